@@ -1,0 +1,58 @@
+"""The dead letters of a queue: delete markers whose reason asks for a person's eye; no copy of the body (DESIGN 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pyroaring import BitMap64
+
+from spark_queue.core.records import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """Why and when some messages became dead letters."""
+
+    rows: BitMap64
+    #: A member of `records.DEAD_LETTER_REASONS`.
+    reason: str
+    error: str | None
+    deliveries: int
+    cancels: int
+    removed_at_ms: int
+
+
+class DeadLetters:
+    """The standing dead letters of one queue; a bookmark is in at most one of them."""
+
+    def __init__(self) -> None:
+        self._letters: list[DeadLetter] = []
+
+    def __iter__(self) -> Iterator[DeadLetter]:
+        return iter(self._letters)
+
+    def add(self, record: Record, rows: BitMap64) -> None:
+        """Take the dead letters that a `removed` record makes."""
+        detail = record.detail
+        letter = DeadLetter(
+            rows=rows,
+            reason=str(record.reason),
+            error=detail.get("error"),
+            deliveries=detail["deliveries"],
+            cancels=detail["cancels"],
+            removed_at_ms=record.at_ms,
+        )
+        self._letters.append(letter)
+
+    def take_back(self, rows: BitMap64) -> dict[str, int]:
+        """Forget the letters of `rows`; gives how many there were, by reason."""
+        counts: dict[str, int] = {}
+        kept = []
+        for letter in self._letters:
+            rest = letter.rows - rows
+            counts[letter.reason] = counts.get(letter.reason, 0) + len(letter.rows) - len(rest)
+            if rest:
+                kept.append(replace(letter, rows=rest))
+        self._letters = kept
+        return counts

@@ -1,0 +1,149 @@
+"""What a journal is configured to hold: message types, queues, and the journal's own settings.
+
+The stored form (in `definitions_applied`) is the user's own: nested tables of the keys in `keys`, whose durations are strings
+with units. `parsing.parse` reads it and checks every key and every relation between definitions before anything is touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import re2
+
+from spark_queue.core.keys import AT_MOST_ONCE
+from spark_queue.errors import ConfigError, nearest
+
+#: A topic, queue, message type, subscription or publisher name.
+NAME_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+#: Column names that the journal or the reader adds (DESIGN 4).
+RESERVED_COLUMNS = frozenset(
+    "topic publisher sequence published_at expires_at bookmark delivery_count cancel_count lease leased_until is_barrier "
+    "outcome retry_after error state reason priority".split()
+)
+
+#: Message types that exist without being declared: their one column as Spark DDL.
+BUILT_IN_COLUMNS = {"json": "value STRING", "binary": "value BINARY"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalDefinition:
+    """Settings of the whole journal."""
+
+    durability: str
+    retention_ms: int | None
+    coordinator_idle_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageTypeDefinition:
+    """A named column list and the topics whose messages have it."""
+
+    name: str
+    #: Spark DDL.
+    columns: str
+    topics: tuple[str, ...]
+
+    def takes(self, topic: str) -> bool:
+        """Tell whether messages of `topic` belong to this type."""
+        return any(topic_matches(entry, topic) for entry in self.topics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDefinition:
+    """One queue: a view over the topics of one message type (R1). Fields are the keys of `QUEUE_KEYS`."""
+
+    name: str
+    message_type: str
+    #: None for a dead-letter queue, which messages enter only by reference.
+    underlying_topic: str | None
+    default_publish_target: str | None
+    semantics: str
+    lease_period_ms: int
+    lease_renewal_limit_ms: int
+    max_backlog: int
+    max_per_subscription_backlog: int
+    expiration_ms: int | None
+    max_deliveries: int
+    max_cancels: int
+    leasing: str
+    recovery_point: str
+    subscription_retention_ms: int
+    dead_letter_queue: str | None
+
+    @property
+    def at_most_once(self) -> bool:
+        """Whether messages are removed when they are granted (R16)."""
+        return self.semantics == AT_MOST_ONCE
+
+    def takes(self, topic: str) -> bool:
+        """Tell whether messages of `topic` enter this queue."""
+        return self.underlying_topic is not None and topic_matches(self.underlying_topic, topic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definitions:
+    """Everything that is defined in a journal."""
+
+    journal: JournalDefinition
+    message_types: Mapping[str, MessageTypeDefinition]
+    queues: Mapping[str, QueueDefinition]
+    #: The form that is stored and that `parse` reads.
+    stored: Mapping[str, Any]
+
+    def queue(self, name: str) -> QueueDefinition:
+        """Give a queue by name; UNKNOWN_QUEUE names the nearest."""
+        if name not in self.queues:
+            raise ConfigError("UNKNOWN_QUEUE", queue=name, nearest=nearest(name, self.queues))
+        return self.queues[name]
+
+    def message_type(self, name: str) -> MessageTypeDefinition:
+        """Give a message type by name; UNKNOWN_MESSAGE_TYPE names the nearest."""
+        if name not in self.message_types:
+            raise ConfigError("UNKNOWN_MESSAGE_TYPE", message_type=name, nearest=nearest(name, self.message_types))
+        return self.message_types[name]
+
+    def route(self, topic: str) -> tuple[str, MessageTypeDefinition]:
+        """Give the topic that a publish to `topic` is written under, and its message type (R62, R63).
+
+        A publish to a queue's own name goes to its `default_publish_target`.
+
+        Raises
+        ------
+        ConfigError
+            UNKNOWN_TOPIC with the nearest name, or TOPIC_AMBIGUOUS.
+        """
+        queue = self.queues.get(topic)
+        if queue is not None and queue.default_publish_target is not None:
+            topic = queue.default_publish_target
+        return topic, self._message_type_of(topic)
+
+    def _message_type_of(self, topic: str) -> MessageTypeDefinition:
+        if not valid_name(topic):
+            raise ConfigError("NAME_INVALID", what="topic", name=topic)
+        named = [entry for entry in self.message_types.values() if topic in entry.topics]
+        homes = named or [entry for entry in self.message_types.values() if entry.takes(topic)]
+        if not homes:
+            names = [entry for kind in self.message_types.values() for entry in kind.topics if not is_pattern(entry)]
+            raise ConfigError("UNKNOWN_TOPIC", topic=topic, nearest=nearest(topic, [*names, *self.queues]))
+        if len(homes) > 1:
+            raise ConfigError("TOPIC_AMBIGUOUS", topic=topic, message_types=", ".join(entry.name for entry in homes))
+        return homes[0]
+
+
+def is_pattern(entry: str) -> bool:
+    """Tell whether a topic entry is an RE2 pattern (DESIGN 15.8)."""
+    return entry.startswith("^")
+
+
+def topic_matches(entry: str, topic: str) -> bool:
+    """Tell whether a topic entry, a name or a pattern, takes the whole of `topic`."""
+    return bool(re2.fullmatch(entry, topic)) if is_pattern(entry) else entry == topic
+
+
+def valid_name(name: str) -> bool:
+    """Tell whether a name follows the topic grammar (DESIGN 4)."""
+    return NAME_PATTERN.fullmatch(name) is not None and name not in {".", ".."}

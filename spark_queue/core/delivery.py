@@ -1,0 +1,216 @@
+"""What a planner asks: to attach, for the next lease, for a lease's rows, to renew, to leave (DESIGN 7, P1 to P6)."""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from spark_queue.core.lease import Incarnation, Lease, Subscription
+from spark_queue.core.lifecycle import State
+from spark_queue.core.ranges import below, oldest
+from spark_queue.core.records import Kind, Removal, Return
+from spark_queue.core.session import Session
+from spark_queue.core.settlement import end_lease, in_queue, isolate, prove, remove
+from spark_queue.core.turn import Turn
+from spark_queue.errors import ConfigError, LeaseError
+
+#: Runs in a row that end without a report before their batch is halved (DESIGN 8).
+VANISHED_RUNS_LIMIT = 3
+
+AUTO = "auto"
+EXPLICIT = "explicit"
+
+
+def attach(
+    turn: Turn, name: str, incarnation: Incarnation, call: int, *, ack_mode: str, max_backlog: int, available_now: bool
+) -> None:
+    """Make `incarnation` the owner of a subscription, which begins with its first attach; the newest wins (P1)."""
+    if ack_mode not in (AUTO, EXPLICIT):
+        raise ConfigError("BAD_VALUE", key="ackMode", where=f"subscription '{name}'", value=ack_mode, expected="auto or explicit")
+    known = turn.ledger.subscriptions.get(name)
+    if known is not None and incarnation < known.incarnation:
+        raise _taken(turn, known, incarnation)
+    if known is None or (known.ack_mode, known.max_backlog) != (ack_mode, max_backlog):
+        turn.emit(Kind.SUBSCRIBED, subscription=name, detail={"ack_mode": ack_mode, "max_backlog": max_backlog, "filter": None})
+    detail = {"incarnation": list(incarnation), "call": call}
+    if available_now:
+        detail["until"] = turn.state.message_types[turn.ledger.definition.message_type].entered_until
+    turn.emit(Kind.ATTACHED, subscription=name, detail=detail)
+
+
+def check_planner(turn: Turn, subscription: Subscription, session: Session, incarnation: Incarnation, call: int) -> None:
+    """Refuse a planner that was superseded, and a call that was overtaken by a newer one (P1)."""
+    if incarnation != subscription.incarnation:
+        raise _taken(turn, subscription, incarnation)
+    newest = max(session.call, subscription.call)
+    if call < newest:
+        raise LeaseError("STALE_CALL", subscription=subscription.name, call=call, newest=newest)
+    session.call = call
+
+
+def next_lease(turn: Turn, subscription: Subscription, session: Session, *, call: int, finished: int, limit: int) -> Lease | None:
+    """Prove lease `finished`, and give the lease to work on now; None when nothing is there.
+
+    An open lease newer than `finished` is given again, since its reply was lost (DESIGN 7).
+    """
+    _check_lease_number(turn, subscription, finished)
+    lease = turn.ledger.open_lease(subscription)
+    if lease is not None and lease.number > finished:
+        if lease.incarnation != session.incarnation and not turn.ledger.definition.at_most_once:
+            rows = in_queue(turn, lease.claim)
+            _resume(turn, lease, session, rows, call=call, counted=False, vanished_runs=lease.vanished_runs)
+        return lease
+    if lease is not None:
+        prove(turn, lease, acknowledges=subscription.ack_mode == AUTO)
+    return _grant(turn, subscription, session, call=call, limit=limit)
+
+
+def lease_rows(
+    turn: Turn, subscription: Subscription, session: Session, *, call: int, number: int
+) -> tuple[Lease | None, BitMap64]:
+    """Give the rows that the micro-batch of a lease reads, resuming it under a newer planner (P2, P3).
+
+    A settled lease reads as empty. Acts once per incarnation and lease: a repeat gives the same rows and changes nothing.
+    """
+    _check_lease_number(turn, subscription, number)
+    lease = turn.ledger.open_lease(subscription)
+    if lease is None or lease.number != number:
+        return None, BitMap64()
+    if turn.ledger.definition.at_most_once:
+        return lease, _claim_rows(turn, lease, session, call=call)
+    own = lease.incarnation == session.incarnation
+    if not (own and (session.asked == number or len(lease.held) == len(lease.rows))):
+        _resume_run(turn, lease, session, call=call)
+    session.asked, session.unasked = number, 0
+    return lease, lease.rows
+
+
+def renew(turn: Turn, subscription: Subscription, *, incarnation: Incarnation, number: int) -> None:
+    """Extend a lease by one period, up to the queue's `lease_renewal_limit`; a superseded planner's renewals are ignored."""
+    lease = turn.ledger.open_lease(subscription)
+    if lease is None or lease.number != number or incarnation != subscription.incarnation or not lease.held:
+        return
+    queue = turn.ledger.definition
+    due_at_ms = min(turn.now_ms + queue.lease_period_ms, lease.granted_at_ms + queue.lease_renewal_limit_ms)
+    if due_at_ms > lease.due_at_ms:
+        turn.emit(Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="renewal", detail={"incarnation": list(incarnation)})
+
+
+def leave(turn: Turn, subscription: Subscription, session: Session) -> None:
+    """Note that a planner ends; its lease returns at once where its batch cannot have been committed (R19, P6)."""
+    if session.incarnation != subscription.incarnation or subscription.left:
+        return
+    turn.emit(Kind.LEFT, subscription=subscription.name, reason="left", detail={"incarnation": list(session.incarnation)})
+    lease = turn.ledger.open_lease(subscription)
+    if lease is not None and session.cannot_be_committed(lease):
+        end_lease(turn, lease, Return.DISCONNECTED, undelivered=session.unasked == lease.number)
+
+
+def unsubscribe(turn: Turn, subscription: Subscription, *, reason: str) -> None:
+    """End a subscription; what it holds returns."""
+    for lease in [lease for lease in turn.ledger.leases.values() if lease.subscription == subscription.name]:
+        end_lease(turn, lease, Return.UNSUBSCRIBED)
+    turn.emit(Kind.UNSUBSCRIBED, subscription=subscription.name, reason=reason)
+
+
+def _grant(turn: Turn, subscription: Subscription, session: Session, *, call: int, limit: int) -> Lease | None:
+    ledger, queue = turn.ledger, turn.ledger.definition
+    rows = oldest(_grantable(turn, subscription), min(limit, _room(turn, subscription)))
+    if not rows:
+        return None
+    number = ledger.next_lease
+    turn.emit(
+        Kind.GRANTED,
+        rows,
+        subscription=subscription.name,
+        lease=number,
+        due_at_ms=turn.now_ms + queue.lease_period_ms,
+        detail={"incarnation": list(session.incarnation), "call": call, "limit": limit},
+    )
+    lease = ledger.leases[number]
+    session.granted = session.unasked = number
+    if queue.at_most_once:
+        remove(turn, rows, Removal.DELIVERED, lease=lease)
+    return lease
+
+
+def _grantable(turn: Turn, subscription: Subscription) -> BitMap64:
+    rows = turn.ledger.rows[State.AVAILABLE]
+    due = turn.ledger.due(turn.now_ms)
+    if due:
+        rows = rows | due
+    if subscription.run_until is not None:
+        rows = below(rows, subscription.run_until) - subscription.run_granted
+    return rows
+
+
+def _room(turn: Turn, subscription: Subscription) -> int:
+    """Give how many more messages the backlogs and a running isolation allow (R24, R31)."""
+    ledger, queue = turn.ledger, turn.ledger.definition
+    limits = [subscription.max_backlog - ledger.backlog(subscription.name)]
+    if queue.max_per_subscription_backlog:
+        limits.append(queue.max_per_subscription_backlog - ledger.backlog(subscription.name))
+    if queue.max_backlog:
+        limits.append(queue.max_backlog - sum(ledger.backlog(name) for name in ledger.subscriptions))
+    if subscription.isolation_limit is not None:
+        limits.append(subscription.isolation_limit)
+    return max(0, min(limits))
+
+
+def _claim_rows(turn: Turn, lease: Lease, session: Session, *, call: int) -> BitMap64:
+    """Give an at-most-once lease's rows to the first planner start that asks, and to no other (DESIGN 7)."""
+    if lease.claimed_by is None:
+        turn.emit(Kind.CLAIMED, of=lease, detail={"incarnation": list(session.incarnation), "call": call})
+    return lease.rows if lease.claimed_by == session.incarnation else BitMap64()
+
+
+def _resume_run(turn: Turn, lease: Lease, session: Session, *, call: int) -> None:
+    asked_before = session.unasked != lease.number
+    rows = in_queue(turn, lease.claim)
+    vanished_runs = lease.vanished_runs + 1 if asked_before and lease.failure is None else 0
+    if len(rows) > 1 and (lease.failure is not None or vanished_runs >= VANISHED_RUNS_LIMIT):
+        rows = _halve(turn, lease, rows)
+        vanished_runs = 0
+    counted = asked_before and len(rows) == 1
+    maximum = turn.ledger.definition.max_deliveries
+    if counted and maximum and turn.ledger.delivered.at_least(maximum, rows):
+        # The lone message of a failing batch has used its deliveries: it becomes a dead letter, and the batch reads empty.
+        remove(turn, rows, Removal.MAX_DELIVERIES, lease=lease, error=lease.failure)
+        rows = BitMap64()
+    _resume(turn, lease, session, rows, call=call, counted=counted and bool(rows), vanished_runs=vanished_runs)
+
+
+def _halve(turn: Turn, lease: Lease, rows: BitMap64) -> BitMap64:
+    """Give back the younger half of a failing batch, and what is left of it (DESIGN 8, isolation)."""
+    kept = oldest(rows, (len(rows) + 1) // 2)
+    isolate(turn, lease, rows - kept, limit=len(kept))
+    return kept
+
+
+def _resume(turn: Turn, lease: Lease, session: Session, rows: BitMap64, *, call: int, counted: bool, vanished_runs: int) -> None:
+    turn.emit(
+        Kind.RESUMED,
+        rows,
+        of=lease,
+        due_at_ms=turn.now_ms + turn.ledger.definition.lease_period_ms,
+        detail={"incarnation": list(session.incarnation), "call": call, "counted": counted, "vanished_runs": vanished_runs},
+    )
+
+
+def _check_lease_number(turn: Turn, subscription: Subscription, number: int) -> None:
+    queue, newest = turn.ledger.definition.name, turn.ledger.next_lease - 1
+    if number > newest:
+        expected = f"a lease of this queue, which has granted {newest}"
+        raise LeaseError("CHECKPOINT_FOREIGN", what=f"lease {number} of queue '{queue}'", expected=expected)
+    if 0 < subscription.lease < number:
+        expected = f"a lease of subscription '{subscription.name}', whose newest is {subscription.lease}"
+        raise LeaseError("CHECKPOINT_FOREIGN", what=f"lease {number} of queue '{queue}'", expected=expected)
+
+
+def _taken(turn: Turn, subscription: Subscription, own: Incarnation) -> LeaseError:
+    return LeaseError(
+        "SUBSCRIPTION_TAKEN",
+        subscription=subscription.name,
+        queue=turn.ledger.definition.name,
+        newest=list(subscription.incarnation),
+        own=list(own),
+    )

@@ -1,0 +1,277 @@
+"""The engine: commands in, records and answers out. What the coordinator runs, and the simulator, and nobody else.
+
+Every method that changes something folds the records it makes and collects them; `take` hands them over to be committed, and
+no answer may leave before that. State thus runs ahead of the log within one group of commands, and is never rolled back:
+where a commit fails, the process ends (DESIGN 3.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pyroaring import BitMap64
+
+from spark_queue.core import definition, delivery, parsing, runs, timers
+from spark_queue.core.definition import QueueDefinition
+from spark_queue.core.fold import JournalState
+from spark_queue.core.keys import parse_timestamp_ms
+from spark_queue.core.lease import Incarnation, Lease, Subscription
+from spark_queue.core.records import Kind, Record
+from spark_queue.core.runs import OutcomeOf, SettledCounts
+from spark_queue.core.segment import Segment, to_record
+from spark_queue.core.session import Session
+from spark_queue.core.turn import Turn
+from spark_queue.errors import CallerError, ConfigError, nearest
+
+
+class Engine:
+    """Decides for one journal.
+
+    Parameters
+    ----------
+    state : JournalState
+        The fold of the whole control log; owned by the engine from here on.
+    """
+
+    def __init__(self, state: JournalState) -> None:
+        self.state = state
+        self._pending: list[Record] = []
+        self._sessions: dict[tuple[str, str], Session] = {}
+        self._heard_at_ms: dict[str, dict[str, int]] = {}
+        self._incarnations_drawn = 0
+        self._reign_began_at_ms = 0
+
+    def take(self) -> list[Record]:
+        """Give the records made since the last call; they must be committed before anybody hears of them."""
+        records, self._pending = self._pending, []
+        return records
+
+    def claim(self, *, epoch: int, host: str, address: str, pid: int, now_ms: int) -> None:
+        """Begin a reign: record its claim. The epoch must be one above the newest."""
+        self._reign_began_at_ms = now_ms
+        self._emit(now_ms, epoch)(Kind.EPOCH_CLAIMED, detail={"host": host, "address": address, "pid": pid})
+
+    def take_over(self, *, now_ms: int) -> None:
+        """Give every open lease time to be renewed by a living holder (DESIGN 15.2)."""
+        for queue in list(self.state.queues):
+            turn = self._turn(queue, now_ms)
+            for lease in [lease for lease in turn.ledger.leases.values() if lease.held]:
+                due_at_ms = max(lease.due_at_ms, now_ms + turn.ledger.definition.lease_period_ms // 3)
+                turn.emit(
+                    Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="takeover", detail={"incarnation": list(lease.incarnation)}
+                )
+
+    def enter(self, segments: Sequence[Segment], *, now_ms: int) -> None:
+        """Take the messages of one commit of a message table in; the segments continue its bookmarks."""
+        for segment in segments:
+            made = to_record(segment)
+            self._emit(now_ms)(made.kind, message_type=made.message_type, ranges=made.ranges, detail=made.detail)
+
+    def note_foreign(self, message_type: str, *, version: int, paths: Sequence[str], rows: int, now_ms: int) -> None:
+        """Record, once, that a stranger appended to a message table; its rows have no bookmarks (DESIGN 15.9)."""
+        detail = {"version": version, "paths": list(paths), "rows": rows}
+        self._emit(now_ms)(Kind.FOREIGN, message_type=message_type, detail=detail)
+
+    def tick(self, *, now_ms: int) -> None:
+        """Do what is due."""
+        for queue in list(self.state.queues):
+            heard = self._heard_at_ms.get(queue, {})
+            timers.tick(self._turn(queue, now_ms), heard_at_ms=heard, reign_began_at_ms=self._reign_began_at_ms)
+
+    def next_due_ms(self) -> int | None:
+        """Give the earliest time at which `tick` has something to do, or a waiting poll might be served."""
+        times = (timers.next_due_ms(self.state, ledger) for ledger in self.state.queues.values())
+        return min((time for time in times if time is not None), default=None)
+
+    def apply(self, *, definitions: Mapping[str, Any], reset: Iterable[str], now_ms: int, request: str | None = None) -> None:
+        """Replace the whole set of definitions.
+
+        Raises
+        ------
+        ConfigError
+            Whatever `parsing.parse` refuses; MESSAGE_TYPE_CHANGED or DEFINITION_IN_USE where messages or leases forbid it.
+        """
+        wanted = parsing.parse(definitions)
+        resets = set(reset)
+        for name in resets:
+            wanted.queue(name)
+        self._check_alteration(wanted, resets)
+        fresh = [queue for queue in wanted.queues.values() if queue.name in resets or queue.name not in self.state.queues]
+        starts = {queue.name: self._recovery_point(queue) for queue in fresh}
+        detail: dict[str, Any] = {"definitions": dict(definitions), "resets": starts}
+        if request is not None:
+            detail["request"] = request
+        self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=detail)
+
+    def draw_incarnation(self) -> Incarnation:
+        """Give a planner start its place in the order; changes nothing (DESIGN 15.6)."""
+        self._incarnations_drawn += 1
+        return (self.state.epoch, self._incarnations_drawn)
+
+    def attach(
+        self, *, queue: str, subscription: str, incarnation: Incarnation, call: int, ack_mode: str, max_backlog: int,
+        available_now: bool = False, now_ms: int, request: str | None = None,
+    ) -> None:  # fmt: skip
+        """Make a planner start the owner of a subscription (P1)."""
+        if not definition.valid_name(subscription):
+            raise ConfigError("NAME_INVALID", what="subscription", name=subscription)
+        turn = self._turn(queue, now_ms, request)
+        clash = next(
+            (name for name in turn.ledger.subscriptions if name != subscription and name.lower() == subscription.lower()), None
+        )
+        if clash is not None:
+            raise ConfigError("NAME_CASE_CLASH", what="subscription", name=subscription, other=clash)
+        delivery.attach(
+            turn, subscription, incarnation, call, ack_mode=ack_mode, max_backlog=max_backlog, available_now=available_now
+        )
+        session = self._session(queue, subscription, incarnation)
+        session.call = max(session.call, call)
+
+    def next(
+        self, *, queue: str, subscription: str, incarnation: Incarnation, call: int, finished: int, limit: int,
+        now_ms: int, request: str | None = None,
+    ) -> Lease | None:  # fmt: skip
+        """Prove the finished lease and give the one to work on now; None when nothing is there."""
+        turn, known, session = self._planner(queue, subscription, incarnation, call, now_ms, request)
+        return delivery.next_lease(turn, known, session, call=call, finished=finished, limit=limit)
+
+    def rows(
+        self,
+        *,
+        queue: str,
+        subscription: str,
+        incarnation: Incarnation,
+        call: int,
+        lease: int,
+        now_ms: int,
+        request: str | None = None,
+    ) -> tuple[Lease | None, BitMap64]:
+        """Give the rows of a lease; none, with no lease, when it is settled."""
+        turn, known, session = self._planner(queue, subscription, incarnation, call, now_ms, request)
+        return delivery.lease_rows(turn, known, session, call=call, number=lease)
+
+    def renew(
+        self, *, queue: str, subscription: str, incarnation: Incarnation, lease: int, now_ms: int, request: str | None = None
+    ) -> None:
+        """Extend a lease by one period."""
+        turn = self._turn(queue, now_ms, request)
+        delivery.renew(turn, self._subscription(turn, subscription), incarnation=incarnation, number=lease)
+
+    def leave(self, *, queue: str, subscription: str, incarnation: Incarnation, now_ms: int, request: str | None = None) -> None:
+        """Note that a planner ends (P6)."""
+        turn = self._turn(queue, now_ms, request)
+        session = self._sessions.get((queue, subscription), Session(incarnation))
+        if session.incarnation == incarnation:
+            delivery.leave(turn, self._subscription(turn, subscription), session)
+
+    def unsubscribe(self, *, queue: str, subscription: str, now_ms: int, request: str | None = None) -> None:
+        """End a subscription; what it holds returns."""
+        turn = self._turn(queue, now_ms, request)
+        delivery.unsubscribe(turn, self._subscription(turn, subscription), reason="user")
+        self._sessions.pop((queue, subscription), None)
+
+    def start_run(self, *, queue: str, subscription: str, now_ms: int) -> tuple[Incarnation, int, str]:
+        """Note that fn begins; gives the incarnation and lease that it speaks for, and the acknowledgement mode (P4)."""
+        turn = self._turn(queue, now_ms)
+        known = self._subscription(turn, subscription)
+        lease = turn.ledger.open_lease(known)
+        number = 0 if lease is None else lease.number
+        session = self._session(queue, subscription, known.incarnation)
+        session.started = number
+        return known.incarnation, number, known.ack_mode
+
+    def end_run(
+        self, *, queue: str, subscription: str, incarnation: Incarnation, lease: int, outcomes: Iterable[OutcomeOf],
+        error: str | None = None, settle: bool = False, now_ms: int, request: str | None = None,
+    ) -> None:  # fmt: skip
+        """Note that fn ended, and what it said (P4, P5)."""
+        turn = self._turn(queue, now_ms, request)
+        known = self._subscription(turn, subscription)
+        session = self._sessions.get((queue, subscription), Session(incarnation))
+        session = session if session.incarnation == incarnation else Session(incarnation)
+        runs.end_run(turn, known, session, lease_number=lease, outcomes=outcomes, error=error, settle=settle)
+
+    def prove(
+        self, *, queue: str, subscription: str, incarnation: Incarnation, lease: int, now_ms: int, request: str | None = None
+    ) -> None:
+        """Take the listener's word that Spark committed the batch of a lease."""
+        turn = self._turn(queue, now_ms, request)
+        runs.prove_run(turn, self._subscription(turn, subscription), incarnation, lease)
+
+    def settle(
+        self, *, queue: str, outcomes: Iterable[OutcomeOf], lease: int | None, now_ms: int, request: str | None = None
+    ) -> SettledCounts:
+        """Settle messages by hand (DESIGN 15.1)."""
+        return runs.settle(self._turn(queue, now_ms, request), outcomes, lease_number=lease)
+
+    def _emit(self, now_ms: int, epoch: int | None = None) -> Any:
+        at_ms = max(now_ms, self.state.last_at_ms)
+
+        def emit(kind: str, **fields: Any) -> None:
+            record = Record(
+                kind=kind, record=self.state.next_record, epoch=self.state.epoch if epoch is None else epoch, at_ms=at_ms, **fields
+            )
+            self.state.fold(record)
+            self._pending.append(record)
+
+        return emit
+
+    def _turn(self, queue: str, now_ms: int, request: str | None = None) -> Turn:
+        return Turn(
+            state=self.state, ledger=self.state.ledger(queue), now_ms=now_ms, request=request, emit_record=self._emit(now_ms)
+        )
+
+    def _session(self, queue: str, subscription: str, incarnation: Incarnation) -> Session:
+        """Give what this reign saw of a planner start; a newer one begins anew, but rows nobody asked for stay so (P3)."""
+        old = self._sessions.get((queue, subscription))
+        if old is None or old.incarnation != incarnation:
+            self._sessions[queue, subscription] = Session(incarnation, unasked=0 if old is None else old.unasked)
+        return self._sessions[queue, subscription]
+
+    def _planner(
+        self, queue: str, subscription: str, incarnation: Incarnation, call: int, now_ms: int, request: str | None
+    ) -> tuple[Turn, Subscription, Session]:
+        turn = self._turn(queue, now_ms, request)
+        known = self._subscription(turn, subscription)
+        current = incarnation == known.incarnation
+        session = self._session(queue, subscription, incarnation) if current else Session(incarnation)
+        delivery.check_planner(turn, known, session, incarnation, call)
+        self._heard_at_ms.setdefault(queue, {})[subscription] = now_ms
+        return turn, known, session
+
+    @staticmethod
+    def _subscription(turn: Turn, name: str) -> Subscription:
+        known = turn.ledger.subscriptions
+        if name not in known:
+            raise CallerError(
+                "UNKNOWN_SUBSCRIPTION", queue=turn.ledger.definition.name, subscription=name, nearest=nearest(name, known)
+            )
+        return known[name]
+
+    def _check_alteration(self, wanted: definition.Definitions, resets: set[str]) -> None:
+        for name, message_type in self.state.message_types.items():
+            if name not in wanted.message_types and message_type.entered_until:
+                reason = f"it holds {message_type.entered_until} messages."
+                raise ConfigError(
+                    "DEFINITION_IN_USE", what="Message type", name=name, reason=reason, next_step="Keep it in the definitions."
+                )
+        for name, ledger in self.state.queues.items():
+            leased = sum(len(lease.held) for lease in ledger.leases.values())
+            if leased and (
+                name in resets or name not in wanted.queues or wanted.queues[name].message_type != ledger.definition.message_type
+            ):
+                reason = f"{leased} of its messages are leased."
+                raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step="Stop its streams first.")
+
+    def _recovery_point(self, queue: QueueDefinition) -> int:
+        """Resolve a queue's recovery point to a bookmark, once (R90, DESIGN 8)."""
+        message_type = self.state.message_types.get(queue.message_type)
+        entered_until = 0 if message_type is None else message_type.entered_until
+        if message_type is None or queue.recovery_point == "epoch":
+            return 0
+        if queue.recovery_point in ("now", "creation"):
+            return entered_until
+        if queue.recovery_point.isdigit():
+            return min(int(queue.recovery_point), entered_until)
+        return message_type.entered_by(parse_timestamp_ms(queue.recovery_point) - 1)

@@ -1,0 +1,165 @@
+"""The state of a journal: the fold of its control log (DESIGN 4, 5)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from spark_queue.core import parsing
+from spark_queue.core.definition import Definitions, QueueDefinition
+from spark_queue.core.ledger import QueueLedger
+from spark_queue.core.ranges import below
+from spark_queue.core.records import Kind, Record
+from spark_queue.core.segment import EntryFacts, FactSource, Segment, from_record
+from spark_queue.errors import JournalError
+
+_KINDS = frozenset(Kind)
+
+
+class MessageTypeState:
+    """What has entered of one message type."""
+
+    def __init__(self) -> None:
+        #: Bookmark after the last entered message.
+        self.entered_until = 0
+        #: Last Delta version that left a record; -1 before the first.
+        self.version = -1
+        #: Oldest first.
+        self.segments: list[Segment] = []
+        #: Versions in which strangers appended, with their paths and row counts.
+        self.foreign: dict[int, Mapping[str, Any]] = {}
+
+    def add(self, segment: Segment) -> None:
+        """Take the next segment."""
+        self.segments.append(segment)
+        self.entered_until = segment.until
+        self.version = segment.version
+
+    def segment_of(self, bookmark: int) -> Segment:
+        """Give the segment that holds an entered bookmark."""
+        return self.segments[bisect_right(self.segments, bookmark, key=lambda segment: segment.first) - 1]
+
+    def entered_by(self, at_ms: int) -> int:
+        """Give the bookmark before which every message had entered at `at_ms` or earlier."""
+        index = bisect_right(self.segments, at_ms, key=lambda segment: segment.entered_at_ms)
+        return self.segments[index - 1].until if index else 0
+
+
+class JournalState:
+    """Everything that the control log says, up to the last folded record.
+
+    Parameters
+    ----------
+    facts : FactSource
+        Computes what queues must know of entering messages; asked again whenever the log is folded.
+    """
+
+    def __init__(self, facts: FactSource) -> None:
+        self._facts = facts
+        self.journal_id = ""
+        #: The newest claimed reign; 0 before the first.
+        self.epoch = 0
+        self.claim: Mapping[str, Any] = {}
+        self.next_record = 0
+        self.last_at_ms = 0
+        self.definitions: Definitions = parsing.parse({})
+        self.message_types: dict[str, MessageTypeState] = {}
+        self.queues: dict[str, QueueLedger] = {}
+
+    def ledger(self, queue: str) -> QueueLedger:
+        """Give a queue's ledger; UNKNOWN_QUEUE names the nearest."""
+        return self.queues[self.definitions.queue(queue).name]
+
+    def fold_all(self, records: Iterable[Record]) -> None:
+        """Apply records in order."""
+        for record in records:
+            self.fold(record)
+
+    def fold(self, record: Record) -> None:
+        """Apply one record.
+
+        Raises
+        ------
+        JournalError
+            PROTOCOL_NEWER for an unknown kind that is marked critical; other unknown kinds are skipped.
+        """
+        match record.kind:
+            case Kind.JOURNAL_CREATED:
+                self.journal_id = record.detail["journal"]
+            case Kind.EPOCH_CLAIMED:
+                self.epoch, self.claim = record.epoch, record.detail
+            case Kind.DEFINITIONS_APPLIED:
+                self._definitions_applied(record)
+            case Kind.ENTERED:
+                self._entered(from_record(record))
+            case Kind.FOREIGN:
+                message_type = self.message_types[str(record.message_type)]
+                message_type.version = record.detail["version"]
+                message_type.foreign[record.detail["version"]] = record.detail
+            case _ if record.kind not in _KINDS:
+                if record.detail.get("critical"):
+                    raise JournalError("PROTOCOL_NEWER", path=self.journal_id, what=f"records of kind '{record.kind}'")
+            case _:
+                # Records of a queue that was dropped since stay in the log and change nothing.
+                if record.queue in self.queues:
+                    self.queues[str(record.queue)].fold(record)
+        self.next_record = record.record + 1
+        self.last_at_ms = max(self.last_at_ms, record.at_ms)
+
+    def aged_until(self, queue: QueueDefinition, now_ms: int) -> int:
+        """Give the bookmark before which messages are older than the queue's `expiration`; 0 when it has none."""
+        if queue.expiration_ms is None:
+            return 0
+        return self.message_types[queue.message_type].entered_by(now_ms - queue.expiration_ms)
+
+    def _entered(self, segment: Segment) -> None:
+        self.message_types[segment.message_type].add(segment)
+        queues = [ledger for ledger in self.queues.values() if ledger.definition.message_type == segment.message_type]
+        self._enter(segment, [ledger for ledger in queues if ledger.definition.underlying_topic is not None])
+
+    def _enter(self, segment: Segment, ledgers: Iterable[QueueLedger]) -> None:
+        wanted = {ledger.definition.name: ledger for ledger in ledgers if segment.until > ledger.start}
+        if not wanted:
+            return
+        facts = self._facts.facts(segment, [ledger.definition for ledger in wanted.values()])
+        for name, ledger in wanted.items():
+            ledger.enter(_from(facts[name], ledger.start))
+
+    def _definitions_applied(self, record: Record) -> None:
+        self.definitions = parsing.parse(record.detail["definitions"])
+        resets: Mapping[str, int] = record.detail["resets"]
+        for name in self.definitions.message_types:
+            self.message_types.setdefault(name, MessageTypeState())
+        fresh = []
+        for queue in self.definitions.queues.values():
+            old = self.queues.get(queue.name)
+            if old is not None and queue.name not in resets:
+                old.definition = queue
+                continue
+            self.queues[queue.name] = QueueLedger(queue, start=resets.get(queue.name, 0))
+            if old is not None:
+                # Lease numbers are never reused, and subscriptions outlive a reset (DESIGN 15.6).
+                self.queues[queue.name].next_lease = old.next_lease
+                self.queues[queue.name].subscriptions = old.subscriptions
+            fresh.append(self.queues[queue.name])
+        for name in [name for name in self.queues if name not in self.definitions.queues]:
+            del self.queues[name]
+        self._enter_past(fresh)
+
+    def _enter_past(self, ledgers: list[QueueLedger]) -> None:
+        for name, message_type in self.message_types.items():
+            mine = [
+                ledger
+                for ledger in ledgers
+                if ledger.definition.message_type == name and ledger.definition.underlying_topic is not None
+            ]
+            for segment in message_type.segments if mine else ():
+                self._enter(segment, mine)
+
+
+def _from(facts: EntryFacts, start: int) -> EntryFacts:
+    if not facts.rows or facts.rows.min() >= start:
+        return facts
+    earlier = below(facts.rows, start)
+    return EntryFacts(rows=facts.rows - earlier, expires={at_ms: rows - earlier for at_ms, rows in facts.expires.items()})

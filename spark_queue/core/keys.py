@@ -1,0 +1,134 @@
+"""The keys of a definition file, as one table: parsing, defaults and their meaning (DESIGN 15.7).
+
+It feeds validation, `sparkq options`, README's tables and did-you-mean errors. Key names are stored for ever.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+AT_LEAST_ONCE = "at-least-once"
+AT_MOST_ONCE = "at-most-once"
+
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_duration_ms(value: Any) -> int:
+    """Parse a duration such as ``"60s"``, ``"1.5h"`` or ``"250ms"`` into milliseconds.
+
+    Raises
+    ------
+    ValueError
+        When it is not a positive number with a unit of ms, s, m, h or d.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", value) if isinstance(value, str) else None
+    if match is None or float(match[1]) <= 0:
+        raise ValueError('a duration with a unit, such as "60s", "5m", "1h" or "7d"')
+    return round(float(match[1]) * _UNIT_MS[match[2]])
+
+
+def _parse_limit(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("a whole number, 0 for no limit")
+    return value
+
+
+def _parse_text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a text")
+    return value
+
+
+def parse_timestamp_ms(value: str) -> int:
+    """Parse an ISO-8601 time with an offset into milliseconds since 1970 UTC.
+
+    Raises
+    ------
+    ValueError
+        When it is no such time; a time without an offset could mean two moments.
+    """
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError("an ISO-8601 time with an offset, such as 2011-12-09T12:50:00+00:00")
+    return round(moment.timestamp() * 1000)
+
+
+def _parse_recovery_point(value: Any) -> str:
+    if value in ("epoch", "now", "creation") or (isinstance(value, str) and value.isdigit()):
+        return str(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return str(value)
+    try:
+        parse_timestamp_ms(_parse_text(value))
+    except ValueError:
+        raise ValueError("epoch, now, creation, a bookmark, or an ISO-8601 time with an offset") from None
+    return str(value)
+
+
+def _parse_texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(entry, str) and entry for entry in value):
+        raise ValueError("a list of texts")
+    return tuple(value)
+
+
+def _one_of(*allowed: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if value not in allowed:
+            raise ValueError(" or ".join(f'"{entry}"' for entry in allowed))
+        return str(value)
+
+    return parse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One key of a definition file."""
+
+    name: str
+    #: Attribute of the definition that holds the parsed value; durations carry their unit.
+    field: str
+    parse: Callable[[Any], Any]
+    #: What stands in the file when the key is absent; None where absence means none.
+    default: Any
+    about: str
+
+
+def _key(name: str, parse: Callable[[Any], Any], default: Any, about: str) -> Key:
+    return Key(name=name, field=f"{name}_ms" if parse is parse_duration_ms else name, parse=parse, default=default, about=about)
+
+
+JOURNAL_KEYS = (
+    _key("durability", _one_of("os", "fsync"), "os", "What a commit survives: kills (os), or power loss too (fsync)."),
+    _key("retention", parse_duration_ms, None, "Age after which messages that no queue needs may be removed; none keeps all."),
+    _key("coordinator_idle", parse_duration_ms, "60s", "A coordinator started on demand ends after this long without calls."),
+)
+
+MESSAGE_TYPE_KEYS = (
+    _key("columns", _parse_text, None, "The columns, in Spark DDL. Fixed for json and binary."),
+    _key("topics", _parse_texts, (), "Names, or RE2 patterns that start with ^ and match the whole topic."),
+)
+
+QUEUE_KEYS = (
+    _key("message_type", _parse_text, None, "The message type; found by the underlying topic when absent."),
+    _key("underlying_topic", _parse_text, None, "A topic, or a pattern that starts with ^; default: the queue's own name (R1, R61)."),
+    _key("default_publish_target", _parse_text, None, "The topic that a publish to the queue's name goes to; required with a pattern (R62)."),
+    _key("semantics", _one_of(AT_LEAST_ONCE, AT_MOST_ONCE), AT_LEAST_ONCE, "Whether a message is leased and then removed, or removed when granted (R14)."),
+    _key("lease_period", parse_duration_ms, "60s", "How long a lease lasts unless it is renewed (R15)."),
+    _key("lease_renewal_limit", parse_duration_ms, "1h", "How long a living reader may go on renewing one lease."),
+    _key("max_backlog", _parse_limit, 0, "Most messages leased from the whole queue at once; 0 for no limit (R31)."),
+    _key("max_per_subscription_backlog", _parse_limit, 0, "Most messages leased to one subscription at once; 0 for no limit (R24)."),
+    _key("expiration", parse_duration_ms, None, "Age after which a message that is not leased is removed (R50, R51)."),
+    _key("max_deliveries", _parse_limit, 0, "Deliveries after which a returned message becomes a dead letter; 0 for no limit (R54)."),
+    _key("max_cancels", _parse_limit, 0, "Times that a message may be returned by cancel; 0 for no limit (R55)."),
+    _key("leasing", _one_of("sublet", "strict"), "sublet", "Whether anybody may settle a leased message, or only its holder (R38)."),
+    _key("recovery_point", _parse_recovery_point, "epoch", "Where a new queue starts: epoch, now, creation, a bookmark or an ISO-8601 time (R90)."),
+    _key("subscription_retention", parse_duration_ms, "7d", "How long a subscription without a running query is remembered."),
+    _key("dead_letter_queue", _parse_text, None, "The queue that receives this queue's dead letters by reference."),
+)  # fmt: skip

@@ -1,0 +1,81 @@
+"""Leases and subscriptions: who works on what, until when. Changed only by `ledger` as it folds records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap64
+
+#: `(epoch, n)`: which start of a planner speaks; pairs compare in order (DESIGN 15.6).
+Incarnation = tuple[int, int]
+
+#: What a batch said of some rows before its proof: outcome, due time of a retry in milliseconds, error text.
+Staged = tuple[str, int | None, str | None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Lease:
+    """The latest grant of a subscription, or an older one that still holds rows (explicit mode).
+
+    Always ``held ⊆ claim ⊆ rows`` until the proof, which empties the claim.
+    """
+
+    number: int
+    subscription: str
+    #: What the micro-batch reads: as granted, or as the last resume recorded it (P2).
+    rows: BitMap64
+    #: Still leased.
+    held: BitMap64
+    #: Held, or come back and taken by nobody else: what a resume or a late proof may still cover (P2, P5).
+    claim: BitMap64
+    granted_at_ms: int
+    due_at_ms: int
+    #: The planner start that it was granted to, or that took it over.
+    incarnation: Incarnation
+    #: Most messages the grant had asked for.
+    limit: int
+    proven: bool = False
+    #: Whether it was taken over or resumed since it was granted (P6).
+    resumed: bool = False
+    #: At-most-once: the planner start that was given the rows.
+    claimed_by: Incarnation | None = None
+    #: What its batch said so far, not yet in effect; each row stands under one key.
+    staged: dict[Staged, BitMap64] = field(default_factory=dict)
+    #: What fn raised in the last run, if it reported so.
+    failure: str | None = None
+    #: Runs in a row that ended without any report.
+    vanished_runs: int = 0
+
+    def stage(self, key: Staged, rows: BitMap64) -> None:
+        """Note an outcome of rows; what was said of them earlier is replaced."""
+        for other in list(self.staged):
+            self.staged[other] -= rows
+            if not self.staged[other]:
+                del self.staged[other]
+        self.staged[key] = self.staged[key] | rows if key in self.staged else rows.copy()
+
+
+@dataclass(slots=True, kw_only=True)
+class Subscription:
+    """A named consumer's standing request on a queue."""
+
+    name: str
+    ack_mode: str
+    max_backlog: int
+    subscribed_at_ms: int
+    #: The planner start that owns it; (0, 0) before the first.
+    incarnation: Incarnation = (0, 0)
+    #: Number of the newest call of that incarnation that left a record (P1).
+    call: int = 0
+    #: Number of the newest lease; 0 before the first.
+    lease: int = 0
+    #: Time of its last record, in milliseconds.
+    last_seen_at_ms: int = 0
+    #: Whether its planner said goodbye.
+    left: bool = False
+    #: Most messages of the next grant while a failing batch is being isolated; None when it is not (DESIGN 8).
+    isolation_limit: int | None = None
+    #: Trigger.AvailableNow: bookmarks at or above it are not granted under this incarnation; None otherwise.
+    run_until: int | None = None
+    #: Trigger.AvailableNow: what this incarnation was granted already.
+    run_granted: BitMap64 = field(default_factory=BitMap64)

@@ -1,0 +1,63 @@
+"""The life of a message in one queue, as one table.
+
+Two rules: every change of a message's state goes through `TRANSITIONS`, and a pair that is not in it changes nothing and
+raises. README's drawing is checked against this table.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """Where a message of a queue is."""
+
+    #: May be granted.
+    AVAILABLE = "available"
+    #: Held by a lease.
+    LEASED = "leased"
+    #: Returned, and not available before a due time.
+    DELAYED = "delayed"
+    #: Removed with a reason that makes it a dead letter, and neither redriven nor taken back.
+    DEAD = "dead"
+    #: Left the queue for good.
+    REMOVED = "removed"
+
+
+class Event(StrEnum):
+    """What can happen to a message of a queue."""
+
+    GRANTED = "granted"
+    RESUMED = "resumed"
+    RETURNED = "returned"
+    POSTPONED = "postponed"
+    REMOVED = "removed"
+    DEAD_LETTERED = "dead_lettered"
+    #: Only in a dead-letter queue: the message comes (again) by reference.
+    REENTERED = "reentered"
+
+
+TRANSITIONS: dict[tuple[State, Event], State] = {
+    (State.AVAILABLE, Event.GRANTED): State.LEASED,
+    (State.DELAYED, Event.GRANTED): State.LEASED,
+    # A resume extends what is still held, and leases again what came back meanwhile (P2).
+    (State.LEASED, Event.RESUMED): State.LEASED,
+    (State.AVAILABLE, Event.RESUMED): State.LEASED,
+    (State.DELAYED, Event.RESUMED): State.LEASED,
+    # A late proof may cancel what the end of its lease had already returned (P5).
+    (State.LEASED, Event.RETURNED): State.AVAILABLE,
+    (State.AVAILABLE, Event.RETURNED): State.AVAILABLE,
+    (State.DELAYED, Event.RETURNED): State.AVAILABLE,
+    (State.LEASED, Event.POSTPONED): State.DELAYED,
+    (State.AVAILABLE, Event.POSTPONED): State.DELAYED,
+    (State.DELAYED, Event.POSTPONED): State.DELAYED,
+    (State.AVAILABLE, Event.REMOVED): State.REMOVED,
+    (State.LEASED, Event.REMOVED): State.REMOVED,
+    (State.DELAYED, Event.REMOVED): State.REMOVED,
+    # A late proof takes back the dead letter that the end of its lease made (P5).
+    (State.DEAD, Event.REMOVED): State.REMOVED,
+    (State.AVAILABLE, Event.DEAD_LETTERED): State.DEAD,
+    (State.LEASED, Event.DEAD_LETTERED): State.DEAD,
+    (State.DELAYED, Event.DEAD_LETTERED): State.DEAD,
+    (State.REMOVED, Event.REENTERED): State.AVAILABLE,
+}

@@ -1,0 +1,106 @@
+"""The records of the control log: what happened to queues, as values.
+
+Kinds, columns and details are stored for ever; `journal/PROTOCOL.md` is their specification. A record is made by a command,
+committed, and only then believed; state is always the fold of records. Times are milliseconds here (the log stores
+microseconds, which hold them exactly).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+#: Half-open ranges of bookmarks, ascending and disjoint.
+Ranges = tuple[tuple[int, int], ...]
+
+#: The version written into every ``detail``.
+DETAIL_VERSION = 1
+
+
+class Kind(StrEnum):
+    """What a record says happened."""
+
+    JOURNAL_CREATED = "journal_created"
+    EPOCH_CLAIMED = "epoch_claimed"
+    DEFINITIONS_APPLIED = "definitions_applied"
+    ENTERED = "entered"
+    FOREIGN = "foreign"
+    SUBSCRIBED = "subscribed"
+    UNSUBSCRIBED = "unsubscribed"
+    ATTACHED = "attached"
+    LEFT = "left"
+    GRANTED = "granted"
+    RESUMED = "resumed"
+    RENEWED = "renewed"
+    CLAIMED = "claimed"
+    OUTCOMES = "outcomes"
+    PROVEN = "proven"
+    RETURNED = "returned"
+    REMOVED = "removed"
+    DEAD_LETTERED = "dead_lettered"
+
+
+class Outcome(StrEnum):
+    """What a consumer says of a message (R39)."""
+
+    ACKNOWLEDGE = "acknowledge"
+    CANCEL = "cancel"
+    EXPIRE = "expire"
+
+
+class Removal(StrEnum):
+    """Why a message left its queue: the reason of a delete marker."""
+
+    ACKNOWLEDGED = "acknowledged"
+    DELIVERED = "delivered"
+    TIME_LIMIT = "time_limit"
+    FORCED_EXPIRE = "forced_expire"
+    MAX_DELIVERIES = "max_deliveries"
+    MAX_CANCELS = "max_cancels"
+    PURGED = "purged"
+
+
+#: Reasons that make a dead letter; time_limit and purged do not (R13).
+DEAD_LETTER_REASONS = frozenset({Removal.MAX_DELIVERIES, Removal.MAX_CANCELS, Removal.FORCED_EXPIRE})
+
+
+class Return(StrEnum):
+    """Why a leased message went back to its queue."""
+
+    LEASE_EXPIRED = "lease_expired"
+    DISCONNECTED = "disconnected"
+    CANCELLED = "cancelled"
+    ISOLATED = "isolated"
+    UNSUBSCRIBED = "unsubscribed"
+
+
+#: The reason of an ``outcomes`` record without ranges: fn raised, and ``detail.error`` says what.
+RUN_FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One row of the control log."""
+
+    #: A `Kind`, or the text of a kind that this version does not know.
+    kind: str
+    #: Dense number from 0; -1 until it is appended.
+    record: int = -1
+    #: The reign that wrote it; 0 for the journal's creation.
+    epoch: int = 0
+    #: The coordinator's time of the commit, in milliseconds since 1970 UTC.
+    at_ms: int = 0
+    message_type: str | None = None
+    queue: str | None = None
+    subscription: str | None = None
+    #: Number of the lease, one counter per queue, from 1.
+    lease: int | None = None
+    #: The bookmarks it speaks of.
+    ranges: Ranges = ()
+    reason: str | None = None
+    #: End of a lease, or the moment a delayed message becomes available, in milliseconds since 1970 UTC.
+    due_at_ms: int | None = None
+    #: Further facts, without the version, which storage adds.
+    detail: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,96 @@
+"""A segment: one message file's rows and their bookmarks, with the statistics that entering needs (DESIGN 15.17)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyroaring import BitMap64
+
+from spark_queue.core.definition import QueueDefinition
+from spark_queue.core.records import Kind, Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """The messages of one `add` action of a message table."""
+
+    message_type: str
+    #: Bookmark of its first row.
+    first: int
+    #: Bookmark after its last row.
+    until: int
+    #: Path relative to the message table.
+    path: str
+    #: Delta version that added it.
+    version: int
+    #: Token of that commit (DESIGN 15.9).
+    token: str
+    #: The coordinator's time at which it entered, in milliseconds; age and `startingTimestamp` count from it.
+    entered_at_ms: int
+    #: Lowest and highest topic in it.
+    topic_min: str
+    topic_max: str
+    #: Rows without an expiration of their own, and the range of the others in milliseconds.
+    expires_null_count: int
+    expires_min_ms: int | None = None
+    expires_max_ms: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """Number of messages."""
+        return self.until - self.first
+
+
+def to_record(segment: Segment) -> Record:
+    """Make the `entered` record of a segment; its time is stamped when it is committed."""
+    detail: dict[str, Any] = {
+        "path": segment.path,
+        "rows": segment.rows,
+        "version": segment.version,
+        "token": segment.token,
+        "topics": [segment.topic_min, segment.topic_max],
+    }
+    if segment.expires_null_count < segment.rows:
+        detail["expires"] = [segment.expires_null_count, segment.expires_min_ms, segment.expires_max_ms]
+    return Record(kind=Kind.ENTERED, message_type=segment.message_type, ranges=((segment.first, segment.until),), detail=detail)
+
+
+def from_record(record: Record) -> Segment:
+    """Read the segment that an `entered` record speaks of."""
+    detail = record.detail
+    ((first, until),) = record.ranges
+    expires = detail.get("expires", [until - first, None, None])
+    return Segment(
+        message_type=str(record.message_type),
+        first=first,
+        until=until,
+        path=detail["path"],
+        version=detail["version"],
+        token=detail["token"],
+        entered_at_ms=record.at_ms,
+        topic_min=detail["topics"][0],
+        topic_max=detail["topics"][1],
+        expires_null_count=expires[0],
+        expires_min_ms=expires[1],
+        expires_max_ms=expires[2],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryFacts:
+    """What a queue must know of a segment's messages; computed outside the core, again after every recovery."""
+
+    #: Bookmarks that enter the queue.
+    rows: BitMap64
+    #: Bookmarks that carry an expiration of their own, by that time in milliseconds (R60).
+    expires: Mapping[int, BitMap64]
+
+
+class FactSource(Protocol):
+    """Computes facts of segments for the fold; the real one reads statistics first and columns only where it must."""
+
+    def facts(self, segment: Segment, queues: Iterable[QueueDefinition]) -> Mapping[str, EntryFacts]:
+        """Give the facts of `segment` for each of `queues`, by queue name."""
+        ...

@@ -1,0 +1,146 @@
+"""How messages leave a lease: settled with an outcome, returned, or removed at a limit (R39, R41, R52 to R55, P5)."""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from spark_queue.core.lease import Lease, Staged
+from spark_queue.core.lifecycle import State
+from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Outcome, Removal, Return
+from spark_queue.core.turn import Turn
+
+
+def prove(turn: Turn, lease: Lease, *, acknowledges: bool) -> None:
+    """End a lease whose batch Spark has committed: staged outcomes take effect, the rest is acknowledged (auto mode).
+
+    Parameters
+    ----------
+    acknowledges : bool
+        False in explicit mode, where what was not settled stays leased until the lease ends (DESIGN 15.1).
+    """
+    if not turn.ledger.definition.at_most_once:
+        apply_staged(turn, lease, _settleable(turn, lease))
+        if acknowledges:
+            acknowledge(turn, _settleable(turn, lease), lease=lease)
+    turn.emit(Kind.PROVEN, of=lease)
+
+
+def settle_early(turn: Turn, lease: Lease) -> None:
+    """Let everything that a batch said take effect before its proof; the rest of it is acknowledged (`ack_early`)."""
+    if not turn.ledger.definition.at_most_once:
+        apply_staged(turn, lease, _settleable(turn, lease))
+        acknowledge(turn, _settleable(turn, lease), lease=lease)
+
+
+def end_lease(turn: Turn, lease: Lease, reason: Return, *, undelivered: bool = False) -> None:
+    """Give back what a lease still holds; staged `expire` and `cancel` hold, staged `acknowledge` is dropped (DESIGN 7)."""
+    apply_staged(turn, lease, lease.held, but=Outcome.ACKNOWLEDGE)
+    if lease.failure is not None and len(lease.held) > 1:
+        isolate(turn, lease, lease.held, limit=max(1, len(lease.held) // 2))
+    elif lease.held:
+        give_back(turn, lease.held.copy(), reason, lease=lease, undelivered=undelivered)
+
+
+def isolate(turn: Turn, lease: Lease, rows: BitMap64, *, limit: int) -> None:
+    """Return part of a failing batch without counting a delivery; the next grant is at most `limit` messages (DESIGN 8)."""
+    turn.emit(Kind.RETURNED, rows, of=lease, reason=Return.ISOLATED, detail={"limit": limit})
+
+
+def apply_staged(turn: Turn, lease: Lease, within: BitMap64, *, but: Outcome | None = None) -> None:
+    """Let staged outcomes take effect on those of their rows that are `within`."""
+    for key, rows in list(lease.staged.items()):
+        if key[0] != but and rows.intersect(within):
+            apply_outcome(turn, key, rows & within, lease=lease)
+
+
+def apply_outcome(turn: Turn, key: Staged, rows: BitMap64, *, lease: Lease | None) -> None:
+    """Acknowledge, cancel or expire rows that are in the queue, or dead letters that are taken back."""
+    outcome, due_at_ms, error = key
+    if outcome == Outcome.ACKNOWLEDGE:
+        acknowledge(turn, rows, lease=lease)
+        return
+    rows = rows - turn.ledger.rows[State.DEAD]
+    if outcome == Outcome.EXPIRE:
+        remove(turn, rows, Removal.FORCED_EXPIRE, lease=lease, error=error)
+    else:
+        _cancel(turn, rows, due_at_ms, error, lease=lease)
+
+
+def acknowledge(turn: Turn, rows: BitMap64, *, lease: Lease | None) -> None:
+    """Remove rows as processed; dead letters among them also leave the dead-letter queue (P5)."""
+    taken_back = rows & turn.ledger.rows[State.DEAD]
+    letters = turn.dead_letters
+    if taken_back and letters is not None:
+        taken_back &= letters.rows[State.AVAILABLE]
+        turn.emit(Kind.REMOVED, taken_back, queue=letters.definition.name, reason=Removal.ACKNOWLEDGED)
+    remove(turn, rows, Removal.ACKNOWLEDGED, lease=lease)
+
+
+def give_back(turn: Turn, rows: BitMap64, reason: Return, *, lease: Lease | None, undelivered: bool = False) -> None:
+    """Return rows to the queue, except those past their age or their deliveries (R52)."""
+    over_age, spent = _ended(turn, rows)
+    remove(turn, over_age, Removal.TIME_LIMIT, lease=lease)
+    remove(turn, spent, Removal.MAX_DELIVERIES, lease=lease, error=None if lease is None else lease.failure)
+    rest = rows - over_age - spent
+    if rest:
+        turn.emit(Kind.RETURNED, rest, of=lease, reason=reason, detail={"undelivered": True} if undelivered else {})
+
+
+def remove(turn: Turn, rows: BitMap64, reason: Removal, *, lease: Lease | None = None, error: str | None = None) -> None:
+    """Write the delete marker of rows, and what a dead-letter queue must know of them."""
+    if not rows:
+        return
+    if reason not in DEAD_LETTER_REASONS:
+        turn.emit(Kind.REMOVED, rows, of=lease, reason=reason)
+        return
+    for deliveries, delivered in list(turn.ledger.delivered.split(rows)):
+        for cancels, part in list(turn.ledger.cancelled.split(delivered)):
+            # A cancel that goes over the limit is counted here, since no `returned` record does.
+            counted = cancels + (reason == Removal.MAX_CANCELS)
+            detail = {"deliveries": deliveries, "cancels": counted} | ({} if error is None else {"error": error})
+            turn.emit(Kind.REMOVED, part, of=lease, reason=reason, detail=detail)
+            letters = turn.dead_letters
+            if letters is not None:
+                detail["source"] = turn.ledger.definition.name
+                turn.emit(Kind.DEAD_LETTERED, part, queue=letters.definition.name, reason=reason, detail=detail)
+
+
+def _cancel(turn: Turn, rows: BitMap64, due_at_ms: int | None, error: str | None, *, lease: Lease | None) -> None:
+    limit = turn.ledger.definition.max_cancels
+    over_limit = turn.ledger.cancelled.at_least(limit, rows) if limit else BitMap64()
+    remove(turn, over_limit, Removal.MAX_CANCELS, lease=lease, error=error)
+    rows = rows - over_limit
+    over_age, spent = _ended(turn, rows)
+    remove(turn, over_age, Removal.TIME_LIMIT, lease=lease)
+    remove(turn, spent, Removal.MAX_DELIVERIES, lease=lease, error=error)
+    rest = rows - over_age - spent
+    if rest:
+        due = due_at_ms if due_at_ms is not None and due_at_ms > turn.now_ms else None
+        detail = {} if error is None else {"error": error}
+        turn.emit(Kind.RETURNED, rest, of=lease, reason=Return.CANCELLED, due_at_ms=due, detail=detail)
+
+
+def _ended(turn: Turn, rows: BitMap64) -> tuple[BitMap64, BitMap64]:
+    """Give the rows past their age, and the others that were delivered as often as they may be."""
+    queue = turn.ledger.definition
+    aged_until = turn.state.aged_until(queue, turn.now_ms)
+    over_age = turn.ledger.over_age(rows, now_ms=turn.now_ms, aged_until=aged_until)
+    spent = turn.ledger.delivered.at_least(queue.max_deliveries, rows - over_age) if queue.max_deliveries else BitMap64()
+    return over_age, spent
+
+
+def _settleable(turn: Turn, lease: Lease) -> BitMap64:
+    """Give what a lease's batch may still settle: what nobody else has taken, and dead letters that its own end made (P5)."""
+    if len(lease.held) == len(lease.claim):
+        return lease.held.copy()
+    dead = lease.claim & turn.ledger.rows[State.DEAD]
+    letters = turn.dead_letters
+    if dead and letters is not None:
+        dead &= letters.rows[State.AVAILABLE]
+    return dead | in_queue(turn, lease.claim)
+
+
+def in_queue(turn: Turn, rows: BitMap64) -> BitMap64:
+    """Give those of `rows` that are still in the queue: available, leased or delayed."""
+    members = turn.ledger.rows
+    return (rows & members[State.AVAILABLE]) | (rows & members[State.LEASED]) | (rows & members[State.DELAYED])

@@ -1,0 +1,67 @@
+"""What happens because time passes: leases and messages expire, forgotten subscriptions end (R15, R50 to R52)."""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from spark_queue.core.delivery import unsubscribe
+from spark_queue.core.fold import JournalState
+from spark_queue.core.ledger import QueueLedger
+from spark_queue.core.lifecycle import State
+from spark_queue.core.ranges import below
+from spark_queue.core.records import Removal, Return
+from spark_queue.core.settlement import end_lease, remove
+from spark_queue.core.turn import Turn
+
+
+def tick(turn: Turn, *, heard_at_ms: dict[str, int], reign_began_at_ms: int) -> None:
+    """Do what is due on one queue.
+
+    Parameters
+    ----------
+    heard_at_ms : dict of str to int
+        When each subscription last called in this reign.
+    reign_began_at_ms : int
+        Nobody is forgotten for silence before it, since an idle poll leaves no record.
+    """
+    for lease in [lease for lease in turn.ledger.leases.values() if lease.held and lease.due_at_ms <= turn.now_ms]:
+        end_lease(turn, lease, Return.LEASE_EXPIRED)
+    _expire_messages(turn)
+    for subscription in list(turn.ledger.subscriptions.values()):
+        heard = max(heard_at_ms.get(subscription.name, 0), subscription.last_seen_at_ms, reign_began_at_ms)
+        if turn.now_ms - heard > turn.ledger.definition.subscription_retention_ms:
+            unsubscribe(turn, subscription, reason="retention")
+
+
+def next_due_ms(state: JournalState, ledger: QueueLedger) -> int | None:
+    """Give the earliest time at which a lease ends, a delay falls due, or a message may expire; None when nothing waits."""
+    times = [lease.due_at_ms for lease in ledger.leases.values() if lease.held]
+    times.extend(ledger.delayed)
+    times.extend(ledger.expires)
+    waiting = _oldest_waiting(ledger)
+    if ledger.definition.expiration_ms is not None and waiting is not None:
+        message_type = state.message_types[ledger.definition.message_type]
+        times.append(message_type.segment_of(waiting).entered_at_ms + ledger.definition.expiration_ms)
+    return min(times, default=None)
+
+
+def _oldest_waiting(ledger: QueueLedger) -> int | None:
+    waiting = [rows.min() for state in (State.AVAILABLE, State.DELAYED) if (rows := ledger.rows[state])]
+    return min(waiting, default=None)
+
+
+def _expire_messages(turn: Turn) -> None:
+    ledger = turn.ledger
+    aged_until = turn.state.aged_until(ledger.definition, turn.now_ms)
+    overdue = any(at_ms <= turn.now_ms for at_ms in ledger.expires)
+    if not aged_until and not overdue:
+        return
+    waiting = _waiting(ledger, aged_until, overdue=overdue)
+    remove(turn, ledger.over_age(waiting, now_ms=turn.now_ms, aged_until=aged_until), Removal.TIME_LIMIT)
+    ledger.forget_expirations(now_ms=turn.now_ms)
+
+
+def _waiting(ledger: QueueLedger, aged_until: int, *, overdue: bool) -> BitMap64:
+    """Give the messages without a lease that might be over age."""
+    waiting = ledger.rows[State.AVAILABLE] | ledger.rows[State.DELAYED]
+    return waiting if overdue else below(waiting, aged_until)

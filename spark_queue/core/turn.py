@@ -1,0 +1,46 @@
+"""A turn: one command's work on one queue, at one moment, making records that take effect as they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyroaring import BitMap64
+
+from spark_queue.core.fold import JournalState
+from spark_queue.core.lease import Lease
+from spark_queue.core.ledger import QueueLedger
+from spark_queue.core.ranges import to_ranges
+from spark_queue.core.records import Kind
+
+#: Makes, numbers, folds and collects one record.
+Emit = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What the decisions about one queue need: its state, the time, and a way to record."""
+
+    state: JournalState
+    ledger: QueueLedger
+    now_ms: int
+    #: Id of the request that is being served; None for a timer's work.
+    request: str | None
+    emit_record: Emit
+
+    def emit(self, kind: Kind, rows: BitMap64 | None = None, *, of: Lease | None = None, **fields: Any) -> None:
+        """Record `kind` for this queue, about `rows`, and `of` a lease and its subscription when given."""
+        detail = dict(fields.pop("detail", {}))
+        if self.request is not None:
+            detail["request"] = self.request
+        if of is not None:
+            fields = {"lease": of.number, "subscription": of.subscription, **fields}
+        fields.setdefault("queue", self.ledger.definition.name)
+        self.emit_record(kind, ranges=() if rows is None else to_ranges(rows), detail=detail, **fields)
+
+    @property
+    def dead_letters(self) -> QueueLedger | None:
+        """The ledger of this queue's dead-letter queue, if it has one."""
+        name = self.ledger.definition.dead_letter_queue
+        return None if name is None else self.state.queues[name]

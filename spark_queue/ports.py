@@ -1,0 +1,140 @@
+"""The ports: what the coordinator, views and tools need of a journal and of a clock.
+
+Each has an in-memory implementation in `spark_queue.testing` and a real one in `spark_queue.journal`; one contract suite
+runs over both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from spark_queue.core.records import Record
+from spark_queue.core.segment import FactSource
+
+
+class Clock(Protocol):
+    """Two readings of time; only the coordinator's counts."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 UTC; may jump."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since an arbitrary start; never goes back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedFile:
+    """One `add` action of a message table, as its log entry tells it."""
+
+    path: str
+    rows: int
+    topic_min: str
+    topic_max: str
+    expires_null_count: int
+    expires_min_ms: int | None = None
+    expires_max_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageLogEntry:
+    """One version of a message table."""
+
+    version: int
+    #: The commit's token (DESIGN 15.9); empty for a stranger's.
+    token: str
+    #: Files whose rows get bookmarks, in the commit's order.
+    added: tuple[AddedFile, ...] = ()
+    #: Paths that a stranger appended: no bookmarks, recorded once as `foreign`.
+    foreign_paths: tuple[str, ...] = ()
+    foreign_rows: int = 0
+
+
+class MessageLog(Protocol):
+    """The log of one message type, read forward."""
+
+    def tail(self, after_version: int) -> Iterator[MessageLogEntry]:
+        """Give the versions after `after_version` (-1 for all), in order, up to the head.
+
+        Raises
+        ------
+        JournalError
+            LOG_GAP, JOURNAL_REWRITTEN or JOURNAL_DAMAGED, after the entries before the trouble were given.
+        """
+        ...
+
+
+class ControlLog(Protocol):
+    """The log of what happened to queues; one writer, fenced by the log itself (DESIGN 3.4)."""
+
+    def load(self) -> Sequence[Record]:
+        """Refresh and give every record in order, and take the head as the place to append at.
+
+        Raises
+        ------
+        JournalError
+            JOURNAL_DAMAGED when records are not dense or epochs go back; PROTOCOL_NEWER.
+        """
+        ...
+
+    def append(self, records: Sequence[Record], *, epoch: int) -> None:
+        """Commit numbered records by one swap at the head, carrying `epoch`, and check that it holds.
+
+        Raises
+        ------
+        CoordinatorError
+            COORDINATOR_DEPOSED when the swap is refused or the check fails: the process must end.
+        JournalError
+            STORE_FAILED when the outcome is unknown: the process must end.
+        """
+        ...
+
+    def check(self, *, epoch: int) -> None:
+        """Refresh and check that the head is still the own last commit and the epoch the own one (P7).
+
+        Raises
+        ------
+        CoordinatorError
+            COORDINATOR_DEPOSED when it is not.
+        """
+        ...
+
+
+class Journal(Protocol):
+    """A journal as the coordinator sees it."""
+
+    #: For messages and logs.
+    path: str
+    control: ControlLog
+    facts: FactSource
+
+    def messages(self, message_type: str) -> MessageLog:
+        """Give the log of a message type."""
+        ...
+
+    def create_message_table(self, message_type: str, columns: str) -> None:
+        """Make the table of a message type, or append nullable columns to it; does nothing when it already fits."""
+        ...
+
+    def upkeep(self, *, epoch: int, entered_versions: dict[str, int], now_ms: int) -> None:
+        """Checkpoint and clean the logs as DESIGN 15.10 says; called between commits, when due."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowRanges:
+    """What executors must read for a lease: pieces of message files, oldest first.
+
+    Columns of `pieces`: ``path STRING`` (relative to the message table), ``first_row BIGINT`` (row within the file), ``rows
+    BIGINT``, ``bookmark BIGINT`` (of the first row), ``delivery_count INT``, ``cancel_count INT``, ``is_barrier BOOL``.
+    """
+
+    message_type: str
+    lease: int
+    leased_until_ms: int
+    pieces: pa.Table = field(repr=False)
