@@ -58,6 +58,18 @@ class MessageLogEntry:
 class MessageLog(Protocol):
     """The log of one message type, read forward."""
 
+    def recover(self, *, version: int, token: str) -> None:
+        """Set a torn head entry aside, and check that `version`, entered last (-1 for none), still is the commit `token`.
+
+        Called once in a reign, before the first `tail`; the token of a stranger's commit is empty.
+
+        Raises
+        ------
+        JournalError
+            JOURNAL_DAMAGED when that version is gone or is another commit.
+        """
+        ...
+
     def tail(self, after_version: int) -> Iterator[MessageLogEntry]:
         """Give the versions after `after_version` (-1 for all), in order, up to the head.
 

@@ -20,7 +20,7 @@ class Counts:
         """Count each of `rows` once more."""
         for level in self._levels:
             carried = rows & level
-            level |= rows
+            level.update(rows)
             rows = carried
             if not rows:
                 return
@@ -31,7 +31,7 @@ class Counts:
         """Count each of `rows` once less; a count of zero stays."""
         for level in reversed(self._levels):
             taken = rows & level
-            level -= taken
+            level.difference_update(taken)
             rows = rows - taken
             if not rows:
                 return
@@ -39,7 +39,7 @@ class Counts:
     def forget(self, rows: BitMap64) -> None:
         """Set the count of each of `rows` to zero."""
         for level in self._levels:
-            level -= rows
+            level.difference_update(rows)
 
     def at_least(self, count: int, rows: BitMap64) -> BitMap64:
         """Give those of `rows` that were counted at least `count` times (count from 1)."""

@@ -20,15 +20,19 @@ AUTO = "auto"
 EXPLICIT = "explicit"
 
 
-def attach(
-    turn: Turn, name: str, incarnation: Incarnation, call: int, *, ack_mode: str, max_backlog: int, available_now: bool
-) -> None:
-    """Make `incarnation` the owner of a subscription, which begins with its first attach; the newest wins (P1)."""
+def attach(turn: Turn, name: str, session: Session, call: int, *, ack_mode: str, max_backlog: int, available_now: bool) -> None:
+    """Make a planner start the owner of a subscription, which begins with its first attach; the newest wins (P1)."""
+    incarnation = session.incarnation
     if ack_mode not in (AUTO, EXPLICIT):
         raise ConfigError("BAD_VALUE", key="ackMode", where=f"subscription '{name}'", value=ack_mode, expected="auto or explicit")
     known = turn.ledger.subscriptions.get(name)
     if known is not None and incarnation < known.incarnation:
         raise _taken(turn, known, incarnation)
+    if known is not None and incarnation == known.incarnation:
+        check_planner(turn, known, session, incarnation, call)
+        if call == known.call:
+            # The reply to this very call was lost; nothing came after it that a second record might undo.
+            return
     if known is None or (known.ack_mode, known.max_backlog) != (ack_mode, max_backlog):
         turn.emit(Kind.SUBSCRIBED, subscription=name, detail={"ack_mode": ack_mode, "max_backlog": max_backlog, "filter": None})
     detail = {"incarnation": list(incarnation), "call": call}
@@ -90,7 +94,7 @@ def renew(turn: Turn, subscription: Subscription, *, incarnation: Incarnation, n
     if lease is None or lease.number != number or incarnation != subscription.incarnation or not lease.held:
         return
     queue = turn.ledger.definition
-    due_at_ms = min(turn.now_ms + queue.lease_period_ms, lease.granted_at_ms + queue.lease_renewal_limit_ms)
+    due_at_ms = min(turn.now_ms + queue.lease_period_ms, lease.begun_at_ms + queue.lease_renewal_limit_ms)
     if due_at_ms > lease.due_at_ms:
         turn.emit(Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="renewal", detail={"incarnation": list(incarnation)})
 
@@ -166,17 +170,18 @@ def _claim_rows(turn: Turn, lease: Lease, session: Session, *, call: int) -> Bit
 def _resume_run(turn: Turn, lease: Lease, session: Session, *, call: int) -> None:
     asked_before = session.unasked != lease.number
     rows = in_queue(turn, lease.claim)
+    # Only a run that had nothing but this message says anything about it (P3).
+    lone = asked_before and len(lease.rows) == len(rows) == 1
     vanished_runs = lease.vanished_runs + 1 if asked_before and lease.failure is None else 0
     if len(rows) > 1 and (lease.failure is not None or vanished_runs >= VANISHED_RUNS_LIMIT):
         rows = _halve(turn, lease, rows)
         vanished_runs = 0
-    counted = asked_before and len(rows) == 1
     maximum = turn.ledger.definition.max_deliveries
-    if counted and maximum and turn.ledger.delivered.at_least(maximum, rows):
+    if lone and maximum and turn.ledger.delivered.at_least(maximum, rows):
         # The lone message of a failing batch has used its deliveries: it becomes a dead letter, and the batch reads empty.
         remove(turn, rows, Removal.MAX_DELIVERIES, lease=lease, error=lease.failure)
         rows = BitMap64()
-    _resume(turn, lease, session, rows, call=call, counted=counted and bool(rows), vanished_runs=vanished_runs)
+    _resume(turn, lease, session, rows, call=call, counted=lone and bool(rows), vanished_runs=vanished_runs)
 
 
 def _halve(turn: Turn, lease: Lease, rows: BitMap64) -> BitMap64:
@@ -192,7 +197,13 @@ def _resume(turn: Turn, lease: Lease, session: Session, rows: BitMap64, *, call:
         rows,
         of=lease,
         due_at_ms=turn.now_ms + turn.ledger.definition.lease_period_ms,
-        detail={"incarnation": list(session.incarnation), "call": call, "counted": counted, "vanished_runs": vanished_runs},
+        detail={
+            "incarnation": list(session.incarnation),
+            "call": call,
+            # What came back undelivered was not counted when it was granted.
+            "counted": counted or lease.undelivered,
+            "vanished_runs": vanished_runs,
+        },
     )
 
 

@@ -12,10 +12,8 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core import definition, delivery, parsing, runs, timers
-from spark_queue.core.definition import QueueDefinition
+from spark_queue.core import alteration, definition, delivery, parsing, runs, timers
 from spark_queue.core.fold import JournalState
-from spark_queue.core.keys import parse_timestamp_ms
 from spark_queue.core.lease import Incarnation, Lease, Subscription
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.runs import OutcomeOf, SettledCounts
@@ -40,6 +38,7 @@ class Engine:
         self._sessions: dict[tuple[str, str], Session] = {}
         self._heard_at_ms: dict[str, dict[str, int]] = {}
         self._incarnations_drawn = 0
+        self._ticked_at_ms = 0
         self._reign_began_at_ms = 0
 
     def take(self) -> list[Record]:
@@ -54,6 +53,7 @@ class Engine:
 
     def take_over(self, *, now_ms: int) -> None:
         """Give every open lease time to be renewed by a living holder (DESIGN 15.2)."""
+        self._reign_began_at_ms = now_ms
         for queue in list(self.state.queues):
             turn = self._turn(queue, now_ms)
             for lease in [lease for lease in turn.ledger.leases.values() if lease.held]:
@@ -75,13 +75,14 @@ class Engine:
 
     def tick(self, *, now_ms: int) -> None:
         """Do what is due."""
+        self._ticked_at_ms = now_ms
         for queue in list(self.state.queues):
             heard = self._heard_at_ms.get(queue, {})
             timers.tick(self._turn(queue, now_ms), heard_at_ms=heard, reign_began_at_ms=self._reign_began_at_ms)
 
     def next_due_ms(self) -> int | None:
-        """Give the earliest time at which `tick` has something to do, or a waiting poll might be served."""
-        times = (timers.next_due_ms(self.state, ledger) for ledger in self.state.queues.values())
+        """Give the earliest time at which `tick` has something more to do, or a waiting poll might be served."""
+        times = (timers.next_due_ms(self.state, ledger, ticked_at_ms=self._ticked_at_ms) for ledger in self.state.queues.values())
         return min((time for time in times if time is not None), default=None)
 
     def apply(self, *, definitions: Mapping[str, Any], reset: Iterable[str], now_ms: int, request: str | None = None) -> None:
@@ -96,9 +97,9 @@ class Engine:
         resets = set(reset)
         for name in resets:
             wanted.queue(name)
-        self._check_alteration(wanted, resets)
+        alteration.check(self.state, wanted, resets)
         fresh = [queue for queue in wanted.queues.values() if queue.name in resets or queue.name not in self.state.queues]
-        starts = {queue.name: self._recovery_point(queue) for queue in fresh}
+        starts = {queue.name: alteration.recovery_point(self.state, queue) for queue in fresh}
         detail: dict[str, Any] = {"definitions": dict(definitions), "resets": starts}
         if request is not None:
             detail["request"] = request
@@ -122,9 +123,9 @@ class Engine:
         )
         if clash is not None:
             raise ConfigError("NAME_CASE_CLASH", what="subscription", name=subscription, other=clash)
-        delivery.attach(
-            turn, subscription, incarnation, call, ack_mode=ack_mode, max_backlog=max_backlog, available_now=available_now
-        )
+        session = self._sessions.get((queue, subscription), Session(incarnation))
+        session = session if session.incarnation == incarnation else Session(incarnation)
+        delivery.attach(turn, subscription, session, call, ack_mode=ack_mode, max_backlog=max_backlog, available_now=available_now)
         session = self._session(queue, subscription, incarnation)
         session.call = max(session.call, call)
 
@@ -133,7 +134,9 @@ class Engine:
         now_ms: int, request: str | None = None,
     ) -> Lease | None:  # fmt: skip
         """Prove the finished lease and give the one to work on now; None when nothing is there."""
-        turn, known, session = self._planner(queue, subscription, incarnation, call, now_ms, request)
+        turn, known, session = self._planner(
+            queue, subscription, incarnation=incarnation, call=call, now_ms=now_ms, request=request
+        )
         return delivery.next_lease(turn, known, session, call=call, finished=finished, limit=limit)
 
     def rows(
@@ -148,7 +151,9 @@ class Engine:
         request: str | None = None,
     ) -> tuple[Lease | None, BitMap64]:
         """Give the rows of a lease; none, with no lease, when it is settled."""
-        turn, known, session = self._planner(queue, subscription, incarnation, call, now_ms, request)
+        turn, known, session = self._planner(
+            queue, subscription, incarnation=incarnation, call=call, now_ms=now_ms, request=request
+        )
         return delivery.lease_rows(turn, known, session, call=call, number=lease)
 
     def renew(
@@ -183,14 +188,14 @@ class Engine:
 
     def end_run(
         self, *, queue: str, subscription: str, incarnation: Incarnation, lease: int, outcomes: Iterable[OutcomeOf],
-        error: str | None = None, settle: bool = False, now_ms: int, request: str | None = None,
+        error: str | None = None, cancel: bool = False, settle: bool = False, now_ms: int, request: str | None = None,
     ) -> None:  # fmt: skip
         """Note that fn ended, and what it said (P4, P5)."""
         turn = self._turn(queue, now_ms, request)
         known = self._subscription(turn, subscription)
         session = self._sessions.get((queue, subscription), Session(incarnation))
         session = session if session.incarnation == incarnation else Session(incarnation)
-        runs.end_run(turn, known, session, lease_number=lease, outcomes=outcomes, error=error, settle=settle)
+        runs.end_run(turn, known, session, lease_number=lease, outcomes=outcomes, error=error, cancel=cancel, settle=settle)
 
     def prove(
         self, *, queue: str, subscription: str, incarnation: Incarnation, lease: int, now_ms: int, request: str | None = None
@@ -230,7 +235,7 @@ class Engine:
         return self._sessions[queue, subscription]
 
     def _planner(
-        self, queue: str, subscription: str, incarnation: Incarnation, call: int, now_ms: int, request: str | None
+        self, queue: str, subscription: str, *, incarnation: Incarnation, call: int, now_ms: int, request: str | None
     ) -> tuple[Turn, Subscription, Session]:
         turn = self._turn(queue, now_ms, request)
         known = self._subscription(turn, subscription)
@@ -248,30 +253,3 @@ class Engine:
                 "UNKNOWN_SUBSCRIPTION", queue=turn.ledger.definition.name, subscription=name, nearest=nearest(name, known)
             )
         return known[name]
-
-    def _check_alteration(self, wanted: definition.Definitions, resets: set[str]) -> None:
-        for name, message_type in self.state.message_types.items():
-            if name not in wanted.message_types and message_type.entered_until:
-                reason = f"it holds {message_type.entered_until} messages."
-                raise ConfigError(
-                    "DEFINITION_IN_USE", what="Message type", name=name, reason=reason, next_step="Keep it in the definitions."
-                )
-        for name, ledger in self.state.queues.items():
-            leased = sum(len(lease.held) for lease in ledger.leases.values())
-            if leased and (
-                name in resets or name not in wanted.queues or wanted.queues[name].message_type != ledger.definition.message_type
-            ):
-                reason = f"{leased} of its messages are leased."
-                raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step="Stop its streams first.")
-
-    def _recovery_point(self, queue: QueueDefinition) -> int:
-        """Resolve a queue's recovery point to a bookmark, once (R90, DESIGN 8)."""
-        message_type = self.state.message_types.get(queue.message_type)
-        entered_until = 0 if message_type is None else message_type.entered_until
-        if message_type is None or queue.recovery_point == "epoch":
-            return 0
-        if queue.recovery_point in ("now", "creation"):
-            return entered_until
-        if queue.recovery_point.isdigit():
-            return min(int(queue.recovery_point), entered_until)
-        return message_type.entered_by(parse_timestamp_ms(queue.recovery_point) - 1)

@@ -66,6 +66,7 @@ class JournalState:
         self.definitions: Definitions = parsing.parse({})
         self.message_types: dict[str, MessageTypeState] = {}
         self.queues: dict[str, QueueLedger] = {}
+        self._lease_numbers: dict[str, int] = {}
 
     def ledger(self, queue: str) -> QueueLedger:
         """Give a queue's ledger; UNKNOWN_QUEUE names the nearest."""
@@ -138,13 +139,14 @@ class JournalState:
                 old.definition = queue
                 continue
             self.queues[queue.name] = QueueLedger(queue, start=resets.get(queue.name, 0))
+            # Lease numbers are never reused, and subscriptions outlive a reset (DESIGN 15.6).
+            self.queues[queue.name].next_lease = self._lease_numbers.get(queue.name, 1)
             if old is not None:
-                # Lease numbers are never reused, and subscriptions outlive a reset (DESIGN 15.6).
                 self.queues[queue.name].next_lease = old.next_lease
                 self.queues[queue.name].subscriptions = old.subscriptions
             fresh.append(self.queues[queue.name])
         for name in [name for name in self.queues if name not in self.definitions.queues]:
-            del self.queues[name]
+            self._lease_numbers[name] = self.queues.pop(name).next_lease
         self._enter_past(fresh)
 
     def _enter_past(self, ledgers: list[QueueLedger]) -> None:

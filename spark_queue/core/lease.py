@@ -29,6 +29,8 @@ class Lease:
     #: Held, or come back and taken by nobody else: what a resume or a late proof may still cover (P2, P5).
     claim: BitMap64
     granted_at_ms: int
+    #: When it was granted or last resumed; the renewal limit counts from it.
+    begun_at_ms: int
     due_at_ms: int
     #: The planner start that it was granted to, or that took it over.
     incarnation: Incarnation
@@ -37,6 +39,8 @@ class Lease:
     proven: bool = False
     #: Whether it was taken over or resumed since it was granted (P6).
     resumed: bool = False
+    #: Whether what came back from it was never asked for, and thus is not counted as delivered.
+    undelivered: bool = False
     #: At-most-once: the planner start that was given the rows.
     claimed_by: Incarnation | None = None
     #: What its batch said so far, not yet in effect; each row stands under one key.

@@ -169,6 +169,7 @@ class QueueLedger:
             held=rows.copy(),
             claim=rows.copy(),
             granted_at_ms=record.at_ms,
+            begun_at_ms=record.at_ms,
             due_at_ms=int(record.due_at_ms or 0),
             incarnation=_incarnation(record),
             limit=record.detail["limit"],
@@ -181,20 +182,23 @@ class QueueLedger:
 
     def _resumed(self, record: Record) -> None:
         rows, lease = to_bitmap(record.ranges), self.leases[int(record.lease or 0)]
-        self._seen(record)
+        subscription = self._seen(record)
         self._move(rows, Event.RESUMED)
-        self._drop_claims(rows, but=lease.number)
         if _incarnation(record) != lease.incarnation:
             # What the older incarnation said is dropped (P4).
             lease.staged.clear()
         lease.rows, lease.held, lease.claim = rows, rows.copy(), rows.copy()
         lease.due_at_ms = int(record.due_at_ms or 0)
         lease.incarnation = _incarnation(record)
+        lease.begun_at_ms = record.at_ms
         lease.resumed = True
+        lease.undelivered = False
         lease.failure = None
         lease.vanished_runs = record.detail["vanished_runs"]
         if record.detail["counted"]:
             self.delivered.increment(rows)
+        if subscription.run_until is not None:
+            subscription.run_granted |= rows
 
     def _renewed(self, record: Record) -> None:
         self.leases[int(record.lease or 0)].due_at_ms = int(record.due_at_ms or 0)
@@ -214,6 +218,8 @@ class QueueLedger:
     def _proven(self, record: Record) -> None:
         subscription, lease = self._seen(record), self.leases[int(record.lease or 0)]
         lease.proven = True
+        if self.definition.at_most_once:
+            self.delivered.forget(lease.rows)
         lease.claim = BitMap64()
         lease.staged.clear()
         if subscription.isolation_limit is not None:
@@ -229,6 +235,8 @@ class QueueLedger:
             self.cancelled.increment(rows)
         if record.reason == Return.ISOLATED or record.detail.get("undelivered"):
             self.delivered.decrement(rows)
+        if record.detail.get("undelivered") and lease is not None:
+            lease.undelivered = True
         if record.reason == Return.ISOLATED and lease is not None:
             self.subscriptions[lease.subscription].isolation_limit = record.detail["limit"]
         if lease is not None and record.reason in (Return.CANCELLED, Return.ISOLATED):
@@ -242,8 +250,9 @@ class QueueLedger:
         self._move(rows, Event.DEAD_LETTERED if dead else Event.REMOVED)
         # Only the end of a lease by max_deliveries may be taken back by that lease's late proof (P5).
         self._drop_claims(rows, but=record.lease if record.reason == Removal.MAX_DELIVERIES else None)
-        self.delivered.forget(rows)
-        self.cancelled.forget(rows)
+        if record.reason != Removal.DELIVERED:
+            self.delivered.forget(rows)
+            self.cancelled.forget(rows)
         if dead:
             self.dead_letters.add(record, rows)
         elif taken_back:
@@ -252,7 +261,8 @@ class QueueLedger:
 
     def _dead_lettered(self, record: Record) -> None:
         rows = to_bitmap(record.ranges)
-        self._move(rows & self.entered, Event.REENTERED)
+        # What it still has, after its source was reset, stays as it is.
+        self._move(rows & self.rows[State.REMOVED], Event.REENTERED)
         new = rows - self.entered
         self.enter(EntryFacts(rows=new, expires={}))
 
@@ -269,7 +279,7 @@ class QueueLedger:
         return rows & (overdue | (aged - own))
 
     def forget_expirations(self, *, now_ms: int) -> None:
-        """Drop expirations that have passed and that no leased message waits for; they follow from the messages, not from records."""
+        """Drop expirations that have passed and that no leased message waits for."""
         leased = self.rows[State.LEASED]
         for at_ms in [at_ms for at_ms, rows in self.expires.items() if at_ms <= now_ms and not rows.intersect(leased)]:
             del self.expires[at_ms]

@@ -1,4 +1,4 @@
-"""Reads definitions from their stored form and checks every key and every relation, before anything is touched (DESIGN 15.7, 15.8)."""
+"""Reads definitions from their stored form, and checks every key and relation before anything is touched (DESIGN 15.7, 15.8)."""
 
 from __future__ import annotations
 

@@ -52,12 +52,18 @@ def end_run(
     lease_number: int,
     outcomes: Iterable[OutcomeOf],
     error: str | None,
+    cancel: bool,
     settle: bool,
 ) -> None:
-    """Note that fn ended: stage its outcomes, or its failure; with `settle` they take effect at once."""
+    """Note that fn ended: stage its outcomes, or its failure; with `settle` they take effect at once.
+
+    With `cancel` a failure is an outcome of the whole batch: Spark takes the batch for done, and its rows go back.
+    """
     lease = _lease_of_run(turn, subscription, session.incarnation, lease_number)
     if lease is None:
         return
+    if cancel:
+        outcomes, error = (OutcomeOf(outcome=Outcome.CANCEL, rows=lease.rows.copy(), error=error),), None
     outcomes = tuple(outcomes)
     _check_outcomes(turn, outcomes, lease.rows, "are not in the batch")
     if error is not None:

@@ -21,7 +21,7 @@ def prove(turn: Turn, lease: Lease, *, acknowledges: bool) -> None:
     if not turn.ledger.definition.at_most_once:
         apply_staged(turn, lease, _settleable(turn, lease))
         if acknowledges:
-            acknowledge(turn, _settleable(turn, lease), lease=lease)
+            _acknowledge_rest(turn, lease)
     turn.emit(Kind.PROVEN, of=lease)
 
 
@@ -29,7 +29,7 @@ def settle_early(turn: Turn, lease: Lease) -> None:
     """Let everything that a batch said take effect before its proof; the rest of it is acknowledged (`ack_early`)."""
     if not turn.ledger.definition.at_most_once:
         apply_staged(turn, lease, _settleable(turn, lease))
-        acknowledge(turn, _settleable(turn, lease), lease=lease)
+        _acknowledge_rest(turn, lease)
 
 
 def end_lease(turn: Turn, lease: Lease, reason: Return, *, undelivered: bool = False) -> None:
@@ -78,7 +78,7 @@ def acknowledge(turn: Turn, rows: BitMap64, *, lease: Lease | None) -> None:
 
 def give_back(turn: Turn, rows: BitMap64, reason: Return, *, lease: Lease | None, undelivered: bool = False) -> None:
     """Return rows to the queue, except those past their age or their deliveries (R52)."""
-    over_age, spent = _ended(turn, rows)
+    over_age, spent = _ended(turn, rows, undelivered=undelivered)
     remove(turn, over_age, Removal.TIME_LIMIT, lease=lease)
     remove(turn, spent, Removal.MAX_DELIVERIES, lease=lease, error=None if lease is None else lease.failure)
     rest = rows - over_age - spent
@@ -120,12 +120,20 @@ def _cancel(turn: Turn, rows: BitMap64, due_at_ms: int | None, error: str | None
         turn.emit(Kind.RETURNED, rest, of=lease, reason=Return.CANCELLED, due_at_ms=due, detail=detail)
 
 
-def _ended(turn: Turn, rows: BitMap64) -> tuple[BitMap64, BitMap64]:
+def _acknowledge_rest(turn: Turn, lease: Lease) -> None:
+    """Acknowledge what a batch said nothing else of; a dead letter that it wanted cancelled or expired stays one."""
+    refused = (rows for (outcome, _, _), rows in lease.staged.items() if outcome != Outcome.ACKNOWLEDGE)
+    acknowledge(turn, _settleable(turn, lease) - BitMap64.union(BitMap64(), *refused), lease=lease)
+
+
+def _ended(turn: Turn, rows: BitMap64, *, undelivered: bool = False) -> tuple[BitMap64, BitMap64]:
     """Give the rows past their age, and the others that were delivered as often as they may be."""
     queue = turn.ledger.definition
     aged_until = turn.state.aged_until(queue, turn.now_ms)
     over_age = turn.ledger.over_age(rows, now_ms=turn.now_ms, aged_until=aged_until)
-    spent = turn.ledger.delivered.at_least(queue.max_deliveries, rows - over_age) if queue.max_deliveries else BitMap64()
+    # A grant that nobody asked for counts no longer once its messages are back.
+    maximum = queue.max_deliveries + undelivered
+    spent = turn.ledger.delivered.at_least(maximum, rows - over_age) if queue.max_deliveries else BitMap64()
     return over_age, spent
 
 

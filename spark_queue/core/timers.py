@@ -33,21 +33,35 @@ def tick(turn: Turn, *, heard_at_ms: dict[str, int], reign_began_at_ms: int) -> 
             unsubscribe(turn, subscription, reason="retention")
 
 
-def next_due_ms(state: JournalState, ledger: QueueLedger) -> int | None:
-    """Give the earliest time at which a lease ends, a delay falls due, or a message may expire; None when nothing waits."""
+def next_due_ms(state: JournalState, ledger: QueueLedger, *, ticked_at_ms: int) -> int | None:
+    """Give the earliest time at which a lease ends, a delay falls due, or a message may expire; None when nothing waits.
+
+    Parameters
+    ----------
+    ticked_at_ms : int
+        When `tick` last did what was due: what still waits since then waits for something else.
+    """
     times = [lease.due_at_ms for lease in ledger.leases.values() if lease.held]
-    times.extend(ledger.delayed)
-    times.extend(ledger.expires)
-    waiting = _oldest_waiting(ledger)
-    if ledger.definition.expiration_ms is not None and waiting is not None:
+    times.extend(due_at_ms for due_at_ms in ledger.delayed if due_at_ms > ticked_at_ms)
+    times.extend(at_ms for at_ms, rows in ledger.expires.items() if at_ms > ticked_at_ms or _is_waiting(ledger, rows))
+    oldest = _oldest_ageing(ledger)
+    if ledger.definition.expiration_ms is not None and oldest is not None:
         message_type = state.message_types[ledger.definition.message_type]
-        times.append(message_type.segment_of(waiting).entered_at_ms + ledger.definition.expiration_ms)
+        times.append(message_type.segment_of(oldest).entered_at_ms + ledger.definition.expiration_ms)
     return min(times, default=None)
 
 
-def _oldest_waiting(ledger: QueueLedger) -> int | None:
-    waiting = [rows.min() for state in (State.AVAILABLE, State.DELAYED) if (rows := ledger.rows[state])]
-    return min(waiting, default=None)
+def _is_waiting(ledger: QueueLedger, rows: BitMap64) -> bool:
+    return rows.intersect(ledger.rows[State.AVAILABLE]) or rows.intersect(ledger.rows[State.DELAYED])
+
+
+def _oldest_ageing(ledger: QueueLedger) -> int | None:
+    """Give the oldest message without a lease that the queue's `expiration` counts for."""
+    waiting = (ledger.rows[State.AVAILABLE], ledger.rows[State.DELAYED])
+    if ledger.expires:
+        own = BitMap64.union(BitMap64(), *ledger.expires.values())
+        waiting = (waiting[0] - own, waiting[1] - own)
+    return min((rows.min() for rows in waiting if rows), default=None)
 
 
 def _expire_messages(turn: Turn) -> None:

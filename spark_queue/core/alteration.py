@@ -1,0 +1,60 @@
+"""What a new set of definitions may change while messages and leases stand, and where its new queues start."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from spark_queue.core.definition import Definitions, QueueDefinition
+from spark_queue.core.fold import JournalState
+from spark_queue.core.keys import parse_timestamp_ms
+from spark_queue.core.ledger import QueueLedger
+from spark_queue.errors import ConfigError
+
+
+def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> None:
+    """Refuse definitions that would pull the ground from under messages or leases.
+
+    Raises
+    ------
+    ConfigError
+        DEFINITION_IN_USE.
+    """
+    for name, message_type in state.message_types.items():
+        if name not in wanted.message_types and message_type.entered_until:
+            reason = f"it holds {message_type.entered_until} messages."
+            raise ConfigError(
+                "DEFINITION_IN_USE", what="Message type", name=name, reason=reason, next_step="Keep it in the definitions."
+            )
+    for name, ledger in state.queues.items():
+        _check_queue(ledger, None if name in resets else wanted.queues.get(name))
+
+
+def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
+    """Check what becomes of a queue; None when it goes, or begins anew."""
+    known = ledger.definition
+    leased = sum(len(lease.held) for lease in ledger.leases.values())
+    if leased and (wanted is None or wanted.semantics != known.semantics):
+        reason = f"{leased} of its messages are leased."
+        raise ConfigError("DEFINITION_IN_USE", what="Queue", name=known.name, reason=reason, next_step="Stop its streams first.")
+    if wanted is not None and _source(wanted) != _source(known):
+        # Its bitmaps hold bookmarks of the old source; mixed with those of another they would mean other messages.
+        reason = f"it holds {_source(known)}, and the new definition would add {_source(wanted)}."
+        raise ConfigError("DEFINITION_IN_USE", what="Queue", name=known.name, reason=reason, next_step="Reset it with the change.")
+
+
+def _source(queue: QueueDefinition) -> str:
+    what = "dead letters" if queue.underlying_topic is None else "messages"
+    return f"{what} of message type '{queue.message_type}'"
+
+
+def recovery_point(state: JournalState, queue: QueueDefinition) -> int:
+    """Resolve a queue's recovery point to a bookmark, once (R90, DESIGN 8)."""
+    message_type = state.message_types.get(queue.message_type)
+    entered_until = 0 if message_type is None else message_type.entered_until
+    if message_type is None or queue.recovery_point == "epoch":
+        return 0
+    if queue.recovery_point in ("now", "creation"):
+        return entered_until
+    if queue.recovery_point.isdigit():
+        return min(int(queue.recovery_point), entered_until)
+    return message_type.entered_by(parse_timestamp_ms(queue.recovery_point) - 1)

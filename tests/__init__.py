@@ -1,0 +1,1 @@
+"""The tests, cheapest first: unit, contract, simulation (no JVM), integration, acceptance; beside them the benchmarks."""

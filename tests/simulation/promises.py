@@ -1,0 +1,63 @@
+"""What a world's log and checkpoints must show, whatever died: judged from the records, not from the core's state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from spark_queue.core.records import Kind, Outcome, Record, Removal, Return
+from tests.simulation.world import QUEUE, World
+
+
+def rows_of(record: Record) -> Iterator[int]:
+    """Give the bookmarks that a record speaks of."""
+    for first, until in record.ranges:
+        yield from range(first, until)
+
+
+def removals_from_another_lease(world: World) -> list[tuple[int, int]]:
+    """Give (record, bookmark) of every removal in the name of one lease while another lease held the message (P5)."""
+    holder: dict[int, int | None] = {}
+    wrong = []
+    for record in world.coordinator.log:
+        if record.queue != QUEUE:
+            continue
+        for row in rows_of(record):
+            if record.kind in (Kind.GRANTED, Kind.RESUMED):
+                holder[row] = record.lease
+            elif record.kind == Kind.RETURNED:
+                holder[row] = None
+            elif record.kind == Kind.REMOVED and holder.get(row) not in (None, record.lease):
+                wrong.append((record.record, row))
+    return wrong
+
+
+def committed_after_disconnect(world: World) -> list[tuple[int, int]]:
+    """Give (lease, bookmark) where a leave gave a message back although its batch was committed with it (P6)."""
+    last: dict[tuple[int, int], str] = {}
+    for record in world.coordinator.log:
+        if record.queue == QUEUE and record.kind in (Kind.GRANTED, Kind.RESUMED, Kind.RETURNED):
+            for row in rows_of(record):
+                last[int(record.lease or 0), row] = str(record.reason or record.kind)
+    committed = {
+        (lease, row)
+        for driver in world.drivers
+        for lease, rows in zip(driver.checkpoint.ends, driver.checkpoint.contents[: driver.checkpoint.committed], strict=False)
+        for row in rows
+    }
+    return [key for key in committed if last.get(key) == Return.DISCONNECTED]
+
+
+def expired_by_an_older_run(world: World) -> list[tuple[int, int]]:
+    """Give (lease, bookmark) that a proof expired although the run that Spark committed did not say so (P4)."""
+    said = {lease: rows for driver in world.drivers for lease, rows in driver.said.items()}
+    wrong = []
+    pending: list[tuple[int, int]] = []
+    for record in world.coordinator.log:
+        if record.kind == Kind.PROVEN:
+            wrong += [(lease, row) for lease, row in pending if said.get(lease, {}).get(row) != Outcome.EXPIRE]
+        if record.kind in (Kind.REMOVED, Kind.DEAD_LETTERED, Kind.RETURNED):
+            forced = record.queue == QUEUE and record.reason == Removal.FORCED_EXPIRE
+            pending += [(int(record.lease or 0), row) for row in rows_of(record)] if forced else []
+        else:
+            pending = []
+    return wrong

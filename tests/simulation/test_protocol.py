@@ -1,0 +1,111 @@
+"""The delivery protocol under random deaths, lost replies and late calls (P1 to P6, R15, R16, R19, R20).
+
+A failing seed is printed by the test's own name; add it to `KEPT_SEEDS`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+from pyroaring import BitMap64
+
+from spark_queue.core.lifecycle import State
+from spark_queue.core.records import Kind, Removal
+from tests.simulation.promises import committed_after_disconnect, expired_by_an_older_run, removals_from_another_lease
+from tests.simulation.world import QUEUE, World
+
+SEEDS = range(int(os.environ.get("SIMULATION_SEEDS", "150")))
+
+#: Seeds that once failed, and the rule that was broken.
+KEPT_SEEDS: dict[int, str] = {}
+
+
+def run(seed: int, *, steps: int = 400, **settings: object) -> World:
+    """Run a troubled world to its end and drain it."""
+    world = World(seed, settings=settings)
+    world.publish(20)
+    for _ in range(steps):
+        world.step()
+    world.drain()
+    return world
+
+
+def removed_rows(world: World, reason: Removal) -> BitMap64:
+    """Give what the log says left the queue for a reason."""
+    rows = BitMap64()
+    for record in world.coordinator.log:
+        if record.kind == Kind.REMOVED and record.queue == QUEUE and record.reason == reason:
+            for first, until in record.ranges:
+                rows.add_range(first, until)
+    return rows
+
+
+def committed_rows(world: World) -> BitMap64:
+    """Give what stood in a batch that Spark committed, as a stateful query would have counted it."""
+    contents = (rows for driver in world.drivers for rows in driver.checkpoint.contents[: driver.checkpoint.committed])
+    return BitMap64.union(BitMap64(), *contents)
+
+
+@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS])
+def test_nothing_is_acknowledged_that_no_committed_batch_contained(seed: int) -> None:
+    """R15, P2, P5: an acknowledged message stood in a committed batch; every message reaches an end."""
+    world = run(seed, max_deliveries=0)
+    ledger = world.coordinator.engine.state.queues[QUEUE]
+    assert not removed_rows(world, Removal.ACKNOWLEDGED) - committed_rows(world)
+    assert ledger.depth == 0
+    assert len(ledger.rows[State.REMOVED]) + len(ledger.rows[State.DEAD]) == world.published
+    assert removals_from_another_lease(world) == []
+    assert committed_after_disconnect(world) == []
+    assert expired_by_an_older_run(world) == []
+
+
+@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS])
+def test_each_message_has_one_final_outcome_with_limits_and_dead_letters(seed: int) -> None:
+    """R52, R54, R55, P5: limits make dead letters; a letter that was taken back is not also dead."""
+    world = run(seed, max_deliveries=3, max_cancels=1, dead_letter_queue="FAILED")
+    state = world.coordinator.engine.state
+    ledger, letters = state.queues[QUEUE], state.queues["FAILED"]
+    assert ledger.depth == 0
+    assert ledger.rows[State.DEAD] == letters.rows[State.AVAILABLE]
+    assert ledger.rows[State.DEAD] | ledger.rows[State.REMOVED] == ledger.entered
+    assert len(ledger.entered) == world.published
+
+
+@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS])
+def test_an_at_most_once_message_is_never_read_by_two_planner_starts(seed: int) -> None:
+    """R16: whatever dies, a message is in the rows of one planner start only."""
+    world = run(seed, semantics="at-most-once")
+    readers: dict[int, set[tuple[str, tuple[int, int]]]] = {}
+    for subscription, _, incarnation, rows in world.reads:
+        for row in rows:
+            readers.setdefault(row, set()).add((subscription, incarnation))
+    assert [row for row, by in readers.items() if len(by) > 1] == []
+    assert world.coordinator.engine.state.queues[QUEUE].depth == 0
+
+
+@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS])
+def test_one_poison_message_makes_one_dead_letter(seed: int) -> None:
+    """DESIGN 8, isolation: the batch halves until the poison message is alone, and only it uses up its deliveries."""
+    world = World(seed, settings={"max_deliveries": 3, "dead_letter_queue": "FAILED"}, poison=7, troubled=False)
+    for driver in world.drivers:
+        driver._outcomes = lambda _rows: []  # type: ignore[method-assign]  # The only trouble is the poison.
+    world.publish(40)
+    world.drain(rounds=6_000)
+    ledger = world.coordinator.engine.state.queues[QUEUE]
+    assert list(ledger.rows[State.DEAD]) == [7]
+    assert len(ledger.rows[State.REMOVED]) == 39
+
+
+def test_a_calm_world_delivers_each_message_once() -> None:
+    """R14: without trouble there is no redelivery at all."""
+    world = World(1, settings={}, troubled=False)
+    for driver in world.drivers:
+        driver._outcomes = lambda _rows: []  # type: ignore[method-assign]  # Everything is acknowledged.
+    world.publish(200)
+    for turn in range(2_000):
+        world.drivers[turn % 2].step()
+    deliveries = Counter(row for _, _, _, rows in world.reads for row in rows)
+    assert set(deliveries.values()) == {1}
+    assert len(deliveries) == 200

@@ -1,0 +1,288 @@
+"""A seeded world of one queue: coordinators that die, drivers like Spark's that die too, replies lost, calls delayed.
+
+Everything real is the core; around it stands only what decides whether its promises hold: the committed log (a list), each
+driver's checkpoint (offset log and commit log) and what its committed batches contain. The promises are checked against
+those, never against the core's own idea of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyroaring import BitMap64
+
+from spark_queue.core.definition import QueueDefinition
+from spark_queue.core.engine import Engine
+from spark_queue.core.fold import JournalState
+from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.records import Kind, Outcome, Record
+from spark_queue.core.runs import OutcomeOf
+from spark_queue.core.segment import EntryFacts, Segment
+from spark_queue.errors import SparkQueueError
+
+QUEUE = "WORK"
+
+
+class WholeSegments:
+    """Every message enters every queue of its type."""
+
+    def facts(self, segment: Segment, queues: Any) -> Mapping[str, EntryFacts]:
+        """Give all rows of the segment to each queue."""
+        rows = to_bitmap([(segment.first, segment.until)])
+        return {queue.name: EntryFacts(rows=rows, expires={}) for queue in queues if isinstance(queue, QueueDefinition)}
+
+
+class UnreachableError(Exception):
+    """The coordinator died during a call; whether it took effect is not known to the caller."""
+
+
+class QueryFailedError(Exception):
+    """fn raised, so Spark ends the query without committing the batch."""
+
+
+@dataclass
+class Coordinator:
+    """The committed log, and the engine of the newest reign."""
+
+    definitions: dict[str, Any]
+    log: list[Record] = field(default_factory=list)
+    now_ms: int = 1_000
+
+    def __post_init__(self) -> None:
+        self.log.append(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}))
+        self.epoch = 0
+        self.restart()
+        self.call(lambda engine: engine.apply(definitions=self.definitions, reset=(), now_ms=self.now_ms))
+
+    def restart(self) -> None:
+        """End the reign: what was not committed is gone; the next one recovers from the log."""
+        state = JournalState(WholeSegments())
+        state.fold_all(self.log)
+        self.engine = Engine(state)
+        self.epoch += 1
+        self.engine.claim(epoch=self.epoch, host="h", address="a", pid=1, now_ms=self.now_ms)
+        self.engine.take_over(now_ms=self.now_ms)
+        self.log.extend(self.engine.take())
+
+    def call(self, command: Callable[[Engine], Any], *, dies: str = "") -> Any:
+        """Run one command and commit what it made; `dies` says whether the reign ends before or after the commit."""
+        self.engine.tick(now_ms=self.now_ms)
+        try:
+            answer = command(self.engine)
+        except SparkQueueError:
+            self.log.extend(self.engine.take())
+            raise
+        records = self.engine.take()
+        if dies == "before commit":
+            self.restart()
+            raise UnreachableError
+        self.log.extend(records)
+        if dies == "after commit":
+            self.restart()
+            raise UnreachableError
+        return answer
+
+
+@dataclass
+class Checkpoint:
+    """What Spark keeps: the end offset of each batch, and how many batches are committed."""
+
+    ends: list[int] = field(default_factory=list)
+    committed: int = 0
+    #: The rows of the last attempt of each batch: what a stateful query has counted once the batch is committed.
+    contents: list[BitMap64] = field(default_factory=list)
+
+    @property
+    def start(self) -> int:
+        """The offset at which the newest batch begins."""
+        return self.ends[len(self.ends) - 2] if len(self.ends) > 1 else 0
+
+
+class Driver:
+    """One driver process after another on one checkpoint, a step at a time."""
+
+    def __init__(self, world: World, name: str, *, poison: int) -> None:
+        self.world = world
+        self.name = name
+        self.poison = poison
+        self.checkpoint = Checkpoint()
+        self.steps: Any = None
+        self.delayed: list[Callable[[Engine], Any]] = []
+        #: What the last run of each lease's batch said of single rows.
+        self.said: dict[int, dict[int, Outcome]] = {}
+
+    def step(self) -> None:
+        """Take one step, or start the process."""
+        if self.steps is None:
+            self.steps = self._run()
+        try:
+            next(self.steps)
+        except (QueryFailedError, SparkQueueError):
+            # The query failed or ended; its planner is told to stop, which may or may not still be heard.
+            self.end(heard=self.world.random.random() < 0.5)
+
+    def end(self, *, heard: bool) -> None:
+        """End the process; with `heard`, its planner's goodbye arrives (P6)."""
+        planner = None if self.steps is None else getattr(self, "incarnation", None)
+        self.steps = None
+        if heard and planner is not None:
+            # A planner that never attached has nothing to leave, and is told so; nobody waits for the answer.
+            with suppress(SparkQueueError):
+                self._ask(lambda engine: engine.leave(queue=QUEUE, subscription=self.name, incarnation=planner, now_ms=self.now))
+
+    @property
+    def now(self) -> int:
+        """The coordinator's time."""
+        return self.world.coordinator.now_ms
+
+    def _ask(self, command: Callable[[Engine], Any]) -> Any:
+        """Call until an answer comes, as the client does; the coordinator may die on the way."""
+        if self.world.random.random() < 0.05:
+            self.delayed.append(command)
+        while True:
+            try:
+                return self.world.coordinator.call(command, dies=self.world.death())
+            except UnreachableError:
+                continue
+
+    def _planner_call(self, method: str, **arguments: Any) -> Any:
+        self.calls += 1
+        call, incarnation = self.calls, self.incarnation
+        return self._ask(
+            lambda engine: getattr(engine, method)(
+                queue=QUEUE, subscription=self.name, incarnation=incarnation, call=call, now_ms=self.now, **arguments
+            )
+        )
+
+    def _run(self) -> Any:
+        self.incarnation = self._ask(lambda engine: engine.draw_incarnation())
+        self.calls = 0
+        yield
+        self._planner_call("attach", ack_mode="auto", max_backlog=1_000)
+        if len(self.checkpoint.ends) > self.checkpoint.committed:
+            yield from self._batch(self.checkpoint.ends[-1])
+        while True:
+            yield
+            finished = self.checkpoint.ends[-1] if self.checkpoint.ends else 0
+            lease = self._planner_call("next", finished=finished, limit=self.world.random.choice((1, 3, 8)))
+            if lease is None:
+                continue
+            yield
+            self.checkpoint.ends.append(lease.number)
+            self.checkpoint.contents.append(BitMap64())
+            yield
+            yield from self._batch(lease.number)
+
+    def _batch(self, lease: int) -> Any:
+        _, answered = self._planner_call("rows", lease=lease)
+        rows = BitMap64(answered)
+        self.world.read(self.name, lease, self.incarnation, rows)
+        yield
+        incarnation, number, _ = self._ask(lambda engine: engine.start_run(queue=QUEUE, subscription=self.name, now_ms=self.now))
+        yield
+        error = "poison" if self.poison >= 0 and self.poison in rows else None
+        outcomes = self._outcomes(rows)
+        self.said[lease] = {row: each.outcome for each in outcomes for row in each.rows}
+        yield
+        self._ask(
+            lambda engine: engine.end_run(
+                queue=QUEUE, subscription=self.name, incarnation=incarnation, lease=number,
+                outcomes=() if error else outcomes, error=error, now_ms=self.now,
+            )
+        )  # fmt: skip
+        if error is not None:
+            raise QueryFailedError
+        yield
+        self.checkpoint.contents[-1] = rows
+        self.checkpoint.committed = len(self.checkpoint.ends)
+        yield
+        if self.world.random.random() < 0.5 and number:
+            self._ask(
+                lambda engine: engine.prove(
+                    queue=QUEUE, subscription=self.name, incarnation=incarnation, lease=number, now_ms=self.now
+                )
+            )
+
+    def _outcomes(self, rows: BitMap64) -> list[OutcomeOf]:
+        said = []
+        for row in rows:
+            draw = self.world.random.random()
+            if draw < 0.05:
+                said.append(OutcomeOf(outcome=Outcome.EXPIRE, rows=BitMap64([row]), error="bad"))
+            elif draw < 0.1:
+                due = self.now + self.world.random.choice((0, 5_000))
+                said.append(OutcomeOf(outcome=Outcome.CANCEL, rows=BitMap64([row]), due_at_ms=due))
+        return said
+
+
+class World:
+    """A coordinator, two drivers, and chance."""
+
+    def __init__(self, seed: int, *, settings: dict[str, Any], poison: int = -1, troubled: bool = True) -> None:
+        self.random = random.Random(seed)
+        self.troubled = troubled
+        queues = {QUEUE: {"underlying_topic": "T", "lease_period": "10s", **settings}}
+        if "dead_letter_queue" in settings:
+            queues[settings["dead_letter_queue"]] = {"message_type": "json"}
+        self.coordinator = Coordinator({"message_types": {"json": {"topics": ["T"]}}, "queues": queues})
+        self.drivers = [Driver(self, name, poison=poison) for name in ("s1", "s2")]
+        #: Which planner starts were given which rows of which lease.
+        self.reads: list[tuple[str, int, tuple[int, int], BitMap64]] = []
+        self.published = 0
+
+    def death(self) -> str:
+        """Draw whether the coordinator dies in a call."""
+        draw = self.random.random() if self.troubled else 1.0
+        return "before commit" if draw < 0.03 else "after commit" if draw < 0.06 else ""
+
+    def read(self, subscription: str, lease: int, incarnation: tuple[int, int], rows: BitMap64) -> None:
+        """Note what executors were told to read."""
+        self.reads.append((subscription, lease, incarnation, rows))
+
+    def publish(self, messages: int) -> None:
+        """Let messages enter."""
+        state = self.coordinator.engine.state
+        segment = Segment(
+            message_type="json", first=self.published, until=self.published + messages, path=f"{self.published}.parquet",
+            version=state.message_types["json"].version + 1, token="t", entered_at_ms=self.coordinator.now_ms,
+            topic_min="T", topic_max="T", expires_null_count=messages,
+        )  # fmt: skip
+        self.published += messages
+        self.coordinator.call(lambda engine: engine.enter([segment], now_ms=self.coordinator.now_ms))
+
+    def step(self) -> None:
+        """Let something happen."""
+        driver = self.random.choice(self.drivers)
+        draw = self.random.random()
+        if draw < 0.02:
+            self.publish(self.random.randint(1, 6))
+        elif draw < 0.05:
+            driver.end(heard=False)
+        elif draw < 0.07:
+            driver.end(heard=True)
+        elif draw < 0.13:
+            self.coordinator.now_ms += self.random.choice((100, 4_000, 11_000))
+        elif draw < 0.16 and driver.delayed:
+            self._deliver_late(driver)
+        else:
+            driver.step()
+
+    def _deliver_late(self, driver: Driver) -> None:
+        command = driver.delayed.pop(self.random.randrange(len(driver.delayed)))
+        # A refusal is what most late calls deserve; nobody waits for the answer.
+        with suppress(SparkQueueError):
+            self.coordinator.call(command)
+
+    def drain(self, *, rounds: int = 3_000) -> None:
+        """Stop all trouble and let the drivers finish what is there."""
+        self.troubled = False
+        for driver in self.drivers:
+            driver.delayed.clear()
+        for turn in range(rounds):
+            self.drivers[turn % 2].step()
+            if turn % 20 == 0:
+                self.coordinator.now_ms += 6_000
