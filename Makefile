@@ -1,0 +1,35 @@
+# Every target that needs it sets the project up first; a set-up that stands costs half a second.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench soak readme clean
+
+RUN := tools/run.sh
+
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Make .venv with the locked dependencies, and find or install Java 17 or 21.
+	@tools/setup.sh
+
+demo: setup ## Take half a million real order lines through a queue, kill a consumer, and balance the books.
+	@$(RUN) python jobs/demo.py
+
+test: setup ## Run every test but the long forms.
+	@$(RUN) tools/test.sh
+
+lint: setup ## Check style, format and types.
+	@$(RUN) ruff check
+	@$(RUN) ruff format --check
+	@$(RUN) python -m mypy
+
+bench: setup ## Measure the budgets side by side with the bare Delta source, and store the figures.
+	@$(RUN) python -m tests.benchmarks
+
+soak: setup ## Run the long forms: random kills for as long as they take.
+	@$(RUN) python -m pytest -m slow
+
+readme: setup ## Write README's tables of keys and options anew from the registry.
+	@$(RUN) python -m tests.readme
+
+clean: ## Remove .venv, caches and what builds and runs leave.
+	@rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
+	@find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,64 @@
+"""What all tests share: a Spark session where one is asked for, and a look back for processes that were left."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import hypothesis
+import psutil
+import pytest
+
+from tests.coordinator_processes import SESSION_VARIABLE, coordinators_of, starter_of
+from tests.source_tree import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A shared machine pauses a test when it likes; a deadline per example would measure that.
+hypothesis.settings.register_profile("shared", deadline=None)
+hypothesis.settings.load_profile("shared")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what asks for the `spark` fixture, before ``-m`` selects: nobody can forget it."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_coordinator_is_left() -> Iterator[None]:
+    """Fail where a coordinator that this session's tests started outlives them; it is ended all the same."""
+    session = os.environ[SESSION_VARIABLE] = str(uuid.uuid4())
+    yield
+    left = coordinators_of(session)
+    told = [f"  {process.pid}, started under {starter_of(process)}" for process in left]
+    for process in left:
+        process.kill()
+    psutil.wait_procs(left, timeout=10)
+    assert not left, "\n".join(["coordinators were left running:", *told])
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Give the one session of this process: two cores, Delta, UTC, and a quiet console."""
+    from pyspark.sql import SparkSession
+
+    from spark_queue import configure_spark
+
+    builder = SparkSession.Builder().master("local[2]").appName("spark_queue tests")
+    session = (
+        configure_spark(builder)
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={ROOT / 'conf' / 'log4j2.properties'}")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()

@@ -1,0 +1,96 @@
+"""Errors and their catalogue agree (DESIGN 10): every raise names a code that exists, with its class and its facts."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from string import Formatter
+
+import pytest
+
+from spark_queue import errors
+from spark_queue.errors import CATALOGUE, SparkQueueError
+from tests.source_tree import SourceFile, product_files
+
+CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
+CLASSES = {SparkQueueError.__name__, *(kind.__name__ for kind, _ in CATALOGUE.values())}
+
+
+def raise_problems(file: SourceFile) -> Iterator[str]:
+    for call in (node for node in ast.walk(file.tree) if isinstance(node, ast.Call)):
+        made = ast.unparse(call.func).rpartition(".")[2]
+        code = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
+        if made not in CLASSES | {"error"} or not isinstance(code, str) or not CODE.fullmatch(code):
+            continue
+        if code not in CATALOGUE:
+            yield file.error(call.lineno, f"code {code} is not in the catalogue")
+            continue
+        kind, text = CATALOGUE[code]
+        if made not in {kind.__name__, "error"}:
+            yield file.error(call.lineno, f"{code} is a {kind.__name__}, not a {made}")
+        yield from (file.error(call.lineno, f"{code} needs fact '{fact}'") for fact in sorted(missing_facts(call, text)))
+
+
+def missing_facts(call: ast.Call, text: str) -> set[str]:
+    """Give the facts that a text names and a call does not; none where the call passes a whole mapping on."""
+    keywords = [keyword.arg for keyword in call.keywords]
+    if None in keywords or len(call.args) > 1:
+        return set()
+    return facts_of(text) - {keyword for keyword in keywords if keyword}
+
+
+def facts_of(text: str) -> set[str]:
+    """Give the names of the facts that a catalogue text speaks of."""
+    return {name.split(".")[0].split("[")[0] for _, name, _, _ in Formatter().parse(text) if name}
+
+
+def codes_spoken_of(file: SourceFile) -> set[str]:
+    return {node.value for node in ast.walk(file.tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def test_every_raise_names_a_code_of_the_catalogue_with_its_class_and_facts() -> None:
+    problems = [problem for file in product_files() for problem in raise_problems(file)]
+    assert not problems, "\n".join(problems)
+
+
+def test_every_code_of_the_catalogue_is_raised_somewhere() -> None:
+    spoken_of = set[str]().union(*(codes_spoken_of(file) for file in product_files() if file.module != errors.__name__))
+    silent = sorted(set(CATALOGUE) - spoken_of)
+    assert not silent, "codes that nothing raises: " + ", ".join(silent)
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_text_says_what_happened_and_ends_as_a_sentence(code: str) -> None:
+    kind, text = CATALOGUE[code]
+    assert CODE.fullmatch(code)
+    assert issubclass(kind, SparkQueueError)
+    # Facts that are sentences of their own, such as {next_step}, may come last.
+    assert text.endswith((".", "}")), f"{code}: {text}"
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_message_shows_its_facts_and_survives_pickling(code: str) -> None:
+    facts = dict.fromkeys(facts_of(CATALOGUE[code][1]), 7)
+    made = errors.error(code, facts)
+    copy, arguments = made.__reduce__()
+    assert str(made).startswith(f"[{code}] ")
+    assert str(copy(*arguments)) == str(made)
+    assert type(copy(*arguments)) is CATALOGUE[code][0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('raise ConfigError("NO_SUCH_CODE", x=1)', "1: error: code NO_SUCH_CODE is not in the catalogue"),
+        ('\nraise LeaseError("NOT_A_JOURNAL", path=p, reason=r)', "2: error: NOT_A_JOURNAL is a JournalError, not a LeaseError"),
+        ('raise errors.JournalError("NOT_A_JOURNAL", path=p)', "1: error: NOT_A_JOURNAL needs fact 'reason'"),
+    ],
+)
+def test_rule_names_file_and_line_when_broken(text: str, message: str) -> None:
+    assert list(raise_problems(SourceFile.parse("spark_queue/x.py", text))) == [f"spark_queue/x.py:{message}"]
+
+
+def test_rule_is_silent_about_other_errors_and_facts_passed_on() -> None:
+    text = 'ValueError("NO")\nJournalError("NOT_A_JOURNAL", **facts)\nerror("NOT_A_JOURNAL", facts)\nerror(code, facts)'
+    assert list(raise_problems(SourceFile.parse("spark_queue/x.py", text))) == []

@@ -1,0 +1,240 @@
+"""Who may import whom (DESIGN 11), read from the code itself: each message is ``file:line: error: …``."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from tests.source_tree import SourceFile, product_files
+
+#: A module imports from its own line and the lines above it. A name stands for the module and all below it.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("spark_queue.error_texts",),
+    ("spark_queue.errors",),
+    ("spark_queue.core",),
+    (
+        "spark_queue.clock",
+        "spark_queue.expression",
+        "spark_queue.ports",
+        "spark_queue.settings",
+        "spark_queue.telemetry",
+    ),
+    ("spark_queue.journal",),
+    ("spark_queue.coordinator", "spark_queue.views"),
+    ("spark_queue.source",),
+    ("spark_queue.changes", "spark_queue.outcomes", "spark_queue.publishing", "spark_queue.queue", "spark_queue.session"),
+    # What is shipped for tests may look at everything; of the product only `sparkq verify` needs it, for the invariants.
+    ("spark_queue", "spark_queue.cli", "spark_queue.testing", "jobs", "pyspark_sparkqueue"),
+)
+
+#: The core decides and touches nothing: no host, no storage, no clock, no chance, no other thread.
+IMPURE = frozenset(
+    "asyncio concurrent deltalake duckdb io logging multiprocessing obstore os pathlib pyarrow pyspark random secrets shutil "
+    "signal socket subprocess sys tempfile threading time uuid".split()
+)
+
+#: What only some places may import, wherever the statement stands.
+CONFINED: Mapping[str, tuple[str, ...]] = {
+    "delta": ("spark_queue.session", "jobs"),
+    # Jobs read their own sink tables without Spark; the journal is read through the package.
+    "deltalake": ("spark_queue.journal", "jobs"),
+    "duckdb": ("spark_queue.expression",),
+    "obstore": ("spark_queue.journal",),
+    "pyarrow.flight": ("spark_queue.coordinator",),
+    "pyspark": ("spark_queue.source", "spark_queue.queue", "spark_queue.session", "pyspark_sparkqueue", "jobs"),
+    "rich": ("spark_queue.cli", "jobs"),
+    "sqlglot": ("spark_queue.expression",),
+    "typer": ("spark_queue.cli",),
+}
+
+#: What importing a module may never load, through however many other modules of ours.
+NEVER_LOADS: Mapping[str, frozenset[str]] = {
+    "spark_queue.coordinator": frozenset({"pyspark", "delta"}),
+    "spark_queue.cli": frozenset({"pyspark", "delta"}),
+    "spark_queue.journal": frozenset({"pyspark", "delta"}),
+    "spark_queue.views": frozenset({"pyspark", "delta"}),
+}
+
+#: The modules that executors run, and all that importing them may load beside the standard library. Spark's own base
+#: classes are there in any case.
+EXECUTORS_RUN = tuple(
+    f"spark_queue.source.{name}"
+    for name in ("datasource", "partitions", "stream_reader", "stream_writer", "table_partitions", "topic_reader", "view_reader")
+)
+EXECUTORS_LOAD = frozenset({"numpy", "pyarrow", "pyspark"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Import:
+    """One imported name: ``from a import b`` may mean the module ``a.b`` or a name of ``a``."""
+
+    line: int
+    module: str
+    #: Whether importing the file itself executes it: not inside a function, not for type checkers only.
+    at_load: bool
+
+
+def imports(tree: ast.AST, *, at_load: bool = True) -> Iterator[Import]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from (Import(line=node.lineno, module=alias.name, at_load=at_load) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (Import(line=node.lineno, module=f"{node.module}.{alias.name}", at_load=at_load) for alias in node.names)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from (found for child in node.body for found in imports(ast.Module([child], []), at_load=False))
+            yield from (found for child in node.orelse for found in imports(ast.Module([child], []), at_load=at_load))
+        else:
+            yield from imports(node, at_load=at_load and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def within(module: str, names: Iterable[str]) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in names)
+
+
+def layer(module: str) -> int | None:
+    """Give the number of a module's layer, by the longest name of `LAYERS` that it lies under."""
+    homes = [(len(name), number) for number, names in enumerate(LAYERS) for name in names if within(module, (name,))]
+    home = max(homes, default=None)
+    # The bare package is no home for what lies in it: a new module is given a layer on purpose.
+    return None if home is None or (home[0] == len("spark_queue") and module.count(".") > 0) else home[1]
+
+
+def layer_problems(file: SourceFile, modules: Iterable[str]) -> Iterator[str]:
+    own = layer(file.module)
+    if own is None:
+        yield file.error(1, f"{file.module} has no layer; give it one in LAYERS")
+        return
+    for found in imports(file.tree):
+        # The bare package is loaded before all that lies in it, so importing it ties nothing to anything.
+        target = resolved(found.module, modules)
+        if target is None or found.module == "spark_queue":
+            continue
+        if (other := layer(target)) is not None and other > own:
+            yield file.error(found.line, f"{file.module} may not import {target}, which lies in a higher layer")
+
+
+def resolved(name: str, modules: Iterable[str]) -> str | None:
+    """Give the module of ours that an imported name belongs to, or None where it is not ours."""
+    candidates = (name, name.rpartition(".")[0])
+    return next((candidate for candidate in candidates if candidate in modules), None)
+
+
+def confinement_problems(file: SourceFile) -> Iterator[str]:
+    in_core = within(file.module, ("spark_queue.core",))
+    for found in imports(file.tree):
+        if in_core and within(found.module, IMPURE):
+            yield file.error(found.line, f"the core is pure and may not import {found.module}; take what it gives as an argument")
+        for name, homes in CONFINED.items():
+            if within(found.module, (name,)) and not within(file.module, homes):
+                yield file.error(found.line, f"only {', '.join(homes)} may import {name}")
+
+
+def load_problems(files: Iterable[SourceFile]) -> Iterator[str]:
+    tree = {file.module: file for file in files}
+    for start in tree:
+        banned = frozenset[str]().union(*(names for home, names in NEVER_LOADS.items() if within(start, (home,))))
+        executors = start in EXECUTORS_RUN
+        for module in loaded(start, tree) if banned or executors else ():
+            for found in imports(tree[module].tree):
+                top = found.module.partition(".")[0]
+                foreign = top not in sys.stdlib_module_names and top not in {"spark_queue", "__future__"}
+                if found.at_load and (top in banned or (executors and foreign and top not in EXECUTORS_LOAD)):
+                    yield tree[module].error(
+                        found.line, f"importing {start} loads {top} here; import it where it is used, or elsewhere"
+                    )
+
+
+def loaded(start: str, tree: Mapping[str, SourceFile]) -> set[str]:
+    """Give all modules of ours that importing one of them loads, with the packages they lie in."""
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        module = waiting.pop()
+        if module in seen or module not in tree:
+            continue
+        seen.add(module)
+        parts = module.split(".")
+        waiting += [".".join(parts[:length]) for length in range(1, len(parts))]
+        for found in imports(tree[module].tree):
+            if found.at_load:
+                waiting += [found.module, found.module.rpartition(".")[0]]
+    return seen
+
+
+def test_modules_import_only_from_their_own_layer_and_below() -> None:
+    modules = {file.module for file in product_files()}
+    problems = dict.fromkeys(problem for file in product_files() for problem in layer_problems(file, modules))
+    assert not problems, "\n".join(problems)
+
+
+def test_packages_are_imported_only_where_they_belong() -> None:
+    problems = [problem for file in product_files() for problem in confinement_problems(file)]
+    assert not problems, "\n".join(problems)
+
+
+def test_importing_a_module_loads_nothing_that_it_must_do_without() -> None:
+    problems = sorted(set(load_problems(product_files())))
+    assert not problems, "\n".join(problems)
+
+
+def test_every_layer_name_that_executors_and_rules_speak_of_can_exist() -> None:
+    spoken_of = {*NEVER_LOADS, *EXECUTORS_RUN, *(home for homes in CONFINED.values() for home in homes)}
+    assert [name for name in spoken_of if layer(name) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("spark_queue/core/x.py", "import spark_queue.ports", "1: error: spark_queue.core.x may not import spark_queue.ports"),
+        ("spark_queue/journal/x.py", "\nfrom spark_queue import queue", "2: error: spark_queue.journal.x may not import"),
+        ("spark_queue/errors.py", "def f():\n  from spark_queue.core.fold import fold", "2: error: spark_queue.errors may not"),
+        ("spark_queue/queue.py", "from spark_queue.testing import fake_clock", "may not import spark_queue.testing"),
+        ("spark_queue/core/x.py", "if TYPE_CHECKING:\n  from spark_queue import Journal", "2: error: spark_queue.core.x may not"),
+        ("spark_queue/newcomer.py", "", "1: error: spark_queue.newcomer has no layer"),
+    ],
+)
+def test_layer_rule_names_file_line_and_module_when_broken(path: str, text: str, message: str) -> None:
+    modules = {"spark_queue", *(f"spark_queue.{name}" for name in ("ports", "queue", "core.fold", "testing", "testing.fake_clock"))}
+    [problem] = layer_problems(SourceFile.parse(path, text), modules)
+    assert problem.startswith(f"{path}:")
+    assert message in problem
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("spark_queue/core/x.py", "import os.path", "the core is pure and may not import os.path"),
+        ("spark_queue/core/x.py", "def f():\n  from time import monotonic", "2: error: the core is pure"),
+        ("spark_queue/views/x.py", "from deltalake import DeltaTable", "only spark_queue.journal, jobs may import deltalake"),
+        ("spark_queue/cli/x.py", "def f():\n  import pyspark.sql", "may import pyspark"),
+        ("spark_queue/source/x.py", "from pyarrow import flight", "only spark_queue.coordinator may import pyarrow.flight"),
+    ],
+)
+def test_confinement_rule_names_file_line_and_package_when_broken(path: str, text: str, message: str) -> None:
+    [problem] = confinement_problems(SourceFile.parse(path, text))
+    assert problem.startswith(f"{path}:")
+    assert message in problem
+
+
+def test_load_rule_follows_imports_of_imports_when_broken() -> None:
+    app = SourceFile.parse("spark_queue/cli/app.py", "from spark_queue.queue import Journal")
+    queue = SourceFile.parse("spark_queue/queue.py", "import json\nfrom pyspark.sql import DataFrame")
+    assert list(load_problems([app, queue])) == [
+        "spark_queue/queue.py:2: error: importing spark_queue.cli.app loads pyspark here; import it where it is used, or elsewhere"
+    ]
+
+
+def test_load_rule_counts_the_packages_that_a_module_lies_in() -> None:
+    partitions = SourceFile.parse("spark_queue/source/partitions.py", "import pyarrow as pa\nimport numpy")
+    package = SourceFile.parse("spark_queue/source/__init__.py", "import obstore")
+    [problem] = load_problems([partitions, package])
+    assert problem.startswith("spark_queue/source/__init__.py:1: error: importing spark_queue.source.partitions loads obstore")
+
+
+def test_load_rule_lets_functions_and_type_checkers_import_what_they_like() -> None:
+    text = "if TYPE_CHECKING:\n  import pyspark\nelse:\n  import json\ndef f():\n  import pyspark"
+    assert list(load_problems([SourceFile.parse("spark_queue/cli/app.py", text)])) == []

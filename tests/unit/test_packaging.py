@@ -1,0 +1,76 @@
+"""What is shipped, and the lock that `make setup` installs (DESIGN 14)."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.source_tree import ROOT
+
+LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
+DECLARED = [
+    *PYPROJECT["build-system"]["requires"],
+    *PROJECT["dependencies"],
+    *(entry for extra in PROJECT["optional-dependencies"].values() for entry in extra),
+]
+
+
+@pytest.fixture(scope="module")
+def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    [wheel] = folder.glob("*.whl")
+    return set(zipfile.ZipFile(wheel).namelist())
+
+
+def test_wheel_holds_the_package_and_the_module_that_spark_looks_for(wheel_names: set[str]) -> None:
+    assert {"pyspark_sparkqueue.py", "spark_queue/__init__.py", "spark_queue/py.typed"} <= wheel_names
+    tops = {name.partition("/")[0] for name in wheel_names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"pyspark_sparkqueue.py", "spark_queue"}
+
+
+@pytest.mark.parametrize("name", ["LICENSE", "NOTICE"])
+def test_wheel_carries_the_licence(wheel_names: set[str], name: str) -> None:
+    assert f"spark_queue-{PROJECT['version']}.dist-info/licenses/{name}" in wheel_names
+
+
+def test_changelog_tells_of_the_version() -> None:
+    assert f"## [{PROJECT['version']}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("declared", DECLARED)
+def test_lock_pins_a_version_that_fits(declared: str) -> None:
+    requirement = Requirement(declared)
+    versions = re.findall(rf"(?m)^{re.escape(canonicalize_name(requirement.name))}==([^ ]+)", LOCK)
+    assert versions, "the lock does not know it; run tools/lock.sh"
+    assert all(requirement.specifier.contains(version) for version in versions)
+
+
+def test_lock_has_a_hash_for_everything_and_nothing_but_packages() -> None:
+    entries = LOCK.replace(" \\\n", " ").strip().splitlines()
+    strange = [
+        entry for entry in entries if not re.fullmatch(r"[a-z0-9-]+==[^ ]+( ; [^#]+?)?(\s+--hash=sha256:[0-9a-f]{64})+", entry)
+    ]
+    assert not strange, "\n".join(strange)
+
+
+@pytest.mark.parametrize("script", sorted([*ROOT.glob("tools/*.sh"), ROOT / ".ci" / "run"]), ids=lambda path: path.name)
+def test_script_is_executable_strict_and_parses(script: Path) -> None:
+    assert script.stat().st_mode & 0o111 == 0o111
+    assert "\nset -Eeuo pipefail\n" in script.read_text(encoding="utf-8")
+    subprocess.run(["bash", "-n", str(script)], check=True)

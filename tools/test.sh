@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Run every test but the long forms: first those without a JVM, side by side, then those with one. Arguments go to pytest.
+# TEST_WORKERS and SPARK_WORKERS say how many processes share each part (2 and, because each holds a JVM, 1).
+set -Eeuo pipefail
+
+status=0
+python -m pytest -m "not spark and not slow" --numprocesses "${TEST_WORKERS:-2}" --dist worksteal "$@" || status=$?
+python -m pytest -m "spark and not slow" --numprocesses "${SPARK_WORKERS:-1}" --dist loadfile "$@" || status=$?
+exit "$status"
