@@ -122,8 +122,16 @@ class Journal(Protocol):
 
     #: For messages and logs.
     path: str
-    control: ControlLog
-    facts: FactSource
+
+    @property
+    def control(self) -> ControlLog:
+        """The log of what happened to queues."""
+        ...
+
+    @property
+    def facts(self) -> FactSource:
+        """Computes what queues must know of entering messages."""
+        ...
 
     def messages(self, message_type: str) -> MessageLog:
         """Give the log of a message type."""

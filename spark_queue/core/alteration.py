@@ -26,6 +26,9 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> 
                 "DEFINITION_IN_USE", what="Message type", name=name, reason=reason, next_step="Keep it in the definitions."
             )
     for name, ledger in state.queues.items():
+        if name in resets and ledger.definition.underlying_topic is None and ledger.depth:
+            reason = f"it holds {ledger.depth} dead letters, and has no recovery point from which they would come again."
+            raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step="Settle them first.")
         _check_queue(ledger, None if name in resets else wanted.queues.get(name))
 
 
@@ -55,6 +58,6 @@ def recovery_point(state: JournalState, queue: QueueDefinition) -> int:
         return 0
     if queue.recovery_point in ("now", "creation"):
         return entered_until
-    if queue.recovery_point.isdigit():
+    if queue.recovery_point.isdecimal():
         return min(int(queue.recovery_point), entered_until)
     return message_type.entered_by(parse_timestamp_ms(queue.recovery_point) - 1)

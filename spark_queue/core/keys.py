@@ -14,6 +14,9 @@ from typing import Any
 AT_LEAST_ONCE = "at-least-once"
 AT_MOST_ONCE = "at-most-once"
 
+#: Longest duration: a century, so that no time stored with it can overflow.
+_DURATION_LIMIT_MS = 36_500 * 86_400_000
+
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -23,12 +26,13 @@ def parse_duration_ms(value: Any) -> int:
     Raises
     ------
     ValueError
-        When it is not a positive number with a unit of ms, s, m, h or d.
+        When it is not a number with a unit of ms, s, m, h or d, or not between 1 ms and a century.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", value) if isinstance(value, str) else None
-    if match is None or float(match[1]) <= 0:
-        raise ValueError('a duration with a unit, such as "60s", "5m", "1h" or "7d"')
-    return round(float(match[1]) * _UNIT_MS[match[2]])
+    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", value) if isinstance(value, str) else None
+    duration_ms = 0 if match is None else round(float(match[1]) * _UNIT_MS[match[2]])
+    if not 1 <= duration_ms <= _DURATION_LIMIT_MS:
+        raise ValueError('a duration with a unit, such as "60s", "5m", "1h" or "7d", up to 36500d')
+    return duration_ms
 
 
 def _parse_limit(value: Any) -> int:
@@ -61,7 +65,7 @@ def parse_timestamp_ms(value: str) -> int:
 
 
 def _parse_recovery_point(value: Any) -> str:
-    if value in ("epoch", "now", "creation") or (isinstance(value, str) and value.isdigit()):
+    if value in ("epoch", "now", "creation") or (isinstance(value, str) and value.isdecimal()):
         return str(value)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return str(value)

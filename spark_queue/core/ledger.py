@@ -158,9 +158,9 @@ class QueueLedger:
 
     def _granted(self, record: Record) -> None:
         rows, number = to_bitmap(record.ranges), int(record.lease or 0)
+        self._move(rows, Event.GRANTED)
         subscription = self._seen(record)
         self._forget_leases(subscription.name)
-        self._move(rows, Event.GRANTED)
         self._drop_claims(rows, but=None)
         self.leases[number] = Lease(
             number=number,
@@ -182,8 +182,8 @@ class QueueLedger:
 
     def _resumed(self, record: Record) -> None:
         rows, lease = to_bitmap(record.ranges), self.leases[int(record.lease or 0)]
-        subscription = self._seen(record)
         self._move(rows, Event.RESUMED)
+        subscription = self._seen(record)
         if _incarnation(record) != lease.incarnation:
             # What the older incarnation said is dropped (P4).
             lease.staged.clear()
@@ -222,7 +222,8 @@ class QueueLedger:
             self.delivered.forget(lease.rows)
         lease.claim = BitMap64()
         lease.staged.clear()
-        if subscription.isolation_limit is not None:
+        # A batch that read nothing, since its messages were given back, is no success.
+        if subscription.isolation_limit is not None and lease.rows and lease.failure is None:
             doubled = subscription.isolation_limit * 2
             subscription.isolation_limit = doubled if doubled < lease.limit else None
 

@@ -32,17 +32,17 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
     """
     _check_keys(stored, ("journal", "message_types", "queues"), "the definitions")
     journal = JournalDefinition(**_read(stored.get("journal", {}), JOURNAL_KEYS, "[journal]"))
-    tables = {name: {"columns": columns} for name, columns in BUILT_IN_COLUMNS.items()}
-    for name, table in stored.get("message_types", {}).items():
+    tables: dict[str, Mapping[str, Any]] = {name: {"columns": columns} for name, columns in BUILT_IN_COLUMNS.items()}
+    for name, table in _tables(stored, "message_types").items():
         if name in BUILT_IN_COLUMNS:
             _check_keys(table, ("topics",), f"[message_types.{name}]")
         tables[name] = {**tables.get(name, {}), **table}
     message_types = {name: _parse_message_type(name, table) for name, table in tables.items()}
     _check_names("message type", message_types)
     _check_topics(message_types.values())
-    queue_tables = stored.get("queues", {})
+    queue_tables = _tables(stored, "queues")
     _check_names("queue", queue_tables)
-    letters = {table.get("dead_letter_queue"): name for name, table in queue_tables.items() if "dead_letter_queue" in table}
+    letters = [table.get("dead_letter_queue") for table in queue_tables.values()]
     without_queues = Definitions(journal=journal, message_types=message_types, queues={}, stored=stored)
     queues = {
         name: _parse_queue(name, table, without_queues, is_dead_letter_queue=name in letters)
@@ -52,6 +52,17 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
     for queue in queues.values():
         _check_dead_letters(queue, definitions)
     return definitions
+
+
+def _tables(stored: Mapping[str, Any], key: str) -> Mapping[str, Mapping[str, Any]]:
+    """Give the named tables under `key`; what is no table of tables is refused."""
+    tables = stored.get(key, {})
+    if not isinstance(tables, Mapping):
+        raise ConfigError("BAD_VALUE", key=key, where="the definitions", value=tables, expected="tables of keys by name")
+    for name, table in tables.items():
+        if not isinstance(table, Mapping):
+            raise ConfigError("BAD_VALUE", key=name, where=f"[{key}]", value=table, expected="a table of keys")
+    return tables
 
 
 def _read(table: Mapping[str, Any], keys: Iterable[Key], where: str) -> dict[str, Any]:
@@ -187,7 +198,7 @@ def _check_dead_letters(queue: QueueDefinition, definitions: Definitions) -> Non
     sources = [other.name for other in definitions.queues.values() if other.dead_letter_queue == letters.name]
     reason = None
     if len(sources) > 1:
-        reason = f"'{letters.name}' already takes the dead letters of '{sources[0]}', and a dead-letter queue has one source."
+        reason = f"'{letters.name}' already takes the dead letters of '{sources[-1]}', and a dead-letter queue has one source."
     elif letters.message_type != queue.message_type:
         reason = f"'{letters.name}' has message type '{letters.message_type}', this queue '{queue.message_type}'."
     elif queue.at_most_once:

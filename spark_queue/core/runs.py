@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyroaring import BitMap64
 
@@ -102,14 +102,18 @@ def settle(turn: Turn, outcomes: Iterable[OutcomeOf], *, lease_number: int | Non
         counts.repeated = sum(len(each.rows) for each in outcomes)
         return counts
     lease = None if lease_number is None else turn.ledger.leases.get(lease_number)
+    staged: list[OutcomeOf] = []
     if lease is not None and not lease.proven:
         _check_outcomes(turn, outcomes, lease.rows, f"are not in lease {lease.number}")
-        _stage(turn, lease, outcomes)
-        for each in outcomes:
-            _count(counts, each.outcome, len(each.rows))
-        return counts
+        # What somebody else has taken from the lease is settled as after its end.
+        staged = [replace(each, rows=each.rows & lease.claim) for each in outcomes]
+        outcomes = tuple(replace(each, rows=each.rows - lease.claim) for each in outcomes)
     for each in outcomes:
         _check_permitted(turn, each, lease, lease_number)
+    if lease is not None:
+        _stage(turn, lease, staged)
+    for each in staged:
+        _count(counts, each.outcome, len(each.rows))
     for each in outcomes:
         _settle_now(turn, each, lease, lease_number, counts)
     return counts

@@ -43,7 +43,9 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, *, ticked_at_ms: int) 
     """
     times = [lease.due_at_ms for lease in ledger.leases.values() if lease.held]
     times.extend(due_at_ms for due_at_ms in ledger.delayed if due_at_ms > ticked_at_ms)
-    times.extend(at_ms for at_ms, rows in ledger.expires.items() if at_ms > ticked_at_ms or _is_waiting(ledger, rows))
+    # What is leased waits for the end of its lease.
+    expires_at_ms = next((at_ms for at_ms in sorted(ledger.expires) if _is_waiting(ledger, ledger.expires[at_ms])), None)
+    times.extend(() if expires_at_ms is None else (expires_at_ms,))
     oldest = _oldest_ageing(ledger)
     if ledger.definition.expiration_ms is not None and oldest is not None:
         message_type = state.message_types[ledger.definition.message_type]

@@ -1,0 +1,207 @@
+"""What every error says: its code, and a text of what happened with its values, why, and what to do next.
+
+One table per class of `errors`, so that a reader finds every refusal of the product in one place and a test can walk them.
+"""
+
+from __future__ import annotations
+
+#: A definition, key, option or name is wrong.
+CONFIG: dict[str, str] = {
+    "UNKNOWN_KEY": ("Unknown key '{key}' in {where}.{nearest} `sparkq options` lists every key."),
+    "UNKNOWN_OPTION": ("Unknown option '{option}' for {where}.{nearest} `sparkq options` lists every option."),
+    "MISSING_OPTION": ("Option '{option}' is missing for {where}: {reason} Add .option(\"{option}\", …)."),
+    "BAD_VALUE": ("'{key}' in {where} is {value!r}, but it must be {expected}. Correct the value."),
+    "CONTRADICTORY_SETTINGS": ("{where}: {reason} Remove one of: {keys}."),
+    "DEFINITIONS_UNREADABLE": (
+        "The definitions in '{path}' cannot be read: {reason} They are TOML in UTF-8. Correct the file, or the path."
+    ),
+    "NAME_INVALID": (
+        "The {what} name {name!r} is not allowed: names are 1 to 249 characters of A-Z a-z 0-9 . _ - and neither '.' nor "
+        "'..', because they become paths and labels. Choose another name."
+    ),
+    "NAME_CASE_CLASH": (
+        "The {what} names {name!r} and {other!r} differ only in case, which some file systems cannot tell apart. Rename one."
+    ),
+    "UNKNOWN_QUEUE": ("The journal has no queue '{queue}'.{nearest} `sparkq status` lists the queues."),
+    "UNKNOWN_MESSAGE_TYPE": ("The journal has no message type '{message_type}'.{nearest}"),
+    "UNKNOWN_TOPIC": (
+        "No message type takes topic '{topic}'.{nearest} Add it to the `topics` of a message type and run `sparkq apply`."
+    ),
+    "TOPIC_CLAIMED_TWICE": (
+        "Topic '{topic}' is claimed by message types '{first}' and '{second}', so a message would have two homes. Leave it in one."
+    ),
+    "TOPIC_AMBIGUOUS": (
+        "Topic '{topic}' matches patterns of message types {message_types}, so its home is not clear. "
+        "Narrow one of the patterns, or list the topic by name in one type."
+    ),
+    "RESERVED_COLUMN": (
+        "Column '{column}' of message type '{message_type}' is reserved: the journal or the reader adds a column of that "
+        "name. Rename the column."
+    ),
+    "MESSAGE_TYPE_CHANGED": (
+        "Message type '{message_type}' cannot be changed that way: {reason} Only nullable columns may be appended; "
+        "for anything else define a new message type."
+    ),
+    "DEFINITION_IN_USE": ("{what} '{name}' cannot be dropped or changed in that way: {reason} {next_step}"),
+    "STORAGE_OPTION_UNSUPPORTED": (
+        "Storage option '{option}' cannot be passed on to the readers of message files, so a read would use other settings "
+        "than a write. Supported: {supported}."
+    ),
+}
+
+#: A call does not fit the data, the queue or its mode.
+CALLER: dict[str, str] = {
+    "UNKNOWN_COLUMN": ("{where} has no column '{column}'.{nearest} Columns: {columns}."),
+    "COLUMN_TYPE_MISMATCH": (
+        "Column '{column}' of {where} is {found}, but the message type declares {expected}, and the values cannot be cast "
+        "without loss: {reason} Cast the column before publishing."
+    ),
+    "TOPIC_MISSING": ("No topic for {rows} row(s): give `topic`, or a `topic` column without NULLs. Nothing was published."),
+    "ROWS_UNREADABLE": ("The data to publish holds {what}, but {expected} is needed. Correct it. Nothing was published."),
+    "TOPIC_OF_OTHER_TYPE": (
+        "Topic '{topic}' belongs to message type '{found}', but this publish goes to '{message_type}', and one publish is one "
+        "commit to one type. Publish the rows of each type by themselves. Nothing was published."
+    ),
+    "SEQUENCE_MISSING": ("Publisher '{publisher}' needs {what} to number its rows. {reason} Nothing was published."),
+    "SEQUENCE_NOT_ASCENDING": (
+        "Publisher '{publisher}': sequence {sequence} follows {previous} in one batch, but sequences must ascend strictly, "
+        "or the duplicate rule would drop rows. Sort by the sequence column. Nothing was published."
+    ),
+    "SEQUENCE_BEHIND": (
+        "Publisher '{publisher}': the batch starts at sequence {first}, behind the persisted {persisted}, ends at {last}, "
+        "and repeats no batch in the log. Its new rows might be other messages under used numbers. Continue from "
+        "{persisted} + 1. Nothing was published."
+    ),
+    "PUBLISHER_NAME_IN_USE": (
+        "Publisher name '{publisher}' was opened by another process (number {newest}, this one is {own}). One name "
+        "belongs to one process at a time (R98). Open it again here, or use another name. Nothing was published."
+    ),
+    "PUBLISHER_IDENTITY_UNKNOWN": (
+        "This stream learns no query id here and has no `sequenceColumn`, so a repeated micro-batch could not be told from "
+        "a new one. Set `publisher` and `sequenceColumn`. Nothing was published."
+    ),
+    "UNSUPPORTED_WRITE": ("{what} is not possible: {reason} {next_step}"),
+    "UNSUPPORTED_READ": ("{what} is not possible: {reason} {next_step}"),
+    "ACK_MODE_MISMATCH": (
+        "Subscription '{subscription}' of queue '{queue}' uses ackMode {ack_mode}, but {what} needs {needed}. {next_step}"
+    ),
+    "UNKNOWN_BOOKMARK": (
+        "Queue '{queue}' was told the outcome of {count} bookmark(s) that {reason}, first {bookmark}. Nothing was settled. "
+        "Name only rows of the batch."
+    ),
+    "OUTCOME_INVALID": ("Outcomes of queue '{queue}': {reason} Nothing was settled. {next_step}"),
+    "UNKNOWN_SUBSCRIPTION": (
+        "Queue '{queue}' has no subscription '{subscription}'.{nearest} It begins with the first start of its stream."
+    ),
+    "MESSAGE_TOO_LARGE": ("A message of {size} bytes is over the limit of {limit} bytes. {next_step}"),
+    "RECORD_UNKNOWN": ("{what} {value} is {reason}. The journal knows {first} to {last}."),
+    "TIMESTAMP_AMBIGUOUS": (
+        "Timestamp '{value}' of {where} has no offset: it could be {utc} or {local}. Write the offset, as in either reading."
+    ),
+    "FILE_UNREADABLE": (
+        "'{file}' cannot be read as {format}: {reason} What was published before it stands. Correct the file, or give --format."
+    ),
+}
+
+#: The caller does not hold what it speaks of.
+LEASE: dict[str, str] = {
+    "SUBSCRIPTION_TAKEN": (
+        "Subscription '{subscription}' of queue '{queue}' was taken over by a newer reader (incarnation {newest}, this one "
+        "is {own}). Each running query needs a subscription name of its own; two queries on one checkpoint and a "
+        "self-join of one stream share a name. Stop one, or join inside foreachBatch."
+    ),
+    "STALE_CALL": (
+        "Call {call} of subscription '{subscription}' is older than call {newest}, which was heard before. A delayed "
+        "message is ignored; nothing to do."
+    ),
+    "STALE_RUN": (
+        "A batch of subscription '{subscription}' of queue '{queue}' speaks for run {run}, but {reason}. Its outcomes were "
+        "not recorded; the rows are delivered again by the newer run."
+    ),
+    "CHECKPOINT_FOREIGN": (
+        "The checkpoint speaks of {what}, which is not {expected}. It was copied, edited, or belongs to a journal that "
+        "was restored. Nothing was acknowledged. Start with an empty checkpoint, or point the query at its own journal."
+    ),
+    "LEASE_HELD": (
+        "Message {bookmark} of queue '{queue}' is leased to '{holder}' until {leased_until}; with strict leasing only its "
+        "holder may settle it (R38). Wait until the lease ends."
+    ),
+    "LEASE_SETTLED": (
+        "{count} message(s) of queue '{queue}', first {bookmark}, can no longer be given outcome '{outcome}': {reason}. "
+        "Only 'acknowledge' is still accepted."
+    ),
+}
+
+#: The stored journal is missing, damaged, newer, or was changed by a stranger.
+JOURNAL: dict[str, str] = {
+    "NOT_A_JOURNAL": ("'{path}' is not a journal: {reason} Create one with `sparkq init`, or correct the path."),
+    "JOURNAL_EXISTS": ("'{path}' already holds a journal. Use it, or choose another path."),
+    "JOURNAL_MISMATCH": (
+        "This call is for journal {expected}, but '{path}' is journal {found}: it was deleted and made anew, or restored. "
+        "Restart the job against the journal that it belongs to."
+    ),
+    "PROTOCOL_NEWER": (
+        "The journal at '{path}' uses {what}, which this version of spark_queue does not know. Upgrade spark_queue."
+    ),
+    "JOURNAL_DAMAGED": (
+        "The journal at '{path}' is damaged: {what}. {reason} Nothing was changed. Restore the file from a copy; "
+        "`sparkq verify` names everything that is wrong."
+    ),
+    "LOG_GAP": (
+        "The log of '{path}' has no entry for version {version}, though later ones exist. Order cannot be known without "
+        "it, so reading stops before it. Restore that file; `sparkq verify` names everything that is wrong."
+    ),
+    "JOURNAL_REWRITTEN": (
+        "Version {version} of '{path}' removed or rewrote message files and was not written by spark_queue ({operation}). "
+        "Bookmarks would change their meaning. Restore the table to version {previous}; never run OPTIMIZE, DELETE, "
+        "UPDATE, MERGE or RESTORE on a message table."
+    ),
+    "JOURNAL_FOREIGN_APPEND": (
+        "{files} file(s) in the table of message type '{message_type}' were appended by a stranger: they have no bookmarks and "
+        "enter no queue. Publish their rows through spark_queue, and write to message tables with nothing else."
+    ),
+    "MESSAGE_FILE_MISSING": (
+        "Message file '{file}' of '{path}' cannot be read: {reason} Its messages stay in the queue. Restore the file."
+    ),
+    "STORE_UNSAFE": (
+        "The store under '{path}' let one key be created twice, so two writers could overwrite each other. "
+        "Use a local disk, or an object store with conditional puts."
+    ),
+    "STORE_FAILED": ("Storage under '{path}' failed while {doing}: {reason} Nothing half-done is visible. {next_step}"),
+    "PUBLISH_CONTENDED": (
+        "Publishing to '{path}' lost {attempts} races in a row to other writers. Nothing was published. Publish larger "
+        "batches, or retry."
+    ),
+}
+
+#: No coordinator could be reached, or one may not serve here and now.
+COORDINATOR: dict[str, str] = {
+    "COORDINATOR_UNAVAILABLE": (
+        "The coordinator of '{path}' could not be reached or started: {reason} `sparkq doctor` finds out why; its log is {log}."
+    ),
+    "COORDINATOR_ELSEWHERE": (
+        "The coordinator of '{path}' runs on another host ({host}, renewed {age_s} s ago), which only serves its own host. "
+        "Run `sparkq serve` there with TLS and point jobs at it with option 'coordinator', or stop it first."
+    ),
+    "COORDINATOR_RECOVERING": ("The coordinator of '{path}' is still reading its log. Try again shortly."),
+    "COORDINATOR_DEPOSED": (
+        "Coordinator epoch {epoch} of '{path}' is over: {reason}. Nothing it did not commit counts. A newer one serves."
+    ),
+    "CLOCK_SKEW": (
+        "The last record of '{path}' is {ahead_s} s ahead of this host's clock, so leases and expirations would be wrong. "
+        "Set the clock, or run `sparkq serve --accept-clock`."
+    ),
+    "UNAUTHENTICATED": (
+        "The coordinator at {address} refused the token. Run as the user who runs the coordinator, or use its token file."
+    ),
+    "TOKEN_FILE_UNSAFE": (
+        "The token file '{file}' {problem}, so somebody else could speak for you or read your queues. Check who wrote it, "
+        "then run `chmod 600` on it, or delete it: the next start makes a new one."
+    ),
+    "FRAME_TOO_LARGE": ("A call of {size} bytes is over the limit of {limit} bytes. Settle fewer rows at once."),
+    "FRAME_MALFORMED": ("A call could not be understood: {reason} Use one version of spark_queue on both sides."),
+    "ADDRESS_UNSAFE": (
+        "Serving on {address} would expose the queue beyond this host: {reason} Give --tls-cert, --tls-key and a token."
+    ),
+    "INTERNAL": ("An invariant did not hold: {what}. Nothing was committed. Please report it with the journal's `sparkq verify`."),
+}

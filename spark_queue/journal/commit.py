@@ -1,0 +1,247 @@
+"""Committing staged files, once: the loop of decide, swap, look (DESIGN 4, 15.4, 15.5, 15.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from spark_queue.errors import CallerError, JournalError
+from spark_queue.journal import delta
+from spark_queue.journal.layout import log_key, messages_key
+from spark_queue.journal.log_entry import LogEntry, TornEntryError, read_entry, versions_after
+from spark_queue.journal.message_table import open_messages
+from spark_queue.journal.staging import StagedFile, StagingPlan, read_staged, write_file
+from spark_queue.ports import Clock
+
+#: Lost races in a row after which publishing gives up, and failures that no race explains.
+RACES_LIMIT = 200
+FAILURES_LIMIT = 3
+
+#: Staged files older than this are staged anew, in milliseconds: long before leftovers are deleted (after 24 h).
+RESTAGE_MS = 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What a publish did."""
+
+    #: Messages that it added.
+    rows: int
+    #: Rows that were there already and were dropped (R95).
+    duplicates: int = 0
+    #: Highest sequence of the publisher that is in the log; None for unnamed publishers.
+    persisted_sequence: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """How a commit is told from its repeat; each part is optional."""
+
+    #: Whose sequences the rows carry; None when they number themselves (R99).
+    publisher: str | None = None
+    #: Whether the publisher's name belongs to one opening at a time (R98); streams have their checkpoint for that.
+    exclusive: bool = False
+    #: The number that opening the name drew; None opens it with this very commit.
+    number: int | None = None
+    #: A namespaced Delta transaction id (``s:…`` or ``t:…``) and its version.
+    transaction: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decision:
+    """What one attempt commits, decided on one version of the table."""
+
+    published: Published
+    files: Sequence[StagedFile] = ()
+    transactions: Sequence[tuple[str, int]] = ()
+
+
+class Commit:
+    """One publish on its way into the log.
+
+    Parameters
+    ----------
+    plan : StagingPlan
+        How the files were staged.
+    journal_id : str
+        The journal that the caller means.
+    files : Sequence[StagedFile]
+        In publish order.
+    identity : Identity
+        How it is told from its repeat.
+    clock : Clock
+        For the age of staged files.
+    """
+
+    def __init__(self, plan: StagingPlan, journal_id: str, files: Sequence[StagedFile], identity: Identity, clock: Clock) -> None:
+        self._plan = plan
+        self._store = plan.store
+        self._key = messages_key(plan.message_type)
+        self._journal_id = journal_id
+        self._files = tuple(files)
+        self._identity = identity
+        self._clock = clock
+        self._started_ms = clock.monotonic_ms()
+        sequences = (files[0].first_sequence, files[-1].last_sequence) if identity.publisher is not None else (None, None)
+        writer = "stream" if identity.transaction is not None and identity.transaction[0].startswith("s:") else "publisher"
+        # One token for all attempts: a first attempt whose reply was lost may land during a later one.
+        self._mark = delta.Mark(writer=writer, first_sequence=sequences[0], last_sequence=sequences[1])
+
+    def run(self) -> Published:
+        """Commit, and give what was published; nothing is half done.
+
+        Raises
+        ------
+        CallerError
+            PUBLISHER_NAME_IN_USE, SEQUENCE_BEHIND, SEQUENCE_NOT_ASCENDING.
+        JournalError
+            JOURNAL_MISMATCH, PUBLISH_CONTENDED, STORE_FAILED.
+        """
+        self._check_ascending()
+        table = open_messages(self._store, self._journal_id, self._plan.message_type)
+        races = failures = 0
+        while True:
+            self._restage_old_files()
+            decision = self._decide(table)
+            if not decision.files:
+                return decision.published
+            base = int(table.version())
+            failure = self._attempt(table, decision)
+            delta.refresh(self._store, self._key, table)
+            if self._has_landed(table, base, decision):
+                if self._plan.durable:
+                    self._store.sync([log_key(self._key, base + 1)])
+                return decision.published
+            races, failures = (races + 1, 0) if table.version() > base else (races, failures + 1)
+            self._give_up_at_limit(races, failures, failure)
+            delta.back_off(races + failures)
+
+    def _check_ascending(self) -> None:
+        if self._identity.publisher is None:
+            return
+        for earlier, later in zip(self._files, self._files[1:], strict=False):
+            if later.first_sequence <= earlier.last_sequence:
+                raise CallerError(
+                    "SEQUENCE_NOT_ASCENDING",
+                    publisher=self._identity.publisher,
+                    sequence=later.first_sequence,
+                    previous=earlier.last_sequence,
+                )
+
+    def _decide(self, table: DeltaTable) -> _Decision:
+        identity = self._identity
+        transactions: list[tuple[str, int]] = []
+        if identity.exclusive:
+            transactions.append(self._name_transaction(table))
+        files: Sequence[StagedFile] = self._files
+        persisted: int | None = None
+        if identity.publisher is not None:
+            persisted = table.transaction_version(f"p:{identity.publisher}")
+            if persisted is not None:
+                files = self._after(persisted)
+            if files:
+                persisted = files[-1].last_sequence
+                transactions.append((f"p:{identity.publisher}", persisted))
+        if identity.transaction is not None:
+            seen = table.transaction_version(identity.transaction[0])
+            files = files if seen is None or seen < identity.transaction[1] else ()
+            transactions.append(identity.transaction)
+        rows = _count(files)
+        published = Published(rows=rows, duplicates=_count(self._files) - rows, persisted_sequence=persisted)
+        return _Decision(published=published, files=files, transactions=transactions)
+
+    def _name_transaction(self, table: DeltaTable) -> tuple[str, int]:
+        name, own = f"n:{self._identity.publisher}", self._identity.number
+        newest = table.transaction_version(name) or 0
+        if own is None:
+            return name, newest + 1
+        if newest != own:
+            raise CallerError("PUBLISHER_NAME_IN_USE", publisher=self._identity.publisher, newest=newest, own=own)
+        return name, own
+
+    def _after(self, persisted: int) -> Sequence[StagedFile]:
+        """Give the files of the rows that are not in the log yet (DESIGN 15.5)."""
+        first, last = self._files[0].first_sequence, self._files[-1].last_sequence
+        if last <= persisted:
+            return ()
+        if first > persisted:
+            return self._files
+        if not self._repeats(first):
+            publisher = self._identity.publisher
+            raise CallerError("SEQUENCE_BEHIND", publisher=publisher, first=first, persisted=persisted, last=last)
+        new = [file for file in self._files if file.last_sequence > persisted]
+        if new[0].first_sequence <= persisted:
+            new[0] = self._rewrite(new[0], after_sequence=persisted)
+        return new
+
+    def _repeats(self, first_sequence: int) -> bool:
+        """Tell whether a commit of this publisher that is still in the log started with the same sequence."""
+        name = f"p:{self._identity.publisher}"
+        for version in reversed(versions_after(self._store, self._key, -1)):
+            entry = self._entry(version)
+            if entry is not None and name in entry.transactions and entry.mark.get("first_sequence") == first_sequence:
+                return True
+        return False
+
+    def _restage_old_files(self) -> None:
+        waited_ms = self._clock.monotonic_ms() - self._started_ms
+        now_ms = self._clock.wall_ms()
+        if all(max(waited_ms, now_ms - file.staged_at_ms) <= RESTAGE_MS for file in self._files):
+            return
+        self._files = tuple(self._rewrite(file, after_sequence=None) for file in self._files)
+        self._started_ms = self._clock.monotonic_ms()
+
+    def _rewrite(self, file: StagedFile, *, after_sequence: int | None) -> StagedFile:
+        rows = read_staged(self._plan, file, after_sequence=after_sequence)
+        rewritten = write_file(self._plan, rows, now_ms=self._clock.wall_ms())
+        assert rewritten is not None, "a staged file has rows, and its last one is kept"
+        return rewritten
+
+    def _attempt(self, table: DeltaTable, decision: _Decision) -> Exception | None:
+        now_ms = self._clock.wall_ms()
+        files = [
+            delta.NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=now_ms, stats=file.stats())
+            for file in decision.files
+        ]
+        try:
+            delta.swap(
+                table, files, schema=self._plan.shape.schema, mark=self._mark, transactions=decision.transactions, at_ms=now_ms
+            )
+        except (DeltaError, OSError) as failure:
+            # Refused, failed, or done with the reply lost: only looking tells.
+            return failure
+        return None
+
+    def _has_landed(self, table: DeltaTable, base: int, decision: _Decision) -> bool:
+        entry = self._entry(base + 1)
+        if entry is None or entry.token != self._mark.token:
+            return False
+        if table.version() == base + 1 or self._entry(base) is not None:
+            return True
+        # The entry before it was cleaned away: a pause may have let this commit land on a version that was cleaned away
+        # too, where nobody looks (tried). Then its files are not in the table.
+        present = set(table.get_add_actions().column("path").to_pylist())
+        return all(file.path in present for file in decision.files)
+
+    def _entry(self, version: int) -> LogEntry | None:
+        try:
+            return read_entry(self._store, self._key, version)
+        except TornEntryError:
+            return None
+
+    def _give_up_at_limit(self, races: int, failures: int, failure: Exception | None) -> None:
+        if races >= RACES_LIMIT:
+            raise JournalError("PUBLISH_CONTENDED", path=self._store.uri(self._key), attempts=races)
+        if failures >= FAILURES_LIMIT:
+            reason = "The commit is not to be seen." if failure is None else self._store.reason(failure)
+            next_step = (
+                "Publishing again is safe under a publisher name with sequences; otherwise look first whether the rows are there."
+            )
+            raise JournalError("STORE_FAILED", path=self._store.path, doing="publishing", reason=reason, next_step=next_step)
+
+
+def _count(files: Sequence[StagedFile]) -> int:
+    return sum(file.rows for file in files)

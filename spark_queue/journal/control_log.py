@@ -1,0 +1,282 @@
+"""The control log: what happened to queues, as a Delta table with one writer that the log itself fences (DESIGN 3.4, 4)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from spark_queue.core.records import Kind, Record
+from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
+from spark_queue.journal import delta
+from spark_queue.journal.layout import CONTROL, Store, log_key
+from spark_queue.journal.log_entry import read_entry
+from spark_queue.journal.record_table import CONTROL_SCHEMA, SEPARATE_KINDS, NewerDetailError, stats, to_records, to_table
+from spark_queue.journal.recovery import open_repaired
+
+#: Readers at once of the control log's files: they wait for the store, not for a processor.
+_READERS = 8
+
+
+class DeltaControlLog:
+    """`ports.ControlLog` on the Delta table `control`.
+
+    Parameters
+    ----------
+    store : Store
+        The journal's place; nothing is opened before the first call.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._table: DeltaTable | None = None
+        self._next_record = 0
+        #: Whether commits must survive power loss; the log says so itself, in `definitions_applied`.
+        self.durable = False
+
+    @property
+    def version(self) -> int:
+        """The version that the handle stands at."""
+        return int(self._opened().version())
+
+    def load(self) -> Sequence[Record]:
+        """Refresh and give every record in order, and take the head as the place to append at.
+
+        What a power loss tore is set aside first, and reported (`recovery`).
+
+        Raises
+        ------
+        JournalError
+            NOT_A_JOURNAL, JOURNAL_DAMAGED when records are not dense or epochs go back, PROTOCOL_NEWER, STORE_FAILED.
+        """
+        self._table = _open(self._store)
+        records = read_records(self._store, self._table)
+        self._next_record = len(records)
+        self._heed(records)
+        return records
+
+    def append(self, records: Sequence[Record], *, epoch: int) -> None:
+        """Commit numbered records by one swap at the head, carrying `epoch`, and check that it holds.
+
+        Raises
+        ------
+        CoordinatorError
+            COORDINATOR_DEPOSED when the swap is refused or the check fails: the process must end.
+        JournalError
+            STORE_FAILED when the outcome is unknown: the process must end.
+        """
+        table = self._opened()
+        if records[0].record != self._next_record:
+            raise CoordinatorError("INTERNAL", what=f"record {records[0].record} would follow record {self._next_record - 1}")
+        self._heed(records)
+        if records[0].kind == Kind.EPOCH_CLAIMED:
+            # Every election asks again: the store may have been moved to one that overwrites (DESIGN 4, power loss).
+            self._store.check_put_if_absent()
+        base = int(table.version())
+        files = stage_records(self._store, records)
+        if self.durable:
+            self._store.sync(f"{CONTROL}/{file.path}" for file in files)
+        self._swap(table, files, epoch=epoch, at_ms=records[-1].at_ms)
+        if self.durable:
+            self._store.sync([log_key(CONTROL, base + 1)])
+        self._check(table, expected=base + 1, epoch=epoch)
+        self._next_record = records[-1].record + 1
+
+    def check(self, *, epoch: int) -> None:
+        """Refresh and check that the head is still the own last commit and the epoch the own one (P7).
+
+        Raises
+        ------
+        CoordinatorError
+            COORDINATOR_DEPOSED when it is not.
+        JournalError
+            STORE_FAILED or JOURNAL_DAMAGED when the log cannot be read: the process must end.
+        """
+        table = self._opened()
+        self._check(table, expected=int(table.version()), epoch=epoch)
+
+    def checkpoint(self, *, epoch: int) -> None:
+        """Write a checkpoint at the head, and stand on it.
+
+        Raises
+        ------
+        CoordinatorError
+            COORDINATOR_DEPOSED when another has written: the process must end.
+        JournalError
+            STORE_FAILED.
+        """
+        table = self._opened()
+        delta.checkpoint(self._store, CONTROL, table, durable=self.durable)
+        # A handle goes on reading everything since the checkpoint that it was opened on (tried: 16 ms a commit instead of
+        # 5 after 200 commits), so a new one takes over at the very same version.
+        self._table = _open(self._store)
+        self._check(self._table, expected=int(table.version()), epoch=epoch)
+
+    def _opened(self) -> DeltaTable:
+        if self._table is None:
+            raise CoordinatorError("INTERNAL", what="the control log was used before it was loaded")
+        return self._table
+
+    def _heed(self, records: Iterable[Record]) -> None:
+        for record in records:
+            if record.kind == Kind.DEFINITIONS_APPLIED:
+                journal = record.detail["definitions"].get("journal", {})
+                self.durable = journal.get("durability") == "fsync"
+
+    def _swap(self, table: DeltaTable, files: Sequence[delta.NewFile], *, epoch: int, at_ms: int) -> None:
+        base = int(table.version())
+        mark = delta.Mark(writer="coordinator")
+        transactions = [(delta.COORDINATOR_TXN, epoch)]
+        try:
+            delta.swap(table, files, schema=CONTROL_SCHEMA, mark=mark, transactions=transactions, at_ms=at_ms)
+        except (DeltaError, OSError) as failure:
+            reason = self._store.reason(failure)
+            # Refused if another commit stands there; otherwise nobody can tell what happened. Either way this reign ends.
+            rival = read_entry(self._store, CONTROL, base + 1)
+            if rival is not None and rival.token != mark.token:
+                raise self._deposed(epoch, f"version {base + 1} was committed by another") from None
+            next_step = "The coordinator ends; the next one finds out what was committed."
+            raise JournalError(
+                "STORE_FAILED", path=self._store.path, doing="committing records", reason=reason, next_step=next_step
+            ) from None
+
+    def _check(self, table: DeltaTable, *, expected: int, epoch: int) -> None:
+        delta.refresh(self._store, CONTROL, table)
+        found = table.transaction_version(delta.COORDINATOR_TXN) or 0
+        if table.version() != expected:
+            raise self._deposed(epoch, f"the log is at version {table.version()} instead of {expected}, so another has written")
+        if found != epoch:
+            raise self._deposed(epoch, f"the log carries epoch {found}")
+
+    def _deposed(self, epoch: int, reason: str) -> SparkQueueError:
+        return CoordinatorError("COORDINATOR_DEPOSED", epoch=epoch, path=self._store.path, reason=reason)
+
+
+def read_log(store: Store) -> Sequence[Record]:
+    """Give every record in order, for those who only look.
+
+    Raises
+    ------
+    JournalError
+        NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
+    """
+    return read_records(store, _open(store))
+
+
+def read_setup(store: Store) -> Sequence[Record]:
+    """Give the `journal_created` record and the newest `definitions_applied` without reading the rest.
+
+    Raises
+    ------
+    JournalError
+        NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
+    """
+    listing = _listing(store, _open(store))
+    kinds = {kind: [path for path, low, high in listing if low == high == kind] for kind in SEPARATE_KINDS}
+    if not all(kinds.values()):
+        raise delta.damaged(store, "its control log names no journal", "The file with its first records is not listed.")
+    paths = [kinds[Kind.JOURNAL_CREATED][0], kinds[Kind.DEFINITIONS_APPLIED][-1]]
+    created, applied = (_to_records(store, _read_file(store, path))[-1] for path in paths)
+    return created, applied
+
+
+def read_records(store: Store, table: DeltaTable) -> list[Record]:
+    """Give every record of an open control log, checked for gaps (DESIGN 4, power loss).
+
+    Raises
+    ------
+    JournalError
+        JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
+    """
+    paths = [path for path, _, _ in _listing(store, table)]
+    with ThreadPoolExecutor(_READERS) as readers:
+        files = list(readers.map(lambda path: _read_file(store, path), paths))
+    records = _to_records(store, pa.concat_tables(files))
+    _check_records(store, records)
+    return records
+
+
+def stage_records(store: Store, records: Sequence[Record]) -> list[delta.NewFile]:
+    """Write records to data files that no commit names yet; kinds of `SEPARATE_KINDS` go to files of their own.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED.
+    """
+    groups: list[list[Record]] = []
+    for record in records:
+        alone = record.kind in SEPARATE_KINDS
+        if alone or not groups or groups[-1][-1].kind in SEPARATE_KINDS:
+            groups.append([])
+        groups[-1].append(record)
+    return [_stage_file(store, group) for group in groups]
+
+
+def _stage_file(store: Store, records: Sequence[Record]) -> delta.NewFile:
+    sink = pa.BufferOutputStream()
+    pq.write_table(to_table(records), sink)
+    data = sink.getvalue().to_pybytes()
+    path = f"{records[0].record:020d}-{uuid.uuid4().hex}.parquet"
+    store.write(f"{CONTROL}/{path}", data)
+    return delta.NewFile(path=path, size_bytes=len(data), modified_ms=records[-1].at_ms, stats=stats(records))
+
+
+def _open(store: Store) -> DeltaTable:
+    table = open_repaired(store, CONTROL)
+    if table is None:
+        raise JournalError("NOT_A_JOURNAL", path=store.path, reason="it has no control log.")
+    return table
+
+
+def _listing(store: Store, table: DeltaTable) -> list[tuple[str, str, str]]:
+    """Give path, lowest and highest kind of each file, in the order of their records.
+
+    Raises
+    ------
+    JournalError
+        JOURNAL_DAMAGED when a file has no statistics: only a stranger writes such.
+    """
+    actions = pa.table(table.get_add_actions(flatten=True))
+    columns: list[list[Any]] = [actions.column(name).to_pylist() for name in ("min.record", "path", "min.kind", "max.kind")]
+    for first, path, *kinds in zip(*columns, strict=True):
+        if first is None or None in kinds:
+            raise delta.damaged(store, f"control/{path} has no statistics", "It was not written by spark_queue.")
+    return [entry[1:] for entry in sorted(zip(*columns, strict=True))]
+
+
+def _read_file(store: Store, path: str) -> pa.Table:
+    data = store.read(f"{CONTROL}/{path}")
+    if data is None:
+        raise delta.damaged(store, f"control/{path} is missing", "The log names it.")
+    try:
+        # Columns that a newer version appended mean nothing here; one that is missing is damage.
+        return pq.ParquetFile(pa.BufferReader(data)).read(columns=CONTROL_SCHEMA.names).cast(CONTROL_SCHEMA)
+    except (pa.ArrowException, OSError, ValueError) as reason:
+        raise delta.damaged(store, f"control/{path} cannot be read", store.reason(reason)) from None
+
+
+def _to_records(store: Store, rows: pa.Table) -> list[Record]:
+    try:
+        return list(to_records(rows.combine_chunks()))
+    except NewerDetailError as newer:
+        raise JournalError("PROTOCOL_NEWER", path=store.path, what=str(newer)) from None
+    except (msgspec.DecodeError, KeyError) as reason:
+        raise delta.damaged(store, "a record's detail cannot be read", store.reason(reason)) from None
+
+
+def _check_records(store: Store, records: Sequence[Record]) -> None:
+    epoch = 0
+    for number, record in enumerate(records):
+        if record.record != number:
+            raise delta.damaged(store, f"record {number} is missing", f"The control log goes on with record {record.record}.")
+        if record.epoch < epoch:
+            raise delta.damaged(store, f"record {number} has epoch {record.epoch} after {epoch}", "Epochs never go back.")
+        epoch = record.epoch

@@ -1,0 +1,265 @@
+"""What the journal asks of delta-rs: opening a table, and one commit that is a compare-and-swap.
+
+Every commit goes through `swap`: no retries inside delta-rs, no checkpoint, no clean-up, and commitInfo that says who wrote
+it (DESIGN 15.9). How delta-rs behaves under each of these is measured, not assumed; `tests/unit/journal` keeps the proofs.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction, Transaction, create_table_with_add_actions
+
+from spark_queue.errors import JournalError
+from spark_queue.journal.layout import Store
+
+#: Transaction id that carries the epoch, in the control log and in message tables (DESIGN 3.4).
+COORDINATOR_TXN = "c:coordinator"
+
+#: Key of our own facts in commitInfo, and their version.
+MARK_KEY = "sparkqueue"
+MARK_VERSION = 1
+
+#: Only the coordinator checkpoints and cleans (DESIGN 4), so delta-rs must do neither on its own.
+HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_TRANSACTION_ATTEMPTS = 100
+
+#: Longest pause between attempts, in seconds, and the first.
+_BACK_OFF_S = 0.5
+_FIRST_BACK_OFF_S = 0.002
+
+TABLE_PROPERTIES = {"delta.enableExpiredLogCleanup": "false", "delta.logRetentionDuration": "interval 36500 days"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Our part of a commitInfo."""
+
+    #: What wrote it: ``creator``, ``coordinator``, ``publisher`` or ``stream``.
+    writer: str
+    #: Names the commit, so that its writer can find it again.
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    first_sequence: int | None = None
+    last_sequence: int | None = None
+
+    def commit_info(self, actions: int | None) -> dict[str, Any]:
+        """Give the commitInfo of a commit of `actions` further actions; a count lets a torn entry be told from a whole one."""
+        mark: dict[str, Any] = {"v": MARK_VERSION, "token": self.token, "writer": self.writer}
+        if actions is not None:
+            mark["actions"] = actions
+        if self.first_sequence is not None:
+            mark |= {"first_sequence": self.first_sequence, "last_sequence": self.last_sequence}
+        return {MARK_KEY: mark, "isBlindAppend": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFile:
+    """A data file to add."""
+
+    #: Relative to the table.
+    path: str
+    size_bytes: int
+    modified_ms: int
+    #: Delta's statistics: numRecords, minValues, maxValues, nullCount.
+    stats: dict[str, Any]
+
+    def action(self) -> AddAction:
+        """Give delta-rs's form."""
+        stats = json.dumps(self.stats, separators=(",", ":"))
+        return AddAction(self.path, self.size_bytes, {}, self.modified_ms, data_change=True, stats=stats)
+
+
+def open_table(store: Store, key: str, *, version: int | None = None) -> DeltaTable | None:
+    """Open the table in folder `key` at its head or at a version; None when there is no table.
+
+    Raises
+    ------
+    JournalError
+        PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED.
+    """
+    try:
+        with store.failures(f"opening {key}"):
+            return DeltaTable(store.uri(key), version=version, storage_options=dict(store.storage_options))
+    except TableNotFoundError:
+        return None
+    except DeltaProtocolError as reason:
+        raise JournalError("PROTOCOL_NEWER", path=store.path, what=f"Delta features of {key} ({store.reason(reason)})") from None
+    except DeltaError as reason:
+        raise damaged(store, f"the Delta log of {key} cannot be opened", store.reason(reason)) from None
+
+
+def refresh(store: Store, key: str, table: DeltaTable) -> None:
+    """Bring a handle to the head.
+
+    Raises
+    ------
+    JournalError
+        JOURNAL_DAMAGED or STORE_FAILED.
+    """
+    try:
+        with store.failures(f"reading the log of {key}"):
+            table.update_incremental()
+    except DeltaError as reason:
+        raise damaged(
+            store, f"the Delta log of {key} cannot be read on from version {table.version()}", store.reason(reason)
+        ) from None
+
+
+def swap(
+    table: DeltaTable,
+    files: Sequence[NewFile],
+    *,
+    schema: pa.Schema,
+    mark: Mark,
+    transactions: Sequence[tuple[str, int]],
+    at_ms: int,
+) -> None:
+    """Commit as the version after the handle's, or fail; the handle stays where it is.
+
+    Parameters
+    ----------
+    table : DeltaTable
+        The handle, at the version that the commit was planned on.
+    files : Sequence[NewFile]
+        Files to add, in this order; may be empty.
+    schema : pa.Schema
+        Of the files.
+    mark : Mark
+        Who writes.
+    transactions : Sequence[tuple[str, int]]
+        Delta transaction ids and their versions.
+    at_ms : int
+        Time of the transactions, in milliseconds since 1970 UTC.
+
+    Raises
+    ------
+    DeltaError, OSError
+        The commit did not happen, or its outcome is unknown: the caller must look.
+    """
+    properties = CommitProperties(
+        custom_metadata=mark.commit_info(len(files) + len(transactions)),
+        max_commit_retries=0,
+        app_transactions=[Transaction(name, version, at_ms) for name, version in transactions],
+    )
+    actions: list[AddAction | RemoveAction] = [file.action() for file in files]
+    table.create_write_transaction(
+        actions, "append", Schema.from_arrow(schema), commit_properties=properties, post_commithook_properties=HOOKS
+    )
+
+
+def commit_transaction(
+    store: Store, key: str, table: DeltaTable, *, name: str, version: Callable[[int], int | None], writer: str, at_ms: int
+) -> int:
+    """Commit a Delta transaction id without files, and give the version that it then has.
+
+    Parameters
+    ----------
+    store : Store
+        The journal's place.
+    key : str
+        The table's folder.
+    table : DeltaTable
+        A handle; it is refreshed.
+    name : str
+        The transaction id.
+    version : Callable[[int], int or None]
+        Given the id's version (0 for none), the one to commit, or None to leave it; asked again after each lost race.
+    writer : str
+        For the mark.
+    at_ms : int
+        Milliseconds since 1970 UTC.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED, PUBLISH_CONTENDED.
+    """
+    for attempt in range(_TRANSACTION_ATTEMPTS):
+        found = table.transaction_version(name) or 0
+        wanted = version(found)
+        if wanted is None:
+            return found
+        won = _try_transaction(store, key, table, name=name, version=wanted, writer=writer, at_ms=at_ms)
+        refresh(store, key, table)
+        if won and table.transaction_version(name) == wanted:
+            return wanted
+        back_off(attempt)
+    raise JournalError("PUBLISH_CONTENDED", path=store.uri(key), attempts=_TRANSACTION_ATTEMPTS)
+
+
+def _try_transaction(store: Store, key: str, table: DeltaTable, *, name: str, version: int, writer: str, at_ms: int) -> bool:
+    with store.failures(f"committing to {key}"):
+        try:
+            swap(table, [], schema=pa.schema([]), mark=Mark(writer=writer), transactions=[(name, version)], at_ms=at_ms)
+        except CommitFailedError:
+            return False
+        except DeltaError as reason:
+            raise OSError(str(reason)) from None
+    return True
+
+
+def back_off(attempt: int) -> None:
+    """Pause before another attempt at a contended table: at random, and longer each time."""
+    ceiling_s = min(_BACK_OFF_S, _FIRST_BACK_OFF_S * 2**attempt)
+    time.sleep(random.uniform(0, ceiling_s))  # noqa: S311 - jitter, not a secret
+
+
+def create_table(store: Store, key: str, *, schema: pa.Schema, description: str, files: Sequence[NewFile] = ()) -> bool:
+    """Create the table in folder `key`, with files, in one commit; tell whether it was this call that did.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED.
+    """
+    # Protocol and metaData stand before our own actions.
+    properties = CommitProperties(custom_metadata=Mark(writer="creator").commit_info(2 + len(files)))
+    with store.failures(f"creating {key}"):
+        try:
+            create_table_with_add_actions(
+                store.uri(key),
+                Schema.from_arrow(schema),
+                [file.action() for file in files],
+                mode="error",
+                description=description,
+                configuration=TABLE_PROPERTIES,
+                storage_options=dict(store.storage_options),
+                commit_properties=properties,
+                post_commithook_properties=HOOKS,
+            )
+        except DeltaError as reason:
+            if open_table(store, key) is not None:
+                return False
+            raise OSError(str(reason)) from None
+    return True
+
+
+def checkpoint(store: Store, key: str, table: DeltaTable, *, durable: bool) -> None:
+    """Write a checkpoint at the handle's version; a durable one reaches the disk before anything that it replaces may go.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED.
+    """
+    with store.failures(f"writing a checkpoint of {key}"):
+        try:
+            table.create_checkpoint()
+        except DeltaError as reason:
+            raise OSError(str(reason)) from None
+    if durable:
+        store.sync([f"{key}/_delta_log/{table.version():020d}.checkpoint.parquet", f"{key}/_delta_log/_last_checkpoint"])
+
+
+def damaged(store: Store, what: str, reason: str) -> JournalError:
+    """Make JOURNAL_DAMAGED."""
+    return JournalError("JOURNAL_DAMAGED", path=store.path, what=what, reason=reason)

@@ -1,0 +1,306 @@
+"""Where a journal's parts stand, and the few object operations that it needs beside Delta (DESIGN 4).
+
+`obstore` and `deltalake` are built on the same Rust `object_store`, so one set of storage options serves both. A local
+path is a directory; anything with a scheme is an object store.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import re
+import urllib.parse
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError, UnknownConfigurationKeyError
+from obstore.store import LocalStore, from_url
+
+from spark_queue.errors import ConfigError, JournalError
+from spark_queue.journal.objects import LocalSink, ObjectSink, ObjectSource, split_options
+
+CONTROL = "control"
+MESSAGES = "messages"
+HINT_KEY = "coordinator.json"
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_SECRET_KEY = re.compile(r"key|secret|token|sas|password|credential", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObject:
+    """One object of a listing."""
+
+    #: Relative to the journal.
+    key: str
+    size_bytes: int
+    #: The store's time of the last write, in milliseconds since 1970 UTC.
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A journal's place: a local directory or an object-store prefix, and the options to reach it.
+
+    Frozen, picklable and lazy: making one opens nothing. Keys are relative to the journal, with ``/``.
+
+    Parameters
+    ----------
+    path : str
+        A local path (made absolute here, because other processes have other working directories), ``file://`` URL, or the
+        URL of an object-store prefix.
+    storage_options : Mapping[str, str]
+        As `deltalake` takes them, such as ``aws_access_key_id`` or ``aws_endpoint_url``; keys in any case.
+    """
+
+    path: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        options = {str(key).lower(): str(value) for key, value in self.storage_options.items()}
+        object.__setattr__(self, "storage_options", options)
+        object.__setattr__(self, "path", _normal_path(self.path))
+
+    def __hash__(self) -> int:
+        return hash((self.path, tuple(sorted(self.storage_options.items()))))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the journal is a directory of this host."""
+        return _SCHEME.match(self.path) is None
+
+    @property
+    def control_uri(self) -> str:
+        """Address of the control log, for Delta."""
+        return self.uri(CONTROL)
+
+    def messages_uri(self, message_type: str) -> str:
+        """Address of a message type's table, for Delta."""
+        return self.uri(messages_key(message_type))
+
+    def uri(self, key: str) -> str:
+        """Address of a key, for Delta and for people."""
+        return f"{self.path}/{key}"
+
+    def read(self, key: str) -> bytes | None:
+        """Give an object's bytes, or None when there is none.
+
+        Raises
+        ------
+        JournalError
+            STORE_FAILED.
+        """
+        with self.failures(f"reading {key}"):
+            try:
+                return bytes(obstore.get(self._objects(), key).bytes())
+            except FileNotFoundError:
+                return None
+
+    def write(self, key: str, data: bytes) -> None:
+        """Write an object whole, replacing what was there; readers see the old bytes or the new ones.
+
+        Raises
+        ------
+        JournalError
+            STORE_FAILED.
+        """
+        with self.failures(f"writing {key}"):
+            obstore.put(self._objects(), key, data)
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write an object only if there is none of that key; tell whether it was this call that did.
+
+        Raises
+        ------
+        JournalError
+            STORE_FAILED.
+        """
+        with self.failures(f"creating {key}"):
+            try:
+                obstore.put(self._objects(), key, data, mode="create")
+            except (AlreadyExistsError, PreconditionError):
+                return False
+            return True
+
+    def list(self, prefix: str, *, after: str | None = None) -> list[StoredObject]:
+        """Give the objects under a folder, in the order of their keys, only those after a key if one is given.
+
+        Raises
+        ------
+        JournalError
+            STORE_FAILED.
+        """
+        with self.failures(f"listing {prefix}"):
+            found = obstore.list(self._objects(), prefix, offset=after).collect()
+        objects = [_stored_object(entry) for entry in found]
+        return sorted(objects, key=lambda entry: entry.key)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects; one that is already gone is no error.
+
+        Raises
+        ------
+        JournalError
+            STORE_FAILED.
+        """
+        for key in keys:
+            with self.failures(f"deleting {key}"):
+                try:
+                    obstore.delete(self._objects(), key)
+                except FileNotFoundError:
+                    continue
+
+    def open(self, key: str) -> Any:
+        """Give something that `pyarrow.parquet` reads an object from: its path, or a file-like reader of ranges.
+
+        Raises
+        ------
+        FileNotFoundError
+            When there is none.
+        """
+        if self.is_local:
+            path = Path(self.uri(key))
+            if not path.is_file():
+                raise FileNotFoundError(path)
+            return str(path)
+        return ObjectSource(obstore.open_reader(self._objects(), key))
+
+    @contextmanager
+    def writer(self, key: str) -> Iterator[io.RawIOBase]:
+        """Give a file-like sink for a new object of a unique key; what fails half-way leaves at most a leftover.
+
+        Raises
+        ------
+        JournalError
+            STORE_FAILED.
+        """
+        with self.failures(f"writing {key}"):
+            sink = LocalSink(self.uri(key)) if self.is_local else ObjectSink(obstore.open_writer(self._objects(), key))
+            try:
+                yield sink
+            except BaseException:
+                sink.abandon()
+                raise
+            sink.close()
+
+    def sync(self, keys: Iterable[str], *, ancestors: bool = False) -> None:
+        """Force objects and then the directories that name them to the disk; object stores are durable by themselves.
+
+        Parameters
+        ----------
+        keys : Iterable[str]
+            What to sync, in this order.
+        ancestors : bool
+            Also the directories above, up to the journal's parent: for objects whose directories are new.
+
+        Raises
+        ------
+        JournalError
+            STORE_FAILED.
+        """
+        if not self.is_local:
+            return
+        for key in keys:
+            with self.failures(f"syncing {key}"):
+                path = Path(self.uri(key))
+                _fsync(str(path))
+                _fsync(str(path.parent))
+                if ancestors:
+                    for directory in path.parent.parents:
+                        _fsync(str(directory))
+                        if directory == Path(self.path).parent:
+                            break
+
+    def check_put_if_absent(self) -> None:
+        """Write one key twice and require that the second write is refused (DESIGN 4, power loss).
+
+        Raises
+        ------
+        JournalError
+            STORE_UNSAFE, or STORE_FAILED.
+        """
+        if self.storage_options.get("aws_s3_allow_unsafe_rename", "false").lower() in ("true", "1", "yes"):
+            raise JournalError("STORE_UNSAFE", path=self.path)
+        key = f"probe-{uuid.uuid4().hex}"
+        if not self.create(key, b"first"):
+            raise JournalError("STORE_UNSAFE", path=self.path)
+        try:
+            if self.create(key, b"second"):
+                raise JournalError("STORE_UNSAFE", path=self.path)
+        finally:
+            self.delete([key])
+
+    @contextmanager
+    def failures(self, doing: str, *, next_step: str = "Check the store, then try again.") -> Iterator[None]:
+        """Turn a storage failure into STORE_FAILED, without secrets."""
+        try:
+            yield
+        except (OSError, BaseError) as reason:
+            text = self.reason(reason)
+            raise JournalError("STORE_FAILED", path=self.path, doing=doing, reason=text, next_step=next_step) from None
+
+    def reason(self, failure: BaseException) -> str:
+        """Give the first line of a failure's text, without the values of secret options."""
+        text = str(failure).strip().split("\n")[0] or type(failure).__name__
+        for key, value in self.storage_options.items():
+            if _SECRET_KEY.search(key) and len(value) >= 4:
+                text = text.replace(value, "***").replace(urllib.parse.quote(value, safe=""), "***")
+        return text if text.endswith(".") else f"{text}."
+
+    def _objects(self) -> Any:
+        return _object_store(self)
+
+
+def messages_key(message_type: str) -> str:
+    """Give the folder of a message type's table, relative to the journal."""
+    return f"{MESSAGES}/{message_type}"
+
+
+def log_key(table: str, version: int) -> str:
+    """Give the key of one entry of a table's Delta log; `table` is the table's folder."""
+    return f"{table}/_delta_log/{version:020d}.json"
+
+
+def _normal_path(path: str) -> str:
+    if path.startswith("file://"):
+        path = urllib.parse.unquote(urllib.parse.urlsplit(path).path)
+    if _SCHEME.match(path) is None:
+        # Links stay unresolved: messages show the path that the user knows.
+        return os.path.abspath(path)  # noqa: PTH100 - as said above
+    return path.rstrip("/")
+
+
+def _fsync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _stored_object(entry: Mapping[str, Any]) -> StoredObject:
+    modified_ms = round(entry["last_modified"].timestamp() * 1000)
+    return StoredObject(key=entry["path"], size_bytes=entry["size"], modified_ms=modified_ms)
+
+
+@functools.lru_cache(maxsize=16)
+def _object_store(store: Store) -> Any:
+    if store.is_local:
+        return LocalStore(store.path, mkdir=False)
+    options: dict[str, Any] = split_options(store.storage_options)
+    try:
+        return from_url(store.path, **options)
+    except UnknownConfigurationKeyError as reason:
+        option = re.search(r"'([^']*)'", str(reason))
+        supported = "the keys of object_store for this kind of store, as deltalake takes them"
+        name = option[1] if option else store.reason(reason)
+        raise ConfigError("STORAGE_OPTION_UNSUPPORTED", option=name, supported=supported) from None
+    except (BaseError, ValueError) as reason:
+        text, next_step = store.reason(reason), "Correct the path or the storage options."
+        raise JournalError("STORE_FAILED", path=store.path, doing="opening it", reason=text, next_step=next_step) from None

@@ -1,0 +1,121 @@
+"""One entry of a Delta log, `_delta_log/N.json`, read by ourselves: its order is the order of messages (DESIGN 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from spark_queue.journal.delta import MARK_KEY
+from spark_queue.journal.layout import Store, log_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """The actions of one commit."""
+
+    version: int
+    commit_info: Mapping[str, Any]
+    #: Add and remove actions as stored, in the commit's order.
+    adds: Sequence[Mapping[str, Any]] = ()
+    removes: Sequence[Mapping[str, Any]] = ()
+    #: Delta transaction ids and versions.
+    transactions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def mark(self) -> Mapping[str, Any]:
+        """Our part of the commitInfo; empty for a stranger's commit."""
+        mark = self.commit_info.get(MARK_KEY)
+        return mark if isinstance(mark, dict) else {}
+
+    @property
+    def token(self) -> str:
+        """Name of a commit of ours; empty for a stranger's."""
+        return str(self.mark.get("token", ""))
+
+    @property
+    def operation(self) -> str:
+        """What Delta calls the commit."""
+        return str(self.commit_info.get("operation", "an unnamed operation"))
+
+
+class TornEntryError(Exception):
+    """The entry is empty, cut off or not JSON: a power loss came before it reached the disk."""
+
+
+def parse_entry(version: int, data: bytes) -> LogEntry:
+    """Read an entry.
+
+    Raises
+    ------
+    TornEntryError
+        When it is not whole.
+    """
+    actions = _actions(data)
+    info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    entry = LogEntry(
+        version=version,
+        commit_info=info,
+        adds=[action["add"] for action in actions if "add" in action],
+        removes=[action["remove"] for action in actions if "remove" in action],
+        transactions={action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action},
+    )
+    # A file that was cut at the end of a line still reads as JSON, so our commits count their actions.
+    announced = entry.mark.get("actions")
+    if announced is not None and announced != len(actions) - 1:
+        raise TornEntryError(f"it announces {announced} actions and holds {len(actions) - 1}")
+    return entry
+
+
+def read_entry(store: Store, table: str, version: int) -> LogEntry | None:
+    """Read one version's entry; None when there is no such file.
+
+    Raises
+    ------
+    TornEntryError
+        When it is not whole.
+    JournalError
+        STORE_FAILED.
+    """
+    data = store.read(log_key(table, version))
+    return None if data is None else parse_entry(version, data)
+
+
+def versions_after(store: Store, table: str, version: int) -> list[int]:
+    """Give the versions beyond one for which the log has an entry, ascending.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED.
+    """
+    names = (entry.key.rsplit("/", 1)[1] for entry in store.list(f"{table}/_delta_log", after=log_key(table, version)))
+    # Checkpoints, temporary files and entries set aside share the folder.
+    return [int(name[:20]) for name in names if len(name) == len("00000000000000000000.json") and name.endswith(".json")]
+
+
+def is_torn(store: Store, table: str, version: int) -> bool:
+    """Tell whether a version's entry exists and is not whole.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED.
+    """
+    try:
+        read_entry(store, table, version)
+    except TornEntryError:
+        return True
+    return False
+
+
+def _actions(data: bytes) -> list[dict[str, Any]]:
+    try:
+        actions = [msgspec.json.decode(line) for line in data.splitlines() if line.strip()]
+    except msgspec.DecodeError as reason:
+        raise TornEntryError(str(reason)) from None
+    if not actions or not all(isinstance(action, dict) for action in actions):
+        raise TornEntryError("it holds no actions")
+    return actions

@@ -1,0 +1,147 @@
+"""The log of one message type, read forward from `_delta_log/N.json` itself: the only source of order (DESIGN 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from spark_queue.errors import JournalError
+from spark_queue.journal import delta
+from spark_queue.journal.layout import Store, log_key, messages_key
+from spark_queue.journal.log_entry import LogEntry, TornEntryError, read_entry, versions_after
+from spark_queue.journal.recovery import repair_head
+from spark_queue.ports import AddedFile, MessageLogEntry
+
+
+class Durability(Protocol):
+    """Tells whether what is relied on must have reached the disk; the control log knows."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether commits must survive power loss."""
+        ...
+
+
+class DeltaMessageLog:
+    """`ports.MessageLog` on the Delta table of a message type.
+
+    Parameters
+    ----------
+    store : Store
+        The journal's place.
+    message_type : str
+        Whose log.
+    durability : Durability
+        Asked at every entry: with ``durability="fsync"`` an entry is forced to the disk before anybody builds on it.
+    """
+
+    def __init__(self, store: Store, message_type: str, durability: Durability) -> None:
+        self._store = store
+        self._key = messages_key(message_type)
+        self._durability = durability
+
+    def tail(self, after_version: int) -> Iterator[MessageLogEntry]:
+        """Give the versions after `after_version` (-1 for all), in order, up to the head.
+
+        Raises
+        ------
+        JournalError
+            LOG_GAP, JOURNAL_REWRITTEN, JOURNAL_DAMAGED or STORE_FAILED, after the entries before the trouble were given.
+        """
+        version = after_version + 1
+        while (entry := self._entry(version)) is not None:
+            if self._durability.durable:
+                self._store.sync([log_key(self._key, version)])
+            yield self._interpret(entry)
+            version += 1
+
+    def recover(self, *, version: int, token: str) -> None:
+        """Set a torn head entry aside (`recovery`), and check that the version entered last still is the commit that was entered.
+
+        Called once when a reign starts, before the first `tail`.
+
+        Parameters
+        ----------
+        version : int
+            The version entered last; -1 for none.
+        token : str
+            Its token, empty for a stranger's.
+
+        Raises
+        ------
+        JournalError
+            JOURNAL_DAMAGED when that version is gone or another commit; STORE_FAILED.
+        """
+        repair_head(self._store, self._key)
+        if version < 0:
+            return
+        entry = self._read(version)
+        if entry is None or entry.token != token:
+            found = "missing" if entry is None else f"another commit ({entry.operation})"
+            reason = "The control log has entered its messages, so bookmarks would change their meaning."
+            raise delta.damaged(self._store, f"version {version} of {self._key} is {found}", reason)
+
+    def _entry(self, version: int) -> LogEntry | None:
+        entry = self._read(version)
+        if entry is not None or not versions_after(self._store, self._key, version):
+            return entry
+        # Listing and reading are two moments: a commit may have landed between them. Only a second look makes a gap.
+        entry = self._read(version)
+        if entry is None:
+            raise JournalError("LOG_GAP", path=self._store.uri(self._key), version=version)
+        return entry
+
+    def _read(self, version: int) -> LogEntry | None:
+        try:
+            return read_entry(self._store, self._key, version)
+        except TornEntryError as reason:
+            raise delta.damaged(self._store, f"version {version} of {self._key} is not whole", self._store.reason(reason)) from None
+
+    def _interpret(self, entry: LogEntry) -> MessageLogEntry:
+        # A removal, or an add that changes no data, moves rows that have bookmarks; no software of this version does that.
+        if entry.removes or any(not add.get("dataChange", True) for add in entry.adds):
+            previous = entry.version - 1
+            path = self._store.uri(self._key)
+            raise JournalError("JOURNAL_REWRITTEN", path=path, version=entry.version, operation=entry.operation, previous=previous)
+        added: list[AddedFile] = []
+        foreign: list[str] = []
+        foreign_rows = 0
+        for add in entry.adds:
+            statistics = _statistics(add)
+            if entry.token and "numRecords" in statistics:
+                added.append(_added_file(add["path"], statistics))
+            else:
+                foreign.append(add["path"])
+                foreign_rows += statistics.get("numRecords", 0)
+        return MessageLogEntry(
+            version=entry.version, token=entry.token, added=tuple(added), foreign_paths=tuple(foreign), foreign_rows=foreign_rows
+        )
+
+
+def _statistics(add: Mapping[str, Any]) -> dict[str, Any]:
+    text = add.get("stats")
+    try:
+        statistics = msgspec.json.decode(text) if text else {}
+    except msgspec.DecodeError:
+        return {}
+    return statistics if isinstance(statistics, dict) else {}
+
+
+def _added_file(path: str, statistics: Mapping[str, Any]) -> AddedFile:
+    low, high = statistics["minValues"], statistics["maxValues"]
+    return AddedFile(
+        path=path,
+        rows=statistics["numRecords"],
+        topic_min=low["topic"],
+        topic_max=high["topic"],
+        expires_null_count=statistics["nullCount"]["expires_at"],
+        expires_min_ms=_instant_ms(low.get("expires_at")),
+        expires_max_ms=_instant_ms(high.get("expires_at")),
+    )
+
+
+def _instant_ms(text: str | None) -> int | None:
+    return None if text is None else round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)

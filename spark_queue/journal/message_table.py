@@ -1,0 +1,110 @@
+"""The Delta table of a message type: making it, widening it, and knowing whose it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from spark_queue.errors import ConfigError, JournalError
+from spark_queue.journal import delta
+from spark_queue.journal.layout import Store, log_key, messages_key
+from spark_queue.journal.recovery import open_repaired
+from spark_queue.journal.schema import Field, appended_columns, check_columns, stored_schema
+
+#: Stands before the journal's id in a message table's Delta description.
+_OWNER = "spark_queue journal "
+
+#: Changes of a table's columns race with publishers; each lost race is retried on the new head.
+_ATTEMPTS = 20
+
+
+def open_messages(store: Store, journal_id: str, message_type: str) -> DeltaTable:
+    """Open a message type's table at its head.
+
+    Raises
+    ------
+    ConfigError
+        UNKNOWN_MESSAGE_TYPE when there is none.
+    JournalError
+        JOURNAL_MISMATCH when it belongs to another journal; JOURNAL_DAMAGED, STORE_FAILED.
+    """
+    table = open_repaired(store, messages_key(message_type))
+    if table is None:
+        raise ConfigError("UNKNOWN_MESSAGE_TYPE", message_type=message_type, nearest="")
+    found = owner(table)
+    if found != journal_id:
+        raise JournalError("JOURNAL_MISMATCH", expected=journal_id, path=store.path, found=found or "unknown")
+    return table
+
+
+def description(journal_id: str) -> str:
+    """Give the Delta description of a journal's tables."""
+    return _OWNER + journal_id
+
+
+def owner(table: DeltaTable) -> str:
+    """Give the id of the journal that a message table belongs to; empty when it says none."""
+    return str(table.metadata().description or "").removeprefix(_OWNER)
+
+
+def create(store: Store, journal_id: str, message_type: str, columns: str, *, durable: bool) -> None:
+    """Make the table of a message type, or append nullable columns to it; do nothing when it already fits.
+
+    Parameters
+    ----------
+    store : Store
+        The journal's place.
+    journal_id : str
+        Its id.
+    message_type : str
+        The table's name.
+    columns : str
+        The user's columns, as Spark DDL.
+    durable : bool
+        Whether the change must reach the disk.
+
+    Raises
+    ------
+    ConfigError
+        RESERVED_COLUMN, BAD_VALUE or MESSAGE_TYPE_CHANGED.
+    JournalError
+        JOURNAL_MISMATCH, STORE_FAILED.
+    """
+    check_columns(message_type, columns)
+    declared = stored_schema(columns)
+    key = messages_key(message_type)
+    if delta.create_table(store, key, schema=declared, description=description(journal_id)):
+        if durable:
+            store.sync([log_key(key, 0)], ancestors=True)
+        return
+    for _ in range(_ATTEMPTS):
+        table = open_messages(store, journal_id, message_type)
+        appended = appended_columns(message_type, _arrow_schema(table), declared)
+        if not appended:
+            return
+        if _append_columns(store, table, appended):
+            if durable:
+                store.sync([log_key(key, int(table.version()))])
+            return
+    raise JournalError("PUBLISH_CONTENDED", path=store.uri(key), attempts=_ATTEMPTS)
+
+
+def _arrow_schema(table: DeltaTable) -> pa.Schema:
+    exported: Any = table.schema()
+    return pa.schema(exported)
+
+
+def _append_columns(store: Store, table: DeltaTable, fields: list[Field]) -> bool:
+    properties = CommitProperties(custom_metadata=delta.Mark(writer="coordinator").commit_info(None), max_commit_retries=0)
+    with store.failures("appending columns to a message table"):
+        try:
+            added = Schema.from_arrow(pa.schema(fields)).fields
+            table.alter.add_columns(added, commit_properties=properties, post_commithook_properties=delta.HOOKS)
+        except CommitFailedError:
+            return False
+        except DeltaError as reason:
+            raise OSError(str(reason)) from None
+    return True

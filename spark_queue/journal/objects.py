@@ -1,0 +1,107 @@
+"""Objects below a journal: which store an address and its options mean, and its objects as files."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+#: Options of the HTTP client rather than of the store; delta-rs takes them with or without the store's prefix.
+_CLIENT_OPTIONS = frozenset(
+    "allow_http allow_invalid_certificates connect_timeout default_content_type http1_only http2_only pool_idle_timeout "
+    "pool_max_idle_per_host proxy_url timeout user_agent".split()
+)
+
+#: Options that only delta-rs knows and that say nothing about where objects are.
+_DELTA_ONLY_OPTIONS = re.compile(
+    r"aws_s3_locking_provider|aws_s3_allow_unsafe_rename|delta_dynamo_.*|(aws_)?dynamo.*|max_retries|retry_timeout|backoff_.*"
+)
+
+
+def split_options(options: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Give the options of a store and those of its HTTP client, as the keyword arguments that obstore takes."""
+    config: dict[str, str] = {}
+    client_options: dict[str, str] = {}
+    for key, value in options.items():
+        bare = re.sub(r"^(aws|azure|google)_", "", key)
+        if bare in _CLIENT_OPTIONS:
+            client_options[bare] = value
+        elif _DELTA_ONLY_OPTIONS.fullmatch(key) is None:
+            config[key] = value
+    return {"config": config, "client_options": client_options}
+
+
+class ObjectSource(io.RawIOBase):
+    """A reader of object ranges as the file object that pyarrow expects."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Tell that it can be read from any place."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a place; give it."""
+        return int(self._reader.seek(offset, whence))
+
+    def tell(self) -> int:
+        """Give the place."""
+        return int(self._reader.tell())
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read bytes from the place on; all of them without a size."""
+        return bytes(self._reader.read(None if size is None or size < 0 else size))
+
+
+class LocalSink(io.FileIO):
+    """A new local file, which goes away if it is abandoned."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "xb")
+        self._path = path
+
+    def abandon(self) -> None:
+        """Close and remove it."""
+        self.close()
+        Path(self._path).unlink(missing_ok=True)
+
+
+class ObjectSink(io.RawIOBase):
+    """A multipart upload as the file object that pyarrow expects; abandoned, it makes no object."""
+
+    def __init__(self, upload: Any) -> None:
+        self._upload = upload
+        self._size_bytes = 0
+
+    def writable(self) -> bool:
+        """Tell that it can be written."""
+        return True
+
+    def tell(self) -> int:
+        """Give the number of bytes written."""
+        return self._size_bytes
+
+    def write(self, data: Any) -> int:
+        """Write bytes; give their number."""
+        self._upload.write(bytes(data))
+        self._size_bytes += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        """Finish the upload: now there is an object."""
+        if not self.closed and self._upload is not None:
+            self._upload.close()
+        super().close()
+
+    def abandon(self) -> None:
+        """Leave the upload unfinished: there will be no object."""
+        self._upload = None
+        super().close()

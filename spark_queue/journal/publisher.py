@@ -1,0 +1,214 @@
+"""Publishing without a coordinator (DESIGN 4): stage anywhere, commit once.
+
+`publish` does both for rows at hand. A distributed writer makes a `plan` on the driver, calls `stage_file` where the rows
+are, and `commit_staged` once with what came back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spark_queue.clock import SystemClock
+from spark_queue.core.definition import Definitions, valid_name
+from spark_queue.errors import CallerError, ConfigError
+from spark_queue.journal import delta
+from spark_queue.journal.commit import Commit, Identity, Published
+from spark_queue.journal.layout import Store, messages_key
+from spark_queue.journal.message_table import open_messages
+from spark_queue.journal.schema import stored_schema
+from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file, topics_of
+from spark_queue.journal.stored_rows import RowShape, Sequences
+from spark_queue.ports import Clock
+
+__all__ = ["Identity", "OpenedName", "Published", "commit_staged", "make_plan", "open_name", "publish"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedName:
+    """A publisher name that belongs to this process until another opens it (R98)."""
+
+    name: str
+    #: The number drawn, by message type.
+    numbers: dict[str, int]
+    #: Highest sequence in the log; None before the first.
+    last_sequence: int | None
+
+
+def make_plan(
+    store: Store, definitions: Definitions, *, message_type: str, topic: str | None, expires_after_ms: int | None
+) -> StagingPlan:
+    """Plan a publish: everything that staging needs to know, picklable.
+
+    Parameters
+    ----------
+    store : Store
+        The journal's place.
+    definitions : Definitions
+        What holds now.
+    message_type : str
+        Where the rows go.
+    topic : str or None
+        Topic, or queue name (R62), of every row; None takes the rows' own ``topic`` column.
+    expires_after_ms : int or None
+        Life of every message, in milliseconds (R60); None takes the rows' own ``expires_at``, or none.
+
+    Raises
+    ------
+    ConfigError
+        UNKNOWN_MESSAGE_TYPE.
+    """
+    targets = {
+        queue.name: queue.default_publish_target
+        for queue in definitions.queues.values()
+        if queue.default_publish_target not in (None, queue.name)
+    }
+    shape = RowShape(
+        message_type=message_type,
+        schema=stored_schema(definitions.message_type(message_type).columns),
+        topic=topic,
+        publish_targets={name: str(target) for name, target in targets.items()},
+        expires_after_ms=expires_after_ms,
+    )
+    return StagingPlan(store=store, message_type=message_type, shape=shape, durable=definitions.journal.durability == "fsync")
+
+
+def publish(
+    plan: StagingPlan,
+    journal_id: str,
+    definitions: Definitions,
+    rows: pa.Table,
+    *,
+    identity: Identity | None = None,
+    first_sequence: int | None = None,
+    sequence_column: str | None = None,
+    clock: Clock | None = None,
+) -> Published:
+    """Publish rows in one commit.
+
+    Parameters
+    ----------
+    plan : StagingPlan
+        Made by `make_plan`.
+    journal_id : str
+        The journal that the caller means.
+    definitions : Definitions
+        What holds now.
+    rows : pa.Table
+        In publish order; columns by name.
+    identity : Identity or None
+        How the publish is told from its repeat; None for rows without any (R99).
+    first_sequence, sequence_column : int or None, str or None
+        Where a named publisher's numbers come from: one of them.
+    clock : Clock or None
+        The host's, unless a test brings one.
+
+    Raises
+    ------
+    CallerError, ConfigError, JournalError
+        As `stage_file` and `commit_staged`. Nothing was published.
+    """
+    identity, clock = identity or Identity(), clock or SystemClock()
+    if not rows.num_rows:
+        return Published(rows=0)
+    sequences: Sequences | None = None
+    if identity.publisher is not None:
+        if first_sequence is None and sequence_column is None:
+            reason = "Without it a repeat could not be told from new rows (R95)."
+            raise CallerError(
+                "SEQUENCE_MISSING", publisher=identity.publisher, what="a first sequence or a sequence column", reason=reason
+            )
+        sequences = Sequences(publisher=identity.publisher, first=first_sequence, column=sequence_column)
+        _check_publisher(identity.publisher)
+    _check_topics(plan, definitions, _own_topics(plan, rows))
+    file = stage_file(plan, rows.to_batches(), now_ms=clock.wall_ms(), sequences=sequences)
+    assert file is not None, "there are rows"
+    return Commit(plan, journal_id, [file], identity, clock).run()
+
+
+def commit_staged(
+    plan: StagingPlan,
+    journal_id: str,
+    definitions: Definitions,
+    files: Sequence[StagedFile],
+    *,
+    identity: Identity | None = None,
+    clock: Clock | None = None,
+) -> Published:
+    """Commit staged files, in this order, once; a repeat is told by `identity`.
+
+    Raises
+    ------
+    CallerError
+        PUBLISHER_NAME_IN_USE, SEQUENCE_BEHIND, SEQUENCE_NOT_ASCENDING, TOPIC_OF_OTHER_TYPE.
+    ConfigError
+        UNKNOWN_TOPIC, TOPIC_AMBIGUOUS, NAME_INVALID.
+    JournalError
+        JOURNAL_MISMATCH, PUBLISH_CONTENDED, STORE_FAILED.
+    """
+    identity = identity or Identity()
+    if identity.publisher is not None:
+        _check_publisher(identity.publisher)
+    if not files:
+        return Published(rows=0)
+    _check_topics(plan, definitions, topics_of(files))
+    return Commit(plan, journal_id, files, identity, clock or SystemClock()).run()
+
+
+def open_name(store: Store, journal_id: str, message_types: Iterable[str], name: str, *, clock: Clock | None = None) -> OpenedName:
+    """Open a publisher name: from now on older openings are refused at their next batch (R98).
+
+    Raises
+    ------
+    ConfigError
+        NAME_INVALID.
+    JournalError
+        JOURNAL_MISMATCH, PUBLISH_CONTENDED, STORE_FAILED.
+    """
+    _check_publisher(name)
+    at_ms = (clock or SystemClock()).wall_ms()
+    numbers: dict[str, int] = {}
+    persisted: list[int] = []
+    for message_type in message_types:
+        table = open_messages(store, journal_id, message_type)
+        numbers[message_type] = delta.commit_transaction(
+            store,
+            messages_key(message_type),
+            table,
+            name=f"n:{name}",
+            version=lambda found: found + 1,
+            writer="publisher",
+            at_ms=at_ms,
+        )
+        # Read after the number is drawn: an older opening that was still publishing is refused from here on.
+        last = table.transaction_version(f"p:{name}")
+        persisted += [] if last is None else [last]
+    return OpenedName(name=name, numbers=numbers, last_sequence=max(persisted, default=None))
+
+
+def _own_topics(plan: StagingPlan, rows: pa.Table) -> set[str]:
+    """Give the topics that rows will be stored under, before anything is written."""
+    shape = plan.shape
+    if shape.topic is not None:
+        found = {shape.topic}
+    elif "topic" not in rows.column_names or rows.column("topic").null_count:
+        raise CallerError(
+            "TOPIC_MISSING", rows=rows.num_rows if "topic" not in rows.column_names else rows.column("topic").null_count
+        )
+    else:
+        found = {str(topic) for topic in rows.column("topic").unique().to_pylist()}
+    return {shape.publish_targets.get(topic, topic) for topic in found}
+
+
+def _check_topics(plan: StagingPlan, definitions: Definitions, topics: Iterable[str]) -> None:
+    for topic in topics:
+        _, home = definitions.route(topic)
+        if home.name != plan.message_type:
+            raise CallerError("TOPIC_OF_OTHER_TYPE", topic=topic, found=home.name, message_type=plan.message_type)
+
+
+def _check_publisher(name: str) -> None:
+    if not valid_name(name):
+        raise ConfigError("NAME_INVALID", what="publisher", name=name)

@@ -1,0 +1,135 @@
+"""Records as rows of the control log (DESIGN 4): one Arrow schema, one way there and one way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from spark_queue.core.records import DETAIL_VERSION, Kind, Ranges, Record
+from spark_queue.journal.schema import INSTANT, schema_of
+
+_RANGE = pa.struct([pa.field("first", pa.int64(), nullable=False), pa.field("until", pa.int64(), nullable=False)])
+
+CONTROL_SCHEMA = schema_of(
+    pa.field("record", pa.int64(), nullable=False),
+    pa.field("epoch", pa.int64(), nullable=False),
+    pa.field("at", INSTANT, nullable=False),
+    pa.field("kind", pa.string(), nullable=False),
+    pa.field("message_type", pa.string()),
+    pa.field("queue", pa.string()),
+    pa.field("subscription", pa.string()),
+    pa.field("lease", pa.int64()),
+    pa.field("ranges", pa.list_(pa.field("element", _RANGE))),
+    pa.field("reason", pa.string()),
+    pa.field("due_at", INSTANT),
+    pa.field("detail", pa.string(), nullable=False),
+)
+
+#: Kinds whose records stand in files of their own, so that statistics alone find them.
+SEPARATE_KINDS = frozenset({Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED})
+
+_MICROSECONDS = 1_000
+
+
+class NewerDetailError(Exception):
+    """A record's detail has a version that this software does not know; the control log names it to the caller."""
+
+    def __init__(self, kind: str, record: int) -> None:
+        super().__init__(f"record {record} of kind '{kind}'")
+
+
+def to_table(records: Sequence[Record]) -> pa.Table:
+    """Make the rows of records."""
+    columns = [
+        pa.array([record.record for record in records], pa.int64()),
+        pa.array([record.epoch for record in records], pa.int64()),
+        _instants([record.at_ms for record in records]),
+        pa.array([str(record.kind) for record in records], pa.string()),
+        pa.array([record.message_type for record in records], pa.string()),
+        pa.array([record.queue for record in records], pa.string()),
+        pa.array([record.subscription for record in records], pa.string()),
+        pa.array([record.lease for record in records], pa.int64()),
+        _ranges([record.ranges for record in records]),
+        pa.array([None if record.reason is None else str(record.reason) for record in records], pa.string()),
+        _instants([record.due_at_ms for record in records]),
+        pa.array([_detail(record) for record in records], pa.string()),
+    ]
+    return pa.Table.from_arrays(columns, schema=CONTROL_SCHEMA)
+
+
+def to_records(table: pa.Table) -> Iterator[Record]:
+    """Read the records of rows, in the rows' order."""
+    for batch in table.to_batches():
+        yield from _batch_records(batch)
+
+
+def stats(records: Sequence[Record]) -> dict[str, Any]:
+    """Give Delta's statistics of a file of these records: what finding one's way among files needs."""
+    kinds = [str(record.kind) for record in records]
+    return {
+        "numRecords": len(records),
+        "minValues": {"record": records[0].record, "kind": min(kinds)},
+        "maxValues": {"record": records[-1].record, "kind": max(kinds)},
+        "nullCount": {"record": 0, "kind": 0},
+    }
+
+
+def _detail(record: Record) -> str:
+    return msgspec.json.encode({"v": DETAIL_VERSION, **record.detail}).decode()
+
+
+def _instants(times_ms: Sequence[int | None]) -> pa.Array[Any]:
+    return pa.array([None if time_ms is None else time_ms * _MICROSECONDS for time_ms in times_ms], INSTANT)
+
+
+def _ranges(lists: Sequence[Ranges]) -> pa.Array[Any]:
+    edges = np.fromiter(chain.from_iterable(chain.from_iterable(lists)), dtype=np.int64)
+    offsets = np.cumsum([0, *(len(ranges) for ranges in lists)], dtype=np.int32)
+    pairs = pa.StructArray.from_arrays([pa.array(edges[0::2]), pa.array(edges[1::2])], fields=list(_RANGE))
+    kind: Any = CONTROL_SCHEMA.field("ranges").type
+    found: pa.Array[Any] = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs, type=kind)
+    return found
+
+
+def _batch_records(batch: pa.RecordBatch) -> Iterator[Record]:
+    columns: dict[str, Any] = {name: batch.column(name) for name in CONTROL_SCHEMA.names}
+    plain = ("record", "epoch", "kind", "message_type", "queue", "subscription", "lease", "reason", "detail")
+    values = {name: columns[name].to_pylist() for name in plain}
+    at = columns["at"].cast(pa.int64()).to_pylist()
+    due_at = columns["due_at"].cast(pa.int64()).to_pylist()
+    ranges = _range_tuples(columns["ranges"])
+    for i in range(batch.num_rows):
+        detail = msgspec.json.decode(values["detail"][i])
+        if detail.pop("v") > DETAIL_VERSION:
+            raise NewerDetailError(values["kind"][i], values["record"][i])
+        yield Record(
+            kind=values["kind"][i],
+            record=values["record"][i],
+            epoch=values["epoch"][i],
+            at_ms=at[i] // _MICROSECONDS,
+            message_type=values["message_type"][i],
+            queue=values["queue"][i],
+            subscription=values["subscription"][i],
+            lease=values["lease"][i],
+            ranges=ranges[i],
+            reason=values["reason"][i],
+            due_at_ms=None if due_at[i] is None else due_at[i] // _MICROSECONDS,
+            detail=detail,
+        )
+
+
+def _range_tuples(lists: Any) -> list[Ranges]:
+    flat = lists.flatten()
+    pairs = list(zip(flat.field("first").to_pylist(), flat.field("until").to_pylist(), strict=True))
+    lengths = lists.value_lengths().to_pylist()
+    result: list[Ranges] = []
+    start = 0
+    for length in lengths:
+        result.append(tuple(pairs[start : start + (length or 0)]))
+        start += length or 0
+    return result

@@ -1,0 +1,101 @@
+"""After a power loss: opening a table whose newest files did not reach the disk whole (DESIGN 4).
+
+A local disk may come back with the newest log entry or checkpoint empty or cut off. An entry that was torn at the head was
+never durable and is set aside; anything else is damage, named and left alone. Whoever finds a torn head repairs it, and
+it does not matter if two do at once: the entry is replaced by a commit without actions, never removed, so that no
+writer can take its version meanwhile.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from spark_queue.errors import JournalError
+from spark_queue.journal import delta
+from spark_queue.journal.layout import Store, log_key
+from spark_queue.journal.log_entry import is_torn, versions_after
+
+_log = logging.getLogger(__name__)
+
+#: Appended to the key of what is set aside.
+TORN = ".torn"
+
+
+def open_repaired(store: Store, key: str) -> DeltaTable | None:
+    """Open the table in folder `key` at its head, and repair what a power loss tore; None when there is no table.
+
+    Raises
+    ------
+    JournalError
+        PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED.
+    """
+    try:
+        table = delta.open_table(store, key)
+    except JournalError as damage:
+        if damage.code != "JOURNAL_DAMAGED" or not (repair_head(store, key) or _set_torn_checkpoint_aside(store, key)):
+            raise
+        return delta.open_table(store, key)
+    # A zero-length entry opens silently, as if it were a commit without actions (tried).
+    if table is not None and is_torn(store, key, table.version()):
+        repair_head(store, key)
+        table = delta.open_table(store, key)
+    return table
+
+
+def repair_head(store: Store, key: str) -> bool:
+    """Set a torn head entry aside as `.torn` and put an empty commit in its place; tell whether there was one.
+
+    Two torn entries are more than the one commit that a power loss may take: both are left alone, and reading fails by name.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED.
+    """
+    versions = versions_after(store, key, -1)
+    if not versions or not is_torn(store, key, versions[-1]):
+        return False
+    if len(versions) > 1 and is_torn(store, key, versions[-2]):
+        return False
+    entry = log_key(key, versions[-1])
+    store.write(entry + TORN, store.read(entry) or b"")
+    info = {"commitInfo": {"operation": "REPAIR", **delta.Mark(writer="repair").commit_info(0)}}
+    store.write(entry, json.dumps(info).encode() + b"\n")
+    store.sync([entry])
+    _log.warning("Version %d of %s in '%s' was torn by a power loss and is set aside as %s", versions[-1], key, store.path, TORN)
+    return True
+
+
+def _set_torn_checkpoint_aside(store: Store, key: str) -> bool:
+    """Set a newest checkpoint that cannot be read aside, if the log still holds everything since the one before."""
+    folder = f"{key}/_delta_log"
+    checkpoints = [entry.key for entry in store.list(folder) if entry.key.endswith(".checkpoint.parquet")]
+    if not checkpoints or _is_whole(store.read(checkpoints[-1])):
+        return False
+    start = version_of(checkpoints[-2]) if len(checkpoints) > 1 else -1
+    needed = range(start + 1, version_of(checkpoints[-1]) + 1)
+    if not set(needed) <= set(versions_after(store, key, -1)):
+        return False
+    store.write(checkpoints[-1] + TORN, store.read(checkpoints[-1]) or b"")
+    store.delete([checkpoints[-1], f"{folder}/_last_checkpoint"])
+    _log.warning("Checkpoint %s in '%s' was torn by a power loss and is set aside as %s", checkpoints[-1], store.path, TORN)
+    return True
+
+
+def version_of(key: str) -> int:
+    """Give the version that a file of a Delta log is named by."""
+    return int(key.rsplit("/", 1)[1][:20])
+
+
+def _is_whole(data: bytes | None) -> bool:
+    try:
+        pq.ParquetFile(io.BytesIO(data or b"")).read(columns=["metaData"])
+    except (pa.ArrowException, OSError, KeyError):
+        return False
+    return True

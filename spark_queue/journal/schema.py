@@ -1,0 +1,266 @@
+"""Columns: Spark DDL to the Arrow and Delta schemas of a message table, and what every stored message carries besides.
+
+The DDL is the subset that a Parquet file and a Delta table can hold: all atomic types, ARRAY, MAP and STRUCT, with NOT NULL
+and COMMENT. Types keep Spark's meaning: TIMESTAMP is an instant (microseconds, UTC), TIMESTAMP_NTZ a wall-clock reading.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from spark_queue.core.definition import RESERVED_COLUMNS
+from spark_queue.errors import ConfigError
+
+INSTANT = pa.timestamp("us", tz="UTC")
+
+Field: TypeAlias = "pa.Field[Any]"
+
+
+def schema_of(*fields: Field) -> pa.Schema:
+    """Make a schema."""
+    return pa.schema(fields)
+
+
+#: What every stored message has after the user's columns, in this order (DESIGN 15.3).
+ENVELOPE = schema_of(
+    pa.field("topic", pa.string(), nullable=False),
+    pa.field("publisher", pa.string(), nullable=False),
+    pa.field("sequence", pa.int64(), nullable=False),
+    pa.field("published_at", INSTANT, nullable=False),
+    pa.field("expires_at", INSTANT),
+)
+
+_ATOMIC: dict[str, pa.DataType] = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "BYTE": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "SHORT": pa.int16(),
+    "INT": pa.int32(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "LONG": pa.int64(),
+    "FLOAT": pa.float32(),
+    "REAL": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "BINARY": pa.binary(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": INSTANT,
+    "TIMESTAMP_LTZ": INSTANT,
+    "TIMESTAMP_NTZ": pa.timestamp("us"),
+}
+_DECIMAL_NAMES = frozenset({"DECIMAL", "DEC", "NUMERIC"})
+_DECIMAL_DIGITS_MAX = 38
+_SUPPORTED = "Supported: " + ", ".join([*_ATOMIC, "DECIMAL(p,s)", "ARRAY<…>", "MAP<…, …>", "STRUCT<…>"])
+
+_TOKEN = re.compile(
+    r"\s+|(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\")|(?P<word>\w+)|(?P<sign>[<>(),:])",
+    re.UNICODE,
+)
+
+
+@functools.lru_cache(maxsize=256)
+def user_schema(columns: str) -> pa.Schema:
+    """Give the Arrow schema of a message type's own columns.
+
+    Parameters
+    ----------
+    columns : str
+        Spark DDL, such as ``"id BIGINT NOT NULL, tags ARRAY<STRING>"``.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE when the DDL cannot be read, names an unsupported type, or repeats a column.
+    """
+    return _Parser(columns).parse()
+
+
+@functools.lru_cache(maxsize=256)
+def stored_schema(columns: str) -> pa.Schema:
+    """Give the Arrow schema of a message file: the user's columns, then `ENVELOPE`.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE.
+    """
+    return pa.schema([*user_schema(columns), *ENVELOPE])
+
+
+def check_columns(message_type: str, columns: str) -> None:
+    """Check a message type's DDL.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE, or RESERVED_COLUMN for a name that the journal or the reader adds.
+    """
+    for name in user_schema(columns).names:
+        if name.lower() in RESERVED_COLUMNS:
+            raise ConfigError("RESERVED_COLUMN", column=name, message_type=message_type)
+
+
+def appended_columns(message_type: str, stored: pa.Schema, declared: pa.Schema) -> list[Field]:
+    """Give the fields that `declared` has beyond `stored`, which are appended to a table in use.
+
+    Parameters
+    ----------
+    message_type : str
+        For the error.
+    stored : pa.Schema
+        What the table has.
+    declared : pa.Schema
+        What the definition wants, envelope included.
+
+    Raises
+    ------
+    ConfigError
+        MESSAGE_TYPE_CHANGED when a column is gone, renamed, has another type or nullability, or is new but NOT NULL.
+    """
+
+    def refuse(reason: str) -> ConfigError:
+        return ConfigError("MESSAGE_TYPE_CHANGED", message_type=message_type, reason=reason)
+
+    for field in stored:
+        if field.name not in declared.names:
+            raise refuse(f"column '{field.name}' is no longer declared, but stored messages have it.")
+        wanted = declared.field(field.name)
+        if (wanted.type, wanted.nullable) != (field.type, field.nullable):
+            raise refuse(f"column '{field.name}' is stored as {_text(field)}, but declared as {_text(wanted)}.")
+    appended = [field for field in declared if field.name not in stored.names]
+    for field in appended:
+        if not field.nullable:
+            raise refuse(f"new column '{field.name}' is NOT NULL, but stored messages have no value for it.")
+    return appended
+
+
+def _text(field: Field) -> str:
+    return f"{field.type}{'' if field.nullable else ' NOT NULL'}"
+
+
+class _Parser:
+    """A recursive descent over Spark's column list."""
+
+    def __init__(self, ddl: str) -> None:
+        self._ddl = ddl
+        self._tokens = list(self._tokenize())
+        self._at = 0
+
+    def parse(self) -> pa.Schema:
+        fields = self._fields(closing="", separator=False)
+        if self._peek():
+            raise self._refuse(f"'{self._peek()}' is not expected there")
+        return pa.schema(fields)
+
+    def _tokenize(self) -> Iterator[str]:
+        at = 0
+        while at < len(self._ddl):
+            match = _TOKEN.match(self._ddl, at)
+            if match is None:
+                raise self._refuse(f"'{self._ddl[at]}' cannot be read")
+            at = match.end()
+            if match.lastgroup is not None:
+                yield match[0]
+
+    def _fields(self, *, closing: str, separator: bool) -> list[Field]:
+        fields: list[Field] = []
+        while True:
+            field = self._field(separator=separator)
+            if field.name.lower() in {other.name.lower() for other in fields}:
+                raise self._refuse(f"column '{field.name}' is named twice (names that differ only in case are one)")
+            fields.append(field)
+            if self._peek() != ",":
+                break
+            self._take()
+        if closing:
+            self._expect(closing)
+        return fields
+
+    def _field(self, *, separator: bool) -> Field:
+        name = self._take()
+        if not name or name[0] in "<>(),:'\"":
+            raise self._refuse(f"a column name is expected instead of '{name}'" if name else "a column name is missing at the end")
+        if name.startswith("`"):
+            name = name[1:-1].replace("``", "`")
+        if separator and self._peek() == ":":
+            self._take()
+        kind = self._type()
+        nullable = True
+        if self._peek().upper() == "NOT":
+            self._take()
+            self._expect("NULL")
+            nullable = False
+        if self._peek().upper() == "COMMENT":
+            self._take()
+            self._take()
+        return pa.field(name, kind, nullable=nullable)
+
+    def _type(self) -> pa.DataType:
+        name = self._take().upper()
+        if name in _DECIMAL_NAMES:
+            return self._decimal()
+        if name == "ARRAY":
+            (element,) = self._arguments(1)
+            return pa.list_(pa.field("element", element))
+        if name == "MAP":
+            key, value = self._arguments(2)
+            return pa.map_(key, value)
+        if name == "STRUCT":
+            self._expect("<")
+            return pa.struct(self._fields(closing=">", separator=True))
+        if name not in _ATOMIC:
+            raise self._refuse(f"'{name or 'nothing'}' is not a supported type. {_SUPPORTED}")
+        return _ATOMIC[name]
+
+    def _arguments(self, count: int) -> list[pa.DataType]:
+        self._expect("<")
+        kinds = [self._type()]
+        while len(kinds) < count:
+            self._expect(",")
+            kinds.append(self._type())
+        self._expect(">")
+        return kinds
+
+    def _decimal(self) -> pa.DataType:
+        precision, scale = 10, 0
+        if self._peek() == "(":
+            self._take()
+            precision = self._number()
+            if self._peek() == ",":
+                self._take()
+                scale = self._number()
+            self._expect(")")
+        if not 1 <= precision <= _DECIMAL_DIGITS_MAX or scale > precision:
+            raise self._refuse(
+                f"DECIMAL({precision},{scale}) is impossible: at most {_DECIMAL_DIGITS_MAX} digits, of which the scale is a part"
+            )
+        return pa.decimal128(precision, scale)
+
+    def _number(self) -> int:
+        token = self._take()
+        if not token.isdigit():
+            raise self._refuse(f"a number is expected instead of '{token}'")
+        return int(token)
+
+    def _peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _take(self) -> str:
+        token = self._peek()
+        self._at += 1
+        return token
+
+    def _expect(self, wanted: str) -> None:
+        token = self._take()
+        if token.upper() != wanted:
+            raise self._refuse(f"'{wanted}' is expected instead of '{token or 'the end'}'")
+
+    def _refuse(self, reason: str) -> ConfigError:
+        return ConfigError("BAD_VALUE", key="columns", where="the definitions", value=self._ddl, expected=f"Spark DDL: {reason}")

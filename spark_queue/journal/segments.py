@@ -1,0 +1,113 @@
+"""From bookmarks to pieces of files: what executors must read for a lease (DESIGN 3.2)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from spark_queue.core.counts import Counts
+from spark_queue.core.segment import Segment
+from spark_queue.journal.schema import schema_of
+
+_Bookmarks = NDArray[np.int64]
+
+#: The columns of `ports.RowRanges`.
+PIECES = schema_of(
+    pa.field("path", pa.string(), nullable=False),
+    pa.field("first_row", pa.int64(), nullable=False),
+    pa.field("rows", pa.int64(), nullable=False),
+    pa.field("bookmark", pa.int64(), nullable=False),
+    pa.field("delivery_count", pa.int32(), nullable=False),
+    pa.field("cancel_count", pa.int32(), nullable=False),
+    pa.field("is_barrier", pa.bool_(), nullable=False),
+)
+
+
+def cut_pieces(segments: Sequence[Segment], rows: BitMap64, delivered: Counts, cancelled: Counts) -> pa.Table:
+    """Cut rows into pieces: each within one file, without a gap, and with one count of deliveries and of cancels.
+
+    Cost follows pieces, not rows.
+
+    Parameters
+    ----------
+    segments : Sequence[Segment]
+        All segments of the message type, oldest first.
+    rows : BitMap64
+        Entered bookmarks.
+    delivered, cancelled : Counts
+        Of the queue.
+
+    Returns
+    -------
+    pa.Table
+        As `PIECES`, oldest first.
+    """
+    if not rows:
+        return PIECES.empty_table()
+    deliveries = _runs(delivered.split(rows))
+    cancels = _runs(cancelled.split(rows))
+    files = segments[_segment_at(segments, rows.min()) : _segment_at(segments, rows.max()) + 1]
+    first = np.fromiter((file.first for file in files), dtype=np.int64, count=len(files))
+    until = np.fromiter((file.until for file in files), dtype=np.int64, count=len(files))
+    # A piece starts where a run of either count starts, or where a file starts inside a run.
+    starts = np.unique(np.concatenate([deliveries.first, cancels.first, first]))
+    starts = starts[deliveries.cover(starts)]
+    run, cancel_run, file = deliveries.at(starts), cancels.at(starts), np.searchsorted(first, starts, side="right") - 1
+    ends = np.minimum(np.minimum(deliveries.until[run], cancels.until[cancel_run]), until[file])
+    columns = [
+        pa.array([file.path for file in files], pa.string()).take(pa.array(file, pa.int64())),
+        pa.array(starts - first[file]),
+        pa.array(ends - starts),
+        pa.array(starts),
+        pa.array(deliveries.count[run]),
+        pa.array(cancels.count[cancel_run]),
+        pa.repeat(pa.scalar(value=False), len(starts)),
+    ]
+    return pa.Table.from_arrays(columns, schema=PIECES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Runs:
+    """Disjoint ascending runs of bookmarks, each with one count."""
+
+    first: _Bookmarks
+    until: _Bookmarks
+    count: NDArray[np.int32]
+
+    def at(self, bookmarks: _Bookmarks) -> NDArray[np.intp]:
+        """Give the number of the last run that starts at or before each bookmark; -1 for none."""
+        return np.searchsorted(self.first, bookmarks, side="right") - 1
+
+    def cover(self, bookmarks: _Bookmarks) -> NDArray[np.bool_]:
+        """Tell which bookmarks lie in a run."""
+        run = self.at(bookmarks)
+        covered: NDArray[np.bool_] = (run >= 0) & (bookmarks < self.until[run])
+        return covered
+
+
+def _runs(parts: Iterable[tuple[int, BitMap64]]) -> _Runs:
+    found = [(count, _edges(rows)) for count, rows in parts]
+    first = np.concatenate([edges[0::2] for _, edges in found])
+    until = np.concatenate([edges[1::2] for _, edges in found])
+    count = np.concatenate([np.full(len(edges) // 2, count, dtype=np.int32) for count, edges in found])
+    if len(found) == 1:
+        return _Runs(first=first, until=until, count=count)
+    order = np.argsort(first)
+    return _Runs(first=first[order], until=until[order], count=count[order])
+
+
+def _edges(rows: BitMap64) -> _Bookmarks:
+    """Give first, until, first, until … of the runs; as in `core.ranges.to_ranges`, without making tuples."""
+    edges: Any = (rows ^ rows.shift(1)).to_array()
+    return np.frombuffer(edges, dtype=np.uint64).astype(np.int64)
+
+
+def _segment_at(segments: Sequence[Segment], bookmark: int) -> int:
+    return bisect_right(segments, bookmark, key=lambda segment: segment.first) - 1

@@ -1,0 +1,208 @@
+"""From a caller's rows to stored rows: columns by name, cast without loss, and the envelope after them (DESIGN 15.3).
+
+Runs on executors too, so it imports pyarrow and nothing heavier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_queue.errors import CallerError, nearest
+
+#: Largest value of one column of one message, in bytes: Spark and Arrow pass whole values around.
+MESSAGE_LIMIT_BYTES = 512 * 1024 * 1024
+
+Column: TypeAlias = "pa.Array[Any]"
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+_MICROSECONDS = 1_000
+
+
+class Sequences:
+    """The numbers that one publisher's rows get, in order.
+
+    Parameters
+    ----------
+    publisher : str
+        The publisher's name.
+    first : int or None
+        Number of the first row, the others follow one by one; None takes the numbers from `column`.
+    column : str or None
+        The rows' own column of numbers.
+    """
+
+    def __init__(self, *, publisher: str, first: int | None = None, column: str | None = None) -> None:
+        self.publisher = publisher
+        self._next = first
+        self._column = column
+
+    def take(self, rows: pa.RecordBatch) -> Column:
+        """Give the numbers of the next rows.
+
+        Raises
+        ------
+        CallerError
+            SEQUENCE_MISSING, SEQUENCE_NOT_ASCENDING, COLUMN_TYPE_MISMATCH.
+        """
+        if self._next is not None:
+            first, self._next = self._next, self._next + rows.num_rows
+            return pa.array(np.arange(first, self._next, dtype=np.int64))
+        column = str(self._column)
+        if column not in rows.schema.names:
+            raise self._missing(f"the column '{column}', which the rows do not have.")
+        numbers = cast_column(rows.column(column), pa.field(column, pa.int64()), where="the rows")
+        if numbers.null_count:
+            raise self._missing(f"'{column}' is NULL in {numbers.null_count} row(s).")
+        self._check_ascending(numbers.to_numpy())
+        return numbers
+
+    def _check_ascending(self, numbers: Any) -> None:
+        late = np.flatnonzero(numbers[1:] <= numbers[:-1])
+        if len(late):
+            previous, sequence = (int(number) for number in numbers[late[0] : late[0] + 2])
+            raise CallerError("SEQUENCE_NOT_ASCENDING", publisher=self.publisher, sequence=sequence, previous=previous)
+
+    def _missing(self, reason: str) -> CallerError:
+        return CallerError("SEQUENCE_MISSING", publisher=self.publisher, what="a sequence column", reason=reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowShape:
+    """How rows of one publish become rows of a message type; picklable."""
+
+    message_type: str
+    #: The stored schema (`schema.stored_schema`).
+    schema: pa.Schema
+    #: Topic of every row; None takes the rows' own column.
+    topic: str | None
+    #: Queue name -> topic that a publish to it goes to, where they differ (R62).
+    publish_targets: Mapping[str, str] = field(default_factory=dict)
+    #: Life of every message, in milliseconds; None takes the rows' own `expires_at` column, or none.
+    expires_after_ms: int | None = None
+
+    def apply(self, rows: pa.RecordBatch, *, sequences: Sequences, now_ms: int) -> pa.Table:
+        """Make stored rows.
+
+        Raises
+        ------
+        CallerError
+            UNKNOWN_COLUMN, COLUMN_TYPE_MISMATCH, TOPIC_MISSING, SEQUENCE_MISSING, SEQUENCE_NOT_ASCENDING, MESSAGE_TOO_LARGE.
+        """
+        self.check_names(rows.schema.names)
+        envelope = {
+            "topic": self._topics(rows),
+            "publisher": _repeat(sequences.publisher, pa.string(), rows),
+            "sequence": sequences.take(rows),
+            "published_at": _repeat(now_ms * _MICROSECONDS, _INSTANT, rows),
+            "expires_at": self._expires(rows, now_ms),
+        }
+        columns = [envelope[wanted.name] if wanted.name in envelope else self._column(rows, wanted) for wanted in self.schema]
+        table = pa.Table.from_arrays(columns, schema=self.schema)
+        _check_sizes(table)
+        return table
+
+    def check_names(self, names: list[str]) -> None:
+        """Refuse columns that the message type does not have.
+
+        Raises
+        ------
+        CallerError
+            UNKNOWN_COLUMN, with the nearest name.
+        """
+        known = [name for name in self.schema.names if name not in ("publisher", "sequence", "published_at")]
+        for name in names:
+            if name not in known:
+                raise CallerError(
+                    "UNKNOWN_COLUMN", where=self._where, column=name, nearest=nearest(name, known), columns=", ".join(known)
+                )
+
+    @property
+    def _where(self) -> str:
+        return f"message type '{self.message_type}'"
+
+    def _column(self, rows: pa.RecordBatch, wanted: pa.Field[Any]) -> Column:
+        column: Column
+        if wanted.name not in rows.schema.names:
+            column = pa.nulls(rows.num_rows, wanted.type)
+        else:
+            column = cast_column(rows.column(wanted.name), wanted, where=self._where)
+        if column.null_count and not wanted.nullable:
+            found = f"NULL in {column.null_count} row(s)"
+            raise _mismatch(wanted, self._where, found=found, reason="there is no value to store.")
+        return column
+
+    def _topics(self, rows: pa.RecordBatch) -> Column:
+        if self.topic is not None:
+            return _repeat(self.publish_targets.get(self.topic, self.topic), pa.string(), rows)
+        if "topic" not in rows.schema.names:
+            raise CallerError("TOPIC_MISSING", rows=rows.num_rows)
+        topics = cast_column(rows.column("topic"), self.schema.field("topic"), where=self._where)
+        if topics.null_count:
+            raise CallerError("TOPIC_MISSING", rows=topics.null_count)
+        if not self.publish_targets:
+            return topics
+        encoded: Any = topics.dictionary_encode()
+        known: list[Any] = encoded.dictionary.to_pylist()
+        targets = [self.publish_targets.get(topic, topic) for topic in known]
+        return pa.array(targets, pa.string()).take(encoded.indices)
+
+    def _expires(self, rows: pa.RecordBatch, now_ms: int) -> Column:
+        if self.expires_after_ms is not None:
+            return _repeat((now_ms + self.expires_after_ms) * _MICROSECONDS, _INSTANT, rows)
+        if "expires_at" in rows.schema.names:
+            return cast_column(rows.column("expires_at"), self.schema.field("expires_at"), where=self._where)
+        return pa.nulls(rows.num_rows, _INSTANT)
+
+
+def cast_column(column: Column, wanted: pa.Field[Any], *, where: str) -> Column:
+    """Cast a column without loss.
+
+    Raises
+    ------
+    CallerError
+        COLUMN_TYPE_MISMATCH.
+    """
+    if column.type == wanted.type:
+        return column
+    naive = pa.types.is_timestamp(column.type) and column.type.tz is None
+    if naive and pa.types.is_timestamp(wanted.type) and wanted.type.tz is not None:
+        raise _mismatch(
+            wanted, where, found=str(column.type), reason="the values have no time zone, so they could mean several instants."
+        )
+    try:
+        return column.cast(wanted.type)
+    except (pa.ArrowException, ValueError) as reason:
+        raise _mismatch(wanted, where, found=str(column.type), reason=sentence(reason)) from None
+
+
+def sentence(reason: BaseException) -> str:
+    """Give the first line of an Arrow error as a sentence."""
+    return f"{str(reason).splitlines()[0].rstrip('.')}."
+
+
+def _mismatch(wanted: pa.Field[Any], where: str, *, found: str, reason: str) -> CallerError:
+    expected = f"{wanted.type}{'' if wanted.nullable else ' NOT NULL'}"
+    return CallerError("COLUMN_TYPE_MISMATCH", column=wanted.name, where=where, found=found, expected=expected, reason=reason)
+
+
+def _repeat(value: Any, kind: pa.DataType, rows: pa.RecordBatch) -> Column:
+    constant: Any = pa.scalar(value, kind)
+    column: Column = pa.repeat(constant, rows.num_rows)
+    return column
+
+
+def _check_sizes(table: pa.Table) -> None:
+    if table.nbytes <= MESSAGE_LIMIT_BYTES:
+        return
+    for column in table.columns:
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            size = pc.max(pc.binary_length(column)).as_py() or 0
+            if size > MESSAGE_LIMIT_BYTES:
+                next_step = "Store the body elsewhere and publish its address."
+                raise CallerError("MESSAGE_TOO_LARGE", size=size, limit=MESSAGE_LIMIT_BYTES, next_step=next_step)

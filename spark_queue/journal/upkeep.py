@@ -1,0 +1,152 @@
+"""Keeping the Delta logs short (DESIGN 4, 15.10): checkpoints, and the deletion of entries that nobody needs any more.
+
+Only a coordinator does this, between commits. delta-rs's own clean-up is never called: it cannot be told what to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from spark_queue.errors import CoordinatorError
+from spark_queue.journal import delta
+from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.layout import CONTROL, Store, StoredObject, messages_key
+from spark_queue.journal.message_table import open_messages
+from spark_queue.journal.recovery import version_of
+
+#: A commit costs more with every entry since the last checkpoint (PITFALLS B4), a checkpoint with every file.
+CONTROL_CHECKPOINT_COMMITS = 20
+MESSAGES_CHECKPOINT_COMMITS = 100
+
+#: Entries of the control log that stay before its newest checkpoint, and how long any stays, in milliseconds: a reader or
+#: a paused coordinator that still stands there can go on, or fails by name.
+CONTROL_KEPT_COMMITS = 200
+CONTROL_KEPT_MS = 10 * 60 * 1000
+
+#: How long an entry of a message table stays after it was entered, in milliseconds: a paused publisher finds its commit.
+MESSAGES_KEPT_MS = 24 * 3600 * 1000
+
+
+class Upkeep:
+    """What one reign keeps in order.
+
+    Parameters
+    ----------
+    store : Store
+        The journal's place.
+    journal_id : str
+        Its id.
+    control : DeltaControlLog
+        The reign's control log.
+    """
+
+    def __init__(self, store: Store, journal_id: str, control: DeltaControlLog) -> None:
+        self._store = store
+        self._journal_id = journal_id
+        self._control = control
+        #: Version of the newest checkpoint, by table.
+        self._checkpoints: dict[str, int] = {}
+
+    def run(self, *, epoch: int, entered_versions: dict[str, int], now_ms: int) -> None:
+        """Do what is due.
+
+        Raises
+        ------
+        CoordinatorError
+            COORDINATOR_DEPOSED when a newer reign has worked on a message table.
+        JournalError
+            STORE_FAILED, JOURNAL_DAMAGED.
+        """
+        if self._is_due(CONTROL, self._control.version, CONTROL_CHECKPOINT_COMMITS):
+            self._keep_control(epoch=epoch, now_ms=now_ms)
+        for message_type, version in entered_versions.items():
+            if self._is_due(messages_key(message_type), version, MESSAGES_CHECKPOINT_COMMITS):
+                self._keep_messages(message_type, version, epoch=epoch, now_ms=now_ms)
+
+    def _is_due(self, table: str, version: int, commits: int) -> bool:
+        if version < commits:
+            return False
+        if table not in self._checkpoints:
+            self._checkpoints[table] = _last_checkpoint(self._store, table)
+        return version - self._checkpoints[table] >= commits
+
+    def _keep_control(self, *, epoch: int, now_ms: int) -> None:
+        version = self._control.version
+        self._control.checkpoint(epoch=epoch)
+        self._checkpoints[CONTROL] = version
+        clean(self._store, CONTROL, below=version - CONTROL_KEPT_COMMITS, before_ms=now_ms - CONTROL_KEPT_MS)
+
+    def _keep_messages(self, message_type: str, version: int, *, epoch: int, now_ms: int) -> None:
+        key = messages_key(message_type)
+        self._fence(message_type, epoch=epoch, now_ms=now_ms)
+        # At the last entered version, not at the head: what has not entered must stay readable commit by commit.
+        table = delta.open_table(self._store, key, version=version)
+        if table is None:
+            raise delta.damaged(self._store, f"{key} is missing", "The journal's definitions name it.")
+        delta.checkpoint(self._store, key, table, durable=self._control.durable)
+        self._checkpoints[key] = version
+        clean(self._store, key, below=version, before_ms=now_ms - MESSAGES_KEPT_MS)
+
+    def _fence(self, message_type: str, *, epoch: int, now_ms: int) -> None:
+        """Claim the table for this reign by a commit of its own, and check that no newer one did (DESIGN 4)."""
+        table = open_messages(self._store, self._journal_id, message_type)
+        found = delta.commit_transaction(
+            self._store,
+            messages_key(message_type),
+            table,
+            name=delta.COORDINATOR_TXN,
+            version=lambda newest: epoch if newest < epoch else None,
+            writer="coordinator",
+            at_ms=now_ms,
+        )
+        if found != epoch:
+            reason = f"message type '{message_type}' carries epoch {found}"
+            raise CoordinatorError("COORDINATOR_DEPOSED", epoch=epoch, path=self._store.path, reason=reason)
+
+
+def clean(store: Store, table: str, *, below: int, before_ms: int) -> None:
+    """Delete the oldest entries of a log, up to the first that must stay, and the checkpoints that only they needed.
+
+    Parameters
+    ----------
+    store : Store
+        The journal's place.
+    table : str
+        The table's folder.
+    below : int
+        Entries of this version and later stay.
+    before_ms : int
+        Entries written at or after this time stay, in milliseconds since 1970 UTC.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED.
+    """
+    objects = store.list(f"{table}/_delta_log")
+    entries = [entry for entry in objects if entry.key.endswith(".json")]
+    checkpoints = [entry for entry in objects if entry.key.endswith(".checkpoint.parquet")]
+    gone: list[str] = []
+    for entry in entries:
+        if version_of(entry.key) >= below or entry.modified_ms >= before_ms:
+            break
+        gone.append(entry.key)
+    # A checkpoint serves every version from its own on, so the newest one at or below the first kept entry must stay.
+    first_kept = version_of(entries[len(gone)].key) if len(gone) < len(entries) else below
+    store.delete([*gone, *_replaced(checkpoints, first_kept)])
+
+
+def _replaced(checkpoints: Sequence[StoredObject], first_kept: int) -> list[str]:
+    serving = [entry for entry in checkpoints if version_of(entry.key) <= first_kept]
+    return [entry.key for entry in serving[:-1]]
+
+
+def _last_checkpoint(store: Store, table: str) -> int:
+    data = store.read(f"{table}/_delta_log/_last_checkpoint")
+    try:
+        return int(msgspec.json.decode(data)["version"]) if data else 0
+    except (msgspec.DecodeError, KeyError, TypeError):
+        # It is only a hint; a torn one costs an early checkpoint.
+        return 0

@@ -1,0 +1,252 @@
+"""What must always hold of a journal, in one place: the simulation, the kill tests and `sparkq verify` run these.
+
+Three views of the same promises: of the folded state, of the control log as records (a second, simpler model, so that an
+error in the fold cannot hide itself), and of the control log against the message logs. Each function gives what is broken
+as sentences; an empty list is what everybody wants to see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from pyroaring import BitMap64
+
+from spark_queue.core.fold import JournalState, MessageTypeState
+from spark_queue.core.ledger import QueueLedger
+from spark_queue.core.lifecycle import State
+from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
+from spark_queue.core.segment import from_record
+from spark_queue.ports import AddedFile, MessageLogEntry
+
+
+def of_state(state: JournalState) -> list[str]:
+    """Give what is broken in a folded state: nothing lost, nothing in two places, leases within what they were granted."""
+    broken: list[str] = []
+    for name, message_type in state.message_types.items():
+        broken += [f"message type '{name}': {text}" for text in _of_segments(message_type)]
+    for name, ledger in state.queues.items():
+        broken += [f"queue '{name}': {text}" for text in of_ledger(ledger)]
+        until = state.message_types[ledger.definition.message_type].entered_until
+        if ledger.entered and ledger.entered.max() >= until:
+            broken.append(f"queue '{name}': message {ledger.entered.max()} is in it, but only {until} messages have entered")
+    return broken
+
+
+def of_ledger(ledger: QueueLedger) -> list[str]:
+    """Give what is broken in one queue."""
+    return [*_conservation(ledger), *_leases(ledger), *_subscriptions(ledger)]
+
+
+def of_records(records: Sequence[Record]) -> list[str]:
+    """Give what is broken in a control log: dense records, rising epochs, and lives of messages that make sense."""
+    broken: list[str] = []
+    if not records or records[0].kind != Kind.JOURNAL_CREATED:
+        broken.append("the control log does not begin with journal_created")
+    broken += [f"record {number} is missing, or numbers repeat" for number in _not_dense(records)]
+    for earlier, later in pairwise(records):
+        if later.epoch < earlier.epoch:
+            broken.append(f"record {later.record}: epoch {later.epoch} follows epoch {earlier.epoch}")
+        if later.at_ms < earlier.at_ms:
+            broken.append(f"record {later.record}: its time lies {earlier.at_ms - later.at_ms} ms before the one before it")
+    lives = _Lives()
+    for record in records:
+        broken += [f"record {record.record} ({record.kind}): {text}" for text in lives.follow(record)]
+    return broken
+
+
+def of_message_log(records: Iterable[Record], message_type: str, entries: Iterable[MessageLogEntry]) -> list[str]:
+    """Give what is broken between the `entered` records of a message type and its log.
+
+    Parameters
+    ----------
+    records
+        The whole control log.
+    message_type
+        The type to look at.
+    entries
+        Its log, as far as it still exists; versions that were cleaned away cannot be compared.
+    """
+    segments = [from_record(record) for record in records if record.kind == Kind.ENTERED and record.message_type == message_type]
+    by_version = {entry.version: entry for entry in entries}
+    oldest = min(by_version, default=0)
+    broken: list[str] = []
+    for version in sorted({segment.version for segment in segments if segment.version >= oldest}):
+        mine = [segment for segment in segments if segment.version == version]
+        entry = by_version.get(version)
+        if entry is None:
+            broken.append(f"message type '{message_type}': version {version} entered the queues, but its log does not have it")
+        elif any(segment.token != entry.token for segment in mine):
+            broken.append(f"message type '{message_type}': version {version} is another commit than the one that entered")
+        elif [(segment.path, segment.rows) for segment in mine] != [_file(added) for added in entry.added]:
+            broken.append(f"message type '{message_type}': version {version} names other files or rows than those that entered")
+    return broken
+
+
+def _file(added: AddedFile) -> tuple[str, int]:
+    return added.path, added.rows
+
+
+def _of_segments(message_type: MessageTypeState) -> Iterator[str]:
+    until, version = 0, -1
+    for segment in message_type.segments:
+        if segment.first != until:
+            yield f"file {segment.path} begins at bookmark {segment.first}, but {until} is next"
+        if segment.version < version:
+            yield f"version {segment.version} entered after version {version}"
+        until, version = segment.until, segment.version
+    if until != message_type.entered_until:
+        yield f"{message_type.entered_until} messages count as entered, but its files hold {until}"
+
+
+def _conservation(ledger: QueueLedger) -> Iterator[str]:
+    total = sum(len(rows) for rows in ledger.rows.values())
+    together = BitMap64.union(*ledger.rows.values())
+    if together != ledger.entered:
+        yield f"{len(together ^ ledger.entered)} message(s) entered and are in no state, or the other way round"
+    if total != len(together):
+        yield f"{total - len(together)} message(s) are in two states at once"
+    if ledger.entered and ledger.entered.min() < ledger.start:
+        yield f"message {ledger.entered.min()} stands before the recovery point {ledger.start}"
+    parts = {State.DELAYED: list(ledger.delayed.values()), State.DEAD: [letter.rows for letter in ledger.dead_letters]}
+    for state, bitmaps in parts.items():
+        if BitMap64.union(BitMap64(), *bitmaps) != ledger.rows[state] or sum(map(len, bitmaps)) != len(ledger.rows[state]):
+            yield f"the {state} messages do not match their list of moments or reasons"
+
+
+def _leases(ledger: QueueLedger) -> Iterator[str]:
+    held = [lease.held for lease in ledger.leases.values()]
+    if BitMap64.union(BitMap64(), *held) != ledger.rows[State.LEASED] or sum(map(len, held)) != len(ledger.rows[State.LEASED]):
+        yield "the leased messages are not exactly what the leases hold, each once"
+    for lease in ledger.leases.values():
+        if lease.number >= ledger.next_lease:
+            yield f"lease {lease.number} is not below the next number {ledger.next_lease}"
+        if not lease.held.issubset(lease.rows) or not lease.claim.issubset(lease.rows):
+            yield f"lease {lease.number} holds or claims messages that it does not cover"
+        if lease.proven and lease.claim:
+            yield f"lease {lease.number} is proven and still claims {len(lease.claim)} message(s)"
+        if not lease.proven and not ledger.definition.at_most_once and not lease.held.issubset(lease.claim):
+            yield f"lease {lease.number} holds messages that it does not claim"
+
+
+def _subscriptions(ledger: QueueLedger) -> Iterator[str]:
+    for name, subscription in ledger.subscriptions.items():
+        unproven = [
+            lease.number for lease in ledger.leases.values() if lease.subscription == name and not lease.proven and lease.held
+        ]
+        if len(unproven) > 1 or any(number != subscription.lease for number in unproven):
+            yield f"subscription '{name}' has unproven leases {unproven} beside its newest, {subscription.lease}"
+    for lease in ledger.leases.values():
+        if lease.subscription not in ledger.subscriptions:
+            yield f"lease {lease.number} belongs to subscription '{lease.subscription}', which is gone"
+
+
+def _not_dense(records: Sequence[Record]) -> list[int]:
+    return [index for index, record in enumerate(records) if record.record != index][:1]
+
+
+@dataclass(slots=True)
+class _Life:
+    """What a queue's records have said of its messages so far."""
+
+    leased: BitMap64 = field(default_factory=BitMap64)
+    removed: BitMap64 = field(default_factory=BitMap64)
+    dead: BitMap64 = field(default_factory=BitMap64)
+    last_lease: int = 0
+    proven: set[int] = field(default_factory=set)
+
+
+class _Lives:
+    """The second model: it knows no rule of delivery, only that a life has one end, and that an end is an end."""
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._until: dict[str, int] = {}
+        self._lives: dict[str, _Life] = {}
+
+    def follow(self, record: Record) -> Iterator[str]:
+        """Take the next record and give what it contradicts."""
+        if record.kind == Kind.EPOCH_CLAIMED:
+            if record.epoch <= self._epoch:
+                yield f"epoch {record.epoch} is claimed after epoch {self._epoch}"
+            self._epoch = record.epoch
+        elif record.kind == Kind.ENTERED:
+            yield from self._entered(record)
+        elif record.kind == Kind.DEFINITIONS_APPLIED:
+            self._applied(record)
+        elif record.queue is not None:
+            yield from self._of_queue(record, self._lives.setdefault(record.queue, _Life()), to_bitmap(record.ranges))
+
+    def _entered(self, record: Record) -> Iterator[str]:
+        ((first, until),) = record.ranges
+        expected = self._until.get(str(record.message_type), 0)
+        if first != expected:
+            yield f"bookmarks begin at {first}, but {expected} is next"
+        self._until[str(record.message_type)] = until
+
+    def _applied(self, record: Record) -> None:
+        dropped = [name for name in self._lives if name not in record.detail["definitions"].get("queues", {})]
+        for name in [*dropped, *record.detail["resets"]]:
+            # Lease numbers are never reused, whatever becomes of the queue.
+            life = self._lives.get(name, _Life())
+            self._lives[name] = _Life(last_lease=life.last_lease, proven=life.proven)
+
+    def _of_queue(self, record: Record, life: _Life, rows: BitMap64) -> Iterator[str]:
+        if rows and rows.max() >= max(self._until.values(), default=0):
+            yield f"message {rows.max()} never entered"
+        match record.kind:
+            case Kind.GRANTED:
+                yield from self._granted(record, life, rows)
+            case Kind.RESUMED:
+                yield from _ended_before(rows, life.removed | life.dead)
+                life.leased |= rows
+            case Kind.RETURNED:
+                yield from _ended_before(rows, life.removed | life.dead)
+                life.leased -= rows
+            case Kind.REMOVED:
+                yield from self._removed(record, life, rows)
+            case Kind.DEAD_LETTERED:
+                strangers = rows - self._lives[record.detail["source"]].dead
+                if strangers:
+                    yield f"{len(strangers)} message(s), first {strangers.min()}, that '{record.detail['source']}' still has"
+                life.removed -= rows
+            case Kind.PROVEN:
+                if record.lease in life.proven or (record.lease or 0) > life.last_lease:
+                    yield f"lease {record.lease} was proven before, or never granted"
+                life.proven.add(record.lease or 0)
+
+    def _granted(self, record: Record, life: _Life, rows: BitMap64) -> Iterator[str]:
+        if record.lease != life.last_lease + 1:
+            yield f"lease {record.lease} follows lease {life.last_lease}"
+        yield from _ended_before(rows, life.removed | life.dead)
+        if rows.intersect(life.leased):
+            yield f"message {(rows & life.leased).min()} is granted while it is leased"
+        life.last_lease = record.lease or 0
+        life.leased |= rows
+
+    def _removed(self, record: Record, life: _Life, rows: BitMap64) -> Iterator[str]:
+        dead = record.reason in DEAD_LETTER_REASONS
+        # A dead letter may end once more: taken back by a late proof, or purged. Nothing else ends twice.
+        yield from _ended_before(rows, life.removed | life.dead if dead else life.removed)
+        life.leased -= rows
+        if dead:
+            life.dead |= rows
+        else:
+            life.dead -= rows
+            life.removed |= rows
+
+
+def _ended_before(rows: BitMap64, ended: BitMap64) -> Iterator[str]:
+    again = rows & ended
+    if again:
+        yield f"{len(again)} message(s), first {again.min()}, had already left the queue"
+
+
+def problems(state: JournalState, records: Sequence[Record], logs: Mapping[str, Iterable[MessageLogEntry]]) -> list[str]:
+    """Give everything that is broken in a journal: its state, its control log, and both against the message logs."""
+    broken = [*of_records(records), *of_state(state)]
+    for message_type, entries in logs.items():
+        broken += of_message_log(records, message_type, entries)
+    return broken

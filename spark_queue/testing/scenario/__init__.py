@@ -1,0 +1,78 @@
+"""Scenarios: the life of a queue as text, one step per line, run against the core with a clock that moves only when told.
+
+::
+
+    define
+      [message_types.json]
+      topics = ["ORDERS"]
+      [queues.ORDER]
+      underlying_topic = "ORDERS"
+      max_deliveries = 2
+
+    publish ORDERS 0..9
+    planner p1 ORDER/s1 backlog=100
+    next p1 limit=4                    -> lease 1: 0..3
+    rows p1                            -> 0..3
+    tick 61s
+    state ORDER available 0..9
+    next p1 limit=4 finished=7         -> CHECKPOINT_FOREIGN "which has granted 1"
+
+Messages are named by bookmark, as in records and errors, so the first is 0; ``0..3`` is four messages, and several
+ranges stand side by side (``0..3 7``). Durations carry a unit. ``#`` begins a comment. What a step answers is compared with
+the text after ``->`` where there is one; a refusal is its code, and a quoted text after it must stand in the message. A refusal
+that no ``->`` names fails the scenario.
+
+After every line this is checked: a refused step changed nothing; the invariants hold; folding all committed records from the
+beginning gives the state that stands.
+
+Steps that act
+    ``define [reset=Q,R]``
+        Replaces the definitions by the indented TOML lines below it.
+    ``publish TOPIC ROWS [expires=30s] [, TOPIC ROWS …]``
+        One message file, which enters at once. ROWS must continue the message type's bookmarks.
+    ``draw P Q/S [backlog=n] [mode=explicit] [available_now]``, ``attach P``, ``planner P …``
+        A planner start of subscription S of queue Q draws its place in the order, attaches, or does both.
+    ``next P [limit=n] [finished=n] [lost]``
+        Asks for work. `finished` is the newest lease in the checkpoint of the subscription, unless given; a lost reply does
+        not get there.
+    ``checkpoint Q/S n``
+        Somebody changed the checkpoint: 0 is an empty one.
+    ``rows P [lease=n]``, ``renew P [lease=n]``, ``leave P``, ``unsubscribe Q/S``
+        As named; the lease is that of the checkpoint, unless given.
+    ``start P [as RUN]``
+        fn begins; RUN names what it speaks for (`P`, unless given).
+    ``end RUN [OUTCOME ROWS [after=5s] [error=…] , …] [failed=… [on_error=cancel]] [early]``
+        fn ends, with outcomes acknowledge, cancel, expire, or with what it raised. `early` settles at once.
+    ``prove RUN``
+        The listener reports that Spark committed the run's batch.
+    ``settle Q [lease=n] OUTCOME ROWS [after=5s] [error=…] , …``
+        Settles by hand.
+    ``tick 61s``, ``wait 61s``
+        Time passes; the first also does what is due then.
+    ``crash``
+        The coordinator is gone; the next one folds what was committed and takes over.
+    ``uncommitted STEP``
+        The coordinator decides the step, and is gone before the commit.
+
+``again`` repeats a planner's call under its last number, ``call=n`` gives it a number.
+
+Steps that look
+    ``state Q [available ROWS] [leased ROWS] [delayed ROWS] [dead ROWS] [removed ROWS]``
+        States that are left out are empty; `removed` is compared where it is named.
+    ``counts Q ROWS [deliveries=n] [cancels=n]``
+        Each of the messages was delivered and cancelled that often.
+    ``lease Q n [held ROWS] [claim ROWS] [due=60s]``
+        What a lease holds, and may still cover; when it ends, from now.
+    ``letters Q [ROWS REASON [error=…] [deliveries=n] [cancels=n] , …]``
+        All the dead letters, oldest first.
+    ``removals Q REASON=n …``, ``due 5s``, ``due now``, ``due never``
+        How many messages were removed so far by each reason; when the next timer is due, from now.
+    ``route TOPIC``
+        Answers the topic that a publish to TOPIC is written under.
+"""
+
+from __future__ import annotations
+
+from spark_queue.testing.scenario.runner import Scenario, ScenarioError, run_scenario
+
+__all__ = ["Scenario", "ScenarioError", "run_scenario"]

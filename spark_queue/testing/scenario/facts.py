@@ -1,0 +1,44 @@
+"""Facts of messages that never were in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyroaring import BitMap64
+
+from spark_queue.core.definition import QueueDefinition
+from spark_queue.core.segment import EntryFacts, Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What a queue may ask of one message."""
+
+    topic: str
+    expires_at_ms: int | None = None
+
+
+class MemoryFacts:
+    """`core.segment.FactSource` over messages that are kept by the path of their segment."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[Published, ...]] = {}
+
+    def add(self, path: str, messages: Iterable[Published]) -> None:
+        """Keep the messages of a segment."""
+        self._files[path] = tuple(messages)
+
+    def facts(self, segment: Segment, queues: Iterable[QueueDefinition]) -> Mapping[str, EntryFacts]:
+        """Give the facts of `segment` for each of `queues`, by queue name."""
+        return {queue.name: self._facts(segment, queue) for queue in queues}
+
+    def _facts(self, segment: Segment, queue: QueueDefinition) -> EntryFacts:
+        rows = BitMap64()
+        expires: dict[int, BitMap64] = {}
+        for bookmark, message in enumerate(self._files[segment.path], start=segment.first):
+            if queue.takes(message.topic):
+                rows.add(bookmark)
+                if message.expires_at_ms is not None:
+                    expires.setdefault(message.expires_at_ms, BitMap64()).add(bookmark)
+        return EntryFacts(rows=rows, expires=expires)

@@ -1,0 +1,104 @@
+"""The steps that look: each compares what stands with what its line says, and raises where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyroaring import BitMap64
+
+from spark_queue.core.counts import Counts
+from spark_queue.core.dead_letter import DeadLetter
+from spark_queue.core.keys import parse_duration_ms
+from spark_queue.core.lifecycle import State
+from spark_queue.core.records import Removal
+from spark_queue.testing.scenario.script import Words, compare, rows_text
+from spark_queue.testing.scenario.world import World
+
+
+def _state(world: World, words: Words) -> str:
+    ledger = world.state.ledger(words.take())
+    wanted = _rows_by_name(words, [state.value for state in State])
+    for state in State:
+        rows = wanted.get(state.value, BitMap64())
+        if state is State.REMOVED and state.value not in wanted:
+            continue
+        compare(ledger.rows[state], rows, f"{state} are {rows_text(ledger.rows[state])}")
+    return "so"
+
+
+def _counts(world: World, words: Words) -> str:
+    ledger, rows = world.state.ledger(words.take()), words.rows()
+    _check_count("deliveries", ledger.delivered, rows, words)
+    _check_count("cancels", ledger.cancelled, rows, words)
+    return "so"
+
+
+def _check_count(name: str, counts: Counts, rows: BitMap64, words: Words) -> None:
+    wanted = words.option(name)
+    found = [count for count, _ in counts.split(rows)]
+    if wanted is not None:
+        compare(found, [int(wanted)], f"{name} are {found}")
+
+
+def _lease(world: World, words: Words) -> str:
+    ledger, number = world.state.ledger(words.take()), int(words.take())
+    lease = ledger.leases[number]
+    due_ms = lease.due_at_ms - world.now_ms
+    compare(words.duration_ms("due") or due_ms, due_ms, f"is due in {due_ms} ms")
+    wanted = _rows_by_name(words, ["held", "claim"])
+    compare(wanted.get("held", lease.held), lease.held, f"holds {rows_text(lease.held)}")
+    compare(wanted.get("claim", lease.claim), lease.claim, f"claims {rows_text(lease.claim)}")
+    return "so"
+
+
+def _letters(world: World, words: Words) -> str:
+    letters = list(world.state.ledger(words.take()).dead_letters)
+    wanted = list(words.clauses())
+    compare(len(letters), len(wanted), f"there are {len(letters)}: {letters}")
+    for letter, clause in zip(letters, wanted, strict=True):
+        _check_letter(letter, clause)
+    return "so"
+
+
+def _check_letter(letter: DeadLetter, clause: Words) -> None:
+    rows, reason, error = clause.rows(), clause.take(), clause.option("error")
+    deliveries, cancels = clause.number("deliveries", letter.deliveries), clause.number("cancels", letter.cancels)
+    found = (letter.rows, letter.reason, letter.error, letter.deliveries, letter.cancels)
+    compare(found, (rows, reason, error, deliveries, cancels), f"is {letter}")
+    clause.end()
+
+
+def _removals(world: World, words: Words) -> str:
+    ledger = world.state.ledger(words.take())
+    found = {reason: count for reason, count in ledger.removed_counts.items() if count}
+    wanted = {reason.value: int(value) for reason in Removal if (value := words.option(reason)) is not None}
+    compare(found, wanted, f"are {found}")
+    return "so"
+
+
+def _due(world: World, words: Words) -> str:
+    word, due_ms = words.take(), world.engine.next_due_ms()
+    if word == "now":
+        compare(max(due_ms or world.now_ms + 1, world.now_ms), world.now_ms, f"is at {due_ms} ms")
+        return "so"
+    wanted_ms = None if word == "never" else world.now_ms + parse_duration_ms(word)
+    compare(due_ms, wanted_ms, "is never" if due_ms is None else f"is in {due_ms - world.now_ms} ms")
+    return "so"
+
+
+def _rows_by_name(words: Words, names: list[str]) -> dict[str, BitMap64]:
+    rows: dict[str, BitMap64] = {}
+    while (name := words.peek()) in names:
+        words.take()
+        rows[name] = words.rows()
+    return rows
+
+
+VERBS: dict[str, Callable[[World, Words], str]] = {
+    "state": _state,
+    "counts": _counts,
+    "lease": _lease,
+    "letters": _letters,
+    "removals": _removals,
+    "due": _due,
+}

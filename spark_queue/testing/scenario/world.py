@@ -1,0 +1,108 @@
+"""What a scenario acts on: a coordinator that may crash, its log in memory, planners, and their checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from spark_queue.core.engine import Engine
+from spark_queue.core.fold import JournalState
+from spark_queue.core.lease import Incarnation
+from spark_queue.core.records import Kind, Record
+from spark_queue.core.segment import Segment
+from spark_queue.testing.fake_clock import FakeClock
+from spark_queue.testing.scenario.facts import MemoryFacts, Published
+
+
+@dataclass(slots=True, kw_only=True)
+class Planner:
+    """One planner start."""
+
+    queue: str
+    subscription: str
+    incarnation: Incarnation
+    max_backlog: int
+    ack_mode: str
+    available_now: bool
+    call: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What an execution of fn speaks for."""
+
+    queue: str
+    subscription: str
+    incarnation: Incarnation
+    lease: int
+
+
+@dataclass(slots=True)
+class World:
+    """A journal without a disk."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    facts: MemoryFacts = field(default_factory=MemoryFacts)
+    #: The control log: what a crash leaves.
+    committed: list[Record] = field(default_factory=list)
+    planners: dict[str, Planner] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
+    #: The newest lease in Spark's offset log, by queue and subscription; Spark keeps it, whatever happens here.
+    checkpoints: dict[tuple[str, str], int] = field(default_factory=dict)
+    engine: Engine = field(init=False)
+
+    def __post_init__(self) -> None:
+        created = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=self.now_ms, detail={"journal": "scenario", "format": 1})
+        self.committed.append(created)
+        self.recover()
+
+    @property
+    def now_ms(self) -> int:
+        """The coordinator's time."""
+        return self.clock.wall_ms()
+
+    @property
+    def state(self) -> JournalState:
+        """The state that stands."""
+        return self.engine.state
+
+    def folded(self) -> JournalState:
+        """Fold the committed records from the beginning."""
+        state = JournalState(self.facts)
+        state.fold_all(self.committed)
+        return state
+
+    def commit(self) -> None:
+        """Make durable what was decided since the last commit."""
+        self.committed.extend(self.engine.take())
+
+    def recover(self) -> None:
+        """Start the next coordinator."""
+        self.engine = Engine(self.folded())
+        epoch = self.engine.state.epoch + 1
+        self.engine.claim(epoch=epoch, host="here", address="memory", pid=1, now_ms=self.now_ms)
+        self.engine.take_over(now_ms=self.now_ms)
+        self.commit()
+
+    def publish(self, message_type: str, messages: Sequence[Published]) -> None:
+        """Let one message file enter."""
+        known = self.state.message_types[message_type]
+        path = f"{message_type}/{known.entered_until}.parquet"
+        self.facts.add(path, messages)
+        topics = [message.topic for message in messages]
+        times = [message.expires_at_ms for message in messages if message.expires_at_ms is not None]
+        segment = Segment(
+            message_type=message_type,
+            first=known.entered_until,
+            until=known.entered_until + len(messages),
+            path=path,
+            version=known.version + 1,
+            token=f"token-{known.version + 1}",
+            entered_at_ms=self.now_ms,
+            topic_min=min(topics),
+            topic_max=max(topics),
+            expires_null_count=len(messages) - len(times),
+            expires_min_ms=min(times, default=None),
+            expires_max_ms=max(times, default=None),
+        )
+        self.engine.enter([segment], now_ms=self.now_ms)

@@ -1,0 +1,72 @@
+"""A journal's state as plain values: two states are the same exactly when their digests are equal.
+
+Used to show that live state and the fold of the log do not differ, and that a refused command changed nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from pyroaring import BitMap64
+
+from spark_queue.core.counts import Counts
+from spark_queue.core.fold import JournalState
+from spark_queue.core.ledger import QueueLedger
+from spark_queue.core.lifecycle import State
+from spark_queue.core.ranges import to_ranges
+
+
+def digest(state: JournalState) -> dict[str, Any]:
+    """Give everything that a state knows, in values that share nothing with it."""
+    return {
+        "journal": state.journal_id,
+        "epoch": state.epoch,
+        "next_record": state.next_record,
+        "last_at_ms": state.last_at_ms,
+        "definitions": repr(state.definitions),
+        "message_types": {
+            name: (message_type.entered_until, message_type.version, tuple(message_type.segments), repr(message_type.foreign))
+            for name, message_type in state.message_types.items()
+        },
+        "queues": {name: of_ledger(ledger) for name, ledger in state.queues.items()},
+    }
+
+
+def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
+    """Give everything that one queue's ledger knows."""
+    in_queue = BitMap64.union(*(ledger.rows[state] for state in (State.AVAILABLE, State.LEASED, State.DELAYED)))
+    # Expirations of messages that left the queue are forgotten when time passes, not when a record says so.
+    expires = {at_ms: to_ranges(rows & in_queue) for at_ms, rows in ledger.expires.items() if rows.intersect(in_queue)}
+    return {
+        "definition": ledger.definition,
+        "start": ledger.start,
+        "entered": to_ranges(ledger.entered),
+        "rows": {state: to_ranges(rows) for state, rows in ledger.rows.items()},
+        "delayed": {due_at_ms: to_ranges(rows) for due_at_ms, rows in ledger.delayed.items()},
+        "expires": expires,
+        "leases": {number: _plain(lease) for number, lease in ledger.leases.items()},
+        "subscriptions": {name: _plain(subscription) for name, subscription in ledger.subscriptions.items()},
+        "next_lease": ledger.next_lease,
+        "delivered": _counts(ledger.delivered, ledger.entered),
+        "cancelled": _counts(ledger.cancelled, ledger.entered),
+        "dead_letters": [_plain(letter) for letter in ledger.dead_letters],
+        "removed_counts": {reason: count for reason, count in ledger.removed_counts.items() if count},
+        "returned_counts": dict(ledger.returned_counts),
+    }
+
+
+def _counts(counts: Counts, rows: BitMap64) -> dict[int, Any]:
+    return {count: to_ranges(part) for count, part in counts.split(rows) if count}
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    return {field.name: _copied(getattr(value, field.name)) for field in fields(value)}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, BitMap64):
+        return to_ranges(value)
+    if isinstance(value, dict):
+        return {key: _copied(entry) for key, entry in value.items()}
+    return value

@@ -1,0 +1,83 @@
+"""One journal and the processes that open it, over each implementation of the ports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from spark_queue.core import parsing
+from spark_queue.core.definition import Definitions
+from spark_queue.journal.layout import Store
+from spark_queue.journal.open import create_journal, open_journal
+from spark_queue.journal.publisher import make_plan, publish
+from spark_queue.journal.schema import INSTANT
+from spark_queue.ports import Journal
+from spark_queue.testing.memory_journal import MemoryJournal, MemoryStorage
+from spark_queue.testing.scenario.facts import Published
+
+DEFINITIONS: dict[str, Any] = {
+    "message_types": {"json": {"topics": ["ORDERS", "RETURNS", "^DIRECT_[A-Z]+$"]}},
+    "queues": {
+        "ORDERS": {},
+        "DIRECT": {"underlying_topic": "^DIRECT_[A-Z]+$", "default_publish_target": "DIRECT_A"},
+        "ALL": {"underlying_topic": "^.*$", "default_publish_target": "ORDERS"},
+    },
+}
+
+
+class World(Protocol):
+    """What a contract test does with a journal."""
+
+    definitions: Definitions
+    journal_id: str
+
+    def open(self) -> Journal:
+        """Open the journal as one more process."""
+        ...
+
+    def publish(self, messages: Sequence[Published]) -> None:
+        """Publish messages of type json in one commit."""
+        ...
+
+
+class MemoryWorld:
+    """In memory."""
+
+    def __init__(self) -> None:
+        self.definitions = parsing.parse(DEFINITIONS)
+        self._storage = MemoryStorage(self.definitions)
+        self.journal_id = self._storage.journal_id
+
+    def open(self) -> Journal:
+        return MemoryJournal(self._storage)
+
+    def publish(self, messages: Sequence[Published]) -> None:
+        self._storage.publish("json", messages)
+
+
+class DeltaWorld:
+    """On disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.definitions = parsing.parse(DEFINITIONS)
+        self.store = Store(str(path))
+        self.journal_id = create_journal(self.store, self.definitions)
+
+    def open(self) -> Journal:
+        return open_journal(self.store)
+
+    def publish(self, messages: Sequence[Published]) -> None:
+        rows = pa.table(
+            {
+                "value": ["{}"] * len(messages),
+                "topic": [message.topic for message in messages],
+                "expires_at": pa.array(
+                    [None if message.expires_at_ms is None else message.expires_at_ms * 1000 for message in messages], INSTANT
+                ),
+            }
+        )
+        plan = make_plan(self.store, self.definitions, message_type="json", topic=None, expires_after_ms=None)
+        publish(plan, self.journal_id, self.definitions, rows)

@@ -1,0 +1,89 @@
+"""What holds of every command: records are dense, stamped, named, and handed over once."""
+
+from __future__ import annotations
+
+from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.records import Kind, Outcome
+from spark_queue.core.runs import ERROR_TEXT_LIMIT, OutcomeOf
+from spark_queue.testing.scenario import Scenario, run_scenario
+
+BEGINNING = """
+define
+  [message_types.json]
+  topics = ["T"]
+  [queues.Q]
+  underlying_topic = "T"
+publish T 0..3
+planner p1 Q/s1
+"""
+
+
+def begin(more: str = "") -> Scenario:
+    return run_scenario(BEGINNING + more)
+
+
+def test_take_gives_records_once() -> None:
+    engine = begin().world.engine
+    engine.settle(queue="Q", outcomes=[OutcomeOf(outcome=Outcome.ACKNOWLEDGE, rows=to_bitmap([(0, 2)]))], lease=None, now_ms=1)
+    assert [record.kind for record in engine.take()] == [Kind.REMOVED]
+    assert engine.take() == []
+
+
+def test_records_carry_the_epoch_and_the_request_they_were_made_for() -> None:
+    world = begin("crash").world
+    planner = world.planners["p1"]
+    world.engine.next(
+        queue="Q",
+        subscription="s1",
+        incarnation=planner.incarnation,
+        call=9,
+        finished=0,
+        limit=2,
+        now_ms=world.now_ms,
+        request="r-1",
+    )
+    (granted,) = world.engine.take()
+    assert (granted.kind, granted.epoch, granted.detail["request"], granted.detail["call"]) == ("granted", 2, "r-1", 9)
+
+
+def test_proving_a_lease_and_granting_the_next_is_one_group() -> None:
+    scenario = begin("next p1 limit=2")
+    scenario.run("next p1 limit=2")
+    assert [record.kind for record in scenario.world.committed[-3:]] == ["removed", "proven", "granted"]
+
+
+def test_record_times_never_go_back_when_the_clock_does() -> None:
+    scenario = begin("wait 1h\nnext p1 limit=1")
+    before_ms = scenario.world.committed[-1].at_ms
+    scenario.world.clock.set_wall(before_ms - 60_000)
+    scenario.run("publish T 4\nnext p1 limit=1")
+    assert {record.at_ms for record in scenario.world.committed[-3:]} == {before_ms}
+
+
+def test_a_draw_changes_nothing_and_comes_after_all_earlier_ones() -> None:
+    world = begin().world
+    drawn = [world.engine.draw_incarnation(), world.engine.draw_incarnation()]
+    world.recover()
+    drawn.append(world.engine.draw_incarnation())
+    assert drawn == [(1, 2), (1, 3), (2, 1)]
+    assert drawn == sorted(drawn)
+
+
+def test_error_texts_are_kept_up_to_a_limit() -> None:
+    scenario = begin("next p1\nstart p1")
+    scenario.run(f'end p1 expire 0 error="{"x" * 5_000}", cancel 1 error=short\nprove p1')
+    (letter,) = scenario.world.state.queues["Q"].dead_letters
+    assert letter.error == "x" * ERROR_TEXT_LIMIT
+
+
+def test_a_tick_with_nothing_due_makes_no_record() -> None:
+    scenario = begin("next p1")
+    count = len(scenario.world.committed)
+    scenario.run("tick 1ms\ntick 1ms")
+    assert len(scenario.world.committed) == count
+
+
+def test_next_due_names_only_what_a_tick_can_still_do() -> None:
+    scenario = begin("due never\nnext p1\nstart p1\nend p1 cancel 0 after=5s\nprove p1\ndue 5s\ntick 5s")
+    # The delay is over and nobody asked; the publish that comes is the next thing to wait for.
+    scenario.run("due never\ncrash\ndue now\ntick 1ms\ndue never")

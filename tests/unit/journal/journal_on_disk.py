@@ -1,0 +1,80 @@
+"""A small journal on disk, and short ways to do things to it, for the tests of the journal package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from spark_queue.core import parsing
+from spark_queue.core.records import Kind, Record
+from spark_queue.journal.layout import Store, log_key
+from spark_queue.journal.open import DeltaJournal, create_journal, open_journal
+from spark_queue.journal.publisher import Published, make_plan, publish
+from spark_queue.journal.staging import StagingPlan
+from spark_queue.ports import ControlLog
+
+DEFINITIONS: dict[str, Any] = {
+    "message_types": {
+        "order": {"columns": "id BIGINT, item STRING", "topics": ["ORDERS", "RETURNS", "QUOTES"]},
+        "json": {"topics": ["EVENTS"]},
+        "binary": {"topics": ["BLOBS"]},
+    },
+    "queues": {"WORK": {"underlying_topic": "^ORDERS|RETURNS$", "default_publish_target": "ORDERS"}},
+}
+
+
+class Disk:
+    """One journal on disk."""
+
+    def __init__(
+        self, path: Path | str, *, storage_options: dict[str, str] | None = None, journal: dict[str, Any] | None = None
+    ) -> None:
+        self.definitions = parsing.parse({**DEFINITIONS, "journal": journal or {}})
+        self.store = Store(str(path), storage_options or {})
+        self.journal_id = create_journal(self.store, self.definitions)
+
+    def open(self) -> DeltaJournal:
+        return open_journal(self.store)
+
+    def plan(self, topic: str | None = "ORDERS", *, expires_after_ms: int | None = None) -> StagingPlan:
+        return make_plan(self.store, self.definitions, message_type="order", topic=topic, expires_after_ms=expires_after_ms)
+
+    def publish(self, ids: Sequence[int], *, topic: str = "ORDERS", **options: Any) -> Published:
+        return publish(self.plan(topic), self.journal_id, self.definitions, orders(ids), **options)
+
+    def stored(self) -> pa.Table:
+        """Give the table of type order as any Delta reader sees it."""
+        table = DeltaTable(self.store.messages_uri("order"), storage_options=dict(self.store.storage_options))
+        return table.to_pyarrow_table()
+
+    def ids(self) -> list[int]:
+        """Give the ids that a Delta reader sees, sorted."""
+        stored: list[Any] = self.stored().column("id").to_pylist()
+        return sorted(stored)
+
+    def tail_rows(self) -> int:
+        """Give the number of rows that the message log tells of."""
+        return sum(added.rows for entry in self.open().messages("order").tail(-1) for added in entry.added)
+
+    def log_path(self, table: str, version: int) -> Path:
+        return Path(self.store.uri(log_key(table, version)))
+
+
+def orders(ids: Sequence[int]) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "item": [f"item {number}" for number in ids]})
+
+
+def claim(control: ControlLog, epoch: int = 1) -> int:
+    """Load and claim a reign; gives the number of the next record."""
+    record = len(control.load())
+    control.append([Record(kind=Kind.EPOCH_CLAIMED, record=record, epoch=epoch, at_ms=record, detail={"host": "h"})], epoch=epoch)
+    return record + 1
+
+
+def left(record: int, epoch: int = 1) -> Record:
+    """Give some record."""
+    return Record(kind=Kind.LEFT, record=record, epoch=epoch, at_ms=record, queue="WORK", subscription="s")

@@ -1,0 +1,199 @@
+"""The commit of a publish under races, lost replies, pauses and failures (DESIGN 4): once, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from spark_queue.errors import CallerError, JournalError
+from spark_queue.journal import commit, delta
+from spark_queue.journal.layout import messages_key
+from spark_queue.journal.publisher import Identity, commit_staged, open_name, publish
+from spark_queue.journal.staging import stage_file
+from spark_queue.journal.upkeep import clean
+from spark_queue.testing.fake_clock import FakeClock
+from tests.unit.journal.journal_on_disk import Disk, orders
+
+ORDER = messages_key("order")
+SWAP = delta.swap
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "journal")
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta, "back_off", lambda attempt: None)
+
+
+def at_swap(monkeypatch: pytest.MonkeyPatch, *acts: Callable[..., None]) -> None:
+    """Let the next swaps be these acts instead; later ones are real."""
+    pending = list(acts)
+
+    def swap(*given: Any, **named: Any) -> None:
+        act = pending.pop(0) if pending else SWAP
+        act(*given, **named)
+
+    monkeypatch.setattr(delta, "swap", swap)
+
+
+def lose_reply(*given: Any, **named: Any) -> None:
+    SWAP(*given, **named)
+    raise OSError("connection reset")
+
+
+def fail(*_: Any, **__: Any) -> None:
+    raise DeltaError("the store is on fire")
+
+
+def after(deed: Callable[[], object]) -> Callable[..., None]:
+    """Let something happen just before the swap."""
+
+    def swap(*given: Any, **named: Any) -> None:
+        deed()
+        SWAP(*given, **named)
+
+    return swap
+
+
+def test_commit_whose_reply_is_lost_is_found_and_not_repeated(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_swap(monkeypatch, lose_reply)
+    assert disk.publish([1, 2]).rows == 2
+    assert disk.ids() == [1, 2]
+
+
+def test_commit_whose_reply_is_lost_is_found_behind_another_commit(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose_reply_and_be_overtaken(*given: Any, **named: Any) -> None:
+        SWAP(*given, **named)
+        disk.publish([9])
+        raise OSError("connection reset")
+
+    at_swap(monkeypatch, lose_reply_and_be_overtaken)
+    assert disk.publish([1, 2]).rows == 2
+    assert disk.ids() == [1, 2, 9]
+
+
+def test_lost_race_is_decided_again_on_the_new_head(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_swap(monkeypatch, after(lambda: disk.publish([8])), SWAP, after(lambda: disk.publish([9])))
+    assert disk.publish([1]).rows == 1
+    assert disk.ids() == [1, 8, 9]
+
+
+def test_name_that_is_opened_between_check_and_commit_refuses_the_batch(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R98 holds at the very version that the commit lands on."""
+    opened = open_name(disk.store, disk.journal_id, ["order"], "p")
+    at_swap(monkeypatch, after(lambda: open_name(disk.store, disk.journal_id, ["order"], "p")))
+    with pytest.raises(CallerError, match="PUBLISHER_NAME_IN_USE"):
+        disk.publish([1], identity=Identity(publisher="p", exclusive=True, number=opened.numbers["order"]), first_sequence=1)
+    assert disk.ids() == []
+
+
+def test_same_batch_from_two_processes_at_once_is_there_once(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = Identity(publisher="p")
+    at_swap(monkeypatch, after(lambda: disk.publish([1, 2], identity=identity, first_sequence=1)))
+    assert disk.publish([1, 2], identity=identity, first_sequence=1).duplicates == 2
+    assert disk.ids() == [1, 2]
+
+
+def test_failure_that_goes_by_is_retried(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_swap(monkeypatch, fail, fail)
+    assert disk.publish([1]).rows == 1
+    assert disk.ids() == [1]
+
+
+def test_failure_that_stays_is_told_and_leaves_nothing(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_swap(monkeypatch, *[fail] * commit.FAILURES_LIMIT)
+    with pytest.raises(JournalError, match=r"STORE_FAILED.*while publishing: the store is on fire"):
+        disk.publish([1])
+    assert disk.tail_rows() == 0
+
+
+def test_endless_races_end(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "RACES_LIMIT", 3)
+    at_swap(monkeypatch, *[fail_behind_another(disk, number) for number in range(3)])
+    with pytest.raises(JournalError, match=r"PUBLISH_CONTENDED.*lost 3 races"):
+        disk.publish([1])
+    assert disk.ids() == [0, 1, 2]
+
+
+def fail_behind_another(disk: Disk, number: int) -> Callable[..., None]:
+    def swap(*given: Any, **named: Any) -> None:
+        table = DeltaTable(disk.store.messages_uri("order"))
+        file = stage_file(disk.plan(), orders([number]).to_batches(), now_ms=0)
+        assert file is not None
+        new = delta.NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=0, stats=file.stats())
+        SWAP(table, [new], schema=disk.plan().shape.schema, mark=delta.Mark(writer="publisher"), transactions=[], at_ms=0)
+        SWAP(*given, **named)
+
+    return swap
+
+
+def test_commit_of_a_paused_publisher_on_a_cleaned_version_is_made_again(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It returns success and is invisible (tried); only seeing the own files is success."""
+
+    def pause() -> None:
+        for number in range(10, 16):
+            disk.publish([number])
+        table = DeltaTable(disk.store.messages_uri("order"))
+        table.create_checkpoint()
+        clean(disk.store, ORDER, below=int(table.version()), before_ms=2**60)
+
+    def land_where_nobody_looks(table: DeltaTable, *given: Any, **named: Any) -> None:
+        base = table.version()
+        pause()
+        # What an object store does that finds the key free: the handle itself would refuse today.
+        other = Disk(disk.store.path + "-other")
+        SWAP(DeltaTable(other.store.messages_uri("order")), *given, **named)
+        disk.log_path(ORDER, base + 1).write_bytes(other.log_path(ORDER, 1).read_bytes())
+
+    at_swap(monkeypatch, land_where_nobody_looks)
+    assert disk.publish([1]).rows == 1
+    assert disk.ids() == [1, *range(10, 16)]
+
+
+def test_files_staged_more_than_an_hour_ago_are_staged_anew(disk: Disk) -> None:
+    """DESIGN 4: leftovers are deleted after a day, so a slow attempt must not rest on old files."""
+    clock = FakeClock()
+    plan = disk.plan()
+    file = stage_file(plan, orders([1, 2]).to_batches(), now_ms=clock.wall_ms())
+    assert file is not None
+    clock.advance(commit.RESTAGE_MS + 1)
+    commit_staged(plan, disk.journal_id, disk.definitions, [file], clock=clock)
+    (entry,) = list(disk.open().messages("order").tail(0))
+    assert entry.added[0].path != file.path
+    assert disk.ids() == [1, 2]
+
+
+def test_files_are_staged_anew_when_the_clock_was_set_back(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+
+    def wait(*_: Any, **__: Any) -> None:
+        clock.advance(commit.RESTAGE_MS + 1)
+        clock.set_wall(0)
+        raise DeltaError("slow")
+
+    before = clock.wall_ms()
+    at_swap(monkeypatch, wait)
+    publish(disk.plan(), disk.journal_id, disk.definitions, orders([1]), clock=clock)
+    assert clock.wall_ms() < before
+    assert len(list(Path(disk.store.messages_uri("order")).glob("*.parquet"))) == 2
+    assert disk.ids() == [1]
+
+
+def test_durable_publish_reaches_the_disk_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DESIGN 4, power loss: data file, its directory, log entry, its directory, before success."""
+    disk = Disk(tmp_path / "journal", journal={"durability": "fsync"})
+    synced: list[str] = []
+    monkeypatch.setattr("spark_queue.journal.layout._fsync", synced.append)
+    disk.publish([1])
+    (entry,) = list(disk.open().messages("order").tail(0))
+    root = disk.store.messages_uri("order")
+    log = disk.log_path(ORDER, 1)
+    assert synced[:4] == [f"{root}/{entry.added[0].path}", root, str(log), str(log.parent)]

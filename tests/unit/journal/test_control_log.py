@@ -1,0 +1,243 @@
+"""The control log on disk: what it stores, and what it says when it is not what it should be (DESIGN 3.4, 4)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from spark_queue.core.records import Kind, Record
+from spark_queue.errors import CoordinatorError, JournalError
+from spark_queue.journal import control_log, delta
+from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.layout import CONTROL, Store
+from spark_queue.journal.record_table import CONTROL_SCHEMA
+from tests.unit.journal.journal_on_disk import Disk, claim, left
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "journal")
+
+
+def data_file(disk: Disk, record: int) -> Path:
+    (found,) = (Path(disk.store.path) / CONTROL).glob(f"{record:020d}-*.parquet")
+    return found
+
+
+def test_append_is_one_delta_commit_with_epoch_and_mark(disk: Disk) -> None:
+    """DESIGN 15.9: our commits say so; a plain Delta reader can read them."""
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    control.append([left(number), left(number + 1)], epoch=1)
+    lines = [json.loads(line) for line in disk.log_path(CONTROL, 2).read_text().splitlines()]
+    info = lines[0]["commitInfo"]
+    assert info["isBlindAppend"] is True
+    assert (info["sparkqueue"]["v"], info["sparkqueue"]["writer"], info["sparkqueue"]["actions"]) == (1, "coordinator", 2)
+    assert lines[1]["add"]["dataChange"] is True
+    assert {key: lines[2]["txn"][key] for key in ("appId", "version")} == {"appId": "c:coordinator", "version": 1}
+    table = DeltaTable(disk.store.control_uri).to_pyarrow_table()
+    assert sorted(table.column("record").to_numpy()) == [0, 1, 2, 3, 4]
+
+
+def test_definitions_stand_in_files_of_their_own_in_the_same_commit(disk: Disk) -> None:
+    """So that they are found by statistics alone, however long the log."""
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    stored = {**disk.definitions.stored, "journal": {"retention": "30d"}}
+    applied = Record(kind=Kind.DEFINITIONS_APPLIED, record=number + 1, epoch=1, detail={"definitions": stored, "resets": {}})
+    control.append([left(number), applied, left(number + 2)], epoch=1)
+    assert control.version == 2
+    assert len(list((Path(disk.store.path) / CONTROL).glob("*.parquet"))) == 6
+    read: list[str] = []
+    original = control_log._read_file
+
+    def read_file(store: object, path: str) -> object:
+        read.append(path)
+        return original(disk.store, path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(control_log, "_read_file", read_file)
+        assert disk.open().definitions().journal.retention_ms == 30 * 86_400_000
+    assert {path[:20] for path in read} == {f"{0:020d}", f"{number + 1:020d}"}
+    assert [record.record for record in DeltaControlLog(disk.store).load()] == list(range(number + 3))
+
+
+def test_append_refuses_records_that_do_not_follow(disk: Disk) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    with pytest.raises(CoordinatorError, match="INTERNAL"):
+        control.append([left(number + 1)], epoch=1)
+
+
+def test_append_needs_load_first(disk: Disk) -> None:
+    with pytest.raises(CoordinatorError, match="INTERNAL"):
+        DeltaControlLog(disk.store).append([left(0)], epoch=1)
+
+
+def test_append_says_store_failed_when_the_commit_fails_and_nobody_else_wrote(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(delta, "swap", fail)
+    with pytest.raises(JournalError, match=r"STORE_FAILED.*No space left"):
+        control.append([left(number)], epoch=1)
+    assert len(DeltaControlLog(disk.store).load()) == number
+
+
+def test_append_whose_reply_is_lost_says_store_failed_and_the_records_are_there(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outcome is unknown to this reign, which ends; the next one finds the records (DESIGN 3.5)."""
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    swap = delta.swap
+
+    def lose_the_reply(*given: object, **named: object) -> None:
+        swap(*given, **named)  # type: ignore[arg-type]  # passed on as they came
+        raise OSError("connection reset")
+
+    monkeypatch.setattr(delta, "swap", lose_the_reply)
+    with pytest.raises(JournalError, match="STORE_FAILED"):
+        control.append([left(number)], epoch=1)
+    assert len(DeltaControlLog(disk.store).load()) == number + 1
+
+
+def test_append_of_a_paused_reign_is_refused_when_the_log_was_cleaned_meanwhile(disk: Disk) -> None:
+    """A commit on a cleaned-up version returns success and is invisible (tried): only the check after it tells."""
+    old = DeltaControlLog(disk.store)
+    number = claim(old)
+    new = DeltaControlLog(disk.store)
+    record = claim(new, 2)
+    for _ in range(5):
+        new.append([left(record, 2)], epoch=2)
+        record += 1
+    new.checkpoint(epoch=2)
+    for version in range(new.version):
+        disk.log_path(CONTROL, version).unlink()
+    with pytest.raises((CoordinatorError, JournalError), match="COORDINATOR_DEPOSED|STORE_FAILED"):
+        old.append([left(number)], epoch=1)
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        old.check(epoch=1)
+    new.check(epoch=2)
+    assert len(DeltaControlLog(disk.store).load()) == record
+
+
+def test_commit_that_lands_between_the_commit_and_its_check_deposes(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    swap = delta.swap
+
+    def swap_and_be_overtaken(*given: object, **named: object) -> None:
+        swap(*given, **named)  # type: ignore[arg-type]  # passed on as they came
+        monkeypatch.setattr(delta, "swap", swap)
+        claim(DeltaControlLog(disk.store), 2)
+
+    monkeypatch.setattr(delta, "swap", swap_and_be_overtaken)
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        control.append([left(number)], epoch=1)
+
+
+def test_load_names_a_missing_record(disk: Disk) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    table = DeltaTable(disk.store.control_uri)
+    files = control_log.stage_records(disk.store, [left(number + 1)])
+    delta.swap(table, files, schema=CONTROL_SCHEMA, mark=delta.Mark(writer="coordinator"), transactions=[], at_ms=0)
+    with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*record {number} is missing"):
+        DeltaControlLog(disk.store).load()
+
+
+def test_load_names_an_epoch_that_goes_back(disk: Disk) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control, 3)
+    table = DeltaTable(disk.store.control_uri)
+    files = control_log.stage_records(disk.store, [left(number, 2)])
+    delta.swap(table, files, schema=CONTROL_SCHEMA, mark=delta.Mark(writer="coordinator"), transactions=[], at_ms=0)
+    with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*record {number} has epoch 2 after 3"):
+        DeltaControlLog(disk.store).load()
+
+
+@pytest.mark.parametrize("damage", [b"", b"PAR1 no parquet at all PAR1"])
+def test_load_names_a_record_file_that_cannot_be_read(disk: Disk, damage: bytes) -> None:
+    number = claim(DeltaControlLog(disk.store))
+    data_file(disk, number - 1).write_bytes(damage)
+    with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*control/{number - 1:020d}-.*cannot be read"):
+        DeltaControlLog(disk.store).load()
+
+
+def test_load_names_a_record_file_that_is_missing(disk: Disk) -> None:
+    number = claim(DeltaControlLog(disk.store))
+    data_file(disk, number - 1).unlink()
+    with pytest.raises(JournalError, match=r"JOURNAL_DAMAGED.*is missing"):
+        DeltaControlLog(disk.store).load()
+
+
+def test_load_refuses_details_of_a_newer_version(disk: Disk) -> None:
+    number = claim(DeltaControlLog(disk.store))
+    file = data_file(disk, number - 1)
+    table = pq.read_table(file)
+    newer = table.set_column(table.schema.get_field_index("detail"), CONTROL_SCHEMA.field("detail"), pa.array(['{"v":2}']))
+    pq.write_table(newer, file)
+    with pytest.raises(JournalError, match=rf"PROTOCOL_NEWER.*record {number - 1} of kind 'epoch_claimed'"):
+        DeltaControlLog(disk.store).load()
+
+
+def test_load_after_a_checkpoint_gives_the_same_records(disk: Disk) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    control.append([left(number)], epoch=1)
+    control.checkpoint(epoch=1)
+    control.append([left(number + 1)], epoch=1)
+    control.check(epoch=1)
+    assert [record.record for record in DeltaControlLog(disk.store).load()] == list(range(number + 2))
+
+
+def test_durable_commit_reaches_the_disk_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DESIGN 4, power loss: data file, its directory, log entry, its directory, before success."""
+    disk = Disk(tmp_path / "journal", journal={"durability": "fsync"})
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    synced: list[str] = []
+    monkeypatch.setattr("spark_queue.journal.layout._fsync", synced.append)
+    control.append([left(number)], epoch=1)
+    root = f"{disk.store.path}/{CONTROL}"
+    entry = str(disk.log_path(CONTROL, control.version))
+    assert synced == [str(data_file(disk, number)), root, entry, f"{root}/_delta_log"]
+
+
+def test_commit_of_default_durability_syncs_nothing(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    monkeypatch.setattr("spark_queue.journal.layout._fsync", lambda path: pytest.fail(f"synced {path}"))
+    control.append([left(number)], epoch=1)
+
+
+def test_every_claim_probes_the_store(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DESIGN 4: `create` and every election."""
+    number = claim(DeltaControlLog(disk.store))
+
+    def overwrite(store: Store, key: str, data: bytes) -> bool:
+        store.write(key, data)
+        return True
+
+    monkeypatch.setattr(Store, "create", overwrite)
+    with pytest.raises(JournalError, match="STORE_UNSAFE"):
+        claim(DeltaControlLog(disk.store), 2)
+    assert len(DeltaControlLog(disk.store).load()) == number
+
+
+def test_file_of_a_stranger_in_the_control_log_is_named(disk: Disk) -> None:
+    table = DeltaTable(disk.store.control_uri)
+    (file,) = control_log.stage_records(disk.store, [left(2)])
+    stranger = delta.NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=0, stats={"numRecords": 1})
+    delta.swap(table, [stranger], schema=CONTROL_SCHEMA, mark=delta.Mark(writer="publisher"), transactions=[], at_ms=0)
+    with pytest.raises(JournalError, match=r"JOURNAL_DAMAGED.*has no statistics"):
+        DeltaControlLog(disk.store).load()

@@ -1,0 +1,123 @@
+"""Facts of entering messages: when statistics suffice no file is read (DESIGN 15.17)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_queue.core import parsing
+from spark_queue.core.segment import EntryFacts, Segment
+from spark_queue.errors import JournalError
+from spark_queue.journal.facts import FileFacts
+from spark_queue.journal.publisher import publish
+from spark_queue.journal.schema import INSTANT
+from tests.unit.journal.journal_on_disk import Disk
+
+QUEUES = parsing.parse(
+    {
+        "message_types": {"order": {"columns": "id BIGINT", "topics": ["ORDERS", "RETURNS", "QUOTES"]}},
+        "queues": {
+            "ORDERS": {},
+            "RETURNS": {},
+            "QUOTES": {},
+            "BOTH": {"underlying_topic": "^ORDERS|RETURNS$", "default_publish_target": "ORDERS"},
+            "LETTERS": {"message_type": "order"},
+            "WITH_LETTERS": {"underlying_topic": "QUOTES", "dead_letter_queue": "LETTERS"},
+        },
+    }
+).queues
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "journal")
+
+
+def segment(disk: Disk, topics: list[str], expires_ms: list[int | None] | None = None) -> Segment:
+    expires = [None if at is None else at * 1000 for at in expires_ms or [None] * len(topics)]
+    rows = pa.table({"id": range(len(topics)), "topic": topics, "expires_at": pa.array(expires, INSTANT)})
+    publish(disk.plan(None), disk.journal_id, disk.definitions, rows)
+    entry = list(disk.open().messages("order").tail(0))[-1]
+    (added,) = entry.added
+    values: dict[str, Any] = {name: getattr(added, name) for name in ("path", "topic_min", "topic_max", "expires_null_count")}
+    values |= {"expires_min_ms": added.expires_min_ms, "expires_max_ms": added.expires_max_ms}
+    first = 100
+    return Segment(
+        message_type="order", first=first, until=first + added.rows, version=1, token=entry.token, entered_at_ms=0, **values
+    )
+
+
+def facts(disk: Disk, of: Segment, *names: str) -> dict[str, EntryFacts]:
+    return dict(FileFacts(disk.store).facts(of, [QUEUES[name] for name in names or QUEUES]))
+
+
+def rows(found: dict[str, EntryFacts]) -> dict[str, list[int]]:
+    return {name: list(facts.rows) for name, facts in found.items()}
+
+
+def without_its_file(disk: Disk, of: Segment) -> Segment:
+    (Path(disk.store.messages_uri("order")) / of.path).unlink()
+    return of
+
+
+def test_one_topic_needs_no_file(disk: Disk) -> None:
+    of = without_its_file(disk, segment(disk, ["ORDERS"] * 3))
+    expected = {"ORDERS": [100, 101, 102], "BOTH": [100, 101, 102], "RETURNS": [], "QUOTES": [], "LETTERS": [], "WITH_LETTERS": []}
+    assert rows(facts(disk, of)) == expected
+
+
+def test_topic_outside_the_statistics_needs_no_file(disk: Disk) -> None:
+    of = without_its_file(disk, segment(disk, ["QUOTES", "RETURNS"]))
+    assert rows(facts(disk, of, "ORDERS", "LETTERS")) == {"ORDERS": [], "LETTERS": []}
+
+
+def test_mixed_topics_are_read_row_by_row(disk: Disk) -> None:
+    """R61, R64: rows of several topics alternating in one publish keep their order."""
+    of = segment(disk, ["ORDERS", "RETURNS", "QUOTES", "ORDERS"])
+    found = rows(facts(disk, of))
+    assert found == {
+        "ORDERS": [100, 103],
+        "RETURNS": [101],
+        "QUOTES": [102],
+        "WITH_LETTERS": [102],
+        "BOTH": [100, 101, 103],
+        "LETTERS": [],
+    }
+
+
+def test_pattern_that_takes_both_ends_still_reads_the_middle(disk: Disk) -> None:
+    of = segment(disk, ["ORDERS", "QUOTES", "RETURNS"])
+    assert rows(facts(disk, of, "BOTH")) == {"BOTH": [100, 102]}
+
+
+def test_one_expiration_for_all_needs_no_file(disk: Disk) -> None:
+    of = without_its_file(disk, segment(disk, ["ORDERS"] * 2, [7_000, 7_000]))
+    found = facts(disk, of, "ORDERS", "RETURNS")
+    assert {at: list(rows) for at, rows in found["ORDERS"].expires.items()} == {7_000: [100, 101]}
+    assert found["RETURNS"].expires == {}
+
+
+def test_expirations_are_grouped_by_time(disk: Disk) -> None:
+    of = segment(disk, ["ORDERS", "RETURNS", "ORDERS", "ORDERS"], [9_000, 9_000, None, 8_000])
+    found = facts(disk, of, "ORDERS", "RETURNS")
+    assert {at: list(rows) for at, rows in found["ORDERS"].expires.items()} == {8_000: [103], 9_000: [100]}
+    assert {at: list(rows) for at, rows in found["RETURNS"].expires.items()} == {9_000: [101]}
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "short"])
+def test_file_that_is_needed_and_cannot_be_read_is_named(disk: Disk, damage: str) -> None:
+    of = segment(disk, ["ORDERS", "RETURNS"])
+    path = Path(disk.store.messages_uri("order")) / of.path
+    match damage:
+        case "gone":
+            path.unlink()
+        case "empty":
+            path.write_bytes(b"")
+        case _:
+            other = segment(disk, ["ORDERS", "RETURNS", "QUOTES"])
+            path.write_bytes((path.parent / other.path).read_bytes())
+    with pytest.raises(JournalError, match=rf"MESSAGE_FILE_MISSING.*{of.path}"):
+        facts(disk, of, "ORDERS")

@@ -1,0 +1,92 @@
+"""Where a journal stands and its object operations."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from spark_queue.errors import ConfigError, JournalError
+from spark_queue.journal.layout import Store
+
+
+def test_store_is_lazy_and_survives_pickling(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "nowhere"), {"AWS_Region": "x"})
+    assert not (tmp_path / "nowhere").exists()
+    copy = pickle.loads(pickle.dumps(store))
+    assert (copy, hash(copy), copy.storage_options) == (store, hash(store), {"aws_region": "x"})
+
+
+def test_store_makes_local_paths_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors and the coordinator have other working directories."""
+    monkeypatch.chdir(tmp_path)
+    assert Store("a/../b").path == str(tmp_path / "b")
+    assert Store(f"file://{tmp_path}/with%20space").path == f"{tmp_path}/with space"
+    assert Store("s3://bucket/prefix/").path == "s3://bucket/prefix"
+    assert Store("s3://bucket/prefix").messages_uri("json") == "s3://bucket/prefix/messages/json"
+
+
+def test_store_never_shows_its_options() -> None:
+    store = Store("s3://bucket/p", {"aws_secret_access_key": "tell-nobody", "aws_endpoint_url": "http://h"})
+    assert "tell-nobody" not in repr(store)
+    assert store.reason(OSError("GET http://h?sig=tell-nobody failed\nDebug: tell-nobody")) == "GET http://h?sig=*** failed."
+
+
+def test_objects_are_written_read_listed_and_deleted(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    assert store.read("a/1") is None
+    store.write("a/1", b"one")
+    store.write("a/1", b"uno")
+    assert store.create("a/2", b"two")
+    assert not store.create("a/2", b"due")
+    assert (store.read("a/1"), store.read("a/2")) == (b"uno", b"two")
+    assert [(entry.key, entry.size_bytes) for entry in store.list("a")] == [("a/1", 3), ("a/2", 3)]
+    assert [entry.key for entry in store.list("a", after="a/1")] == ["a/2"]
+    store.delete(["a/1", "a/none"])
+    assert [entry.key for entry in store.list("a")] == ["a/2"]
+
+
+def test_writer_leaves_nothing_when_it_fails(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+
+    def write_half() -> None:
+        with store.writer("f") as sink:
+            sink.write(b"half")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        write_half()
+    assert store.read("f") is None
+
+
+def test_failure_names_the_place_and_the_deed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(JournalError, match=r"STORE_FAILED.*while writing file/key"):
+        Store(str(tmp_path)).write("file/key", b"")
+
+
+def test_check_put_if_absent_accepts_a_disk_and_cleans_up(tmp_path: Path) -> None:
+    Store(str(tmp_path)).check_put_if_absent()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_put_if_absent_refuses_a_store_that_overwrites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def overwrite(store: Store, key: str, data: bytes) -> bool:
+        store.write(key, data)
+        return True
+
+    monkeypatch.setattr(Store, "create", overwrite)
+    with pytest.raises(JournalError, match="STORE_UNSAFE"):
+        Store(str(tmp_path)).check_put_if_absent()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_put_if_absent_refuses_unsafe_renames() -> None:
+    with pytest.raises(JournalError, match="STORE_UNSAFE"):
+        Store("s3://bucket/p", {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"}).check_put_if_absent()
+
+
+def test_unknown_storage_option_is_named() -> None:
+    with pytest.raises(ConfigError, match="STORAGE_OPTION_UNSUPPORTED.*'aws_nonsense'"):
+        Store("s3://bucket/p", {"aws_nonsense": "1"}).read("x")

@@ -1,0 +1,206 @@
+"""Making and opening journals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from spark_queue.core import parsing
+from spark_queue.core.records import Kind
+from spark_queue.errors import ConfigError, JournalError
+from spark_queue.journal import delta
+from spark_queue.journal import open as opening
+from spark_queue.journal.layout import CONTROL, Store, messages_key
+from spark_queue.journal.open import create_journal, open_journal
+from spark_queue.ports import Journal
+from spark_queue.testing.fake_clock import FakeClock
+from tests.unit.journal.journal_on_disk import Disk, claim
+
+
+def test_created_journal_has_its_tables_and_its_first_records(tmp_path: Path) -> None:
+    definitions = parsing.parse({"message_types": {"order": {"columns": "id BIGINT", "topics": ["ORDERS"]}}})
+    store = Store(str(tmp_path / "new" / "journal"))
+    journal_id = create_journal(store, definitions, clock=FakeClock(5_000))
+    journal: Journal = open_journal(store)
+    created, applied = journal.control.load()
+    assert (created.kind, applied.kind, created.at_ms, created.epoch) == (Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED, 5_000, 0)
+    assert created.detail == {"journal": journal_id, "format": 1}
+    for message_type in ("json", "binary", "order"):
+        assert DeltaTable(store.messages_uri(message_type)).version() == 0
+    assert open_journal(store).definitions().message_types["order"].columns == "id BIGINT"
+
+
+def test_journal_without_definitions_has_the_built_in_types(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "journal"))
+    journal_id = create_journal(store)
+    journal = open_journal(store)
+    assert journal.journal_id == journal_id
+    assert set(journal.definitions().message_types) == {"json", "binary"}
+
+
+def test_second_creation_is_refused(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "journal")
+    with pytest.raises(JournalError, match="JOURNAL_EXISTS"):
+        create_journal(disk.store, disk.definitions)
+    assert disk.open().journal_id == disk.journal_id
+
+
+def test_creation_that_was_cut_short_is_finished_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(str(tmp_path / "journal"))
+    create_table = delta.create_table
+
+    def die_before_the_control_log(store: Store, key: str, **named: Any) -> bool:
+        if key == CONTROL:
+            raise KeyboardInterrupt
+        return create_table(store, key, **named)
+
+    monkeypatch.setattr(delta, "create_table", die_before_the_control_log)
+    with pytest.raises(KeyboardInterrupt):
+        create_journal(store)
+    with pytest.raises(JournalError, match="NOT_A_JOURNAL"):
+        open_journal(store)
+    monkeypatch.undo()
+    journal_id = create_journal(store)
+    assert open_journal(store).journal_id == journal_id
+    open_journal(store).create_message_table("json", "value STRING")
+
+
+def test_two_creations_at_once_have_one_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(str(tmp_path / "journal"))
+    settle = opening._settle_id
+    winner: list[str] = []
+
+    def be_overtaken(store: Store) -> str:
+        found = settle(store)
+        monkeypatch.setattr(opening, "_settle_id", settle)
+        winner.append(create_journal(store))
+        return found
+
+    monkeypatch.setattr(opening, "_settle_id", be_overtaken)
+    with pytest.raises(JournalError, match="JOURNAL_EXISTS"):
+        create_journal(store)
+    assert open_journal(store).journal_id == winner[0]
+    assert len(open_journal(store).control.load()) == 2
+
+
+def test_remains_of_another_journal_are_not_taken_over(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "journal")
+    journal = disk.open()
+    DeltaTable(disk.store.messages_uri("json")).alter.set_table_description("used")
+    for file in (Path(disk.store.path) / CONTROL).rglob("*.json"):
+        file.unlink()
+    assert journal.journal_id == disk.journal_id
+    with pytest.raises(JournalError, match="JOURNAL_EXISTS"):
+        create_journal(disk.store)
+
+
+@pytest.mark.parametrize(
+    ("columns", "code"), [("bookmark BIGINT", "RESERVED_COLUMN"), ("id WHATEVER", "BAD_VALUE"), ("id INT, ID INT", "BAD_VALUE")]
+)
+def test_creation_with_bad_columns_makes_nothing(tmp_path: Path, columns: str, code: str) -> None:
+    definitions = parsing.parse({"message_types": {"order": {"columns": columns, "topics": ["O"]}}})
+    with pytest.raises(ConfigError, match=code):
+        create_journal(Store(str(tmp_path / "journal")), definitions)
+    assert not (tmp_path / "journal").exists()
+
+
+@pytest.mark.parametrize("inside", ["nothing", "a file", "an empty directory"])
+def test_place_without_a_journal_is_refused_and_left_as_it_is(tmp_path: Path, inside: str) -> None:
+    place = tmp_path / "place"
+    if inside == "a file":
+        place.write_text("hello")
+    elif inside == "an empty directory":
+        place.mkdir()
+    with pytest.raises(JournalError, match="NOT_A_JOURNAL|STORE_FAILED") as refused:
+        open_journal(Store(str(place)))
+    assert refused.value.facts["path"] == str(place)
+    assert place.exists() == (inside != "nothing")
+
+
+def test_newer_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(str(tmp_path / "journal"))
+    monkeypatch.setattr(opening, "FORMAT", 2)
+    create_journal(store)
+    monkeypatch.undo()
+    with pytest.raises(JournalError, match=r"PROTOCOL_NEWER.*format 2 \(known: 1\)"):
+        open_journal(store)
+
+
+def test_replaced_journal_is_told_from_the_one_that_was_opened(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "journal")
+    journal = disk.open()
+    Path(disk.store.path).rename(tmp_path / "old")
+    Disk(tmp_path / "journal")
+    with pytest.raises(JournalError, match=rf"JOURNAL_MISMATCH.*{disk.journal_id}"):
+        journal.definitions()
+    with pytest.raises(JournalError, match="JOURNAL_MISMATCH"):
+        disk.publish([1])
+
+
+def test_columns_are_appended_while_old_files_read_null(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "journal")
+    disk.publish([1])
+    disk.open().create_message_table("order", "id BIGINT, item STRING, note STRING")
+    disk.definitions = parsing.parse(
+        {"message_types": {"order": {"columns": "id BIGINT, item STRING, note STRING", "topics": ["ORDERS"]}}}
+    )
+    disk.publish([2])
+    assert {row["id"]: row["note"] for row in disk.stored().to_pylist()} == {1: None, 2: None}
+    assert [len(entry.added) for entry in disk.open().messages("order").tail(0)] == [1, 0, 1]
+
+
+def test_publisher_with_older_columns_still_publishes(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "journal")
+    disk.open().create_message_table("order", "id BIGINT, item STRING, note STRING")
+    assert disk.publish([1]).rows == 1
+    assert disk.stored().to_pylist()[0]["note"] is None
+
+
+def test_other_changes_of_a_table_are_refused(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "journal")
+    for columns in ("id INT, item STRING", "id BIGINT", "id BIGINT, item STRING, n INT NOT NULL"):
+        with pytest.raises(ConfigError, match="MESSAGE_TYPE_CHANGED"):
+            disk.open().create_message_table("order", columns)
+    assert DeltaTable(disk.store.messages_uri("order")).version() == 0
+
+
+def test_unreadable_delta_feature_is_named(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "journal")
+    claim(disk.open().control)
+    entry = disk.log_path(CONTROL, 0)
+    features = '"readerFeatures":["fromTheFuture"],"writerFeatures":["fromTheFuture"]'
+    newer = f'{{"protocol":{{"minReaderVersion":3,"minWriterVersion":7,{features}}}}}'
+    lines = [newer if '"protocol"' in line and "commitInfo" not in line else line for line in entry.read_text().splitlines()]
+    entry.write_text("\n".join(lines) + "\n")
+    with pytest.raises(JournalError, match=r"PROTOCOL_NEWER|JOURNAL_DAMAGED.*[fF]eature"):
+        disk.open()
+
+
+def test_messages_of_an_unknown_type_have_no_log(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "journal")
+    assert list(disk.open().messages("nowhere").tail(-1)) == []
+    assert not (Path(disk.store.path) / messages_key("nowhere")).exists()
+
+
+def test_durable_creation_syncs_its_new_directories_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr("spark_queue.journal.layout._fsync", synced.append)
+    disk = Disk(tmp_path / "journal", journal={"durability": "fsync"})
+    root = disk.store.path
+    assert {
+        f"{root}/control/_delta_log",
+        f"{root}/control",
+        f"{root}/messages/order",
+        f"{root}/messages",
+        root,
+        str(tmp_path),
+    } <= set(synced)
+    assert str(tmp_path.parent) not in synced
+    synced.clear()
+    journal = disk.open()
+    journal.control.load()
+    journal.create_message_table("order", "id BIGINT, item STRING, note STRING")
+    assert synced == [str(disk.log_path("messages/order", 1)), f"{root}/messages/order/_delta_log"]

@@ -1,0 +1,218 @@
+"""Publishing: names, sequences, streams, duplicates (R91 to R99, DESIGN 15.3 to 15.5)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_queue.errors import CallerError, ConfigError, JournalError, SparkQueueError
+from spark_queue.journal.layout import messages_key
+from spark_queue.journal.publisher import Identity, Published, commit_staged, open_name, publish
+from spark_queue.journal.staging import stage_file
+from spark_queue.journal.stored_rows import Sequences
+from spark_queue.testing.fake_clock import FakeClock
+from tests.unit.journal.journal_on_disk import Disk, orders
+
+ORDER = messages_key("order")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "journal")
+
+
+def named(disk: Disk, ids: range, *, publisher: str = "p", **identity: Any) -> Published:
+    """Publish rows whose ids are their sequences."""
+    return disk.publish(list(ids), identity=Identity(publisher=publisher, **identity), first_sequence=ids.start)
+
+
+def mark(disk: Disk, version: int) -> dict[str, Any]:
+    info: dict[str, Any] = json.loads(disk.log_path(ORDER, version).read_text().splitlines()[0])["commitInfo"]["sparkqueue"]
+    return info
+
+
+def test_publish_stores_the_envelope(disk: Disk) -> None:
+    """DESIGN 15.3; R99: unnamed publishers number themselves."""
+    clock = FakeClock(1_700_000_000_000)
+    assert publish(disk.plan(expires_after_ms=5_000), disk.journal_id, disk.definitions, orders([7, 8]), clock=clock) == Published(
+        rows=2
+    )
+    first, second = disk.stored().to_pylist()
+    assert (first["topic"], first["sequence"], second["sequence"]) == ("ORDERS", 1, 2)
+    assert first["publisher"].startswith("~")
+    assert first["publisher"] == second["publisher"]
+    assert first["published_at"].timestamp() == 1_700_000_000
+    assert first["expires_at"].timestamp() == 1_700_000_005
+
+
+def test_publish_to_a_queue_goes_to_its_default_target(disk: Disk) -> None:
+    """R62."""
+    disk.publish([1], topic="WORK")
+    rows = pa.table({"id": [2, 3], "topic": ["WORK", "RETURNS"]})
+    publish(disk.plan(None), disk.journal_id, disk.definitions, rows)
+    stored = {row["id"]: row["topic"] for row in disk.stored().to_pylist()}
+    assert stored == {1: "ORDERS", 2: "ORDERS", 3: "RETURNS"}
+
+
+def test_publish_of_no_rows_commits_nothing(disk: Disk) -> None:
+    assert disk.publish([]) == Published(rows=0)
+    assert not disk.log_path(ORDER, 1).exists()
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [("NOWHERE", "UNKNOWN_TOPIC"), ("../x", "NAME_INVALID"), ("EVENTS", "TOPIC_OF_OTHER_TYPE"), (None, "TOPIC_MISSING")],
+)
+def test_publish_refuses_a_topic_before_anything_is_written(disk: Disk, topic: str | None, code: str) -> None:
+    before = sorted(Path(disk.store.path).rglob("*"))
+    with pytest.raises(SparkQueueError) as refused:
+        publish(disk.plan(topic), disk.journal_id, disk.definitions, orders([1]))
+    assert refused.value.code == code
+    assert sorted(Path(disk.store.path).rglob("*")) == before
+
+
+def test_publish_refuses_another_journal_at_the_same_place(disk: Disk) -> None:
+    with pytest.raises(JournalError, match="JOURNAL_MISMATCH"):
+        publish(disk.plan(), "another-journal", disk.definitions, orders([1]))
+
+
+def test_staged_rows_are_invisible_until_they_are_committed(disk: Disk) -> None:
+    """A crash between staging and commit leaves nothing visible."""
+    file = stage_file(disk.plan(), orders([1, 2]).to_batches(), now_ms=0)
+    assert file is not None
+    assert (Path(disk.store.messages_uri("order")) / file.path).exists()
+    assert (disk.tail_rows(), disk.stored().num_rows) == (0, 0)
+
+
+def test_repeat_of_a_named_batch_is_dropped_and_counted(disk: Disk) -> None:
+    """R95."""
+    assert named(disk, range(1, 11)) == Published(rows=10, persisted_sequence=10)
+    assert named(disk, range(1, 11)) == Published(rows=0, duplicates=10, persisted_sequence=10)
+    assert named(disk, range(4, 8)) == Published(rows=0, duplicates=4, persisted_sequence=10)
+    assert disk.ids() == list(range(1, 11))
+
+
+def test_grown_repeat_publishes_its_new_rows_only(disk: Disk) -> None:
+    """DESIGN 15.5: it starts where a commit of this publisher started."""
+    named(disk, range(1, 6))
+    assert named(disk, range(1, 9)) == Published(rows=3, duplicates=5, persisted_sequence=8)
+    assert disk.ids() == list(range(1, 9))
+    assert mark(disk, 2)["first_sequence"] == 1
+    assert mark(disk, 2)["last_sequence"] == 8
+
+
+def test_batch_that_starts_behind_and_repeats_none_is_refused(disk: Disk) -> None:
+    named(disk, range(1, 6))
+    named(disk, range(3, 9), publisher="another")
+    with pytest.raises(CallerError, match=r"SEQUENCE_BEHIND.*starts at sequence 3, behind the persisted 5, ends at 8"):
+        named(disk, range(3, 9))
+    assert disk.stored().num_rows == 11
+
+
+def test_straddling_batch_of_several_files_keeps_its_order(disk: Disk) -> None:
+    plan = disk.plan()
+    identity = Identity(publisher="p")
+
+    def staged(*parts: range) -> list[Any]:
+        sequences = Sequences(publisher="p", column="id")
+        return [stage_file(plan, orders(part).to_batches(), now_ms=FakeClock().wall_ms(), sequences=sequences) for part in parts]
+
+    clock = FakeClock()
+    commit_staged(plan, disk.journal_id, disk.definitions, staged(range(1, 4), range(4, 7)), identity=identity, clock=clock)
+    again = staged(range(1, 3), range(3, 9), range(9, 12))
+    found = commit_staged(plan, disk.journal_id, disk.definitions, again, identity=identity, clock=clock)
+    assert found == Published(rows=5, duplicates=6, persisted_sequence=11)
+    assert disk.ids() == list(range(1, 12))
+    last = next(disk.open().messages("order").tail(1))
+    assert [added.rows for added in last.added] == [2, 3]
+
+
+def test_sequences_of_two_publishers_are_apart(disk: Disk) -> None:
+    named(disk, range(1, 6))
+    assert named(disk, range(1, 6), publisher="q").rows == 5
+
+
+@pytest.mark.parametrize(("column", "first"), [([1, 2, 2], 1), ([3, 1, 4], 1)])
+def test_sequences_must_ascend(disk: Disk, column: list[int], first: int) -> None:
+    identity = Identity(publisher="p")
+    with pytest.raises(CallerError, match="SEQUENCE_NOT_ASCENDING"):
+        publish(disk.plan(), disk.journal_id, disk.definitions, orders(column), identity=identity, sequence_column="id")
+    assert disk.tail_rows() == 0
+
+
+def test_sequences_must_ascend_across_files(disk: Disk) -> None:
+    plan = disk.plan()
+    files = [
+        stage_file(plan, orders(ids).to_batches(), now_ms=0, sequences=Sequences(publisher="p", column="id"))
+        for ids in ([5, 6], [6, 7])
+    ]
+    with pytest.raises(CallerError, match=r"SEQUENCE_NOT_ASCENDING.*sequence 6 follows 6"):
+        commit_staged(
+            plan, disk.journal_id, disk.definitions, [file for file in files if file is not None], identity=Identity(publisher="p")
+        )
+
+
+@pytest.mark.parametrize("options", [{}, {"sequence_column": "nope"}, {"sequence_column": "id"}])
+def test_named_publisher_needs_numbers(disk: Disk, options: dict[str, Any]) -> None:
+    rows = pa.table({"id": pa.array([1, None]), "item": ["a", "b"]})
+    with pytest.raises(CallerError, match="SEQUENCE_MISSING"):
+        publish(disk.plan(), disk.journal_id, disk.definitions, rows, identity=Identity(publisher="p"), **options)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "~x", "."])
+def test_publisher_name_follows_the_topic_grammar(disk: Disk, name: str) -> None:
+    with pytest.raises(ConfigError, match="NAME_INVALID"):
+        named(disk, range(1, 2), publisher=name)
+
+
+def test_newer_opening_of_a_name_refuses_the_older_one(disk: Disk) -> None:
+    """R98."""
+    first = open_name(disk.store, disk.journal_id, ["order", "json"], "p")
+    assert (first.numbers, first.last_sequence) == ({"order": 1, "json": 1}, None)
+    named(disk, range(1, 4), exclusive=True, number=first.numbers["order"])
+    second = open_name(disk.store, disk.journal_id, ["order", "json"], "p")
+    assert (second.numbers, second.last_sequence) == ({"order": 2, "json": 2}, 3)
+    with pytest.raises(CallerError, match=r"PUBLISHER_NAME_IN_USE.*number 2, this one is 1"):
+        named(disk, range(4, 6), exclusive=True, number=first.numbers["order"])
+    assert named(disk, range(4, 6), exclusive=True, number=second.numbers["order"]).rows == 2
+
+
+def test_publish_that_opens_its_name_does_both_in_one_commit(disk: Disk) -> None:
+    opened = open_name(disk.store, disk.journal_id, ["order"], "p")
+    named(disk, range(1, 4), exclusive=True)
+    lines = [json.loads(line) for line in disk.log_path(ORDER, 2).read_text().splitlines()]
+    assert {line["txn"]["appId"]: line["txn"]["version"] for line in lines if "txn" in line} == {"n:p": 2, "p:p": 3}
+    with pytest.raises(CallerError, match="PUBLISHER_NAME_IN_USE"):
+        named(disk, range(4, 6), exclusive=True, number=opened.numbers["order"])
+
+
+def test_repeated_micro_batch_is_a_counted_no_op(disk: Disk) -> None:
+    for batch, expected in ((0, 2), (0, 0), (1, 2), (0, 0)):
+        found = disk.publish([1, 2], identity=Identity(transaction=("s:query", batch)))
+        assert (found.rows, found.duplicates) == (expected, 2 - expected)
+    assert disk.stored().num_rows == 4
+    assert mark(disk, 1)["writer"] == "stream"
+
+
+def test_stream_with_sequences_survives_a_deleted_checkpoint(disk: Disk) -> None:
+    """A new query id starts at batch 0 again; the publisher's sequences tell the repeat."""
+
+    def batch(query: str, number: int, ids: range) -> Published:
+        identity = Identity(publisher="p", transaction=(f"s:{query}", number))
+        return disk.publish(list(ids), identity=identity, sequence_column="id")
+
+    assert batch("old", 0, range(1, 4)).rows == 3
+    assert batch("old", 1, range(4, 7)).rows == 3
+    assert batch("new", 0, range(1, 4)) == Published(rows=0, duplicates=3, persisted_sequence=6)
+    assert batch("new", 1, range(7, 9)).rows == 2
+    assert disk.ids() == list(range(1, 9))
+
+
+def test_transaction_of_the_user_is_as_in_delta(disk: Disk) -> None:
+    assert disk.publish([1], identity=Identity(transaction=("t:job", 5))).rows == 1
+    assert disk.publish([1], identity=Identity(transaction=("t:job", 5))) == Published(rows=0, duplicates=1)
+    assert disk.publish([1], identity=Identity(transaction=("s:job", 5))).rows == 1, "namespaces never mix"

@@ -1,0 +1,124 @@
+"""Power loss (DESIGN 4): a torn head is set aside by whoever finds it; anything else is damage."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from spark_queue.errors import JournalError
+from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.layout import CONTROL, messages_key
+from spark_queue.journal.recovery import repair_head
+from tests.unit.journal.journal_on_disk import Disk, claim, left
+
+TORN = [b"", b'{"commitInfo":{"timestamp":1', b"\0" * 300]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "journal")
+
+
+@pytest.mark.parametrize("content", TORN)
+def test_torn_head_of_the_control_log_is_set_aside_and_reported(
+    disk: Disk, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    control.append([left(number)], epoch=1)
+    head = disk.log_path(CONTROL, control.version)
+    head.write_bytes(content)
+    assert len(disk.open().control.load()) == number
+    assert Path(f"{head}.torn").read_bytes() == content
+    assert "torn by a power loss" in caplog.text
+    assert claim(DeltaControlLog(disk.store), 2) == number + 1
+
+
+@pytest.mark.parametrize("content", TORN)
+def test_publisher_repairs_a_torn_head_before_it_writes_over_it(disk: Disk, content: bytes) -> None:
+    """A zero-length entry opens silently (tried); publishing past it would bury it for ever."""
+    disk.publish([1])
+    disk.publish([2])
+    disk.log_path(messages_key("order"), 2).write_bytes(content)
+    disk.publish([3])
+    assert disk.ids() == [1, 3]
+    assert disk.tail_rows() == 2
+
+
+def test_two_torn_entries_are_damage_and_stay_as_they_are(disk: Disk) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    control.append([left(number)], epoch=1)
+    for version in (control.version - 1, control.version):
+        disk.log_path(CONTROL, version).write_bytes(b'{"comm')
+    with pytest.raises(JournalError, match="JOURNAL_DAMAGED"):
+        disk.open()
+    assert disk.log_path(CONTROL, control.version).read_bytes() == b'{"comm'
+
+
+def test_torn_entry_in_the_middle_of_the_control_log_is_damage(disk: Disk) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    control.append([left(number)], epoch=1)
+    disk.log_path(CONTROL, control.version - 1).write_bytes(b"")
+    with pytest.raises(JournalError, match=r"JOURNAL_DAMAGED.*record 2 is missing"):
+        disk.open().control.load()
+
+
+def test_missing_entry_of_the_control_log_is_damage(disk: Disk) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    control.append([left(number)], epoch=1)
+    disk.log_path(CONTROL, control.version - 1).unlink()
+    with pytest.raises(JournalError, match="JOURNAL_DAMAGED"):
+        disk.open()
+
+
+def test_repairing_twice_changes_nothing_more(disk: Disk) -> None:
+    """Two processes may find the same torn entry; the version is never free meanwhile, so no commit is lost."""
+    disk.publish([1])
+    disk.publish([2])
+    head = disk.log_path(messages_key("order"), 2)
+    head.write_bytes(b"")
+    assert repair_head(disk.store, messages_key("order"))
+    repaired = head.read_bytes()
+    assert not repair_head(disk.store, messages_key("order"))
+    assert head.read_bytes() == repaired
+
+
+def test_torn_checkpoint_is_set_aside_when_the_log_still_has_everything(disk: Disk) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    control.append([left(number)], epoch=1)
+    control.checkpoint(epoch=1)
+    control.append([left(number + 1)], epoch=1)
+    (checkpoint,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
+    checkpoint.write_bytes(b"")
+    assert len(disk.open().control.load()) == number + 2
+    assert Path(f"{checkpoint}.torn").exists()
+
+
+def test_torn_checkpoint_without_the_entries_behind_it_is_damage(disk: Disk) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    control.append([left(number)], epoch=1)
+    control.checkpoint(epoch=1)
+    (checkpoint,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
+    checkpoint.write_bytes(b"")
+    disk.log_path(CONTROL, 0).unlink()
+    with pytest.raises(JournalError, match="JOURNAL_DAMAGED"):
+        disk.open()
+    assert checkpoint.read_bytes() == b""
+
+
+def test_repaired_log_is_read_by_delta(disk: Disk, tmp_path: Path) -> None:
+    disk.publish([1])
+    disk.publish([2])
+    disk.log_path(messages_key("order"), 2).write_bytes(b"")
+    repair_head(disk.store, messages_key("order"))
+    copy = tmp_path / "copy"
+    shutil.copytree(disk.store.messages_uri("order"), copy)
+    assert DeltaTable(str(copy)).to_pyarrow_table().column("id").to_pylist() == [1]

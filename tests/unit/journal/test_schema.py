@@ -1,0 +1,107 @@
+"""Spark DDL to Arrow (DESIGN 4, 15.3)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from deltalake import Schema
+
+from spark_queue.errors import ConfigError
+from spark_queue.journal.schema import ENVELOPE, appended_columns, check_columns, stored_schema, user_schema
+
+INSTANT = pa.timestamp("us", tz="UTC")
+
+
+@pytest.mark.parametrize(
+    ("ddl", "expected"),
+    [
+        ("a BOOLEAN", pa.bool_()),
+        ("a tinyint", pa.int8()),
+        ("a SHORT", pa.int16()),
+        ("a INT", pa.int32()),
+        ("a Long", pa.int64()),
+        ("a REAL", pa.float32()),
+        ("a DOUBLE", pa.float64()),
+        ("a DECIMAL", pa.decimal128(10, 0)),
+        ("a dec(7)", pa.decimal128(7, 0)),
+        ("a NUMERIC(38, 18)", pa.decimal128(38, 18)),
+        ("a STRING", pa.string()),
+        ("a BINARY", pa.binary()),
+        ("a DATE", pa.date32()),
+        ("a TIMESTAMP", INSTANT),
+        ("a TIMESTAMP_LTZ", INSTANT),
+        ("a TIMESTAMP_NTZ", pa.timestamp("us")),
+        ("a ARRAY<INT>", pa.list_(pa.field("element", pa.int32()))),
+        ("a MAP<STRING, ARRAY<DATE>>", pa.map_(pa.string(), pa.list_(pa.field("element", pa.date32())))),
+        ("a STRUCT<x: INT, y STRING NOT NULL>", pa.struct([pa.field("x", pa.int32()), pa.field("y", pa.string(), nullable=False)])),
+    ],
+)
+def test_user_schema_gives_the_type_that_delta_stores(ddl: str, expected: pa.DataType) -> None:
+    schema = user_schema(ddl)
+    assert schema.field("a").type == expected
+    assert Schema.from_arrow(schema) is not None
+
+
+def test_user_schema_reads_not_null_comments_and_quoted_names() -> None:
+    schema = user_schema("id BIGINT NOT NULL COMMENT 'it''s, the key', `two words``` STRING comment \"x\"")
+    assert schema.names == ["id", "two words`"]
+    assert [field.nullable for field in schema] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "reason"),
+    [
+        ("", "a column name is missing"),
+        ("a", "'nothing' is not a supported type"),
+        ("a INTERVAL DAY", "'INTERVAL' is not a supported type"),
+        ("a VARIANT", "'VARIANT' is not a supported type"),
+        ("a INT,", "a column name is missing"),
+        ("a INT b INT", "'b' is not expected there"),
+        ("a INT, A STRING", "column 'A' is named twice"),
+        ("a DECIMAL(39,2)", "DECIMAL(39,2) is impossible"),
+        ("a DECIMAL(4,5)", "DECIMAL(4,5) is impossible"),
+        ("a DECIMAL(x)", "a number is expected instead of 'x'"),
+        ("a ARRAY<INT", "'>' is expected instead of 'the end'"),
+        ("a MAP<STRING>", "',' is expected instead of '>'"),
+        ("a INT NOT", "'NULL' is expected instead of 'the end'"),
+        ("a INT; DROP", "';' cannot be read"),
+    ],
+)
+def test_user_schema_says_what_is_wrong_with_the_ddl(ddl: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        user_schema(ddl)
+    assert refused.value.code == "BAD_VALUE"
+    assert reason in str(refused.value)
+
+
+def test_stored_schema_has_the_envelope_after_the_users_columns() -> None:
+    schema = stored_schema("id BIGINT")
+    assert schema.names == ["id", "topic", "publisher", "sequence", "published_at", "expires_at"]
+    assert [field.name for field in ENVELOPE if field.nullable] == ["expires_at"]
+
+
+@pytest.mark.parametrize("name", ["bookmark", "Topic", "is_barrier", "priority"])
+def test_check_columns_refuses_a_reserved_name(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"RESERVED_COLUMN.*'{name}'"):
+        check_columns("order", f"id BIGINT, {name} STRING")
+
+
+def test_appended_columns_gives_new_nullable_columns_only() -> None:
+    stored, declared = stored_schema("id BIGINT"), stored_schema("id BIGINT, note STRING, qty INT")
+    assert [field.name for field in appended_columns("order", stored, declared)] == ["note", "qty"]
+    assert appended_columns("order", declared, declared) == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [
+        ("other BIGINT", "column 'id' is no longer declared"),
+        ("id INT", "column 'id' is stored as int64, but declared as int32"),
+        ("id BIGINT NOT NULL", "declared as int64 NOT NULL"),
+        ("id BIGINT, note STRING NOT NULL", "new column 'note' is NOT NULL"),
+    ],
+)
+def test_appended_columns_refuses_any_other_change(declared: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match="MESSAGE_TYPE_CHANGED") as refused:
+        appended_columns("order", stored_schema("id BIGINT"), stored_schema(declared))
+    assert reason in str(refused.value)

@@ -1,0 +1,96 @@
+"""Cutting rows into pieces of files, against a row-by-row count."""
+
+from __future__ import annotations
+
+from itertools import groupby, pairwise
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import given
+from pyroaring import BitMap64
+
+from spark_queue.core.counts import Counts
+from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.segment import Segment
+from spark_queue.journal.segments import PIECES, cut_pieces
+
+BOOKMARKS = st.sets(st.integers(min_value=0, max_value=60))
+
+
+def make_segments(cuts: list[int]) -> list[Segment]:
+    return [
+        Segment(
+            message_type="t",
+            first=first,
+            until=until,
+            path=f"f{first}",
+            version=1,
+            token="",
+            entered_at_ms=0,
+            topic_min="a",
+            topic_max="a",
+            expires_null_count=until - first,
+        )
+        for first, until in pairwise(cuts)
+    ]
+
+
+def counts(*levels: set[int]) -> Counts:
+    found = Counts()
+    for level in levels:
+        found.increment(BitMap64(level))
+    return found
+
+
+def by_row(segments: list[Segment], rows: set[int], delivered: Counts, cancelled: Counts) -> list[tuple[Any, ...]]:
+    """Give the pieces the slow way: neighbours that agree in everything share one."""
+    facts = []
+    for bookmark in sorted(rows):
+        segment = next(segment for segment in segments if segment.first <= bookmark < segment.until)
+        facts.append((bookmark, segment.path, segment.first, delivered.of(bookmark), cancelled.of(bookmark)))
+    pieces = []
+    numbered = [(fact, fact[0] - place) for place, fact in enumerate(facts)]
+    for _, run in groupby(numbered, key=lambda entry: (entry[1], *entry[0][1:])):
+        found = [fact for fact, _ in run]
+        bookmark, path, first, deliveries, cancels = found[0]
+        pieces.append((path, bookmark - first, len(found), bookmark, deliveries, cancels, False))
+    return pieces
+
+
+@given(
+    cuts=st.sets(st.integers(min_value=1, max_value=60), max_size=8),
+    rows=BOOKMARKS,
+    delivered=st.lists(BOOKMARKS, max_size=3),
+    cancelled=st.lists(BOOKMARKS, max_size=2),
+)
+def test_pieces_are_what_counting_row_by_row_gives(
+    cuts: set[int], rows: set[int], delivered: list[set[int]], cancelled: list[set[int]]
+) -> None:
+    segments = make_segments([0, *sorted(cuts), 61])
+    deliveries, cancels = counts(*delivered), counts(*cancelled)
+    table = cut_pieces(segments, BitMap64(rows), deliveries, cancels)
+    assert table.schema == PIECES
+    assert [tuple(row.values()) for row in table.to_pylist()] == by_row(segments, rows, deliveries, cancels)
+
+
+def test_pieces_of_one_run_cost_no_more_than_one_piece() -> None:
+    segments = make_segments([0, 2_000_000])
+    table = cut_pieces(segments, to_bitmap([(500_000, 600_000)]), Counts(), Counts())
+    assert table.to_pylist() == [
+        {
+            "path": "f0",
+            "first_row": 500_000,
+            "rows": 100_000,
+            "bookmark": 500_000,
+            "delivery_count": 0,
+            "cancel_count": 0,
+            "is_barrier": False,
+        }
+    ]
+
+
+def test_pieces_of_single_rows_are_all_there() -> None:
+    rows = BitMap64(range(0, 200_000, 2))
+    table = cut_pieces(make_segments([0, 70_001, 200_000]), rows, Counts(), Counts())
+    assert (table.num_rows, sum(table.column("rows").to_numpy())) == (100_000, 100_000)
+    assert table.column("bookmark").to_pylist() == list(rows)

@@ -1,0 +1,193 @@
+"""Checkpoints and clean-up, to the letter of DESIGN 15.10."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from spark_queue.clock import SystemClock
+from spark_queue.errors import CoordinatorError
+from spark_queue.journal import upkeep
+from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.layout import CONTROL, messages_key
+from spark_queue.journal.open import DeltaJournal
+from tests.unit.journal.journal_on_disk import Disk, claim, left
+
+ORDER = messages_key("order")
+DAY_MS = 24 * 3600 * 1000
+#: Upkeep's time: every file that a test does not touch is fifty days old by it.
+NOW_MS = SystemClock().wall_ms() + 50 * DAY_MS
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "journal")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make everything due after a few commits."""
+    monkeypatch.setattr(upkeep, "CONTROL_CHECKPOINT_COMMITS", 5)
+    monkeypatch.setattr(upkeep, "MESSAGES_CHECKPOINT_COMMITS", 3)
+    monkeypatch.setattr(upkeep, "CONTROL_KEPT_COMMITS", 4)
+
+
+def age(disk: Disk, table: str, age_ms: int, *, newest: int = 10_000) -> None:
+    """Let the entries of a log up to a version be of an age."""
+    for path in disk.log_path(table, 0).parent.iterdir():
+        if path.name[:20].isdigit() and int(path.name[:20]) <= newest:
+            written_s = (NOW_MS - age_ms) / 1000
+            os.utime(path, (written_s, written_s))
+
+
+def versions(disk: Disk, table: str, suffix: str = ".json") -> list[int]:
+    return sorted(int(path.name[:20]) for path in disk.log_path(table, 0).parent.glob(f"*{suffix}"))
+
+
+def run(journal: DeltaJournal, *, order: int = 0, epoch: int = 1) -> None:
+    journal.upkeep(epoch=epoch, entered_versions={"order": order, "json": 0}, now_ms=NOW_MS)
+
+
+def append(journal: DeltaJournal, record: int, count: int) -> int:
+    for number in range(record, record + count):
+        journal.control.append([left(number)], epoch=1)
+    return record + count
+
+
+@pytest.mark.usefixtures("small")
+def test_control_log_keeps_what_is_young_or_near_the_checkpoint(disk: Disk) -> None:
+    journal = disk.open()
+    record = append(journal, claim(journal.control), 9)
+    age(disk, CONTROL, 11 * 60 * 1000)
+    run(journal)
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == [10]
+    assert versions(disk, CONTROL) == [6, 7, 8, 9, 10]
+    record = append(journal, record, 5)
+    os.utime(disk.log_path(CONTROL, 9), (NOW_MS / 1000 - 540, NOW_MS / 1000 - 540))
+    run(journal)
+    # Version 10 is old enough and below the limit, but nothing may be missing between the oldest kept entry and the newest.
+    assert versions(disk, CONTROL) == [9, 10, 11, 12, 13, 14, 15]
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == [10, 15]
+    assert len(DeltaControlLog(disk.store).load()) == record
+
+
+@pytest.mark.usefixtures("small")
+def test_checkpoints_go_once_a_newer_one_serves_all_that_is_kept(disk: Disk) -> None:
+    journal = disk.open()
+    record = claim(journal.control)
+    for _ in range(4):
+        record = append(journal, record, 5)
+        age(disk, CONTROL, DAY_MS)
+        run(journal)
+    kept = versions(disk, CONTROL)
+    checkpoints = versions(disk, CONTROL, ".checkpoint.parquet")
+    assert kept[0] >= checkpoints[0], "the state at the oldest kept entry can still be built"
+    assert len(checkpoints) == 2
+    assert len(disk.open().control.load()) == record
+
+
+@pytest.mark.usefixtures("small")
+def test_nothing_is_done_before_it_is_due(disk: Disk) -> None:
+    journal = disk.open()
+    append(journal, claim(journal.control), 3)
+    disk.publish([1])
+    run(journal, order=1)
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == []
+    assert versions(disk, ORDER) == [0, 1]
+
+
+@pytest.mark.usefixtures("small")
+def test_message_log_loses_only_what_was_entered_a_day_ago(disk: Disk) -> None:
+    journal = disk.open()
+    claim(journal.control)
+    for number in range(6):
+        disk.publish([number])
+    age(disk, ORDER, DAY_MS + 1, newest=2)
+    os.utime(disk.log_path(ORDER, 3), (NOW_MS / 1000, NOW_MS / 1000))
+    run(journal, order=5)
+    assert versions(disk, ORDER, ".checkpoint.parquet") == [5], "at the last entered version, not at the head"
+    assert versions(disk, ORDER) == [3, 4, 5, 6, 7], "7 is the reign's own claim of the table"
+    entered = list(journal.messages("order").tail(4))
+    assert [entry.version for entry in entered] == [5, 6, 7]
+    assert disk.ids() == list(range(6))
+    journal.messages("order").recover(version=5, token=entered[0].token)
+
+
+@pytest.mark.usefixtures("small")
+def test_last_entered_version_stays_however_old(disk: Disk) -> None:
+    """The next reign compares its token."""
+    journal = disk.open()
+    claim(journal.control)
+    for number in range(4):
+        disk.publish([number])
+    age(disk, ORDER, 30 * DAY_MS)
+    run(journal, order=4)
+    assert versions(disk, ORDER) == [4, 5]
+    assert disk.publish([4]).rows == 1
+
+
+@pytest.mark.usefixtures("small")
+def test_older_reign_may_not_work_on_message_tables(disk: Disk) -> None:
+    """DESIGN 4: work on message tables starts each reign with the epoch in that table."""
+    old, new = disk.open(), disk.open()
+    claim(old.control)
+    for number in range(4):
+        disk.publish([number])
+    claim(new.control, 2)
+    run(new, order=4, epoch=2)
+    assert DeltaTable(disk.store.messages_uri("order")).transaction_version("c:coordinator") == 2
+    for number in range(4):
+        disk.publish([number])
+    with pytest.raises(CoordinatorError, match=r"COORDINATOR_DEPOSED.*message type 'order' carries epoch 2"):
+        run(old, order=8)
+
+
+@pytest.mark.usefixtures("small")
+def test_reign_that_has_claimed_a_table_does_not_claim_it_again(disk: Disk) -> None:
+    journal = disk.open()
+    claim(journal.control)
+    for number in range(8):
+        disk.publish([number])
+    run(journal, order=4)
+    run(journal, order=8)
+    assert versions(disk, ORDER, ".checkpoint.parquet") == [8], "the one at 4 serves nothing that is kept"
+    assert versions(disk, ORDER) == [8, 9]
+
+
+@pytest.mark.usefixtures("small")
+def test_new_reign_goes_on_from_the_checkpoint_that_is_there(disk: Disk) -> None:
+    journal = disk.open()
+    record = append(journal, claim(journal.control), 5)
+    run(journal)
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == [6]
+    again = disk.open()
+    assert claim(again.control, 2) == record + 1
+    run(again, epoch=2)
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == [6]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("hint", [b"", b"{", b"[]", b'{"v":1}'])
+def test_torn_checkpoint_hint_costs_an_early_checkpoint_only(disk: Disk, hint: bytes) -> None:
+    journal = disk.open()
+    append(journal, claim(journal.control), 5)
+    run(journal)
+    (disk.log_path(CONTROL, 0).parent / "_last_checkpoint").write_bytes(hint)
+    again = disk.open()
+    claim(again.control, 2)
+    run(again, epoch=2)
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == [6, 7]
+
+
+def test_tables_never_clean_themselves(disk: Disk) -> None:
+    for uri in (disk.store.control_uri, disk.store.messages_uri("order")):
+        properties = DeltaTable(uri).metadata().configuration
+        assert properties["delta.enableExpiredLogCleanup"] == "false"
+        assert properties["delta.logRetentionDuration"] == "interval 36500 days"
+    for number in range(120):
+        disk.publish([number])
+    assert versions(disk, ORDER) == list(range(121))
+    assert versions(disk, ORDER, ".checkpoint.parquet") == []

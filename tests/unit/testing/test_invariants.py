@@ -1,0 +1,163 @@
+"""The invariants hold of a real life, and each one notices what it is there for (DESIGN 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyroaring import BitMap64
+
+from spark_queue.core.fold import JournalState
+from spark_queue.core.lifecycle import State
+from spark_queue.core.records import Kind, Outcome, Record
+from spark_queue.ports import MessageLogEntry
+from spark_queue.testing import invariants
+from tests.unit.views.views_world import START_MS, ViewsWorld
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> ViewsWorld:
+    """A life with everything in it: a proof, a dead letter, a delay, an expired lease, a second delivery, an open lease."""
+    world = ViewsWorld(tmp_path)
+    world.publish(*range(10))
+    world.publish(*range(10))
+    world.attach()
+    world.next(4)
+    world.settle(Outcome.EXPIRE, 0, error="no price")
+    world.next(3)
+    world.engine.tick(now_ms=START_MS + 61_000)
+    lease = world.next(3, now_ms=START_MS + 62_000)
+    assert lease is not None
+    world.settle(Outcome.CANCEL, lease.rows.min(), now_ms=START_MS + 63_000, due_at_ms=START_MS + 90_000)
+    return world
+
+
+def test_a_life_with_every_kind_of_end_breaks_nothing(world: ViewsWorld) -> None:
+    moment = world.moment()
+    assert {"granted", "returned", "removed", "dead_lettered", "proven"} <= {record.kind for record in moment.records}
+    logs = {"line": list(world.opened.messages("line").tail(-1))}
+    assert invariants.problems(moment.state, moment.records, logs) == []
+
+
+def lose(state: JournalState) -> None:
+    state.ledger("WORK").rows[State.AVAILABLE].discard(19)
+
+
+def double(state: JournalState) -> None:
+    state.ledger("WORK").rows[State.REMOVED].add(19)
+
+
+def invent(state: JournalState) -> None:
+    state.ledger("WORK").entered.add(20)
+    state.ledger("WORK").rows[State.AVAILABLE].add(20)
+
+
+def forget_delay(state: JournalState) -> None:
+    state.ledger("WORK").delayed.clear()
+
+
+def steal_lease(state: JournalState) -> None:
+    next(iter(state.ledger("WORK").leases.values())).held.clear()
+
+
+def widen_lease(state: JournalState) -> None:
+    lease = next(iter(state.ledger("WORK").leases.values()))
+    lease.rows = BitMap64()
+
+
+def reuse_lease_number(state: JournalState) -> None:
+    state.ledger("WORK").next_lease = 1
+
+
+def drop_subscription(state: JournalState) -> None:
+    state.ledger("WORK").subscriptions.clear()
+
+
+def skip_file(state: JournalState) -> None:
+    state.message_types["line"].segments.pop(0)
+
+
+STATE_DAMAGE: list[tuple[Callable[[JournalState], None], str]] = [
+    (lose, "entered and are in no state"),
+    (double, "are in two states at once"),
+    (invent, "only 20 messages have entered"),
+    (forget_delay, "do not match their list of moments"),
+    (steal_lease, "not exactly what the leases hold"),
+    (widen_lease, "holds or claims messages that it does not cover"),
+    (reuse_lease_number, "is not below the next number 1"),
+    (drop_subscription, "which is gone"),
+    (skip_file, "but 0 is next"),
+]
+
+
+@pytest.mark.parametrize(("damage", "text"), STATE_DAMAGE, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_damaged_state_is_noticed(world: ViewsWorld, damage: Callable[[JournalState], None], text: str) -> None:
+    state = world.moment().state
+    damage(state)
+    assert text in "\n".join(invariants.of_state(state))
+
+
+def of_kind(records: Sequence[Record], kind: Kind) -> int:
+    return next(index for index, record in enumerate(records) if record.kind == kind)
+
+
+def repeated(records: list[Record], kind: Kind) -> list[Record]:
+    """Append the first record of a kind once more, numbered as the log would."""
+    again = replace(records[of_kind(records, kind)], record=len(records), epoch=records[-1].epoch, at_ms=records[-1].at_ms)
+    return [*records, again]
+
+
+RECORD_DAMAGE: list[tuple[Callable[[list[Record]], list[Record]], str]] = [
+    (lambda records: records[1:], "does not begin with journal_created"),
+    (lambda records: [*records[:5], *records[6:]], "record 5 is missing"),
+    (lambda records: [*records[:-1], replace(records[-1], epoch=0)], "epoch 0 follows epoch 1"),
+    (lambda records: [*records[:-1], replace(records[-1], at_ms=0)], "its time lies"),
+    (lambda records: repeated(records, Kind.EPOCH_CLAIMED), "epoch 1 is claimed after epoch 1"),
+    (lambda records: repeated(records, Kind.ENTERED), "bookmarks begin at 0, but 20 is next"),
+    (lambda records: repeated(records, Kind.GRANTED), "lease 1 follows lease"),
+    (lambda records: repeated(records, Kind.REMOVED), "had already left the queue"),
+    (lambda records: repeated(records, Kind.PROVEN), "was proven before"),
+]
+
+
+@pytest.mark.parametrize(("damage", "text"), RECORD_DAMAGE, ids=[text for _, text in RECORD_DAMAGE])
+def test_a_damaged_control_log_is_noticed(world: ViewsWorld, damage: Callable[[list[Record]], list[Record]], text: str) -> None:
+    records = list(world.moment().records)
+    assert text in "\n".join(invariants.of_records(damage(records)))
+
+
+def test_a_bookmark_granted_to_two_at_once_is_noticed(world: ViewsWorld) -> None:
+    records = list(world.moment().records)
+    last = max(record.lease or 0 for record in records)
+    granted = next(record for record in reversed(records) if record.kind == Kind.GRANTED)
+    twice = replace(granted, record=len(records), lease=last + 1)
+    assert "is granted while it is leased" in "\n".join(invariants.of_records([*records, twice]))
+
+
+def test_a_removed_bookmark_that_never_entered_is_noticed(world: ViewsWorld) -> None:
+    records = list(world.moment().records)
+    removed = replace(records[-1], kind=Kind.REMOVED, record=len(records), ranges=((900, 901),), reason="acknowledged")
+    assert "message 900 never entered" in "\n".join(invariants.of_records([*records, removed]))
+
+
+LOG_DAMAGE: list[tuple[Callable[[MessageLogEntry], MessageLogEntry], str]] = [
+    (lambda entry: replace(entry, token="other"), "is another commit than the one that entered"),
+    (lambda entry: replace(entry, added=()), "names other files or rows"),
+    (lambda entry: replace(entry, version=999), "its log does not have it"),
+]
+
+
+@pytest.mark.parametrize(("damage", "text"), LOG_DAMAGE, ids=[text for _, text in LOG_DAMAGE])
+def test_a_message_log_that_is_not_the_one_that_entered_is_noticed(
+    world: ViewsWorld, damage: Callable[[MessageLogEntry], MessageLogEntry], text: str
+) -> None:
+    *earlier, last = world.opened.messages("line").tail(-1)
+    assert text in "\n".join(invariants.of_message_log(world.moment().records, "line", [*earlier, damage(last)]))
+
+
+def test_cleaned_versions_are_no_damage(world: ViewsWorld) -> None:
+    """DESIGN 15.10: what entered may be cleaned away; only what is still there can be compared."""
+    *_, last = world.opened.messages("line").tail(-1)
+    assert invariants.of_message_log(world.moment().records, "line", [last]) == []
