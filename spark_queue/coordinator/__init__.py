@@ -1,0 +1,66 @@
+"""The coordinator: the one process that decides about the queues of a journal. The design in prose.
+
+What the control log decides
+----------------------------
+Who reigns, and everything that anybody was told. A reign begins with a claim, one compare-and-swap that writes the next epoch;
+whoever wins it reigns until the next claim, and needs no permission from the last one. Every later commit of the reign is a swap
+at the head that carries the epoch, and after every commit, and before every answer that needs none, the reign looks again: the
+head is its own last commit, the epoch its own. Otherwise it is over. No answer leaves before that, so what was answered is
+durable, and what was not answered may be asked again.
+
+What decides nothing
+--------------------
+Host-local locks, `coordinator.json`, pings and the clocks of others. They delay a claim so that a living coordinator is not
+deposed, and save callers a search. With all of them wrong at once, coordinators replace each other more often than they
+should, and no message is lost or granted twice.
+
+What the coordinator's clock may decide
+---------------------------------------
+When leases, delays and messages expire, and nothing about who reigns. The wall clock is read once, when a reign begins; its time
+starts there or at the last record, whichever is later, and then moves with the monotonic clock. So time in the log never goes
+back, and setting the clock during a reign changes nothing. A log more than a day ahead of the clock is refused (CLOCK_SKEW). At
+take-over every open lease gets a third of its period, so that a living holder can renew before anything expires.
+
+The states of a process
+-----------------------
+::
+
+            started
+               │  listens, loads the log
+               ▼                    the last claim's address answers
+           candidate ──────────────────────────────────────────────▶ gone (tells its starter that address)
+               │  that address refuses, or is silent for 10 s;
+               │  another host's hint stands still for 15 s;        the swap is refused
+               │  claims the next epoch by swap ──────────────────────────────────▶ gone (ask again)
+               ▼
+          recovering ── answers COORDINATOR_RECOVERING
+               │  folds the log, commits the take-over              it cannot recover
+               ├──────────────────────────────────────────────────▶ gone (tells callers why)
+               ▼
+            serving ── one group after the other:
+               │       drain ▸ decide ▸ one commit or one check ▸ answer
+               ├── stopped, or idle for `coordinator_idle` ───────▶ gone (in good order, takes its hint away)
+               └── any doubt ─────────────────────────────────────▶ gone (at once, answers nothing)
+
+What happens on each failure
+----------------------------
+- *Killed before a commit:* nothing happened. Callers lose the connection, start the next coordinator, and repeat their request.
+- *Killed after a commit, before the answer:* the repeat finds the lease in the log and is given the same one.
+- *Outcome of a commit unknown (I/O error, timeout):* the process ends; the next one reads from the log what happened.
+- *Stopped and continued after its reign:* its next swap is refused. If clean-up had removed the version that it writes, the
+  write succeeds where nobody reads; the look after the commit finds another head and epoch. A thread that renews the hint
+  also finds the newer epoch there and ends the process, should nobody call.
+- *Two starters at once:* on one host the second waits for the first. On two, or without the lock, one swap wins.
+- *The driver that started it is killed:* nothing; the coordinator leads a session of its own.
+- *A planner is killed:* its long poll is dropped, its lease ends by time or is taken over by its next start (P2).
+- *A command fails half-way:* memory can no longer be trusted. Its caller hears why, nobody else hears anything, the process ends.
+- *A message log cannot be read on, or a message file is gone:* what came before it is delivered; then that type's callers hear of
+  it by name. Other types go on. A commit of messages enters as a whole or not at all.
+- *The hint cannot be written, or the logs not shortened:* a warning in the log; slower, not wrong.
+
+Where to read
+-------------
+`wire` and `codec` (what travels), `server` and `inbox` (how it arrives), `loop` and `commands` (what is done), `entering` (how
+messages join), `election`, `hint`, `host` and `reign_clock` (who reigns), `recovery` and `process` (from start to end), `client`,
+`connection`, `asking` and `launcher` (the callers' side), `user_files` (token, locks, logs).
+"""

@@ -1,0 +1,42 @@
+"""`python -m spark_queue.coordinator`: the process that the launcher starts. People use `sparkq serve`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import msgspec
+
+from spark_queue.coordinator.orders import Orders, Report
+from spark_queue.coordinator.process import serve
+from spark_queue.errors import SparkQueueError
+
+
+def main() -> int:
+    """Take orders from stdin, report one line on stdout, and serve."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=f"%(asctime)s {os.getpid()} %(levelname)s %(message)s")
+    orders = msgspec.json.decode(sys.stdin.buffer.read(), type=Orders)
+    # The starter's directory may be unmounted while this process lives on.
+    os.chdir("/")
+    try:
+        serve(orders, lambda address: _report(Report(address=address)))
+    except SparkQueueError as refusal:
+        logging.getLogger(__name__).error("%s", refusal)  # noqa: TRY400  # A refusal has no use for a traceback.
+        _report(Report(code=refusal.code, facts=dict(refusal.facts)))
+        return 1
+    return 0
+
+
+def _report(report: Report) -> None:
+    try:
+        os.write(sys.stdout.fileno(), msgspec.json.encode(report, enc_hook=str) + b"\n")
+    except BrokenPipeError:
+        # Whoever started this is gone; others will call.
+        logging.getLogger(__name__).info("Nobody waits for the report.")
+    # The pipe ends here, and whatever a library prints from now on belongs into the log.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+"""From requests to the engine's commands, and from its answers to replies; strings and ranges end here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from spark_queue.coordinator import wire
+from spark_queue.core.counts import Counts
+from spark_queue.core.engine import Engine
+from spark_queue.core.fold import JournalState
+from spark_queue.core.ledger import QueueLedger
+from spark_queue.core.lifecycle import State
+from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.records import Outcome
+from spark_queue.core.runs import OutcomeOf
+from spark_queue.core.segment import Segment
+from spark_queue.errors import CallerError, nearest
+
+#: Cuts the rows of a lease into pieces of message files: segments, rows, delivery counts, cancel counts.
+Cutter = Callable[[list[Segment], BitMap64, Counts, Counts], pa.Table]
+
+#: Makes the table of a message type, or appends columns to it.
+TableMaker = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A reply, and the bulk rows that travel beside it."""
+
+    reply: wire.AnyReply
+    pieces: pa.Table | None = None
+
+
+class Commands:
+    """Runs requests on the engine. What they decided must be committed before an answer leaves."""
+
+    def __init__(self, engine: Engine, *, cut: Cutter, make_table: TableMaker) -> None:
+        self._engine = engine
+        self._cut = cut
+        self._make_table = make_table
+
+    def run(self, request: wire.AnyRequest, *, now_ms: int) -> Answer | None:
+        """Give the answer to a request, or None for a `Next` that finds nothing yet.
+
+        Raises
+        ------
+        SparkQueueError
+            The engine's refusal; it changed nothing.
+        """
+        match request:
+            case wire.Next():
+                return self._next(request, now_ms)
+            case wire.Rows():
+                return self._rows(request, now_ms)
+            case wire.StartRun():
+                incarnation, lease, ack_mode = self._engine.start_run(
+                    queue=request.queue, subscription=request.subscription, now_ms=now_ms
+                )
+                return Answer(reply=wire.RunStarted(run=wire.Run(incarnation=incarnation, lease=lease), ack_mode=ack_mode))
+            case wire.DrawIncarnation():
+                self._engine.state.ledger(request.queue)
+                return Answer(reply=wire.Drawn(incarnation=self._engine.draw_incarnation()))
+            case wire.Settle():
+                outcomes = self._outcomes(request.queue, request.outcomes, now_ms)
+                counts = self._engine.settle(
+                    queue=request.queue, outcomes=outcomes, lease=request.lease, now_ms=now_ms, request=request.request
+                )
+                return Answer(reply=wire.Settled(**asdict(counts)))
+            case _:
+                self._change(request, now_ms)
+                return Answer(reply=wire.Done())
+
+    def nothing_there(self, request: wire.Next, *, now_ms: int) -> Answer:
+        """Give the answer to a `Next` whose wait is over."""
+        depth = self._depth(request.queue, now_ms)
+        return Answer(reply=wire.Granted(lease=request.finished, messages=0, leased_until_ms=0, queue_depth=depth))
+
+    def _next(self, request: wire.Next, now_ms: int) -> Answer | None:
+        lease = self._engine.next(
+            queue=request.queue, subscription=request.subscription, incarnation=request.incarnation, call=request.call,
+            finished=request.finished, limit=request.limit, now_ms=now_ms, request=request.request,
+        )  # fmt: skip
+        if lease is None:
+            return None
+        depth = self._depth(request.queue, now_ms)
+        return Answer(
+            reply=wire.Granted(lease=lease.number, messages=len(lease.rows), leased_until_ms=lease.due_at_ms, queue_depth=depth)
+        )
+
+    def _rows(self, request: wire.Rows, now_ms: int) -> Answer:
+        lease, rows = self._engine.rows(
+            queue=request.queue, subscription=request.subscription, incarnation=request.incarnation, call=request.call,
+            lease=request.lease, now_ms=now_ms, request=request.request,
+        )  # fmt: skip
+        ledger = self._engine.state.ledger(request.queue)
+        message_type = ledger.definition.message_type
+        pieces = self._cut(self._engine.state.message_types[message_type].segments, rows, ledger.delivered, ledger.cancelled)
+        leased_until_ms = 0 if lease is None else lease.due_at_ms
+        return Answer(
+            reply=wire.RowsOf(message_type=message_type, lease=request.lease, leased_until_ms=leased_until_ms), pieces=pieces
+        )
+
+    def _depth(self, queue: str, now_ms: int) -> wire.QueueDepth:
+        ledger = self._engine.state.queues.get(queue)
+        if ledger is None:
+            # Dropped while the caller waited on it.
+            return wire.QueueDepth(depth=0, available=0, leased=0, oldest_age_ms=0)
+        return _depth(self._engine.state, ledger, now_ms)
+
+    def _change(self, request: wire.AnyRequest, now_ms: int) -> None:
+        common: dict[str, Any] = {"now_ms": now_ms, "request": request.request}
+        if isinstance(request, wire.SubscriptionRequest):
+            common |= {"queue": request.queue, "subscription": request.subscription}
+        match request:
+            case wire.Attach():
+                _refuse_filter(request)
+                self._engine.attach(
+                    incarnation=request.incarnation, call=request.call, ack_mode=request.ack_mode, max_backlog=request.max_backlog,
+                    available_now=request.available_now, **common,
+                )  # fmt: skip
+            case wire.Renew():
+                self._engine.renew(incarnation=request.incarnation, lease=request.lease, **common)
+            case wire.Leave():
+                self._engine.leave(incarnation=request.incarnation, **common)
+            case wire.EndRun():
+                outcomes = self._outcomes(request.queue, request.outcomes, now_ms)
+                self._engine.end_run(
+                    incarnation=request.run.incarnation, lease=request.run.lease, outcomes=outcomes, error=request.error,
+                    cancel=request.cancel, settle=request.settle, **common,
+                )  # fmt: skip
+            case wire.Prove():
+                self._engine.prove(incarnation=request.run.incarnation, lease=request.run.lease, **common)
+            case wire.Unsubscribe():
+                self._engine.unsubscribe(**common)
+            case wire.Apply():
+                self._apply(request.definitions, request.reset, common)
+            case _:
+                raise AssertionError(f"{type(request).__name__} is not a command")
+
+    def _outcomes(self, queue: str, given: Iterable[wire.OutcomeRows], now_ms: int) -> list[OutcomeOf]:
+        state = self._engine.state
+        entered_until = state.message_types[state.ledger(queue).definition.message_type].entered_until
+        return [_outcome(queue, each, entered_until=entered_until, now_ms=now_ms) for each in given]
+
+    def _apply(self, definitions: Mapping[str, Any], reset: Iterable[str], common: Mapping[str, Any]) -> None:
+        self._engine.apply(definitions=definitions, reset=reset, **common)
+        # Before the commit, so that no definition is ever durable without its table. A table without definition is harmless.
+        for message_type in self._engine.state.definitions.message_types.values():
+            self._make_table(message_type.name, message_type.columns)
+
+
+def _depth(state: JournalState, ledger: QueueLedger, now_ms: int) -> wire.QueueDepth:
+    present = [rows for each in (State.AVAILABLE, State.LEASED, State.DELAYED) if (rows := ledger.rows[each])]
+    oldest_age_ms = 0
+    if present:
+        oldest = state.message_types[ledger.definition.message_type].segment_of(min(rows.min() for rows in present))
+        oldest_age_ms = max(0, now_ms - oldest.entered_at_ms)
+    available, leased = len(ledger.rows[State.AVAILABLE]), len(ledger.rows[State.LEASED])
+    return wire.QueueDepth(depth=ledger.depth, available=available, leased=leased, oldest_age_ms=oldest_age_ms)
+
+
+def _outcome(queue: str, given: wire.OutcomeRows, *, entered_until: int, now_ms: int) -> OutcomeOf:
+    known = [outcome.value for outcome in Outcome]
+    if given.outcome not in known:
+        next_step = f"Use one of: {', '.join(known)}.{nearest(given.outcome, known)}"
+        raise CallerError("OUTCOME_INVALID", queue=queue, reason=f"'{given.outcome}' is no outcome.", next_step=next_step)
+    if given.retry_after_ms is not None and (given.outcome != Outcome.CANCEL or given.retry_after_ms < 0):
+        reason = f"retry_after of {given.retry_after_ms} ms with '{given.outcome}'."
+        raise CallerError(
+            "OUTCOME_INVALID", queue=queue, reason=reason, next_step="Give retry_after with cancel only, and not in the past."
+        )
+    for first, until in given.ranges:
+        if not 0 <= first < until:
+            reason = f"[{first}, {until}) is no range of bookmarks."
+            raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step="Give bookmarks as they were read.")
+        # Before a bitmap is made of it: an absurd range would fill the memory.
+        if until > entered_until:
+            count, first_unknown = until - max(first, entered_until), max(first, entered_until)
+            raise CallerError(
+                "UNKNOWN_BOOKMARK", queue=queue, count=count, bookmark=first_unknown, reason="never entered the queue"
+            )
+    due_at_ms = None if given.retry_after_ms is None else now_ms + given.retry_after_ms
+    return OutcomeOf(outcome=Outcome(given.outcome), rows=to_bitmap(given.ranges), due_at_ms=due_at_ms, error=given.error)
+
+
+def _refuse_filter(request: wire.Attach) -> None:
+    if request.filter is not None:
+        raise CallerError(
+            "UNSUPPORTED_READ",
+            what=f"A filter on subscription '{request.subscription}'",
+            reason="the coordinator evaluates no expressions.",
+            next_step="Filter inside foreachBatch, and acknowledge what you do not want.",
+        )

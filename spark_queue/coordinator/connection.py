@@ -1,0 +1,121 @@
+"""One connection to one address: sends a frame, and tells an answer from the ways of not getting one."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from enum import Enum, auto
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import flight
+
+from spark_queue.coordinator import codec, user_files, wire
+from spark_queue.coordinator.host import is_loopback
+from spark_queue.errors import CoordinatorError
+
+#: Names a PEM file of certificates to trust beside the system's, for a coordinator served with one's own certificate.
+TLS_ROOTS_VARIABLE = "SPARKQ_TLS_ROOTS"
+
+#: What a refused token is answered with, followed by the journal's id: another journal means that a port was used again.
+TOKEN_REFUSAL = "call refused by the coordinator of journal "  # noqa: S105  # A text, not a secret.
+
+
+class Verdict(Enum):
+    """What a ping found at an address."""
+
+    #: The journal's coordinator, serving or recovering.
+    SERVES = auto()
+    #: Nobody, or somebody else: the port was used again.
+    GONE = auto()
+    #: Something that takes the connection and says nothing, as a stopped process does.
+    SILENT = auto()
+
+
+class ConnectionLostError(Exception):
+    """No answer came; whether the call took effect is unknown. Never leaves this package."""
+
+    def __init__(self, reason: str, verdict: Verdict) -> None:
+        super().__init__(reason)
+        self.verdict = verdict
+
+
+class Connection:
+    """A lazy connection to the coordinator of one journal at one address."""
+
+    def __init__(self, address: str, journal_id: str) -> None:
+        self.address = address
+        self._journal_id = journal_id
+        self._client = flight.FlightClient(address, tls_root_certs=_tls_roots(address))
+        self._headers = [(b"authorization", f"Bearer {user_files.token()}".encode())]
+
+    def call(self, request: wire.AnyRequest, *, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
+        """Send a request and give the reply with the Arrow stream beside it, in parts.
+
+        Raises
+        ------
+        ConnectionLostError
+            When no answer came within `timeout_s`, or somebody else answered.
+        CoordinatorError
+            UNAUTHENTICATED, FRAME_TOO_LARGE or FRAME_MALFORMED.
+        """
+        frame = codec.encode(request)
+        # The stubs say text here; Flight takes bytes.
+        options = flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)  # type: ignore[arg-type]
+        try:
+            results = [result.body for result in self._client.do_action(flight.Action(wire.ACTION, frame), options)]
+        except flight.FlightTimedOutError as reason:
+            raise ConnectionLostError(str(reason), Verdict.SILENT) from None
+        except flight.FlightUnauthenticatedError as reason:
+            raise self._unauthenticated(str(reason)) from None
+        except (pa.ArrowException, OSError) as reason:
+            raise ConnectionLostError(str(reason), Verdict.GONE) from None
+        if not results:
+            raise ConnectionLostError("the answer was empty", Verdict.GONE)
+        return codec.decode_reply(results[0].to_pybytes()), results[1:]
+
+    def ping(self, *, timeout_s: float) -> Verdict:
+        """Ask whether the journal's coordinator is there.
+
+        Raises
+        ------
+        CoordinatorError
+            UNAUTHENTICATED when it is, and does not take this user's token.
+        """
+        try:
+            reply, _ = self.call(wire.Ping(journal=self._journal_id, request=uuid.uuid4().hex), timeout_s=timeout_s)
+        except ConnectionLostError as lost:
+            return lost.verdict
+        serves = isinstance(reply, wire.Pong) and reply.journal == self._journal_id
+        return Verdict.SERVES if serves else Verdict.GONE
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def _unauthenticated(self, text: str) -> ConnectionLostError | CoordinatorError:
+        if TOKEN_REFUSAL in text and f"{TOKEN_REFUSAL}{self._journal_id}" not in text:
+            return ConnectionLostError("the port now belongs to another journal's coordinator", Verdict.GONE)
+        return CoordinatorError("UNAUTHENTICATED", address=self.address)
+
+
+def ping(address: str, journal_id: str, timeout_s: float) -> Verdict:
+    """Ask once whether the journal's coordinator is at an address; see `Connection.ping`."""
+    connection = Connection(address, journal_id)
+    try:
+        return connection.ping(timeout_s=timeout_s)
+    finally:
+        connection.close()
+
+
+def normalise_address(address: str) -> str:
+    """Give an address as a Flight URI: ``host:port`` means TLS, except on loopback."""
+    if "://" in address:
+        return address
+    plain = f"grpc://{address}"
+    return plain if is_loopback(plain) else f"grpc+tls://{address}"
+
+
+def _tls_roots(address: str) -> str | None:
+    named = os.environ.get(TLS_ROOTS_VARIABLE)
+    return Path(named).read_text() if named is not None and address.startswith("grpc+tls") else None

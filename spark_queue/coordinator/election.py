@@ -1,0 +1,142 @@
+"""Election: find the coordinator that reigns, or become the next one (DESIGN 6, 15.16).
+
+The control log alone decides: a claim is one compare-and-swap, and whoever wins it reigns until the next one. Everything
+before the claim is courtesy, so that a living coordinator is not deposed: ask at the address of the last claim, be patient
+with silence, and leave alone what another host renews.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from spark_queue.coordinator.connection import Verdict
+from spark_queue.coordinator.hint import RENEWAL_S, Hint, HintStore, read_hint
+from spark_queue.coordinator.host import is_loopback
+from spark_queue.coordinator.reign_clock import ReignClock, check_skew
+from spark_queue.core.records import Kind, Record
+from spark_queue.errors import CoordinatorError, JournalError
+from spark_queue.ports import Clock, ControlLog
+
+_LOG = logging.getLogger(__name__)
+
+#: How long a coordinator may be silent before its reign is taken over, in seconds.
+SILENCE_S = 10.0
+
+#: How long another host's hint is watched for a sign of life, in seconds: three renewals.
+WATCH_S = 3 * RENEWAL_S
+
+#: Asks an address whether the journal's coordinator answers there, for at most some seconds.
+Pinger = Callable[[str, float], Verdict]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A process that would reign, already listening at `address`."""
+
+    journal_id: str
+    path: str
+    host: str
+    address: str
+    pid: int
+    #: Reign although the log is more than a day ahead of the clock.
+    accept_clock: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reign:
+    """A won election."""
+
+    epoch: int
+    #: The whole control log, ending with the own claim.
+    records: Sequence[Record]
+    clock: ReignClock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """Another coordinator reigns and answers."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What an election looks at beside the log."""
+
+    hints: HintStore
+    ping: Pinger
+    clock: Clock
+    #: Waits some seconds.
+    pause: Callable[[float], None]
+
+
+def elect(control: ControlLog, candidate: Candidate, around: Surroundings) -> Reign | Serving:
+    """Give the coordinator that answers at the last claim, or claim the next epoch.
+
+    Raises
+    ------
+    CoordinatorError
+        COORDINATOR_ELSEWHERE when another host keeps renewing its hint; CLOCK_SKEW; COORDINATOR_DEPOSED when somebody else
+        was faster: ask again.
+    JournalError
+        JOURNAL_MISMATCH, or what keeps the control log from being read.
+    """
+    records = control.load()
+    _check_journal(records, candidate)
+    last = next((record for record in reversed(records) if record.kind == Kind.EPOCH_CLAIMED), None)
+    if last is not None:
+        address = str(last.detail["address"])
+        if _answers(last, candidate, around):
+            return Serving(address=address)
+        _LOG.info("The coordinator of epoch %d at %s does not answer; claiming epoch %d.", last.epoch, address, last.epoch + 1)
+    return _claim(control, records, last, candidate, around.clock)
+
+
+def _check_journal(records: Sequence[Record], candidate: Candidate) -> None:
+    found = next((record.detail["journal"] for record in records if record.kind == Kind.JOURNAL_CREATED), None)
+    if found != candidate.journal_id:
+        raise JournalError("JOURNAL_MISMATCH", expected=candidate.journal_id, path=candidate.path, found=found)
+
+
+def _answers(last: Record, candidate: Candidate, around: Surroundings) -> bool:
+    address = str(last.detail["address"])
+    same_host = last.detail["host"] == candidate.host
+    # Another host's loopback address leads to nobody, or to a stranger on this host.
+    if (same_host or not is_loopback(address)) and around.ping(address, SILENCE_S) is Verdict.SERVES:
+        return True
+    if not same_host:
+        _leave_living_hint_alone(candidate, around)
+    return False
+
+
+def _leave_living_hint_alone(candidate: Candidate, around: Surroundings) -> None:
+    """Watch the hint for three renewals by the own monotonic clock; another host's clock is not compared with."""
+    first = read_hint(around.hints, candidate.journal_id)
+    start_ms = around.clock.monotonic_ms()
+    while around.clock.monotonic_ms() - start_ms < WATCH_S * 1000:
+        around.pause(1.0)
+        hint = read_hint(around.hints, candidate.journal_id)
+        if hint is not None and hint != first:
+            raise _elsewhere(hint, candidate, around)
+
+
+def _elsewhere(hint: Hint, candidate: Candidate, around: Surroundings) -> CoordinatorError:
+    age_s = max(0, around.clock.wall_ms() - hint.renewed_at_ms) // 1000
+    return CoordinatorError("COORDINATOR_ELSEWHERE", path=candidate.path, host=hint.host, age_s=age_s)
+
+
+def _claim(control: ControlLog, records: Sequence[Record], last: Record | None, candidate: Candidate, clock: Clock) -> Reign:
+    last_record_ms = max((record.at_ms for record in records), default=0)
+    check_skew(clock, last_record_ms=last_record_ms, path=candidate.path, accepted=candidate.accept_clock)
+    reign_clock = ReignClock(clock, last_record_ms=last_record_ms)
+    claim = Record(
+        kind=Kind.EPOCH_CLAIMED,
+        record=records[-1].record + 1 if records else 0,
+        epoch=1 if last is None else last.epoch + 1,
+        at_ms=reign_clock.now_ms(),
+        detail={"host": candidate.host, "address": candidate.address, "pid": candidate.pid},
+    )
+    control.append([claim], epoch=claim.epoch)
+    return Reign(epoch=claim.epoch, records=[*records, claim], clock=reign_clock)

@@ -1,0 +1,147 @@
+"""Entering: what was published gets bookmarks and joins its queues, as far as its log can be understood."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+
+from spark_queue.core.definition import QueueDefinition
+from spark_queue.core.engine import Engine
+from spark_queue.core.segment import EntryFacts, FactSource, Segment
+from spark_queue.errors import SparkQueueError
+from spark_queue.ports import AddedFile, Journal, MessageLogEntry
+
+_LOG = logging.getLogger(__name__)
+
+#: Most versions that enter in one group, so that a long backlog does not keep callers waiting.
+GROUP_VERSIONS = 1_000
+
+
+class PreparedFacts:
+    """A fact source that can be asked before segments enter.
+
+    Reading a message file may fail, and a failure inside a fold would leave it half done; so the facts of a whole commit are
+    computed first, and kept until the fold asks for them.
+    """
+
+    def __init__(self, source: FactSource) -> None:
+        self._source = source
+        self._prepared: dict[tuple[str, int], Mapping[str, EntryFacts]] = {}
+
+    def prepare(self, segments: Iterable[Segment], queues: Sequence[QueueDefinition]) -> None:
+        """Compute the facts of segments that are about to enter, and forget those prepared before."""
+        self._prepared = {}
+        for segment in segments if queues else ():
+            self._prepared[segment.path, segment.first] = self._source.facts(segment, queues)
+
+    def facts(self, segment: Segment, queues: Iterable[QueueDefinition]) -> Mapping[str, EntryFacts]:
+        """Give the facts of a segment; see `FactSource`."""
+        wanted = tuple(queues)
+        known = self._prepared.get((segment.path, segment.first), {})
+        if all(queue.name in known for queue in wanted):
+            return {queue.name: known[queue.name] for queue in wanted}
+        return self._source.facts(segment, wanted)
+
+
+class Entrance:
+    """Reads the message logs forward and lets their messages enter.
+
+    Attributes
+    ----------
+    trouble : dict of str to SparkQueueError
+        What keeps a message type's log from being read further; everything before it has entered.
+    """
+
+    def __init__(self, journal: Journal, engine: Engine, facts: PreparedFacts) -> None:
+        self.trouble: dict[str, SparkQueueError] = {}
+        self._journal = journal
+        self._engine = engine
+        self._facts = facts
+        #: Newest version read, also of commits that left no record.
+        self._read_until: dict[str, int] = {}
+        #: Message types whose last entered commit must be looked at before anything of them enters.
+        self._unchecked: set[str] = set()
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The newest version of each message type that needs no reading any more."""
+        return {name: self._version(name) for name in self._engine.state.message_types}
+
+    def recover(self) -> None:
+        """Begin a reign: what entered last must still be what it was, or nothing of that type enters; bookmarks count on from it.
+
+        Only a coordinator may ask for it, since a torn head entry is set aside on the way (DESIGN 4, power loss).
+        """
+        self._unchecked = set(self._engine.state.message_types)
+
+    def admit(self, message_type: str, *, now_ms: int) -> bool:
+        """Let new messages of a type enter; tells whether it stopped at `GROUP_VERSIONS`, with more to come."""
+        read = 0
+        try:
+            self._check_past(message_type)
+            for entry in islice(self._journal.messages(message_type).tail(self._version(message_type)), GROUP_VERSIONS):
+                self._admit_entry(message_type, entry, now_ms)
+                self._read_until[message_type] = entry.version
+                read += 1
+        except SparkQueueError as trouble:
+            self._note(message_type, trouble)
+        else:
+            self.trouble.pop(message_type, None)
+        return read == GROUP_VERSIONS
+
+    def _check_past(self, message_type: str) -> None:
+        if message_type not in self._unchecked:
+            return
+        state = self._engine.state.message_types[message_type]
+        last = state.segments[-1] if state.segments else None
+        token = last.token if last is not None and last.version == state.version else ""
+        self._journal.messages(message_type).recover(version=state.version, token=token)
+        self._unchecked.discard(message_type)
+
+    def _note(self, message_type: str, trouble: SparkQueueError) -> None:
+        if str(trouble) != str(self.trouble.get(message_type)):
+            # Once, not at every look; and a refusal has no use for a traceback.
+            _LOG.error("Messages of type '%s' enter no further: %s", message_type, trouble)
+        self.trouble[message_type] = trouble
+
+    def _version(self, message_type: str) -> int:
+        return max(self._engine.state.message_types[message_type].version, self._read_until.get(message_type, -1))
+
+    def _admit_entry(self, message_type: str, entry: MessageLogEntry, now_ms: int) -> None:
+        segments = _segments(message_type, entry, first=self._engine.state.message_types[message_type].entered_until, now_ms=now_ms)
+        ledgers = self._engine.state.queues.values()
+        queues = [
+            each.definition for each in ledgers if each.definition.message_type == message_type and each.definition.underlying_topic
+        ]
+        # All facts first: a commit enters as a whole or not at all, since its version is the next place to read on from.
+        self._facts.prepare(segments, queues)
+        self._engine.enter(segments, now_ms=now_ms)
+        if entry.foreign_paths:
+            paths, rows = entry.foreign_paths, entry.foreign_rows
+            self._engine.note_foreign(message_type, version=entry.version, paths=paths, rows=rows, now_ms=now_ms)
+
+
+def _segments(message_type: str, entry: MessageLogEntry, *, first: int, now_ms: int) -> list[Segment]:
+    segments = []
+    for added in entry.added:
+        segments.append(_segment(message_type, entry, added, first=first, now_ms=now_ms))
+        first += added.rows
+    return segments
+
+
+def _segment(message_type: str, entry: MessageLogEntry, added: AddedFile, *, first: int, now_ms: int) -> Segment:
+    return Segment(
+        message_type=message_type,
+        first=first,
+        until=first + added.rows,
+        path=added.path,
+        version=entry.version,
+        token=entry.token,
+        entered_at_ms=now_ms,
+        topic_min=added.topic_min,
+        topic_max=added.topic_max,
+        expires_null_count=added.expires_null_count,
+        expires_min_ms=added.expires_min_ms,
+        expires_max_ms=added.expires_max_ms,
+    )

@@ -1,0 +1,113 @@
+"""`coordinator.json`: where a coordinator was last seen. It may delay a claim or save a search; it never decides (DESIGN 6)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from spark_queue.errors import SparkQueueError
+from spark_queue.journal.layout import HINT_KEY
+
+_LOG = logging.getLogger(__name__)
+
+#: How often a living coordinator renews it, in seconds.
+RENEWAL_S = 5.0
+
+
+class HintStore(Protocol):
+    """The object operations that the hint needs; `spark_queue.journal.layout.Store` has them."""
+
+    def read(self, key: str) -> bytes | None:
+        """Give an object, or None."""
+        ...
+
+    def write(self, key: str, data: bytes) -> None:
+        """Replace an object."""
+        ...
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects."""
+        ...
+
+
+class Hint(msgspec.Struct, frozen=True, kw_only=True):
+    """Who claims to serve the journal, where, and when it last said so."""
+
+    journal: str
+    address: str
+    host: str
+    epoch: int
+    pid: int
+    #: The coordinator's wall clock, in milliseconds since 1970 UTC.
+    renewed_at_ms: int
+
+
+def read_hint(store: HintStore, journal_id: str) -> Hint | None:
+    """Give the journal's hint; None when there is none, or none that can be read."""
+    data = store.read(HINT_KEY)
+    if data is None:
+        return None
+    try:
+        hint = msgspec.json.decode(data, type=Hint)
+    except msgspec.DecodeError:
+        # A torn or foreign file says nothing, and a hint never decides anything.
+        return None
+    return hint if hint.journal == journal_id else None
+
+
+class Beacon:
+    """Keeps a reign's hint fresh from a thread of its own, so that a long commit does not look like death.
+
+    Parameters
+    ----------
+    hint : Hint
+        What to write; its time is taken anew at each renewal.
+    wall_ms : callable
+        Reads the wall clock, in milliseconds since 1970 UTC.
+    deposed : callable
+        Called, with the newer hint, when another reign has begun.
+    """
+
+    def __init__(self, store: HintStore, hint: Hint, *, wall_ms: Callable[[], int], deposed: Callable[[Hint], None]) -> None:
+        self._store = store
+        self._hint = hint
+        self._wall_ms = wall_ms
+        self._deposed = deposed
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._renew_until_ended, name="hint", daemon=True)
+
+    def start(self) -> None:
+        """Write the hint, and renew it from now on."""
+        self._renew()
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop renewing, and remove the hint, so that the next starter need not knock at a closed door."""
+        self._ended.set()
+        self._thread.join()
+        try:
+            hint = read_hint(self._store, self._hint.journal)
+            if hint is not None and hint.epoch == self._hint.epoch:
+                self._store.delete([HINT_KEY])
+        except SparkQueueError as trouble:
+            _LOG.warning("The hint could not be removed: %s", trouble)
+
+    def _renew_until_ended(self) -> None:
+        while not self._ended.wait(RENEWAL_S):
+            self._renew()
+
+    def _renew(self) -> None:
+        try:
+            newer = read_hint(self._store, self._hint.journal)
+            if newer is not None and newer.epoch > self._hint.epoch:
+                self._deposed(newer)
+                return
+            renewed = msgspec.structs.replace(self._hint, renewed_at_ms=self._wall_ms())
+            self._store.write(HINT_KEY, msgspec.json.encode(renewed))
+        except SparkQueueError as trouble:
+            # Callers find the address in the control log too, so a hint that cannot be written costs them time, not truth.
+            _LOG.warning("The hint could not be renewed: %s", trouble)

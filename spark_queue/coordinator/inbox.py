@@ -1,0 +1,84 @@
+"""Calls on their way from the server's threads to the one loop, and their replies on the way back."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from spark_queue.coordinator import wire
+
+
+class ClosedError(Exception):
+    """The loop takes no more calls: the coordinator is ending, and callers should start the next one."""
+
+
+class Call:
+    """One request and the thread that waits for its reply."""
+
+    __slots__ = ("_abandoned", "_answered", "pieces", "reply", "request")
+
+    def __init__(self, request: wire.AnyRequest, abandoned: Callable[[], bool]) -> None:
+        self.request = request
+        self.reply: wire.AnyReply | None = None
+        #: Bulk rows that travel beside the reply.
+        self.pieces: pa.Table | None = None
+        self._abandoned = abandoned
+        # A lock that starts locked is the lightest signal of the standard library, and this one is used per call.
+        self._answered = threading.Lock()
+        self._answered.acquire()
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether its caller hung up."""
+        return self._abandoned()
+
+    def answer(self, reply: wire.AnyReply | None, pieces: pa.Table | None = None) -> None:
+        """Hand over the reply; None tells the caller to ask elsewhere."""
+        self.reply, self.pieces = reply, pieces
+        self._answered.release()
+
+    def wait(self) -> None:
+        """Wait for the reply. The loop answers every call or ends the process, so there is no timeout here."""
+        self._answered.acquire()
+
+
+class Inbox:
+    """Where calls wait while a group is being committed."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[Call] = queue.SimpleQueue()
+        # Reentrant, because a signal handler may submit while its own thread is in here.
+        self._lock = threading.RLock()
+        self._closed = False
+
+    def submit(self, call: Call) -> None:
+        """Put a call in line.
+
+        Raises
+        ------
+        ClosedError
+            When the loop has ended.
+        """
+        with self._lock:
+            if self._closed:
+                raise ClosedError
+            self._waiting.put(call)
+
+    def take(self, timeout_s: float) -> list[Call]:
+        """Give every waiting call, waiting up to `timeout_s` for the first."""
+        calls: list[Call] = []
+        try:
+            calls.append(self._waiting.get(timeout=max(0.0, timeout_s)))
+            while True:
+                calls.append(self._waiting.get_nowait())
+        except queue.Empty:
+            return calls
+
+    def close(self) -> Sequence[Call]:
+        """Refuse further calls and give those that were still waiting."""
+        with self._lock:
+            self._closed = True
+        return self.take(0.0)

@@ -1,0 +1,92 @@
+"""Start a coordinator as a process of its own: exec'ed, never forked with state, detached, told everything on stdin.
+
+The child reports one line on stdout, the address that serves now or the error that kept it from serving, and then has no
+tie to its starter: it leads its own session, writes to its own log, and outlives whoever started it.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+import spark_queue
+from spark_queue.coordinator import user_files
+from spark_queue.coordinator.orders import Orders, Report
+from spark_queue.errors import CoordinatorError, error
+
+_MODULE = "spark_queue.coordinator"
+
+
+def launch(orders: Orders, *, timeout_s: float) -> str:
+    """Start a coordinator process and give the address that serves now: its own, or that of one it found alive.
+
+    Raises
+    ------
+    SparkQueueError
+        What kept it from serving, or COORDINATOR_UNAVAILABLE when it did not report within `timeout_s`.
+    """
+    log = user_files.open_log(orders.journal_id)
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-m", _MODULE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=_environment(),
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    # It lives on after this call; somebody must collect its exit status while this process lives.
+    threading.Thread(target=child.wait, name="coordinator-exit", daemon=True).start()
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with child.stdout:
+        _send(child.stdin, orders)
+        line = _read_line(child.stdout, timeout_s)
+    return _address(line, orders, timeout_s)
+
+
+def _environment() -> dict[str, str]:
+    # The child must run the same code as its starter, which may have found it through sys.path alone, as under spark-submit.
+    root = str(Path(spark_queue.__path__[0]).parent)
+    known = os.environ.get("PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, known] if known else [root])}
+
+
+def _send(pipe: IO[bytes], orders: Orders) -> None:
+    try:
+        with pipe:
+            pipe.write(msgspec.json.encode(orders))
+    except BrokenPipeError:
+        # It ended before it read: the missing report says so better than this would.
+        pass
+
+
+def _read_line(pipe: IO[bytes], timeout_s: float) -> bytes | None:
+    """Give the report; empty when the child ended without one, None when the time is over."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        return pipe.readline() if selector.select(timeout_s) else None
+
+
+def _address(line: bytes | None, orders: Orders, timeout_s: float) -> str:
+    log = str(user_files.log_path(orders.journal_id))
+    if not line:
+        reason = f"it did not report within {timeout_s:.0f} s." if line is None else "it ended without a report."
+        raise CoordinatorError("COORDINATOR_UNAVAILABLE", path=orders.path, reason=reason, log=log)
+    try:
+        report = msgspec.json.decode(line, type=Report)
+    except msgspec.DecodeError:
+        reason = "its report cannot be read."
+        raise CoordinatorError("COORDINATOR_UNAVAILABLE", path=orders.path, reason=reason, log=log) from None
+    if report.address is None:
+        raise error(str(report.code), report.facts)
+    return report.address

@@ -1,0 +1,248 @@
+"""The loop: drain waiting commands, decide, commit once, check, answer (DESIGN 6).
+
+One thread does all of it, so nothing here is shared. While it commits, the next group gathers in the inbox. An exception
+that leaves `run` is a doubt: the process must end, and the next coordinator recovers from the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from spark_queue.coordinator import codec, wire
+from spark_queue.coordinator.commands import Answer, Commands
+from spark_queue.coordinator.entering import Entrance
+from spark_queue.coordinator.inbox import Call, Inbox
+from spark_queue.coordinator.reign_clock import ReignClock
+from spark_queue.core.engine import Engine
+from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
+from spark_queue.ports import Journal
+
+_LOG = logging.getLogger(__name__)
+
+#: How often the message logs are read while polls wait on them, in milliseconds; a nudge is faster.
+POLLED_TAIL_MS = 100
+
+#: How often every message log is read, and every queue is looked over, in milliseconds.
+ROUND_MS = 1_000
+
+
+class ReignEndedError(Exception):
+    """A command failed half-way: what this process holds in memory can no longer be trusted, and nothing of it was committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Poll:
+    """A `Next` that found nothing and waits, until a time of the reign."""
+
+    call: Call
+    request: wire.Next
+    until_ms: int
+    #: Whose log may bring what it waits for.
+    message_type: str
+
+
+class Loop:
+    """Serves calls until it is stopped, idle, or in doubt.
+
+    Parameters
+    ----------
+    ends_idle : bool
+        Whether to end when nobody has called for the journal's `coordinator_idle`.
+    """
+
+    def __init__(
+        self, *, journal: Journal, engine: Engine, commands: Commands, entrance: Entrance, inbox: Inbox, clock: ReignClock,
+        epoch: int, ends_idle: bool,
+    ) -> None:  # fmt: skip
+        self._journal = journal
+        self._engine = engine
+        self._commands = commands
+        self._entrance = entrance
+        self._inbox = inbox
+        self._clock = clock
+        self._epoch = epoch
+        self._ends_idle = ends_idle
+        self._stopped = False
+        self._polls: list[_Poll] = []
+        self._ready: list[tuple[Call, Answer]] = []
+        #: Message types whose logs must be read before this group is answered.
+        self._tails: set[str] = set()
+        now_ms = clock.now_ms()
+        self._called_at_ms = now_ms
+        self._round_at_ms = now_ms
+        self._polled_tail_at_ms = now_ms
+
+    def run(self) -> None:
+        """Serve until the end; calls still waiting then are told to ask elsewhere."""
+        while not self.is_over():
+            self.step(self._inbox.take(self.wait_ms() / 1000))
+        for poll in self._polls:
+            poll.call.answer(None)
+
+    def is_over(self) -> bool:
+        """Tell whether it was stopped, or has been idle for long enough."""
+        idle_ms = self._clock.now_ms() - self._called_at_ms
+        is_idle = self._ends_idle and not self._polls and idle_ms >= self._engine.state.definitions.journal.coordinator_idle_ms
+        return self._stopped or is_idle
+
+    def wait_ms(self) -> int:
+        """Give how long the next step may wait for a call, in milliseconds."""
+        if self._tails:
+            return 0
+        now_ms = self._clock.now_ms()
+        times = [self._round_at_ms, *(poll.until_ms for poll in self._polls)]
+        if self._polls:
+            times.append(self._polled_tail_at_ms)
+        due_ms = self._engine.next_due_ms()
+        # What fell due and is still there waits for something else, such as room in a backlog.
+        if due_ms is not None and due_ms > now_ms:
+            times.append(due_ms)
+        return max(0, min(times) - now_ms)
+
+    def step(self, calls: Sequence[Call]) -> None:
+        """Serve one group of calls, and whatever is due."""
+        now_ms = self._clock.now_ms()
+        for call in calls:
+            self._serve(call, now_ms)
+        self._do_due(now_ms)
+        self._admit(now_ms)
+        self._serve_polls(now_ms)
+        if self._commit():
+            self._keep_up(now_ms)
+
+    def _serve(self, call: Call, now_ms: int) -> None:
+        self._called_at_ms = now_ms
+        match call.request:
+            case wire.Stop():
+                self._stopped = True
+                self._answer(call, Answer(reply=wire.Done()))
+            case wire.Nudge(message_type=message_type):
+                self._nudged(call, message_type)
+            case wire.Next() as request:
+                self._serve_next(call, request, now_ms)
+            case wire.Attach(available_now=True) | wire.Apply():
+                # It fixes a place in the log, so what was published before it enters before it.
+                self._admit_everything(now_ms)
+                self._run(call, now_ms)
+            case wire.Leave() as request:
+                self._run(call, now_ms)
+                self._release_polls(request, now_ms)
+            case _:
+                self._run(call, now_ms)
+
+    def _nudged(self, call: Call, message_type: str) -> None:
+        try:
+            self._engine.state.definitions.message_type(message_type)
+        except SparkQueueError as refusal:
+            self._answer(call, Answer(reply=codec.failed(refusal)))
+        else:
+            self._tails.add(message_type)
+            self._answer(call, Answer(reply=wire.Done()))
+
+    def _serve_next(self, call: Call, request: wire.Next, now_ms: int) -> None:
+        """Answer a `Next`, or let it wait at least until the end of this group, when the message log has been read."""
+        if self._run(call, now_ms):
+            return
+        message_type = self._engine.state.ledger(request.queue).definition.message_type
+        wait_ms = max(0, min(request.wait_ms, wire.LONG_POLL_LIMIT_MS))
+        self._polls.append(_Poll(call, request, now_ms + wait_ms, message_type))
+        self._tails.add(message_type)
+
+    def _run(self, call: Call, now_ms: int) -> bool:
+        """Run a call's command and keep its answer for after the commit; tells whether there is one."""
+        state = self._engine.state
+        before = (state.next_record, state.definitions)
+        try:
+            answer = self._commands.run(call.request, now_ms=now_ms)
+        except SparkQueueError as refusal:
+            if (state.next_record, state.definitions) != before:
+                self._break(call, refusal, refusal)
+            answer = Answer(reply=codec.failed(refusal))
+        except Exception as fault:  # noqa: BLE001  # Whatever it is, the state may be half changed.
+            self._break(call, CoordinatorError("INTERNAL", what=f"{type(call.request).__name__} raised {fault!r}"), fault)
+        if answer is not None:
+            self._answer(call, answer)
+        return answer is not None
+
+    def _break(self, call: Call, reason: SparkQueueError, cause: Exception) -> NoReturn:
+        """End the reign because a command failed half-way; its caller hears why, so that it does not break the next one too."""
+        self._journal.control.check(epoch=self._epoch)
+        call.answer(codec.failed(reason))
+        raise ReignEndedError(str(reason)) from cause
+
+    def _answer(self, call: Call, answer: Answer) -> None:
+        self._ready.append((call, answer))
+
+    def _do_due(self, now_ms: int) -> None:
+        due_ms = self._engine.next_due_ms()
+        if now_ms >= self._round_at_ms:
+            self._round_at_ms = now_ms + ROUND_MS
+            self._tails.update(self._engine.state.message_types)
+            self._engine.tick(now_ms=now_ms)
+        elif due_ms is not None and due_ms <= now_ms:
+            self._engine.tick(now_ms=now_ms)
+        if self._polls and now_ms >= self._polled_tail_at_ms:
+            self._polled_tail_at_ms = now_ms + POLLED_TAIL_MS
+            self._tails.update(poll.message_type for poll in self._polls)
+
+    def _admit(self, now_ms: int) -> None:
+        tails, self._tails = self._tails, set()
+        for message_type in tails:
+            if self._entrance.admit(message_type, now_ms=now_ms):
+                # More is waiting than one group takes: go on in the next.
+                self._tails.add(message_type)
+
+    def _admit_everything(self, now_ms: int) -> None:
+        for message_type in self._engine.state.message_types:
+            while self._entrance.admit(message_type, now_ms=now_ms):
+                continue
+
+    def _serve_polls(self, now_ms: int) -> None:
+        """Serve the waiting polls together, oldest first."""
+        polls, self._polls = self._polls, []
+        for poll in polls:
+            if poll.call.abandoned:
+                # Nobody would hear of the lease that this poll might get.
+                poll.call.answer(None)
+                continue
+            if self._run(poll.call, now_ms):
+                continue
+            trouble = self._entrance.trouble.get(poll.message_type)
+            if trouble is not None:
+                self._answer(poll.call, Answer(reply=codec.failed(trouble)))
+            elif now_ms >= poll.until_ms:
+                self._answer(poll.call, self._commands.nothing_there(poll.request, now_ms=now_ms))
+            else:
+                self._polls.append(poll)
+
+    def _release_polls(self, leave: wire.Leave, now_ms: int) -> None:
+        """Let go the poll of a planner that said goodbye, before it is granted a lease that nobody would work on."""
+        gone = (leave.queue, leave.subscription, leave.incarnation)
+        leaving = [
+            poll for poll in self._polls if (poll.request.queue, poll.request.subscription, poll.request.incarnation) == gone
+        ]
+        self._polls = [poll for poll in self._polls if poll not in leaving]
+        for poll in leaving:
+            self._answer(poll.call, self._commands.nothing_there(poll.request, now_ms=now_ms))
+
+    def _commit(self) -> bool:
+        """Make the group durable, or check that this reign still holds (P7), and only then answer; tells what it was."""
+        records = self._engine.take()
+        ready, self._ready = self._ready, []
+        if records:
+            self._journal.control.append(records, epoch=self._epoch)
+        elif ready:
+            self._journal.control.check(epoch=self._epoch)
+        for call, answer in ready:
+            call.answer(answer.reply, answer.pieces)
+        return bool(records)
+
+    def _keep_up(self, now_ms: int) -> None:
+        try:
+            self._journal.upkeep(epoch=self._epoch, entered_versions=self._entrance.versions, now_ms=now_ms)
+        except JournalError as trouble:
+            # Logs that stay long are slow, not wrong; the next look tries again.
+            _LOG.warning("The logs could not be shortened: %s", trouble)

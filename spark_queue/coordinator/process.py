@@ -1,0 +1,168 @@
+"""A coordinator from its orders to its end: listen, be elected, say where, recover, serve (DESIGN 6).
+
+After a doubt nothing of this process may be answered or written any more, so it ends by `os._exit`; the next start cleans up
+what is to be cleaned, as it does anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from spark_queue.clock import SystemClock
+from spark_queue.coordinator import user_files, wire
+from spark_queue.coordinator.connection import Verdict, ping
+from spark_queue.coordinator.election import Candidate, Reign, Serving, Surroundings, elect
+from spark_queue.coordinator.hint import Beacon, Hint
+from spark_queue.coordinator.host import host_id
+from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
+from spark_queue.coordinator.loop import Loop, ReignEndedError
+from spark_queue.coordinator.orders import Orders
+from spark_queue.coordinator.recovery import recover
+from spark_queue.coordinator.server import Door, Server
+from spark_queue.errors import SparkQueueError
+from spark_queue.journal.layout import Store
+from spark_queue.journal.open import open_journal
+from spark_queue.ports import Clock, Journal
+
+_LOG = logging.getLogger(__name__)
+
+#: How long a good end waits for replies to leave, in seconds.
+FAREWELL_S = 5.0
+
+#: How long an end in doubt waits for the replies that say why, in seconds.
+SHORT_FAREWELL_S = 0.5
+
+#: How long a coordinator that cannot recover stays to tell callers why, in seconds.
+REFUSAL_S = 2.0
+
+#: Exit code after a doubt.
+EXIT_DOUBT = 70
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What a coordinator takes from outside."""
+
+    open_journal: Callable[[Store], Journal] = open_journal
+    clock: Clock = field(default_factory=SystemClock)
+    host: str = field(default_factory=host_id)
+
+
+def serve(orders: Orders, announce: Callable[[str], None], environment: Environment | None = None) -> None:
+    """Serve a journal until the coordinator is stopped or idle, or find the one that already does.
+
+    Returns when another coordinator serves. A won reign never returns: its end is the end of the process.
+
+    Parameters
+    ----------
+    announce : callable
+        Called once with the address that serves now, which may still be recovering.
+
+    Raises
+    ------
+    SparkQueueError
+        What keeps this process from reigning; nothing was changed.
+    """
+    around = environment or Environment()
+    store = Store(orders.path, orders.storage_options)
+    journal = around.open_journal(store)
+    door = Door(path=store.path, journal_id=orders.journal_id)
+    server = Server(bind=orders.bind, token=user_files.token(), journal_id=orders.journal_id, door=door)
+    candidate = Candidate(
+        journal_id=orders.journal_id, path=store.path, host=around.host, address=server.address, pid=os.getpid(),
+        accept_clock=orders.accept_clock,
+    )  # fmt: skip
+    try:
+        outcome = _elect(journal, store, candidate, around.clock)
+    except SparkQueueError:
+        server.shutdown()
+        raise
+    if isinstance(outcome, Serving):
+        server.shutdown()
+        announce(outcome.address)
+        return
+    door.claimed(outcome.epoch)
+    beacon = Beacon(store, _hint(outcome, candidate), wall_ms=around.clock.wall_ms, deposed=_end_deposed)
+    # Before the starter goes on: whoever waited behind it must find the hint.
+    beacon.start()
+    announce(candidate.address)
+    _reign(outcome, journal, server, door, beacon, ends_idle=orders.ends_idle)
+
+
+def _elect(journal: Journal, store: Store, candidate: Candidate, clock: Clock) -> Reign | Serving:
+    def ask(address: str, timeout_s: float) -> Verdict:
+        return ping(address, candidate.journal_id, timeout_s)
+
+    return elect(journal.control, candidate, Surroundings(hints=store, ping=ask, clock=clock, pause=time.sleep))
+
+
+def _hint(reign: Reign, candidate: Candidate) -> Hint:
+    return Hint(
+        journal=candidate.journal_id, address=candidate.address, host=candidate.host, epoch=reign.epoch, pid=candidate.pid,
+        renewed_at_ms=0,
+    )  # fmt: skip
+
+
+def _reign(reign: Reign, journal: Journal, server: Server, door: Door, beacon: Beacon, *, ends_idle: bool) -> NoReturn:
+    try:
+        inbox = Inbox()
+        _stop_on_signals(inbox)
+        loop = _recover(reign, journal, inbox, door, ends_idle=ends_idle)
+        door.open(inbox)
+        _LOG.info("Epoch %d serves %s at %s.", reign.epoch, journal.path, server.address)
+        loop.run()
+        for call in inbox.close():
+            call.answer(None)
+        beacon.end()
+        _LOG.info("Epoch %d ends in good order.", reign.epoch)
+        _exit(0, server, FAREWELL_S)
+    except ReignEndedError:
+        _LOG.exception("Epoch %d ends: a command failed half-way. The next coordinator recovers from the log.", reign.epoch)
+        _exit(EXIT_DOUBT, server, SHORT_FAREWELL_S)
+    except BaseException:  # noqa: BLE001  # Any doubt ends the process (DESIGN 3.5).
+        _LOG.exception("Epoch %d ends in doubt. The next coordinator recovers from the log.", reign.epoch)
+        _exit(EXIT_DOUBT)
+
+
+def _recover(reign: Reign, journal: Journal, inbox: Inbox, door: Door, *, ends_idle: bool) -> Loop:
+    try:
+        return recover(reign, journal, inbox, ends_idle=ends_idle)
+    except SparkQueueError as trouble:
+        # The next coordinator would fail in the same way, so callers hear why before this one ends.
+        door.refuse(trouble)
+        time.sleep(REFUSAL_S)
+        raise
+
+
+def _stop_on_signals(inbox: Inbox) -> None:
+    def stop(number: int, _frame: Any) -> None:
+        _LOG.info("Stopping on signal %d.", number)
+        try:
+            inbox.submit(Call(wire.Stop(journal="", request="signal"), lambda: False))
+        except ClosedError:
+            _LOG.info("It is ending already.")
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+def _end_deposed(newer: Hint) -> None:
+    _LOG.error("Epoch %d has begun at %s; this reign is over.", newer.epoch, newer.address)
+    _exit(EXIT_DOUBT)
+
+
+def _exit(code: int, server: Server | None = None, farewell_s: float = 0.0) -> NoReturn:
+    if server is not None:
+        # Shutdown waits for calls in flight, which may be for ever; the process waits only so long for it.
+        farewell = threading.Thread(target=server.shutdown, daemon=True)
+        farewell.start()
+        farewell.join(farewell_s)
+    logging.shutdown()
+    os._exit(code)

@@ -1,0 +1,43 @@
+"""Recovery, which is the normal start: everything that a reign knows is the fold of the log (DESIGN 3.5)."""
+
+from __future__ import annotations
+
+from spark_queue.coordinator.commands import Commands
+from spark_queue.coordinator.election import Reign
+from spark_queue.coordinator.entering import Entrance, PreparedFacts
+from spark_queue.coordinator.inbox import Inbox
+from spark_queue.coordinator.loop import Loop
+from spark_queue.core.engine import Engine
+from spark_queue.core.fold import JournalState
+from spark_queue.journal.segments import cut_pieces
+from spark_queue.ports import Journal
+
+
+def recover(reign: Reign, journal: Journal, inbox: Inbox, *, ends_idle: bool) -> Loop:
+    """Fold the log, and make the first commit of the reign; the loop that is given can serve.
+
+    Raises
+    ------
+    SparkQueueError
+        When the log cannot be folded or the first commit fails: the process must end.
+    """
+    facts = PreparedFacts(journal.facts)
+    state = JournalState(facts)
+    state.fold_all(reign.records)
+    engine = Engine(state)
+    engine.take_over(now_ms=reign.clock.now_ms())
+    entrance = Entrance(journal, engine, facts)
+    entrance.recover()
+    loop = Loop(
+        journal=journal,
+        engine=engine,
+        commands=Commands(engine, cut=cut_pieces, make_table=journal.create_message_table),
+        entrance=entrance,
+        inbox=inbox,
+        clock=reign.clock,
+        epoch=reign.epoch,
+        ends_idle=ends_idle,
+    )
+    # The take-over is durable, and what was published meanwhile has entered, before the first call is heard.
+    loop.step([])
+    return loop

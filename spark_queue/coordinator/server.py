@@ -1,0 +1,167 @@
+"""The listening side: Arrow Flight on one address, a token on every call, and the door that calls pass before the loop."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import flight
+
+from spark_queue.coordinator import codec, wire
+from spark_queue.coordinator.connection import TOKEN_REFUSAL
+from spark_queue.coordinator.host import is_loopback
+from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
+from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
+
+_ACTION_NOT_OURS = "this address speaks only " + wire.ACTION
+
+#: Size of the parts in which an Arrow stream is sent, in bytes; Flight results are messages of limited size.
+_PART_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bind:
+    """Where to listen, and with which certificate."""
+
+    host: str = "127.0.0.1"
+    #: 0 lets the system choose.
+    port: int = 0
+    #: PEM files; both or neither.
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+    def location(self) -> str:
+        """Give the Flight location to bind.
+
+        Raises
+        ------
+        CoordinatorError
+            ADDRESS_UNSAFE when callers on other hosts could connect without TLS.
+        """
+        scheme = "grpc" if self.tls_cert is None or self.tls_key is None else "grpc+tls"
+        location = f"{scheme}://{self.host}:{self.port}"
+        if scheme == "grpc" and not is_loopback(location):
+            reason = "tokens and messages would cross the network in clear."
+            raise CoordinatorError("ADDRESS_UNSAFE", address=f"{self.host}:{self.port}", reason=reason)
+        return location
+
+
+class Door:
+    """What every call passes before the loop: it must be well-formed, of this version and for this journal.
+
+    Pings are answered here, also while the loop is busy: they say that the process lives, not what the queues hold. Until
+    `open` every other call is told that the coordinator still recovers, or after `refuse` why it cannot.
+    """
+
+    def __init__(self, *, path: str, journal_id: str) -> None:
+        self._path = path
+        self._journal_id = journal_id
+        self._epoch = 0
+        self._inbox: Inbox | None = None
+        self._refusal: SparkQueueError = CoordinatorError("COORDINATOR_RECOVERING", path=path)
+
+    def claimed(self, epoch: int) -> None:
+        """Say from now on which epoch answers."""
+        self._epoch = epoch
+
+    def open(self, inbox: Inbox) -> None:
+        """Let calls through."""
+        self._inbox = inbox
+
+    def refuse(self, trouble: SparkQueueError) -> None:
+        """Tell every caller from now on what keeps the coordinator from recovering."""
+        self._refusal = trouble
+
+    def answer(self, frame: bytes, abandoned: Callable[[], bool]) -> tuple[wire.AnyReply, pa.Table | None]:
+        """Give the reply to a frame, waiting for the loop.
+
+        Raises
+        ------
+        ClosedError
+            When the coordinator is ending.
+        """
+        try:
+            request = codec.decode_request(frame)
+            if request.journal != self._journal_id:
+                raise self._mismatch(request)
+        except SparkQueueError as refusal:
+            return codec.failed(refusal), None
+        if isinstance(request, wire.Ping):
+            return self._pong(), None
+        if self._inbox is None:
+            return codec.failed(self._refusal), None
+        call = Call(request, abandoned)
+        self._inbox.submit(call)
+        call.wait()
+        if call.reply is None:
+            raise ClosedError
+        return call.reply, call.pieces
+
+    def _pong(self) -> wire.Pong:
+        return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=self._inbox is None)
+
+    def _mismatch(self, request: wire.AnyRequest) -> SparkQueueError:
+        facts = {"expected": request.journal, "path": self._path, "found": self._journal_id}
+        return JournalError("JOURNAL_MISMATCH", **facts)
+
+
+class Server(flight.FlightServerBase):
+    """Carries frames between Flight and the door. Never call `shutdown` inside a handler: it would wait for itself."""
+
+    def __init__(self, *, bind: Bind, token: str, journal_id: str, door: Door) -> None:
+        self._bind = bind
+        self._door = door
+        options: dict[str, Any] = {"middleware": {"token": _TokenCheck(token, journal_id)}}
+        location = bind.location()
+        if bind.tls_cert is not None and bind.tls_key is not None:
+            options["tls_certificates"] = [(Path(bind.tls_cert).read_bytes(), Path(bind.tls_key).read_bytes())]
+        super().__init__(location, **options)
+
+    @property
+    def address(self) -> str:
+        """The address that callers use."""
+        scheme = "grpc" if self._bind.tls_cert is None else "grpc+tls"
+        return f"{scheme}://{self._bind.host}:{self.port}"
+
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> Iterator[Any]:
+        """Answer one call."""
+        if action.type != wire.ACTION:
+            raise flight.FlightServerError(_ACTION_NOT_OURS)
+        try:
+            reply, pieces = self._door.answer(action.body.to_pybytes(), context.is_cancelled)
+        except ClosedError:
+            raise flight.FlightUnavailableError("the coordinator is ending") from None
+        yield flight.Result(pa.py_buffer(_encode_reply(reply)))
+        if pieces is not None:
+            yield from (flight.Result(part) for part in _stream_parts(pieces))
+
+
+class _TokenCheck(flight.ServerMiddlewareFactory):
+    def __init__(self, token: str, journal_id: str) -> None:
+        self._expected = f"Bearer {token}".encode()
+        self._refusal = f"{TOKEN_REFUSAL}{journal_id}"
+
+    def start_call(self, info: flight.CallInfo, headers: dict[str, list[str] | list[bytes]]) -> None:  # noqa: ARG002  # Flight's.
+        given = str(headers.get("authorization", [""])[0]).encode()
+        if not hmac.compare_digest(given, self._expected):
+            raise flight.FlightUnauthenticatedError(self._refusal)
+
+
+def _encode_reply(reply: wire.AnyReply) -> bytes:
+    try:
+        return codec.encode(reply)
+    except SparkQueueError as refusal:
+        return codec.encode(codec.failed(refusal))
+
+
+def _stream_parts(table: pa.Table) -> Iterator[pa.Buffer]:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    stream = sink.getvalue()
+    return (stream.slice(start, min(_PART_BYTES, stream.size - start)) for start in range(0, stream.size, _PART_BYTES))

@@ -1,0 +1,132 @@
+"""The files of the user who runs a coordinator: token and logs in the state directory, locks in the runtime directory.
+
+The token is what tells the user's own processes from anybody else's: who can read the file may call, so the file belongs to
+the user, is readable by nobody else, and any other file is refused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from spark_queue.errors import CoordinatorError
+
+#: Names a token file other than the user's own, for callers of a coordinator that another user or host runs.
+TOKEN_FILE_VARIABLE = "SPARKQ_TOKEN_FILE"  # noqa: S105  # A name, not a secret.
+
+_LOCK_POLL_S = 0.05
+_LOG_LIMIT_BYTES = 10 * 1024 * 1024
+
+
+def state_directory() -> Path:
+    """Give the directory of token and logs, made on first use."""
+    root = os.environ.get("XDG_STATE_HOME")
+    return _own_directory(Path(root) / "spark_queue" if root else Path.home() / ".local" / "state" / "spark_queue")
+
+
+def runtime_directory() -> Path:
+    """Give the directory of locks, which one host has for itself, made on first use."""
+    root = os.environ.get("XDG_RUNTIME_DIR")
+    return _own_directory(Path(root) / "spark_queue" if root else Path(tempfile.gettempdir()) / f"spark_queue-{os.getuid()}")
+
+
+def _own_directory(directory: Path) -> Path:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Under a shared temporary directory somebody else could have made it first, and would own what is put there.
+    if directory.stat().st_uid != os.getuid():
+        raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(directory), problem="is a directory of another user")
+    return directory
+
+
+def token_path() -> Path:
+    """Give the token file: the one that `TOKEN_FILE_VARIABLE` names, or the user's own."""
+    named = os.environ.get(TOKEN_FILE_VARIABLE)
+    return Path(named) if named else state_directory() / "token"
+
+
+def token() -> str:
+    """Read the token, making it on first use.
+
+    Raises
+    ------
+    CoordinatorError
+        TOKEN_FILE_UNSAFE when others could read or replace it, or when it is empty.
+    """
+    path = token_path()
+    if not path.exists():
+        _make_token(path)
+    with path.open("rb") as file:
+        _check_private(path, os.fstat(file.fileno()))
+        text = file.read().decode("ascii", errors="replace").strip()
+    if not text:
+        raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(path), problem="is empty")
+    return text
+
+
+def _make_token(path: Path) -> None:
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(32))
+        # A link appears whole or not at all, and never replaces the token of a process that was faster.
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+
+
+def _check_private(path: Path, status: os.stat_result) -> None:
+    mode = stat.S_IMODE(status.st_mode)
+    if status.st_uid != os.getuid():
+        raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(path), problem="belongs to another user")
+    if mode != 0o600:
+        raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(path), problem=f"has mode {mode:04o} instead of 0600")
+
+
+def log_path(journal_id: str) -> Path:
+    """Give the log file of a journal's coordinators."""
+    return state_directory() / f"coordinator-{journal_id}.log"
+
+
+def open_log(journal_id: str) -> int:
+    """Open the log for appending and give its descriptor; a long one is set aside first, replacing the one set aside before."""
+    path = log_path(journal_id)
+    if path.exists() and path.stat().st_size > _LOG_LIMIT_BYTES:
+        path.replace(path.with_suffix(".log.1"))
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+@contextmanager
+def start_lock(journal_id: str, *, timeout_s: float) -> Iterator[bool]:
+    """Let one process of this host at a time start a coordinator of a journal.
+
+    Yields whether the lock was had. Without it after `timeout_s` the caller goes on all the same: the lock saves needless
+    starts, and only the control log decides who reigns. A paused holder must not keep everybody out.
+    """
+    descriptor = os.open(runtime_directory() / f"{journal_id}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        yield _try_lock(descriptor, timeout_s)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int, timeout_s: float) -> bool:
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(_LOCK_POLL_S)
+        else:
+            return True

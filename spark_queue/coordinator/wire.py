@@ -1,0 +1,248 @@
+"""What travels between callers and the coordinator: versioned, size-limited msgspec structs; never pickle.
+
+Every request names the journal it is meant for and carries a request id; a request repeated after a lost reply gets the
+same answer. Bulk rows travel as Arrow beside the reply.
+
+A call is one Flight action `ACTION` whose body is an encoded request. Its first result is an encoded reply; further results,
+if any, are consecutive pieces of one Arrow IPC stream.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from spark_queue.core.records import Ranges
+
+#: Type of the one Flight action that carries every call.
+ACTION = "sparkqueue.call"
+
+WIRE_VERSION = 1
+
+#: Largest encoded request or reply, in bytes.
+FRAME_LIMIT_BYTES = 64 * 1024 * 1024
+
+#: Longest wait inside one call (DESIGN 6), in milliseconds.
+LONG_POLL_LIMIT_MS = 1_000
+
+#: `[epoch, n]`: which start of a planner speaks; pairs compare in order (DESIGN 15.6).
+Incarnation = tuple[int, int]
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Base of all requests."""
+
+    journal: str
+    request: str
+    version: int = WIRE_VERSION
+
+
+class SubscriptionRequest(Request, frozen=True, kw_only=True):
+    """Base of what a subscription asks."""
+
+    queue: str
+    subscription: str
+
+
+class PlannerRequest(SubscriptionRequest, frozen=True, kw_only=True):
+    """Base of what a planner asks: it names its incarnation and numbers its calls from 1 (P1)."""
+
+    incarnation: Incarnation
+    call: int
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """Which execution of a micro-batch speaks (P4): the incarnation and lease that were current when fn began."""
+
+    incarnation: Incarnation
+    #: 0 when the batch has no lease (the empty first batch).
+    lease: int
+
+
+class OutcomeRows(msgspec.Struct, frozen=True, kw_only=True):
+    """One outcome for some bookmarks."""
+
+    outcome: str
+    ranges: Ranges
+    #: With cancel: how long to wait before the next delivery.
+    retry_after_ms: int | None = None
+    error: str | None = None
+
+
+class Ping(Request, frozen=True, kw_only=True):
+    """Is somebody there? Answered with `Pong`."""
+
+
+class DrawIncarnation(SubscriptionRequest, frozen=True, kw_only=True):
+    """A planner's first call; changes nothing. Answered with `Drawn`."""
+
+
+class Attach(PlannerRequest, frozen=True, kw_only=True):
+    """The planner takes the subscription; the newest incarnation wins (P1). Answered with `Done`."""
+
+    ack_mode: str
+    max_backlog: int
+    filter: str | None = None
+    #: Fix the end of the queue now, and grant each message at most once under this incarnation (Trigger.AvailableNow).
+    available_now: bool = False
+
+
+class Next(PlannerRequest, frozen=True, kw_only=True):
+    """Prove lease `finished` and grant the next one. Answered with `Granted` (lease equal to `finished` when nothing is there)."""
+
+    finished: int
+    limit: int
+    wait_ms: int = 0
+
+
+class Rows(PlannerRequest, frozen=True, kw_only=True):
+    """The rows of a lease, resuming it under a newer incarnation (P2, P3). Answered with `RowsOf` and the pieces as Arrow."""
+
+    lease: int
+
+
+class Renew(PlannerRequest, frozen=True, kw_only=True):
+    """Extend a lease by one period. Answered with `Done`; `call` is 0, since renewals come from a thread of their own."""
+
+    lease: int
+
+
+class Leave(PlannerRequest, frozen=True, kw_only=True):
+    """The planner ends (P6). Answered with `Done`; `call` is 0."""
+
+
+class StartRun(SubscriptionRequest, frozen=True, kw_only=True):
+    """fn is about to run (P4, P6). Answered with `RunStarted`."""
+
+
+class EndRun(SubscriptionRequest, frozen=True, kw_only=True):
+    """fn returned or raised; stages outcomes (P4, P5, P6). Answered with `Done`."""
+
+    run: Run
+    outcomes: tuple[OutcomeRows, ...] = ()
+    #: What fn raised; None when it returned.
+    error: str | None = None
+    #: With an error: Spark goes on, and the whole batch is cancelled (`on_error="cancel"`).
+    cancel: bool = False
+    #: Settle now instead of staging (`ack_early`).
+    settle: bool = False
+
+
+class Prove(SubscriptionRequest, frozen=True, kw_only=True):
+    """Spark committed the batch of the run's lease (the listener's report). Answered with `Done`."""
+
+    run: Run
+
+
+class Settle(Request, frozen=True, kw_only=True):
+    """Outcomes given by hand (R36 to R39, DESIGN 15.1). Answered with `Settled`."""
+
+    queue: str
+    outcomes: tuple[OutcomeRows, ...]
+    #: The lease under which the caller received the rows; None for somebody who holds no lease.
+    lease: int | None = None
+
+
+class Apply(Request, frozen=True, kw_only=True):
+    """Replace the whole set of definitions. Answered with `Done`."""
+
+    definitions: dict[str, Any]
+    #: Queues whose recovery point is taken again.
+    reset: tuple[str, ...] = ()
+
+
+class Unsubscribe(SubscriptionRequest, frozen=True, kw_only=True):
+    """End a subscription; its leases return. Answered with `Done`."""
+
+
+class Nudge(Request, frozen=True, kw_only=True):
+    """Messages were published. Answered with `Done`."""
+
+    message_type: str
+
+
+class Stop(Request, frozen=True, kw_only=True):
+    """End the coordinator in good order. Answered with `Done`."""
+
+
+AnyRequest = (
+    Ping | DrawIncarnation | Attach | Next | Rows | Renew | Leave | StartRun | EndRun | Prove | Settle | Apply | Unsubscribe
+    | Nudge | Stop
+)  # fmt: skip
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Base of all replies."""
+
+
+class Pong(Reply, frozen=True, kw_only=True):
+    """Who serves, and whether it still recovers."""
+
+    journal: str
+    epoch: int
+    pid: int
+    recovering: bool
+
+
+class Drawn(Reply, frozen=True, kw_only=True):
+    """A new incarnation."""
+
+    incarnation: Incarnation
+
+
+class QueueDepth(msgspec.Struct, frozen=True, kw_only=True):
+    """How full the queue is; shown in Spark's progress."""
+
+    depth: int
+    available: int
+    leased: int
+    oldest_age_ms: int
+
+
+class Granted(Reply, frozen=True, kw_only=True):
+    """The lease that the subscription now has to work on, or the finished one when nothing is there."""
+
+    lease: int
+    messages: int
+    leased_until_ms: int
+    queue_depth: QueueDepth
+
+
+class RowsOf(Reply, frozen=True, kw_only=True):
+    """Head of the row ranges of a lease."""
+
+    message_type: str
+    lease: int
+    leased_until_ms: int
+
+
+class RunStarted(Reply, frozen=True, kw_only=True):
+    """The run that the wrapper now speaks for."""
+
+    run: Run
+    ack_mode: str
+
+
+class Settled(Reply, frozen=True, kw_only=True):
+    """Counts of what a settlement did; `late` were acknowledged after another delivery began, `repeated` were settled before."""
+
+    acknowledged: int = 0
+    cancelled: int = 0
+    expired: int = 0
+    late: int = 0
+    repeated: int = 0
+
+
+class Done(Reply, frozen=True, kw_only=True):
+    """It is done and durable."""
+
+
+class Failed(Reply, frozen=True, kw_only=True):
+    """The request was refused: an error of `spark_queue.errors` by its code and facts."""
+
+    code: str
+    facts: dict[str, Any]
+
+
+AnyReply = Pong | Drawn | Granted | RowsOf | RunStarted | Settled | Done | Failed

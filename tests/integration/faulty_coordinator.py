@@ -1,0 +1,154 @@
+"""A coordinator process with one thing wrong: `python -m tests.integration.faulty_coordinator FAULTS` takes orders as the real one.
+
+FAULTS is JSON, see `Faults`. Nothing of this is in the product: the process is the real one, put together with a journal, a
+clock or a host that misbehaves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import urllib.parse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import msgspec
+from deltalake import DeltaTable
+
+from spark_queue.clock import SystemClock
+from spark_queue.coordinator import __main__ as entry
+from spark_queue.coordinator import election, hint, process
+from spark_queue.coordinator.host import host_id
+from spark_queue.core.records import Record
+from spark_queue.journal import delta
+from spark_queue.journal.layout import Store
+from spark_queue.journal.open import DeltaJournal, open_journal
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong."""
+
+    #: Where in a commit the process kills itself: before it, staged (data file written, no log entry), committed (log entry
+    #: written, not checked), or answerless (all done, no reply sent).
+    die: str | None = None
+    #: Stop, as by `kill -STOP`, between looking at the log and putting the log entry; go on from there when continued.
+    stall: bool = False
+    #: Only in a commit that holds a record of this kind.
+    at_kind: str = "granted"
+    #: How far the wall clock is off, in milliseconds.
+    clock_offset_ms: int = 0
+    #: Another host's name.
+    host: str | None = None
+    #: Shorter patience, in seconds, where the length of the wait is not what is tested.
+    silence_s: float = election.SILENCE_S
+    watch_s: float = election.WATCH_S
+    #: How often it renews its hint, in seconds.
+    renewal_s: float = hint.RENEWAL_S
+
+
+class OffsetClock(SystemClock):
+    """The host's clock, set wrongly."""
+
+    def __init__(self, offset_ms: int) -> None:
+        self._offset_ms = offset_ms
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self._offset_ms
+
+
+class FaultyControl:
+    """A control log whose process dies or stalls at one point of one commit."""
+
+    def __init__(self, inner: Any, faults: Faults) -> None:
+        self._inner = inner
+        self._faults = faults
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def append(self, records: Sequence[Record], *, epoch: int) -> None:
+        if not any(record.kind == self._faults.at_kind for record in records):
+            self._inner.append(records, epoch=epoch)
+            return
+        if self._faults.die == "before":
+            die()
+        with mock.patch.object(delta, "swap", self._swap):
+            self._inner.append(records, epoch=epoch)
+        if self._faults.die is not None:
+            die()
+
+    def _swap(self, table: DeltaTable, files: Sequence[delta.NewFile], **options: Any) -> None:
+        if self._faults.die == "staged":
+            die()
+        if self._faults.stall:
+            os.kill(os.getpid(), signal.SIGSTOP)
+            put_entry(table, files, **options)
+        else:
+            SWAP(table, files, **options)
+        if self._faults.die == "committed":
+            die()
+
+
+def put_entry(
+    table: DeltaTable, files: Sequence[delta.NewFile], *, mark: delta.Mark, transactions: Sequence[tuple[str, int]], **_: Any
+) -> None:
+    """Put the log entry after the handle's version, if it is absent: the last thing that a commit does.
+
+    delta-rs looks at the log before it does so, and cannot be stopped in between from outside.
+    """
+    actions: list[dict[str, Any]] = [{"commitInfo": mark.commit_info(len(files) + len(transactions))}]
+    actions += [{"txn": {"appId": name, "version": version}} for name, version in transactions]
+    actions += [
+        {
+            "add": {
+                "path": file.path,
+                "partitionValues": {},
+                "size": file.size_bytes,
+                "modificationTime": file.modified_ms,
+                "dataChange": True,
+                "stats": json.dumps(file.stats),
+            }
+        }
+        for file in files
+    ]
+    log = Path(urllib.parse.urlsplit(table.table_uri).path) / "_delta_log"
+    with (log / f"{table.version() + 1:020d}.json").open("x") as entry:
+        entry.write("\n".join(json.dumps(action) for action in actions))
+
+
+SWAP = delta.swap
+
+
+def die() -> None:
+    """End as by `kill -9`."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(faults: Faults) -> int:
+    """Run the real process in a faulty environment."""
+
+    def open_faulty(store: Store) -> DeltaJournal:
+        journal = open_journal(store)
+        if faults.die is not None or faults.stall:
+            journal.control = FaultyControl(journal.control, faults)
+        return journal
+
+    environment = process.Environment(
+        open_journal=open_faulty, clock=OffsetClock(faults.clock_offset_ms), host=faults.host or host_id()
+    )
+    serve = process.serve
+    with (
+        mock.patch.object(election, "SILENCE_S", faults.silence_s),
+        mock.patch.object(election, "WATCH_S", faults.watch_s),
+        mock.patch.object(hint, "RENEWAL_S", faults.renewal_s),
+        mock.patch.object(entry, "serve", lambda orders, announce: serve(orders, announce, environment)),
+    ):
+        return entry.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main(msgspec.json.decode(sys.argv[1], type=Faults)))

@@ -1,0 +1,191 @@
+"""Election as a table of situations: who is left alone, who is deposed, who is refused (DESIGN 6, 15.16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from spark_queue.coordinator.connection import Verdict
+from spark_queue.coordinator.election import SILENCE_S, WATCH_S, Candidate, Reign, Serving, Surroundings, elect
+from spark_queue.coordinator.hint import Hint
+from spark_queue.core.records import Kind, Record
+from spark_queue.errors import CoordinatorError, JournalError
+from spark_queue.testing.fake_clock import FakeClock
+
+CREATED = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=1_000, detail={"journal": "j", "format": 1})
+ME = Candidate(journal_id="j", path="/j", host="here", address="grpc://127.0.0.1:2", pid=7)
+DAY_MS = 86_400_000
+
+
+def claim_of(host: str, address: str, *, at_ms: int = 2_000) -> Record:
+    return Record(kind=Kind.EPOCH_CLAIMED, record=1, epoch=1, at_ms=at_ms, detail={"host": host, "address": address, "pid": 1})
+
+
+class Log:
+    """A control log that remembers what was appended."""
+
+    def __init__(self, *records: Record) -> None:
+        self.records = list(records)
+
+    def load(self) -> Sequence[Record]:
+        return tuple(self.records)
+
+    def append(self, records: Sequence[Record], *, epoch: int) -> None:
+        assert all(record.epoch == epoch for record in records)
+        self.records.extend(records)
+
+    def check(self, *, epoch: int) -> None:
+        raise AssertionError("an election has nothing to check")
+
+
+class Hints:
+    """A store whose hint may be renewed each time that a second passes."""
+
+    def __init__(self, hint: Hint | None = None, *, living: bool = False) -> None:
+        self.hint = hint
+        self.living = living
+
+    def read(self, key: str) -> bytes | None:
+        if self.hint is not None and self.living:
+            self.hint = msgspec.structs.replace(self.hint, renewed_at_ms=self.hint.renewed_at_ms + 1)
+        return None if self.hint is None else msgspec.json.encode(self.hint)
+
+    def write(self, key: str, data: bytes) -> None:
+        raise AssertionError("an election writes no hint")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        raise AssertionError("an election deletes no hint")
+
+
+class World:
+    """What an election sees, and what it did."""
+
+    def __init__(self, *, verdict: Verdict = Verdict.GONE, hints: Hints | None = None) -> None:
+        self.clock = FakeClock()
+        self.verdict = verdict
+        self.hints = hints or Hints()
+        self.pinged: list[tuple[str, float]] = []
+
+    def ping(self, address: str, timeout_s: float) -> Verdict:
+        self.pinged.append((address, timeout_s))
+        return self.verdict
+
+    def around(self) -> Surroundings:
+        pause = lambda seconds: self.clock.advance(round(seconds * 1000))  # noqa: E731
+        return Surroundings(hints=self.hints, ping=self.ping, clock=self.clock, pause=pause)
+
+
+def hint(host: str) -> Hint:
+    return Hint(journal="j", address="grpc://127.0.0.1:1", host=host, epoch=1, pid=1, renewed_at_ms=0)
+
+
+def test_the_first_coordinator_claims_epoch_1() -> None:
+    log, world = Log(CREATED), World()
+    reign = elect(log, ME, world.around())
+    assert isinstance(reign, Reign)
+    assert reign.epoch == 1
+    claim = log.records[-1]
+    assert (claim.kind, claim.record, claim.epoch) == (Kind.EPOCH_CLAIMED, 1, 1)
+    assert claim.detail == {"host": "here", "address": "grpc://127.0.0.1:2", "pid": 7}
+    assert list(reign.records) == log.records
+    assert world.pinged == []
+
+
+def test_a_coordinator_that_answers_is_left_alone() -> None:
+    log, world = Log(CREATED, claim_of("here", "grpc://127.0.0.1:1")), World(verdict=Verdict.SERVES)
+    assert elect(log, ME, world.around()) == Serving(address="grpc://127.0.0.1:1")
+    assert world.pinged == [("grpc://127.0.0.1:1", SILENCE_S)]
+    assert len(log.records) == 2
+
+
+@pytest.mark.parametrize("verdict", [Verdict.GONE, Verdict.SILENT])
+def test_one_that_refuses_or_is_silent_on_this_host_is_succeeded(verdict: Verdict) -> None:
+    log = Log(CREATED, claim_of("here", "grpc://127.0.0.1:1"))
+    reign = elect(log, ME, World(verdict=verdict).around())
+    assert isinstance(reign, Reign)
+    assert (reign.epoch, log.records[-1].epoch, log.records[-1].record) == (2, 2, 2)
+
+
+def test_only_the_newest_claim_is_asked() -> None:
+    older = claim_of("here", "grpc://127.0.0.1:1")
+    newer = replace(claim_of("here", "grpc://127.0.0.1:9"), record=2, epoch=2)
+    world = World(verdict=Verdict.SERVES)
+    assert elect(Log(CREATED, older, newer), ME, world.around()) == Serving(address="grpc://127.0.0.1:9")
+
+
+def test_another_hosts_loopback_is_never_knocked_at() -> None:
+    world = World(verdict=Verdict.SERVES)
+    elect(Log(CREATED, claim_of("there", "grpc://127.0.0.1:1")), ME, world.around())
+    assert world.pinged == []
+
+
+def test_a_served_address_of_another_host_is_used() -> None:
+    world = World(verdict=Verdict.SERVES)
+    address = "grpc+tls://10.0.0.5:7000"
+    assert elect(Log(CREATED, claim_of("there", address)), ME, world.around()) == Serving(address=address)
+
+
+def test_another_host_that_renews_its_hint_is_not_succeeded() -> None:
+    log = Log(CREATED, claim_of("there", "grpc://127.0.0.1:1"))
+    with pytest.raises(CoordinatorError, match="COORDINATOR_ELSEWHERE.*runs on another host .there,.*sparkq serve"):
+        elect(log, ME, World(hints=Hints(hint("there"), living=True)).around())
+    assert len(log.records) == 2
+
+
+@pytest.mark.parametrize("left", [None, hint("there")], ids=["no hint", "a stale hint"])
+def test_another_host_that_is_silent_for_three_renewals_is_succeeded(left: Hint | None) -> None:
+    world = World(hints=Hints(left))
+    began_ms = world.clock.monotonic_ms()
+    reign = elect(Log(CREATED, claim_of("there", "grpc://127.0.0.1:1")), ME, world.around())
+    assert isinstance(reign, Reign)
+    assert world.clock.monotonic_ms() - began_ms >= WATCH_S * 1000
+
+
+def test_the_hint_never_permits_what_the_log_forbids() -> None:
+    class TakenLog(Log):
+        def append(self, records: Sequence[Record], *, epoch: int) -> None:
+            raise CoordinatorError("COORDINATOR_DEPOSED", epoch=epoch, path="/j", reason="another was faster")
+
+    log = TakenLog(CREATED, claim_of("here", "grpc://127.0.0.1:1"))
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        elect(log, ME, World().around())
+
+
+def test_another_journal_at_the_path_is_refused() -> None:
+    with pytest.raises(JournalError, match="JOURNAL_MISMATCH.*for journal other.*is journal j"):
+        elect(Log(CREATED), replace(ME, journal_id="other"), World().around())
+
+
+def test_a_log_more_than_a_day_ahead_of_the_clock_is_refused_until_accepted() -> None:
+    world = World()
+    ahead_ms = world.clock.wall_ms() + DAY_MS + 5_000
+    log = Log(CREATED, claim_of("here", "grpc://127.0.0.1:1", at_ms=ahead_ms))
+    with pytest.raises(CoordinatorError, match="CLOCK_SKEW.*is 86405 s ahead.*--accept-clock"):
+        elect(log, ME, world.around())
+    reign = elect(log, replace(ME, accept_clock=True), world.around())
+    assert isinstance(reign, Reign)
+    assert reign.clock.now_ms() == ahead_ms
+
+
+def test_a_log_within_a_day_ahead_moves_the_reigns_time_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    ahead_ms = world.clock.wall_ms() + 61_000
+    reign = elect(Log(CREATED, claim_of("here", "grpc://127.0.0.1:1", at_ms=ahead_ms)), ME, world.around())
+    assert isinstance(reign, Reign)
+    assert (reign.clock.now_ms(), reign.records[-1].at_ms) == (ahead_ms, ahead_ms)
+    assert "61 s ahead" in caplog.text
+
+
+def test_within_a_reign_time_moves_with_the_monotonic_clock_only() -> None:
+    world = World()
+    reign = elect(Log(CREATED), ME, world.around())
+    assert isinstance(reign, Reign)
+    began_ms = reign.clock.now_ms()
+    world.clock.set_wall(began_ms - 10 * DAY_MS)
+    world.clock.advance(5)
+    assert reign.clock.now_ms() == began_ms + 5
+    world.clock.set_wall(began_ms + 10 * DAY_MS)
+    assert reign.clock.now_ms() == began_ms + 5

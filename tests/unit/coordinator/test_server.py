@@ -1,0 +1,175 @@
+"""The server and the door before the loop: tokens, frames, journals, addresses (DESIGN 6, RPC)."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from spark_queue.coordinator import codec, user_files, wire
+from spark_queue.coordinator.connection import Connection, ConnectionLostError, Verdict, ping
+from spark_queue.coordinator.inbox import Inbox
+from spark_queue.coordinator.server import Bind, Door, Server
+from spark_queue.errors import CoordinatorError
+
+NUDGE = wire.Nudge(journal="j", request="r", message_type="json")
+
+
+@pytest.fixture(scope="module")
+def door() -> Door:
+    return Door(path="/journals/j", journal_id="j")
+
+
+@pytest.fixture(scope="module")
+def server(door: Door, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        server = Server(bind=Bind(), token=user_files.token(), journal_id="j", door=door)
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def connection(server: Server) -> Connection:
+    return Connection(server.address, "j")
+
+
+def serve_one(inbox: Inbox, reply: wire.AnyReply | None, pieces: pa.Table | None = None) -> threading.Thread:
+    def answer() -> None:
+        (call,) = inbox.take(10.0)
+        call.answer(reply, pieces)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    return thread
+
+
+def test_until_it_has_recovered_every_call_but_a_ping_is_told_so(server: Server) -> None:
+    door = server._door
+    recovering = Door(path="/journals/j", journal_id="j")
+    server._door = recovering
+    try:
+        reply, _ = Connection(server.address, "j").call(NUDGE, timeout_s=5.0)
+        assert isinstance(reply, wire.Failed)
+        assert reply.code == "COORDINATOR_RECOVERING"
+        assert ping(server.address, "j", 5.0) is Verdict.SERVES
+    finally:
+        server._door = door
+
+
+def test_a_call_is_answered_by_the_loop_with_its_rows_beside_the_reply(door: Door, connection: Connection) -> None:
+    inbox = Inbox()
+    door.open(inbox)
+    table = pa.table({"bookmark": pa.array(range(1_000_000), pa.int64())})
+    thread = serve_one(inbox, wire.RowsOf(message_type="json", lease=1, leased_until_ms=5), table)
+    reply, parts = connection.call(NUDGE, timeout_s=10.0)
+    thread.join()
+    assert reply == wire.RowsOf(message_type="json", lease=1, leased_until_ms=5)
+    assert len(parts) > 1
+    assert pa.ipc.open_stream(b"".join(parts)).read_all().equals(table)
+
+
+def test_a_call_that_the_loop_sends_away_finds_nobody(door: Door, connection: Connection) -> None:
+    inbox = Inbox()
+    door.open(inbox)
+    thread = serve_one(inbox, None)
+    with pytest.raises(ConnectionLostError, match="the coordinator is ending"):
+        connection.call(NUDGE, timeout_s=10.0)
+    thread.join()
+
+
+def test_a_call_after_the_loop_has_ended_finds_nobody(door: Door, connection: Connection) -> None:
+    inbox = Inbox()
+    door.open(inbox)
+    assert inbox.close() == []
+    with pytest.raises(ConnectionLostError):
+        connection.call(NUDGE, timeout_s=10.0)
+
+
+def test_a_wrong_token_is_refused_by_name(server: Server, connection: Connection) -> None:
+    connection._headers = [(b"authorization", b"Bearer wrong")]
+    with pytest.raises(CoordinatorError, match="UNAUTHENTICATED.*refused the token"):
+        connection.call(NUDGE, timeout_s=5.0)
+    connection._headers = []
+    with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
+        connection.ping(timeout_s=5.0)
+
+
+def test_a_refused_token_at_another_journals_coordinator_means_that_ours_is_gone(server: Server) -> None:
+    connection = Connection(server.address, "other")
+    connection._headers = []
+    assert connection.ping(timeout_s=5.0) is Verdict.GONE
+
+
+def test_a_call_for_another_journal_is_refused_by_name(connection: Connection) -> None:
+    reply, _ = connection.call(wire.Nudge(journal="other", request="r", message_type="json"), timeout_s=5.0)
+    assert isinstance(reply, wire.Failed)
+    assert (reply.code, reply.facts["expected"], reply.facts["found"]) == ("JOURNAL_MISMATCH", "other", "j")
+
+
+@pytest.mark.parametrize("frame", [b"", b"\xff\xfe", b"GET / HTTP/1.1\r\n\r\n"])
+def test_a_malformed_frame_is_refused_by_name_and_the_server_goes_on(server: Server, connection: Connection, frame: bytes) -> None:
+    options = flight.FlightCallOptions(timeout=5.0, headers=connection._headers)  # type: ignore[arg-type]
+    (result,) = connection._client.do_action(flight.Action(wire.ACTION, frame), options)
+    reply = codec.decode_reply(result.body.to_pybytes())
+    assert isinstance(reply, wire.Failed)
+    assert reply.code == "FRAME_MALFORMED"
+    assert connection.ping(timeout_s=5.0) is Verdict.SERVES
+
+
+def test_an_oversized_frame_is_refused_by_name_on_both_sides(connection: Connection) -> None:
+    error = "x" * (wire.FRAME_LIMIT_BYTES + 1)
+    request = wire.EndRun(
+        journal="j", request="r", queue="Q", subscription="s", run=wire.Run(incarnation=(1, 1), lease=1), error=error
+    )
+    with pytest.raises(CoordinatorError, match="FRAME_TOO_LARGE"):
+        connection.call(request, timeout_s=5.0)
+    options = flight.FlightCallOptions(timeout=30.0, headers=connection._headers)  # type: ignore[arg-type]
+    (result,) = connection._client.do_action(flight.Action(wire.ACTION, error.encode()), options)
+    reply = codec.decode_reply(result.body.to_pybytes())
+    assert isinstance(reply, wire.Failed)
+    assert (reply.code, reply.facts["limit"]) == ("FRAME_TOO_LARGE", wire.FRAME_LIMIT_BYTES)
+    assert connection.ping(timeout_s=5.0) is Verdict.SERVES
+
+
+def test_nobody_at_the_address_and_somebody_silent_are_told_apart(server: Server) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        assert ping(f"grpc://127.0.0.1:{silent.getsockname()[1]}", "j", 0.2) is Verdict.SILENT
+        port = silent.getsockname()[1]
+    assert ping(f"grpc://127.0.0.1:{port}", "j", 5.0) is Verdict.GONE
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3"])
+def test_an_address_beyond_this_host_without_tls_is_refused(host: str) -> None:
+    with pytest.raises(CoordinatorError, match="ADDRESS_UNSAFE.*--tls-cert"):
+        Bind(host=host).location()
+    assert Bind(host=host, tls_cert="c", tls_key="k").location() == f"grpc+tls://{host}:0"
+
+
+def test_a_certificate_serves_tls(tmp_path: Path, door: Door, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    cert, key = make_certificate(tmp_path)
+    monkeypatch.setenv("SPARKQ_TLS_ROOTS", str(cert))
+    bind = Bind(host="localhost", tls_cert=str(cert), tls_key=str(key))
+    over_tls = Server(bind=bind, token=user_files.token(), journal_id="j", door=door)
+    try:
+        assert over_tls.address.startswith("grpc+tls://localhost:")
+        assert ping(over_tls.address, "j", 5.0) is Verdict.SERVES
+    finally:
+        over_tls.shutdown()
+
+
+def make_certificate(directory: Path) -> tuple[Path, Path]:
+    cert, key = directory / "cert.pem", directory / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    files = ["-keyout", str(key), "-out", str(cert)]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject, *files]
+    subprocess.run(command, check=True, capture_output=True)
+    return cert, key
