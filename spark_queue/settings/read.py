@@ -1,0 +1,174 @@
+"""Reading Spark options and definition files."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from spark_queue.core import parsing
+from spark_queue.core.definition import Definitions
+from spark_queue.errors import ConfigError, nearest
+from spark_queue.settings.registry import OPTIONS, Option
+from spark_queue.settings.types import (
+    VIEWS_OF_ALL_QUEUES,
+    Options,
+    Purpose,
+    QueueStreamOptions,
+    TopicBatchOptions,
+    TopicStreamOptions,
+    ViewOptions,
+    WriteOptions,
+)
+
+STORAGE_PREFIX = "storage."
+
+#: What Spark itself adds: paths, and the properties of a table that it resolves.
+_SPARKS_OWN = frozenset(
+    {"path", "paths", "checkpointlocation", "provider", "location", "owner", "comment", "external", "is_managed_location"}
+    | {"table_type", "collation"}
+)
+_SPARKS_OWN_PREFIXES = ("option.", "spark.")
+
+_TYPES: Mapping[Purpose, type[Options]] = {
+    Purpose.QUEUE_STREAM: QueueStreamOptions,
+    Purpose.TOPIC_STREAM: TopicStreamOptions,
+    Purpose.TOPIC_BATCH: TopicBatchOptions,
+    Purpose.VIEW_BATCH: ViewOptions,
+    Purpose.WRITE_BATCH: WriteOptions,
+    Purpose.WRITE_STREAM: WriteOptions,
+}
+
+
+def read_purpose(options: Mapping[str, str], *, streaming: bool) -> Purpose:
+    """Tell what a read is for: a stream names exactly one of queue and topic; a batch of a queue is a view of it.
+
+    Raises
+    ------
+    ConfigError
+        CONTRADICTORY_SETTINGS or MISSING_OPTION.
+    """
+    names = {name.lower() for name in options}
+    if "topic" in names and names & {"queue", "view"}:
+        reason = "a read is of one thing: a queue (leases), a topic (replay) or, in batch, a view of a queue."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where="the options", reason=reason, keys="topic, queue, view")
+    if "topic" in names:
+        return Purpose.TOPIC_STREAM if streaming else Purpose.TOPIC_BATCH
+    if not names & {"queue", "view"}:
+        raise ConfigError("MISSING_OPTION", option="queue", where="a read", reason="a read names a queue or a topic.")
+    return Purpose.QUEUE_STREAM if streaming else Purpose.VIEW_BATCH
+
+
+@overload
+def read_options(options: Mapping[str, str], purpose: Literal[Purpose.QUEUE_STREAM]) -> QueueStreamOptions: ...
+@overload
+def read_options(options: Mapping[str, str], purpose: Literal[Purpose.TOPIC_BATCH]) -> TopicBatchOptions: ...
+@overload
+def read_options(options: Mapping[str, str], purpose: Literal[Purpose.TOPIC_STREAM]) -> TopicStreamOptions: ...
+@overload
+def read_options(options: Mapping[str, str], purpose: Literal[Purpose.VIEW_BATCH]) -> ViewOptions: ...
+@overload
+def read_options(options: Mapping[str, str], purpose: Literal[Purpose.WRITE_BATCH, Purpose.WRITE_STREAM]) -> WriteOptions: ...
+@overload
+def read_options(options: Mapping[str, str], purpose: Purpose) -> Options: ...
+def read_options(options: Mapping[str, str], purpose: Purpose) -> Options:
+    """Check Spark options and give them typed.
+
+    Parameters
+    ----------
+    options
+        Names in any case; what Spark adds by itself is let through, ``path`` stands for ``journal``, and ``storage.*`` is
+        collected.
+    purpose
+        What they are for.
+
+    Raises
+    ------
+    ConfigError
+        UNKNOWN_OPTION, MISSING_OPTION, BAD_VALUE or CONTRADICTORY_SETTINGS.
+    CallerError
+        TIMESTAMP_AMBIGUOUS.
+    """
+    known = [option for option in OPTIONS if purpose in option.purposes]
+    given, storage = _sort_out(options, known, purpose)
+    values: dict[str, Any] = {"storage": storage}
+    for option in known:
+        if option.name in given:
+            values[option.field] = _parse(option, given[option.name])
+        elif option.required:
+            raise ConfigError("MISSING_OPTION", option=option.name, where=f"a {purpose}", reason=option.about)
+        elif option.field not in values:
+            default = option.default_for(purpose)
+            values[option.field] = None if default is None else option.parse(default)
+    _check_relations(given, values, known, purpose)
+    kind = _TYPES[purpose]
+    typed: dict[str, Any] = {entry.name: values.get(entry.name) for entry in fields(kind)}
+    return kind(**typed)
+
+
+def _sort_out(options: Mapping[str, str], known: Iterable[Option], purpose: Purpose) -> tuple[dict[str, str], dict[str, str]]:
+    """Part the options into ours, by their written name, and those of the store."""
+    names = {option.name.lower(): option.name for option in known}
+    given: dict[str, str] = {}
+    storage: dict[str, str] = {}
+    for name, value in options.items():
+        lowered = name.lower()
+        if lowered in names:
+            given[names[lowered]] = value
+        elif lowered.startswith(STORAGE_PREFIX):
+            storage[lowered.removeprefix(STORAGE_PREFIX)] = value
+        elif lowered not in _SPARKS_OWN and not lowered.startswith(_SPARKS_OWN_PREFIXES):
+            raise ConfigError("UNKNOWN_OPTION", option=name, where=f"a {purpose}", nearest=_advice(lowered, names.values()))
+    path = next((value for name, value in options.items() if name.lower() == "path"), None)
+    if path is not None and given.setdefault("journal", path) != path:
+        reason = "the path and option 'journal' name two different journals."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where="the options", reason=reason, keys="path, journal")
+    return given, storage
+
+
+def _advice(lowered: str, names: Iterable[str]) -> str:
+    elsewhere = sorted({str(purpose) for option in OPTIONS if option.name.lower() == lowered for purpose in option.purposes})
+    return f" It belongs to: {', '.join(elsewhere)}." if elsewhere else nearest(lowered, names)
+
+
+def _parse(option: Option, value: str) -> Any:
+    try:
+        return option.parse(value)
+    except ValueError as reason:
+        raise ConfigError("BAD_VALUE", key=option.name, where="the options", value=value, expected=str(reason)) from None
+
+
+def _check_relations(given: Mapping[str, str], values: Mapping[str, Any], known: Iterable[Option], purpose: Purpose) -> None:
+    by_field: dict[str, str] = {}
+    for option in known:
+        if option.name in given and by_field.setdefault(option.field, option.name) != option.name:
+            keys = f"{by_field[option.field]}, {option.name}"
+            raise ConfigError("CONTRADICTORY_SETTINGS", where="the options", reason="both say the same thing.", keys=keys)
+    if "sequenceColumn" in given and "publisher" not in given:
+        reason = "sequences are a publisher's, so sequenceColumn needs its name."
+        raise ConfigError("MISSING_OPTION", option="publisher", where=f"a {purpose}", reason=reason)
+    for one, other in (("txnAppId", "txnVersion"), ("txnVersion", "txnAppId")):
+        if one in given and other not in given:
+            raise ConfigError("MISSING_OPTION", option=other, where=f"a {purpose}", reason=f"{one} has no meaning without it.")
+    if purpose is Purpose.VIEW_BATCH and values["queue"] is None and values["view"] not in VIEWS_OF_ALL_QUEUES:
+        reason = f"view '{values['view']}' is of one queue."
+        raise ConfigError("MISSING_OPTION", option="queue", where=f"a {purpose}", reason=reason)
+
+
+def load_definitions(source: str | Path | Mapping[str, Any]) -> Definitions:
+    """Read and check definitions: a TOML file, or the same tables as a dict.
+
+    Raises
+    ------
+    ConfigError
+        DEFINITIONS_UNREADABLE, or what `core.parsing.parse` refuses.
+    """
+    if isinstance(source, Mapping):
+        return parsing.parse(source)
+    try:
+        stored = tomllib.loads(Path(source).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as reason:
+        raise ConfigError("DEFINITIONS_UNREADABLE", path=str(source), reason=f"{reason}.") from None
+    return parsing.parse(stored)

@@ -1,0 +1,227 @@
+"""The registry of Spark options: one row each, from which validation, help texts and README's tables come.
+
+An option names the purposes it has a meaning for; two options that fill one field exclude one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_queue.core.definition import valid_name
+from spark_queue.core.keys import parse_duration_ms
+from spark_queue.errors import nearest
+from spark_queue.settings.timestamps import parse_timestamp, to_ms
+from spark_queue.settings.types import AUTO, EXPLICIT, VIEWS, Position, Purpose
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One Spark option."""
+
+    #: As a user writes it; Spark hands it over in lower case.
+    name: str
+    #: Attribute of the typed options; options that share one exclude one another.
+    field: str
+    purposes: frozenset[Purpose]
+    #: Turns the text into a value; raises ValueError with what was expected.
+    parse: Callable[[str], Any]
+    #: The text that stands for an absent option, by purpose where it differs; None where absence means none.
+    default: str | Mapping[Purpose, str] | None
+    required: bool
+    about: str
+
+    def default_for(self, purpose: Purpose) -> str | None:
+        """Give the text that stands for an absent option."""
+        return self.default.get(purpose) if isinstance(self.default, Mapping) else self.default
+
+
+def _parse_bookmark(value: str) -> Position:
+    lowered = value.strip().lower()
+    if lowered == "earliest":
+        return Position(kind="earliest")
+    if lowered == "latest":
+        return Position(kind="latest")
+    if not lowered.isdecimal():
+        raise ValueError("earliest, latest or a bookmark (a whole number)")
+    return Position(kind="bookmark", value=int(lowered))
+
+
+def _parse_position_time(value: str) -> Position:
+    return Position(kind="timestamp", value=to_ms(parse_timestamp(value)))
+
+
+def _parse_text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("a text that is not empty")
+    return value.strip()
+
+
+def _parse_name(value: str) -> str:
+    if not valid_name(value):
+        raise ValueError("a name: 1 to 249 characters of A-Z a-z 0-9 . _ -")
+    return value
+
+
+def _parse_columns(value: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in value.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise ValueError("column names separated by commas, each once")
+    return names
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        if not value.strip().isdecimal() or int(value) < least:
+            raise ValueError(f"a whole number from {least}")
+        return int(value)
+
+    return parse
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value.lower() not in allowed:
+            raise ValueError(f"one of {', '.join(allowed)}.{nearest(value, allowed)}")
+        return value.lower()
+
+    return parse
+
+
+def _parse_flag(value: str) -> bool:
+    return _one_of("true", "false")(value) == "true"
+
+
+_READS_OF_ROWS = frozenset({Purpose.QUEUE_STREAM, Purpose.TOPIC_STREAM, Purpose.TOPIC_BATCH})
+_READS_OF_TOPICS = frozenset({Purpose.TOPIC_STREAM, Purpose.TOPIC_BATCH})
+_WRITES = frozenset({Purpose.WRITE_BATCH, Purpose.WRITE_STREAM})
+
+
+def _option(
+    name: str,
+    purposes: Iterable[Purpose],
+    parse: Callable[[str], Any],
+    default: str | Mapping[Purpose, str] | None,
+    about: str,
+    *,
+    attribute: str | None = None,
+    required: bool = False,
+) -> Option:
+    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    return Option(
+        name=name,
+        field=attribute or snake,
+        purposes=frozenset(purposes),
+        parse=parse,
+        default=default,
+        required=required,
+        about=about,
+    )
+
+
+_STARTS = {Purpose.TOPIC_STREAM: "latest", Purpose.TOPIC_BATCH: "earliest"}
+
+OPTIONS = (
+    _option("journal", Purpose, _parse_text, None, "Path of the journal; also load(path), save(path), start(path).", required=True),
+    _option("coordinator", Purpose, _parse_text, None, "Address of a coordinator on another host; default: found or started here."),
+    _option("queue", {Purpose.QUEUE_STREAM}, _parse_name, None, "The queue to consume.", required=True),
+    _option("queue", {Purpose.VIEW_BATCH}, _parse_name, None, "The queue to look at; may be absent for history and status."),
+    _option(
+        "subscription",
+        {Purpose.QUEUE_STREAM},
+        _parse_name,
+        None,
+        "Name of this consumer; one for each running query.",
+        required=True,
+    ),
+    _option(
+        "ackMode",
+        {Purpose.QUEUE_STREAM},
+        _one_of(AUTO, EXPLICIT),
+        AUTO,
+        "auto: a finished micro-batch is acknowledged. explicit: rows are settled by hand.",
+    ),
+    _option(
+        "maxBacklog",
+        {Purpose.QUEUE_STREAM},
+        _whole(0),
+        "100000",
+        "Most messages leased to this subscription at once, hence in one micro-batch (R24).",
+    ),
+    _option("topic", _READS_OF_TOPICS, _parse_name, None, "The topic to replay, without leases (R8).", required=True),
+    _option(
+        "topic", _WRITES, _parse_name, None, "The topic, or a queue's name, to publish to; default: the rows' own column topic."
+    ),
+    _option("columns", _READS_OF_ROWS, _parse_columns, None, "Columns to read, separated by commas; default: all."),
+    _option(
+        "minPartitions",
+        _READS_OF_ROWS,
+        _whole(1),
+        None,
+        "Fewest partitions of a micro-batch; default: even pieces of at most 100,000 rows.",
+    ),
+    _option(
+        "startingBookmark",
+        _READS_OF_TOPICS,
+        _parse_bookmark,
+        _STARTS,
+        "earliest, latest or a bookmark, inclusive.",
+        attribute="starting",
+    ),
+    _option(
+        "startingTimestamp",
+        _READS_OF_TOPICS,
+        _parse_position_time,
+        None,
+        "ISO-8601 time with offset; counts from when a message entered.",
+        attribute="starting",
+    ),
+    _option(
+        "endingBookmark",
+        {Purpose.TOPIC_BATCH},
+        _parse_bookmark,
+        "latest",
+        "earliest, latest or a bookmark, exclusive.",
+        attribute="ending",
+    ),
+    _option(
+        "endingTimestamp",
+        {Purpose.TOPIC_BATCH},
+        _parse_position_time,
+        None,
+        "ISO-8601 time with offset, exclusive.",
+        attribute="ending",
+    ),
+    _option(
+        "failOnDataLoss",
+        _READS_OF_TOPICS,
+        _parse_flag,
+        "true",
+        "Whether messages that were removed from the journal before they were read stop the read.",
+    ),
+    _option("view", {Purpose.VIEW_BATCH}, _one_of(*VIEWS), "messages", f"One of {', '.join(VIEWS)}."),
+    _option(
+        "timestampAsOf",
+        {Purpose.VIEW_BATCH},
+        parse_timestamp,
+        None,
+        "State at a past moment: ISO-8601 time with offset; default: now.",
+        attribute="as_of",
+    ),
+    _option(
+        "recordAsOf", {Purpose.VIEW_BATCH}, _whole(0), None, "State right after a record of the control log.", attribute="as_of"
+    ),
+    _option("publisher", _WRITES, _parse_name, None, "Name of the publisher, for duplicates to be dropped (R95)."),
+    _option("sequenceColumn", _WRITES, _parse_text, None, "BIGINT column that numbers the publisher's rows, ascending."),
+    _option(
+        "expiresAfter",
+        _WRITES,
+        parse_duration_ms,
+        None,
+        'Age at which the rows expire, such as "1h" (R60).',
+        attribute="expires_after_ms",
+    ),
+    _option("txnAppId", {Purpose.WRITE_BATCH}, _parse_text, None, "With txnVersion: a repeated write is dropped, as in Delta."),
+    _option("txnVersion", {Purpose.WRITE_BATCH}, _whole(0), None, "With txnAppId: rises with every write."),
+)

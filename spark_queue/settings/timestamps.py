@@ -1,0 +1,33 @@
+"""Times as users write them: ISO-8601 with an offset, because a bare one has two readings."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from spark_queue.errors import CallerError
+
+
+def parse_timestamp(value: str) -> datetime:
+    """Parse an ISO-8601 time that carries its offset.
+
+    Raises
+    ------
+    ValueError
+        When it is no ISO-8601 time.
+    CallerError
+        TIMESTAMP_AMBIGUOUS, showing both readings, when the offset is missing.
+    """
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError("an ISO-8601 time with offset, such as 2026-01-31T12:00:00Z") from None
+    if moment.tzinfo is None:
+        utc, local = moment.replace(tzinfo=UTC), moment.astimezone()
+        raise CallerError("TIMESTAMP_AMBIGUOUS", value=value, where="the options", utc=utc.isoformat(), local=local.isoformat())
+    return moment.astimezone(UTC)
+
+
+def to_ms(moment: datetime) -> int:
+    """Give an aware time as whole milliseconds since 1970 UTC, rounded down."""
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000

@@ -1,0 +1,58 @@
+"""The columns that a read gives: the message type's own, then what the journal stores, then what the reader appends."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from spark_queue.errors import CallerError, nearest
+from spark_queue.journal.schema import ENVELOPE, INSTANT, user_schema
+
+_BOOKMARK = pa.field("bookmark", pa.int64(), nullable=False)
+
+#: What only a lease gives.
+_OF_LEASE = (
+    pa.field("delivery_count", pa.int32(), nullable=False),
+    pa.field("cancel_count", pa.int32(), nullable=False),
+    pa.field("lease", pa.int64(), nullable=False),
+    pa.field("leased_until", INSTANT, nullable=False),
+    pa.field("is_barrier", pa.bool_(), nullable=False),
+)
+
+
+def queue_columns(columns: str) -> pa.Schema:
+    """Give what a queue stream of a message type reads; `columns` is the type's DDL."""
+    return pa.schema([*user_schema(columns), _BOOKMARK, *ENVELOPE, *_OF_LEASE])
+
+
+def topic_columns(columns: str) -> pa.Schema:
+    """Give what a read of a topic gives, which has no leases; `columns` is the type's DDL."""
+    return pa.schema([*user_schema(columns), _BOOKMARK, *ENVELOPE])
+
+
+def chosen(available: pa.Schema, names: tuple[str, ...] | None, *, where: str) -> pa.Schema:
+    """Give the named columns, in that order, or all of them.
+
+    Raises
+    ------
+    CallerError
+        UNKNOWN_COLUMN.
+    """
+    if names is None:
+        return available
+    for name in names:
+        if name not in available.names:
+            raise CallerError(
+                "UNKNOWN_COLUMN",
+                where=where,
+                column=name,
+                nearest=nearest(name, available.names),
+                columns=", ".join(available.names),
+            )
+    return pa.schema([available.field(name) for name in names])
+
+
+def to_spark(schema: pa.Schema) -> StructType:
+    """Give a schema as Spark's; times without a zone are wall-clock readings, as in the journal."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)

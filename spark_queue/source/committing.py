@@ -1,0 +1,78 @@
+"""The commit of a write: what tasks staged becomes one publish."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from uuid import uuid4
+
+from spark_queue.coordinator.client import CoordinatorClient
+from spark_queue.coordinator.wire import Nudge
+from spark_queue.errors import SparkQueueError
+from spark_queue.journal.layout import messages_key
+from spark_queue.journal.open import open_journal
+from spark_queue.journal.publisher import Identity, commit_staged
+from spark_queue.journal.staging import StagingPlan
+from spark_queue.source.stream_writer import Staged, WriteJob
+
+_log = logging.getLogger(__name__)
+
+_NUDGE_TIMEOUT_S = 1.0
+
+
+def commit(job: WriteJob, staged: Sequence[Staged], *, transaction: tuple[str, int] | None, exclusive: bool) -> None:
+    """Publish what was staged, in order and in one commit.
+
+    Parameters
+    ----------
+    job
+        What the write is.
+    staged
+        What the tasks staged, in the order of the DataFrame's partitions.
+    transaction
+        How the write is told from its repeat, beside the publisher's sequences.
+    exclusive
+        Whether the publisher's name belongs to the newest that uses it (R98); a stream's checkpoint is identity enough.
+
+    Raises
+    ------
+    CallerError, ConfigError, JournalError
+        As `journal.publisher.commit_staged`; nothing was published.
+    """
+    found = [message for message in staged if message.file is not None]
+    if not found:
+        return
+    plan = job.plans[str(found[0].message_type)]
+    definitions = open_journal(plan.store).definitions()
+    identity = Identity(publisher=job.publisher, exclusive=exclusive and job.publisher is not None, transaction=transaction)
+    # Rows of another type stand in another folder; the topics that they carry are refused by name here.
+    files = [message.file for message in found if message.file is not None]
+    published = commit_staged(plan, job.journal_id, definitions, files, identity=identity)
+    if published.duplicates:
+        _log.warning("%d row(s) were published before and are dropped", published.duplicates)
+    if published.rows:
+        _nudge(job, plan)
+    else:
+        discard(job, found)
+
+
+def discard(job: WriteJob, staged: Sequence[Staged]) -> None:
+    """Delete staged files that no commit names; what is left of them in spite of it is a leftover that nobody sees."""
+    for message in staged:
+        if message.file is not None:
+            store = job.plans[str(message.message_type)].store
+            try:
+                store.delete([f"{messages_key(str(message.message_type))}/{message.file.path}"])
+            except SparkQueueError as reason:
+                _log.info("a staged file was not deleted: %s", reason)
+
+
+def _nudge(job: WriteJob, plan: StagingPlan) -> None:
+    """Tell a coordinator, if one lives, that there are messages; without it they enter a moment later."""
+    client = CoordinatorClient(plan.store, job.journal_id, address=job.coordinator, start=False)
+    try:
+        client.call(Nudge(journal=job.journal_id, request=uuid4().hex, message_type=plan.message_type), timeout_s=_NUDGE_TIMEOUT_S)
+    except SparkQueueError as reason:
+        _log.debug("no coordinator heard of the publish: %s", reason)
+    finally:
+        client.close()

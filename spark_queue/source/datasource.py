@@ -1,0 +1,91 @@
+"""The data source ``sparkqueue``, as Spark sees it.
+
+Spark pickles this object to every process that reads, executors included, so it is nothing but its options and what was
+found at load; whatever needs more than pyarrow stands in `loading` and `writing`, imported where Spark plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a read is of, as the journal said when it was loaded; a running query keeps it."""
+
+    journal_id: str
+    #: Empty for a view.
+    message_type: str = ""
+    #: The message type's own columns, in Spark DDL.
+    columns: str = ""
+    #: The topic whose messages are read; empty for a queue or a view.
+    topic: str = ""
+    #: Of the queue; 0 for anything else.
+    lease_period_ms: int = 0
+
+
+class SparkQueueDataSource(DataSource):
+    """Queues as streams of leased messages, topics and views as reads, publishing as a write.
+
+    Parameters
+    ----------
+    options
+        As Spark gives them, names in any case; checked when Spark says what they are for.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options.items())
+        self._target: Target | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        """Give the short name of the format."""
+        return "sparkqueue"
+
+    def schema(self) -> StructType:
+        """Give the columns of the read that the options describe; wrong options are refused before anything starts."""
+        from spark_queue.source import loading
+
+        self._target, schema = loading.describe(self._options)
+        return schema
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Give the stream of a queue or of a topic."""
+        from spark_queue.source import loading
+
+        return loading.stream_reader(self._options, self._found(), schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Give the batch read of a topic or of a view."""
+        from spark_queue.source import loading
+
+        return loading.batch_reader(self._options, self._found(), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001 - Spark's signature.
+        """Give what publishes each micro-batch."""
+        from spark_queue.source import stream_writer, writing
+
+        return stream_writer.StreamWriter(writing.plan_write(self._options, schema, overwrite=overwrite, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature.
+        """Give what publishes a DataFrame."""
+        from spark_queue.source import stream_writer, writing
+
+        return stream_writer.BatchWriter(writing.plan_write(self._options, schema, overwrite=overwrite, streaming=False))
+
+    def _found(self) -> Target:
+        """Give what the read is of; a schema that the user named keeps Spark from asking for ours before."""
+        if self._target is None:
+            self.schema()
+        return cast(Target, self._target)

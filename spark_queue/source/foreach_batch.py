@@ -1,0 +1,135 @@
+"""The wrapper around a user's batch function: it says when fn starts and what came of it, before Spark gets control back."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_queue.coordinator.wire import OutcomeRows
+from spark_queue.errors import CallerError, ConfigError
+from spark_queue.journal.layout import Store
+from spark_queue.source.outcomes import outcome_columns, read_outcomes
+from spark_queue.source.proof_listener import ProofListener
+from spark_queue.source.run_reporter import RunReporter
+
+#: What a user writes: it sees a micro-batch, and may return a DataFrame that names the exceptions among its rows.
+BatchFunction = Callable[[DataFrame, int], DataFrame | None]
+
+FAIL = "fail"
+CANCEL = "cancel"
+
+_QUERY_ID = "sql.streaming.queryId"
+
+_log = logging.getLogger(__name__)
+
+
+class BatchWrapper:
+    """What ``writeStream.foreachBatch`` gets; its pickled form holds no connection (DESIGN 7, P4 and P6).
+
+    Parameters
+    ----------
+    fn
+        The user's function.
+    store, coordinator
+        The journal, and the address of its coordinator if that is on another host.
+    queue, subscription
+        What the batches come from.
+    on_error
+        What happens to the batch when fn raises: ``fail`` fails the query, ``cancel`` gives the whole batch back.
+    ack_early
+        Whether outcomes take effect when fn returns instead of when Spark has committed the batch.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE for an unknown `on_error`.
+    """
+
+    def __init__(
+        self,
+        fn: BatchFunction,
+        *,
+        store: Store,
+        coordinator: str | None,
+        queue: str,
+        subscription: str,
+        on_error: str = FAIL,
+        ack_early: bool = False,
+    ) -> None:
+        if on_error not in (FAIL, CANCEL):
+            where = f"foreach_batch of queue '{queue}'"
+            raise ConfigError("BAD_VALUE", key="on_error", where=where, value=on_error, expected=f'"{FAIL}" or "{CANCEL}"')
+        self._fn = fn
+        self._store = store
+        self._coordinator = coordinator
+        self._queue = queue
+        self._subscription = subscription
+        self._cancels = on_error == CANCEL
+        self._ack_early = ack_early
+        # A query's events reach only listeners of the session that starts it, and its batches run in a copy of that one.
+        self._session = SparkSession.getActiveSession()
+        self._reporter: RunReporter | None = None
+        self._listener: ProofListener | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_session": None, "_reporter": None, "_listener": None}
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Run fn on a micro-batch and report what came of it; a report that fails, fails the batch.
+
+        Raises
+        ------
+        CallerError
+            OUTCOME_INVALID, UNKNOWN_BOOKMARK or ACK_MODE_MISMATCH; nothing was settled.
+        LeaseError
+            STALE_RUN when a newer reader has taken the subscription over.
+        Exception
+            What fn raised, unless `on_error` is ``cancel``.
+        """
+        reporter = self._reporter = self._reporter or self._connect()
+        run = reporter.start()
+        self._listen(reporter)
+        try:
+            outcomes = self._run(batch, batch_id)
+        except Exception as failure:
+            error = "".join(traceback.format_exception_only(failure)).strip()
+            if not self._cancels or _is_slip(failure):
+                reporter.fail(run, error)
+                raise
+            _log.warning("batch %d of queue '%s' goes back, because fn raised: %s", batch_id, self._queue, error)
+            reporter.give_back(run, error)
+        else:
+            reporter.end(run, outcomes, settle=self._ack_early)
+
+    def _run(self, batch: DataFrame, batch_id: int) -> tuple[OutcomeRows, ...]:
+        """Run fn, and evaluate what it returns, once."""
+        returned: Any = self._fn(batch, batch_id)
+        if returned is None:
+            return ()
+        if not isinstance(returned, DataFrame):
+            reason = f"fn returned {type(returned).__name__}."
+            raise CallerError("OUTCOME_INVALID", queue=self._queue, reason=reason, next_step="Return None or a DataFrame.")
+        columns = outcome_columns(self._queue, returned.columns, batch.columns)
+        return read_outcomes(self._queue, returned.select(*columns).toArrow())
+
+    def _connect(self) -> RunReporter:
+        return RunReporter(self._store, coordinator=self._coordinator, queue=self._queue, subscription=self._subscription)
+
+    def _listen(self, reporter: RunReporter) -> None:
+        """Hear of commits, where Spark tells (a wrapper that was shipped to a Connect server is told nothing)."""
+        if self._session is None:
+            return
+        query_id = self._session.sparkContext.getLocalProperty(_QUERY_ID)
+        if query_id is not None:
+            self._listener = self._listener or ProofListener(self._session, reporter.prove)
+            self._listener.listen(UUID(query_id))
+
+
+def _is_slip(failure: Exception) -> bool:
+    """Tell whether outcomes were misspoken: giving such a batch back would only repeat the slip."""
+    return isinstance(failure, CallerError) and failure.code == "OUTCOME_INVALID"

@@ -1,0 +1,147 @@
+"""From options to readers and writers: what planning processes need, and executors never load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from spark_queue.core.definition import Definitions
+from spark_queue.journal.layout import Store
+from spark_queue.journal.open import open_journal
+from spark_queue.settings import (
+    QueueStreamOptions,
+    TopicBatchOptions,
+    TopicStreamOptions,
+    ViewOptions,
+    read_options,
+    read_purpose,
+)
+from spark_queue.source.columns import chosen, queue_columns, to_spark, topic_columns
+from spark_queue.source.datasource import Target
+from spark_queue.source.object_store import MessageFiles
+from spark_queue.source.offsets import QueueOffset, TopicOffset
+from spark_queue.source.partitions import MessageReader
+from spark_queue.source.planner import QueuePlanner, Seat
+from spark_queue.source.stream_reader import QueueStream, QueueStreamReader
+from spark_queue.source.topic_log import TopicLog
+from spark_queue.source.topic_reader import TopicBatchReader, TopicStreamReader
+from spark_queue.source.view_reader import ViewReader
+from spark_queue.views import view_schema
+
+#: Options that only the stream of a queue has: with one of them, a read of a queue is not meant to be a view of it.
+_OF_QUEUE_STREAM = frozenset({"subscription", "ackmode", "maxbacklog", "columns", "minpartitions"})
+
+_ReadOptions = QueueStreamOptions | TopicStreamOptions | TopicBatchOptions | ViewOptions
+
+
+def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
+    """Check the options of a read, and give what it is of and its columns.
+
+    Spark asks before it says whether the read streams, so the options must tell; what they leave open is checked when the
+    read starts.
+
+    Raises
+    ------
+    SparkQueueError
+        Whatever is wrong with the options or the journal.
+    """
+    names = {name.lower() for name in options}
+    given = _typed(options, streaming="topic" not in names and not _OF_QUEUE_STREAM.isdisjoint(names))
+    store = Store(given.journal, given.storage)
+    journal = open_journal(store)
+    definitions = journal.definitions()
+    if isinstance(given, ViewOptions):
+        target = Target(journal_id=journal.journal_id)
+        return target, to_spark(view_schema(given.view, definitions, given.queue))
+    target = _target(given, journal.journal_id, definitions)
+    _files(store, target).check()
+    columns = queue_columns(target.columns) if isinstance(given, QueueStreamOptions) else topic_columns(target.columns)
+    return target, to_spark(chosen(columns, given.columns, where=f"message type '{target.message_type}'"))
+
+
+def stream_reader(options: Mapping[str, str], target: Target, schema: StructType) -> DataSourceStreamReader:
+    """Make the stream of a queue or of a topic.
+
+    Raises
+    ------
+    ConfigError
+        For options that have no meaning for a stream.
+    """
+    given = _typed(options, streaming=True)
+    store = Store(given.journal, given.storage)
+    if isinstance(given, QueueStreamOptions):
+        return QueueStreamReader(_queue_stream(given, store, target, schema))
+    assert isinstance(given, TopicStreamOptions)
+    offset = TopicOffset(journal=target.journal_id, message_type=target.message_type, topic=target.topic)
+    reader = _message_reader(store, target, schema)
+    return TopicStreamReader(given, first_offset=offset, open_log=_log_opener(store, target), reader=reader)
+
+
+def batch_reader(options: Mapping[str, str], target: Target, schema: StructType) -> DataSourceReader:
+    """Make the batch read of a topic or of a view.
+
+    Raises
+    ------
+    ConfigError
+        For options that have no meaning for a batch read.
+    """
+    given = _typed(options, streaming=False)
+    store = Store(given.journal, given.storage)
+    if isinstance(given, ViewOptions):
+        return ViewReader(given, store=store, target=target, schema=to_arrow_schema(schema, timezone="UTC"))
+    assert isinstance(given, TopicBatchOptions)
+    return TopicBatchReader(given, open_log=_log_opener(store, target), reader=_message_reader(store, target, schema))
+
+
+def _typed(options: Mapping[str, str], *, streaming: bool) -> _ReadOptions:
+    given = read_options(options, read_purpose(options, streaming=streaming))
+    assert isinstance(given, QueueStreamOptions | TopicStreamOptions | ViewOptions)
+    return given
+
+
+def _target(given: QueueStreamOptions | TopicStreamOptions, journal_id: str, definitions: Definitions) -> Target:
+    if isinstance(given, QueueStreamOptions):
+        queue = definitions.queue(given.queue)
+        columns = definitions.message_type(queue.message_type).columns
+        return Target(
+            journal_id=journal_id, message_type=queue.message_type, columns=columns, lease_period_ms=queue.lease_period_ms
+        )
+    topic, message_type = definitions.route(given.topic)
+    return Target(journal_id=journal_id, message_type=message_type.name, columns=message_type.columns, topic=topic)
+
+
+def _queue_stream(given: QueueStreamOptions, store: Store, target: Target, schema: StructType) -> QueueStream:
+    seat = Seat(
+        store=store,
+        journal_id=target.journal_id,
+        coordinator=given.coordinator,
+        queue=given.queue,
+        subscription=given.subscription,
+        ack_mode=given.ack_mode,
+        max_backlog=given.max_backlog,
+        lease_period_ms=target.lease_period_ms,
+    )
+    return QueueStream(
+        start=QueueOffset(journal=target.journal_id, queue=given.queue, subscription=given.subscription),
+        max_backlog=given.max_backlog,
+        min_partitions=given.min_partitions,
+        reader=_message_reader(store, target, schema),
+        take_seat=partial(QueuePlanner, seat),
+    )
+
+
+def _log_opener(store: Store, target: Target) -> Callable[[], TopicLog]:
+    return partial(TopicLog, store, target.journal_id, target.message_type, target.topic)
+
+
+def _message_reader(store: Store, target: Target, schema: StructType) -> MessageReader:
+    schema_of_batches = to_arrow_schema(schema, timezone="UTC")
+    return MessageReader(files=_files(store, target), schema=schema_of_batches, topic=target.topic or None)
+
+
+def _files(store: Store, target: Target) -> MessageFiles:
+    return MessageFiles(root=store.messages_uri(target.message_type), options=store.storage_options)

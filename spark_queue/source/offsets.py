@@ -1,0 +1,79 @@
+"""Offsets of streams, as Spark writes them into a checkpoint.
+
+Spark compares offsets as text, so the keys have one order; an offset names everything that it is about, so that a
+checkpoint which was copied, edited, or belongs elsewhere is refused before anything is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Self
+
+from spark_queue.errors import LeaseError
+
+OFFSET_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offset:
+    """Base: everything but the last field says what the offset is about; the last one is the place."""
+
+    _about: ClassVar[str]
+
+    journal: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the form that Spark stores, in its fixed key order."""
+        return {"v": OFFSET_VERSION, **asdict(self)}
+
+    def check(self, stored: Mapping[str, Any]) -> Self:
+        """Read a stored offset that must be about the same as this one.
+
+        Raises
+        ------
+        LeaseError
+            CHECKPOINT_FOREIGN, naming the first thing that differs.
+        """
+        *names, place = (entry.name for entry in fields(self))
+        expected = {"v": OFFSET_VERSION, **{name: getattr(self, name) for name in names}}
+        for name, value in expected.items():
+            if stored.get(name) != value:
+                what = f"{_NAMES[name]} {stored.get(name)!r}"
+                raise LeaseError("CHECKPOINT_FOREIGN", what=what, expected=f"{_NAMES[name]} {value!r} of this {self._about}")
+        position = stored.get(place)
+        if set(stored) != {*expected, place} or isinstance(position, bool) or not isinstance(position, int):
+            raise LeaseError("CHECKPOINT_FOREIGN", what=f"offset {dict(stored)!r}", expected=f"an offset of this {self._about}")
+        return type(self)(**{name: stored[name] for name in (*names, place)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOffset(_Offset):
+    """How far a queue stream has come: the number of its latest lease, 0 before the first."""
+
+    _about: ClassVar[str] = "queue stream"
+
+    queue: str
+    subscription: str
+    lease: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicOffset(_Offset):
+    """How far a topic stream has come: the first bookmark not yet read, -1 before the first batch (DESIGN 15.15)."""
+
+    _about: ClassVar[str] = "topic stream"
+
+    message_type: str
+    topic: str
+    bookmark: int = -1
+
+
+_NAMES = {
+    "v": "offset version",
+    "journal": "journal",
+    "queue": "queue",
+    "subscription": "subscription",
+    "message_type": "message type",
+    "topic": "topic",
+}

@@ -1,0 +1,148 @@
+"""Reading what a batch function says of its rows: a table of exceptions, checked before anything is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from spark_queue.coordinator.wire import OutcomeRows
+from spark_queue.core.records import Outcome, Ranges
+from spark_queue.errors import CallerError, nearest
+
+_REQUIRED = ("bookmark", "outcome")
+_OPTIONAL = ("retry_after", "error")
+_COLUMNS = (*_REQUIRED, *_OPTIONAL)
+
+#: A column of any type; pyarrow's stubs tell more than can be known of a user's table.
+_Column = Any
+
+
+def outcome_columns(queue: str, found: Iterable[str], batch: Iterable[str]) -> list[str]:
+    """Give the columns to evaluate of what a batch function returned.
+
+    Parameters
+    ----------
+    queue
+        For the error.
+    found
+        The columns that it returned.
+    batch
+        The columns that the batch has, which may come along unused; any other is a slip of the pen.
+
+    Raises
+    ------
+    CallerError
+        OUTCOME_INVALID for a column that is missing or means nothing.
+    """
+    known = {name.lower() for name in batch}
+    names = [name.lower() for name in found]
+    for name in _REQUIRED:
+        if name not in names:
+            raise _invalid(queue, f"the returned DataFrame has no column '{name}'.", f"It has: {', '.join(names)}.")
+    for name in names:
+        if name not in _COLUMNS and name not in known:
+            next_step = f"Columns: {', '.join(_COLUMNS)}."
+            raise _invalid(queue, f"column '{name}' means nothing here.{nearest(name, _COLUMNS)}", next_step)
+    return [name for name in _COLUMNS if name in names]
+
+
+def read_outcomes(queue: str, table: pa.Table) -> tuple[OutcomeRows, ...]:
+    """Read a table of outcomes; rows said twice in the same words count once.
+
+    Parameters
+    ----------
+    queue
+        For errors.
+    table
+        Columns bookmark and outcome; with cancel, retry_after as a duration or in seconds; error as text.
+
+    Raises
+    ------
+    CallerError
+        OUTCOME_INVALID for a NULL, an unknown outcome, a type that does not fit, or two outcomes for one bookmark.
+    """
+    columns: dict[str, _Column] = {
+        "bookmark": _cast(queue, table, "bookmark", pa.int64()),
+        "outcome": _cast(queue, table, "outcome", pa.string()),
+        "retry_after_ms": _retry_after_ms(queue, table),
+        "error": _cast(queue, table, "error", pa.string()) if "error" in table.column_names else _nulls(table, pa.string()),
+    }
+    said = pa.table(columns)
+    _check_values(queue, said)
+    distinct = said.group_by(said.column_names).aggregate([])
+    _check_once(queue, distinct.column("bookmark").to_numpy())
+    grouped = distinct.group_by(["outcome", "retry_after_ms", "error"]).aggregate([("bookmark", "list")])
+    return tuple(
+        OutcomeRows(
+            outcome=row["outcome"].as_py(),
+            ranges=_to_ranges(row["bookmark_list"].values.to_numpy()),
+            retry_after_ms=row["retry_after_ms"].as_py(),
+            error=row["error"].as_py(),
+        )
+        for row in _rows(grouped)
+    )
+
+
+def _rows(table: pa.Table) -> Iterable[dict[str, Any]]:
+    return ({name: table.column(name)[row] for name in table.column_names} for row in range(table.num_rows))
+
+
+def _cast(queue: str, table: pa.Table, name: str, kind: pa.DataType) -> _Column:
+    try:
+        return table.column(name).cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as reason:
+        text = f"column '{name}' is {table.column(name).type}, which does not give {kind}: {reason}."
+        raise _invalid(queue, text, "Cast it.") from reason
+
+
+def _nulls(table: pa.Table, kind: Any) -> _Column:
+    return pa.chunked_array([pa.nulls(table.num_rows, kind)])
+
+
+def _retry_after_ms(queue: str, table: pa.Table) -> _Column:
+    if "retry_after" not in table.column_names:
+        return _nulls(table, pa.int64())
+    given = table.column("retry_after")
+    if pa.types.is_duration(given.type):
+        return given.cast(pa.duration("ms"), safe=False).cast(pa.int64())
+    seconds = _cast(queue, table, "retry_after", pa.float64())
+    return pc.round(pc.multiply(seconds, 1_000.0)).cast(pa.int64())
+
+
+def _check_values(queue: str, said: pa.Table) -> None:
+    for name in _REQUIRED:
+        if said.column(name).null_count:
+            raise _invalid(queue, f"column '{name}' has {said.column(name).null_count} NULL(s).", "Leave those rows out.")
+    for outcome in map(str, pc.unique(said.column("outcome")).to_pylist()):
+        if outcome not in list(Outcome):
+            next_step = f"Outcomes: {', '.join(Outcome)}."
+            raise _invalid(queue, f"'{outcome}' is no outcome.{nearest(outcome, list(Outcome))}", next_step)
+    delayed = said.filter(pc.is_valid(said.column("retry_after_ms")))
+    if pc.any(pc.not_equal(delayed.column("outcome"), pa.scalar(str(Outcome.CANCEL)))).as_py():
+        raise _invalid(queue, "retry_after has a meaning with 'cancel' only.", "Make it NULL for other outcomes.")
+    if pc.any(pc.less(delayed.column("retry_after_ms"), pa.scalar(0))).as_py():
+        raise _invalid(queue, "retry_after is negative.", "Give the time from now.")
+
+
+def _check_once(queue: str, bookmarks: NDArray[Any]) -> None:
+    values, counts = np.unique(bookmarks, return_counts=True)
+    if len(values) < len(bookmarks):
+        twice = int(values[counts > 1][0])
+        raise _invalid(queue, f"bookmark {twice} has two outcomes.", "Name each row once.")
+
+
+def _to_ranges(bookmarks: NDArray[Any]) -> Ranges:
+    ascending = np.sort(bookmarks)
+    edges = np.flatnonzero(np.diff(ascending) != 1) + 1
+    firsts = ascending[np.concatenate([[0], edges])]
+    untils = ascending[np.concatenate([edges, [len(ascending)]]) - 1] + 1
+    return tuple(zip(firsts.tolist(), untils.tolist(), strict=True))
+
+
+def _invalid(queue: str, reason: str, next_step: str) -> CallerError:
+    return CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step=next_step)

@@ -1,0 +1,232 @@
+"""What executors run: reading the rows of a lease, or of a range of a topic, from message files.
+
+Executors talk to nobody; a partition names files and rows and carries what the reader appends. This module imports pyarrow
+and numpy only, because every Python worker of a cluster loads it before its first row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyspark.sql.datasource import InputPartition
+
+from spark_queue.errors import JournalError
+from spark_queue.source.object_store import MessageFiles
+
+#: Small record batches are joined up to this many rows: each costs the JVM a message of its own.
+BATCH_ROWS = 32_768
+
+#: Record batches aim to stay below this, so that large payloads do not fill an executor.
+BATCH_BYTES = 32 * 1024 * 1024
+
+_Array = NDArray[Any]
+
+#: An Arrow array of the type that the schema wants; pyarrow's stubs cannot know it.
+_Column = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePieces:
+    """Ascending pieces of one message file; the arrays have one entry for each piece.
+
+    They are numpy arrays because a pickled slice of an Arrow array carries the whole array along.
+    """
+
+    #: Relative to the message table.
+    path: str
+    #: Row of the file at which the piece starts.
+    first_row: _Array
+    rows: _Array
+    #: Of the first row; the others follow one by one.
+    bookmark: _Array
+    delivery_count: _Array
+    cancel_count: _Array
+    is_barrier: _Array
+
+
+class MessagePartition(InputPartition):
+    """The share of a micro-batch or batch that one task reads."""
+
+    def __init__(self, pieces: tuple[FilePieces, ...], *, lease: int = 0, leased_until_ms: int = 0) -> None:
+        super().__init__(None)
+        self.pieces = pieces
+        #: Number and end of the lease that every row of it stands under; 0 without one.
+        self.lease = lease
+        self.leased_until_ms = leased_until_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageReader:
+    """Reads partitions as record batches of exactly the schema that Spark asked for.
+
+    Columns are taken by name and cast; a column that a file does not have yet reads as NULL.
+    """
+
+    files: MessageFiles
+    schema: pa.Schema
+    #: Only rows of this topic; None for the rows as the partition names them.
+    topic: str | None = None
+    _stored: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        topic = {"topic"} if self.topic is not None else set()
+        object.__setattr__(self, "_stored", frozenset({*self.schema.names, *topic} - _APPENDED.keys()))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the rows of a partition, in its order.
+
+        Raises
+        ------
+        JournalError
+            MESSAGE_FILE_MISSING when a file is gone or damaged.
+        """
+        if not isinstance(partition, MessagePartition):
+            # Spark plans one empty partition for a batch that has none.
+            return iter(())
+        return join_small(self._read_all(partition))
+
+    def _read_all(self, partition: MessagePartition) -> Iterator[pa.RecordBatch]:
+        open_file = self.files.opener()
+        for pieces in partition.pieces:
+            with open_file(pieces.path) as source:
+                try:
+                    for rows, chosen in _read_pieces(source, pieces, self._stored):
+                        yield self._shape(rows, chosen, partition)
+                except (pa.ArrowInvalid, OSError) as reason:
+                    raise JournalError(
+                        "MESSAGE_FILE_MISSING", file=pieces.path, path=self.files.root, reason=f"{reason}."
+                    ) from reason
+
+    def _shape(self, rows: pa.RecordBatch, chosen: _Chosen, partition: MessagePartition) -> pa.RecordBatch:
+        columns: list[_Column] = []
+        for wanted in self.schema:
+            if wanted.name in _APPENDED:
+                columns.append(_APPENDED[wanted.name](chosen, partition))
+            elif wanted.name in rows.schema.names:
+                column = rows.column(wanted.name)
+                columns.append(column if column.type == wanted.type else column.cast(wanted.type))
+            else:
+                columns.append(pa.nulls(rows.num_rows, wanted.type))
+        shaped = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return shaped if self.topic is None else shaped.filter(pc.equal(rows.column("topic"), pa.scalar(self.topic)))
+
+
+def as_shipped(reader: MessageReader) -> MessageReader:
+    """Unpickle a planning reader: executors get what reads, and nothing of what plans."""
+    return reader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """Which rows were taken: for each overlapped piece its index, the first row taken, and how many."""
+
+    pieces: FilePieces
+    index: _Array
+    first_row: _Array
+    counts: _Array
+
+    def spread(self, values: _Array) -> _Column:
+        """Give each row the value of its piece."""
+        return pa.array(np.repeat(values[self.index], self.counts))
+
+    def rows(self) -> _Array:
+        """Give the numbers of the rows within the file."""
+        return _count_up(self.first_row, self.counts)
+
+    def bookmarks(self) -> _Column:
+        first = self.pieces.bookmark[self.index] + (self.first_row - self.pieces.first_row[self.index])
+        return pa.array(_count_up(first, self.counts))
+
+    def constant(self, value: Any, kind: Any) -> _Column:
+        return pa.repeat(pa.scalar(value, kind), int(self.counts.sum()))
+
+
+_TIME = pa.timestamp("us", tz="UTC")
+
+#: The columns that no file holds: name -> what makes them.
+_APPENDED: dict[str, Callable[[_Chosen, MessagePartition], _Column]] = {
+    "bookmark": lambda chosen, _: chosen.bookmarks(),
+    "delivery_count": lambda chosen, _: chosen.spread(chosen.pieces.delivery_count),
+    "cancel_count": lambda chosen, _: chosen.spread(chosen.pieces.cancel_count),
+    "is_barrier": lambda chosen, _: chosen.spread(chosen.pieces.is_barrier),
+    "lease": lambda chosen, partition: chosen.constant(partition.lease, pa.int64()),
+    "leased_until": lambda chosen, partition: chosen.constant(partition.leased_until_ms * 1_000, _TIME),
+}
+
+
+def _count_up(first: _Array, counts: _Array) -> _Array:
+    """Give first, first + 1, … for each entry, one after the other."""
+    ends = np.cumsum(counts)
+    counted: _Array = np.arange(ends[-1], dtype=np.int64) + np.repeat(first - (ends - counts), counts)
+    return counted
+
+
+def _read_pieces(source: pa.NativeFile, pieces: FilePieces, columns: Iterable[str]) -> Iterator[tuple[pa.RecordBatch, _Chosen]]:
+    """Read the row groups that pieces lie in, and nothing else, a batch at a time."""
+    file = pq.ParquetFile(source)
+    stored = [name for name in file.schema_arrow.names if name in columns]
+    until = pieces.first_row + pieces.rows
+    start = 0
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        if _overlaps(pieces.first_row, until, start, start + group.num_rows):
+            position = start
+            for batch in file.iter_batches(_batch_rows(group), row_groups=[number], columns=stored, use_threads=False):
+                chosen = _choose(pieces, until, position, position + batch.num_rows)
+                if chosen is not None:
+                    yield _take(batch, chosen, position), chosen
+                position += batch.num_rows
+        start += group.num_rows
+    if start < until[-1]:
+        raise pa.ArrowInvalid(f"it has {start} rows instead of at least {until[-1]}")
+
+
+def _batch_rows(group: pq.RowGroupMetaData) -> int:
+    bytes_per_row = max(1, group.total_byte_size // max(1, group.num_rows))
+    return max(1, min(2 * BATCH_ROWS, BATCH_BYTES // bytes_per_row))
+
+
+def _overlaps(first: _Array, until: _Array, start: int, end: int) -> bool:
+    return bool(np.searchsorted(until, start, side="right") < np.searchsorted(first, end, side="left"))
+
+
+def _choose(pieces: FilePieces, until: _Array, start: int, end: int) -> _Chosen | None:
+    low = int(np.searchsorted(until, start, side="right"))
+    high = int(np.searchsorted(pieces.first_row, end, side="left"))
+    if low >= high:
+        return None
+    first = np.maximum(pieces.first_row[low:high], start)
+    counts = np.minimum(until[low:high], end) - first
+    return _Chosen(pieces=pieces, index=np.arange(low, high), first_row=first, counts=counts)
+
+
+def _take(batch: pa.RecordBatch, chosen: _Chosen, position: int) -> pa.RecordBatch:
+    if len(chosen.counts) == 1:
+        return batch.slice(int(chosen.first_row[0]) - position, int(chosen.counts[0]))
+    return batch.take(pa.array(chosen.rows() - position))
+
+
+def join_small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join record batches until they are of `BATCH_ROWS` or `BATCH_BYTES`; larger ones stay as they are."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield _joined(waiting)
+            waiting, rows, size = [], 0, 0
+    if rows:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # type: ignore[attr-defined]  # The stubs lack it.

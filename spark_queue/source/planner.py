@@ -1,0 +1,113 @@
+"""What a queue stream's planner says to the coordinator: one incarnation, its numbered calls, its renewals, its leave.
+
+Rules P1 to P7 of the design stand in `spark_queue.core`; this side only speaks: it draws an incarnation when it is first
+used, attaches, and numbers what it asks. It is used by one thread; renewals carry no number and come from their own.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, TypeVar, cast
+from uuid import uuid4
+
+from spark_queue.coordinator import wire
+from spark_queue.coordinator.client import CoordinatorClient
+from spark_queue.errors import SparkQueueError
+from spark_queue.journal.layout import Store
+from spark_queue.ports import RowRanges
+from spark_queue.source.renewal import LeaseRenewer
+
+_log = logging.getLogger(__name__)
+
+#: A planner that ends waits no longer for the coordinator; unheard, its lease ends by itself.
+_LEAVE_TIMEOUT_S = 2.0
+
+_Request = TypeVar("_Request", bound=wire.SubscriptionRequest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """Whose place in which journal a planner takes."""
+
+    store: Store
+    journal_id: str
+    #: Address of a coordinator on another host, or None to find or start one here.
+    coordinator: str | None
+    queue: str
+    subscription: str
+    ack_mode: str
+    max_backlog: int
+    lease_period_ms: int
+
+
+class QueuePlanner:
+    """One start of a planner; made and used in the planner process only, because it holds a connection and a thread."""
+
+    def __init__(self, seat: Seat, *, available_now: bool) -> None:
+        self._seat = seat
+        self._client = CoordinatorClient(seat.store, seat.journal_id, address=seat.coordinator)
+        drawn = self._client.call(self._request(wire.DrawIncarnation))
+        self._incarnation = cast(wire.Drawn, drawn).incarnation
+        self._numbers = count(1)
+        self._renewer = LeaseRenewer(self._renew, lease_period_ms=seat.lease_period_ms)
+        attach = self._numbered(wire.Attach, ack_mode=seat.ack_mode, max_backlog=seat.max_backlog, available_now=available_now)
+        self._client.call(attach)
+
+    def next(self, *, finished: int, limit: int, wait_ms: int) -> wire.Granted:
+        """Prove lease `finished` and get the next one, or `finished` again when nothing is there.
+
+        Raises
+        ------
+        LeaseError
+            SUBSCRIPTION_TAKEN, STALE_CALL or CHECKPOINT_FOREIGN.
+        CoordinatorError
+            When no coordinator answers in time.
+        """
+        granted = self._client.call(self._numbered(wire.Next, finished=finished, limit=limit, wait_ms=wait_ms))
+        assert isinstance(granted, wire.Granted)
+        if granted.lease == finished:
+            self._renewer.release()
+        else:
+            self._renewer.hold(granted.lease)
+        return granted
+
+    def rows(self, lease: int) -> RowRanges:
+        """Get the rows of a lease; the first call of a new start resumes it (P2).
+
+        Raises
+        ------
+        LeaseError
+            SUBSCRIPTION_TAKEN, STALE_CALL or CHECKPOINT_FOREIGN.
+        CoordinatorError
+            When no coordinator answers in time.
+        """
+        rows = self._client.rows(self._numbered(wire.Rows, lease=lease))
+        self._renewer.hold(lease)
+        return rows
+
+    def leave(self) -> None:
+        """Say that this planner ends (P6), if somebody is there to hear it."""
+        self._renewer.stop()
+        self._client.close()
+        # A coordinator is not started to hear a leave, so this is not the planner's own client.
+        seat = self._seat
+        client = CoordinatorClient(seat.store, seat.journal_id, address=seat.coordinator, start=False)
+        try:
+            client.call(self._request(wire.Leave, incarnation=self._incarnation, call=0), timeout_s=_LEAVE_TIMEOUT_S)
+        except SparkQueueError as reason:
+            _log.info("leave was not heard, so the lease ends by itself: %s", reason)
+        finally:
+            client.close()
+
+    def _renew(self, lease: int) -> None:
+        request = self._request(wire.Renew, incarnation=self._incarnation, call=0, lease=lease)
+        self._client.call(request, timeout_s=self._seat.lease_period_ms / 3_000)
+
+    def _numbered(self, kind: type[_Request], **fields: Any) -> _Request:
+        return self._request(kind, incarnation=self._incarnation, call=next(self._numbers), **fields)
+
+    def _request(self, kind: type[_Request], **fields: Any) -> _Request:
+        seat = self._seat
+        return kind(journal=seat.journal_id, request=uuid4().hex, queue=seat.queue, subscription=seat.subscription, **fields)

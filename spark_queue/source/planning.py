@@ -1,0 +1,83 @@
+"""Cutting row ranges into partitions; runs where partitions are planned, never on executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_queue.source.partitions import FilePieces, MessagePartition
+
+#: Most rows of a partition, give or take a quarter.
+PARTITION_ROWS = 100_000
+
+_COLUMNS = ("first_row", "rows", "bookmark", "delivery_count", "cancel_count", "is_barrier")
+
+_Columns = dict[str, NDArray[Any]]
+
+
+def cut(pieces: pa.Table, *, min_partitions: int | None, lease: int = 0, leased_until_ms: int = 0) -> list[MessagePartition]:
+    """Cut pieces into even partitions that keep their order.
+
+    Parameters
+    ----------
+    pieces
+        As in `ports.RowRanges`.
+    min_partitions
+        Fewest partitions, where there are as many rows; None for as few as `PARTITION_ROWS` allows.
+    lease, leased_until_ms
+        What the reader appends to each row.
+    """
+    columns: _Columns = {name: pieces.column(name).to_numpy() for name in _COLUMNS}
+    if not len(columns["rows"]):
+        return []
+    names = pieces.column("path").combine_chunks().dictionary_encode()
+    columns["path"] = names.indices.to_numpy()
+    paths = [str(path) for path in names.dictionary.to_pylist()]
+    return [
+        MessagePartition(tuple(_by_file(share, paths)), lease=lease, leased_until_ms=leased_until_ms)
+        for share in _shares(columns, min_partitions)
+    ]
+
+
+def _shares(columns: _Columns, min_partitions: int | None) -> Iterator[_Columns]:
+    ends = np.cumsum(columns["rows"])
+    starts = ends - columns["rows"]
+    cuts = _cuts(ends, min_partitions)
+    for start, end in pairwise(cuts.tolist()):
+        low = int(np.searchsorted(ends, start, side="right"))
+        high = int(np.searchsorted(starts, end, side="left"))
+        share = {name: values[low:high].copy() for name, values in columns.items()}
+        skipped = start - starts[low]
+        share["first_row"][0] += skipped
+        share["bookmark"][0] += skipped
+        share["rows"][0] -= skipped
+        share["rows"][-1] -= ends[high - 1] - end
+        yield share
+
+
+def _cuts(ends: NDArray[Any], min_partitions: int | None) -> NDArray[Any]:
+    """Give the row counts at which partitions begin and end.
+
+    A cut moves to the nearest end of a piece when that is close: otherwise two tasks would decode one row group.
+    """
+    total = int(ends[-1])
+    count = min(total, max(min_partitions or 1, -(-total // PARTITION_ROWS)))
+    even = np.arange(1, count, dtype=np.int64) * total // count
+    after = np.minimum(np.searchsorted(ends, even), len(ends) - 1)
+    before = np.maximum(after - 1, 0)
+    nearest = np.where(ends[after] - even < even - ends[before], ends[after], ends[before])
+    near = np.abs(nearest - even) <= total // count // 4
+    return np.unique(np.concatenate([[0], np.where(near, nearest, even), [total]]))
+
+
+def _by_file(share: _Columns, paths: list[str]) -> Iterator[FilePieces]:
+    """Group pieces that lie in one file, one after the other; a step back within a file begins a new group."""
+    path, first_row = share["path"], share["first_row"]
+    breaks = np.flatnonzero((path[1:] != path[:-1]) | (first_row[1:] < first_row[:-1])) + 1
+    for low, high in zip([0, *breaks], [*breaks, len(path)], strict=True):
+        yield FilePieces(path=paths[path[low]], **{name: share[name][low:high] for name in _COLUMNS})

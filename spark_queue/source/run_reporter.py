@@ -1,0 +1,116 @@
+"""What a running batch function says to the coordinator: it starts, it ended with these outcomes, it failed, it is proven."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, cast
+from uuid import uuid4
+
+from spark_queue.coordinator import wire
+from spark_queue.coordinator.client import CoordinatorClient
+from spark_queue.errors import CallerError, LeaseError, SparkQueueError
+from spark_queue.journal.layout import Store
+from spark_queue.journal.open import open_journal
+from spark_queue.settings import EXPLICIT
+from spark_queue.source.offsets import QueueOffset
+
+_log = logging.getLogger(__name__)
+
+#: A proof that takes longer is left to the planner.
+_PROOF_TIMEOUT_S = 5.0
+
+
+class RunReporter:
+    """Speaks for the batches of one subscription, one run at a time; holds a connection.
+
+    Parameters
+    ----------
+    store, coordinator
+        The journal, and the address of its coordinator if that is on another host.
+    queue, subscription
+        What the batches come from.
+    """
+
+    def __init__(self, store: Store, *, coordinator: str | None, queue: str, subscription: str) -> None:
+        journal_id = open_journal(store).journal_id
+        self._client = CoordinatorClient(store, journal_id, address=coordinator)
+        # A proof is worth no start of a coordinator: the planner's next one brings it too.
+        self._prover = CoordinatorClient(store, journal_id, address=coordinator, start=False)
+        self._about: dict[str, Any] = {"journal": journal_id, "queue": queue, "subscription": subscription}
+        #: The run that ended last and is not known to be proven.
+        self._unproven: wire.Run | None = None
+
+    def start(self) -> wire.Run:
+        """Say that fn is about to run; gives the run that it speaks for.
+
+        Raises
+        ------
+        CallerError
+            ACK_MODE_MISMATCH for a query whose rows are settled by hand, UNKNOWN_SUBSCRIPTION for one that has no stream.
+        """
+        self._unproven = None
+        started = cast(wire.RunStarted, self._client.call(wire.StartRun(**self._address())))
+        if started.ack_mode == EXPLICIT:
+            raise CallerError(
+                "ACK_MODE_MISMATCH",
+                subscription=self._about["subscription"],
+                queue=self._about["queue"],
+                ack_mode=EXPLICIT,
+                what="foreach_batch",
+                needed="auto",
+                next_step="Leave option ackMode out, or pass fn to foreachBatch itself and settle rows with queue.settle.",
+            )
+        return started.run
+
+    def end(self, run: wire.Run, outcomes: tuple[wire.OutcomeRows, ...], *, settle: bool) -> None:
+        """Say what fn said of its rows.
+
+        Raises
+        ------
+        CallerError
+            UNKNOWN_BOOKMARK; nothing was staged.
+        LeaseError
+            STALE_RUN when a newer reader has taken the subscription over.
+        """
+        self._client.call(wire.EndRun(**self._address(), run=run, outcomes=outcomes, settle=settle))
+        self._unproven = run
+
+    def fail(self, run: wire.Run, error: str) -> None:
+        """Say that fn raised. Where nobody hears it, what fn raised is still what the user must see."""
+        try:
+            self._client.call(wire.EndRun(**self._address(), run=run, error=error))
+        except SparkQueueError as reason:
+            _log.warning("the failure of a batch was not reported, so its lease ends by itself: %s", reason)
+
+    def give_back(self, run: wire.Run, error: str) -> None:
+        """Say that fn raised and that its whole batch goes back to the queue.
+
+        Raises
+        ------
+        LeaseError
+            STALE_RUN when a newer reader has taken the subscription over.
+        """
+        self._client.call(wire.EndRun(**self._address(), run=run, error=error, cancel=True))
+        self._unproven = run
+
+    def prove(self, offset: Mapping[str, Any]) -> None:
+        """Say that Spark has committed the batch of an offset, if it is the one that ended last.
+
+        A newer run has the older one proven: its lease was granted for the proof.
+        """
+        run = self._unproven
+        if run is None or not run.lease or not self._is_of(run, offset):
+            return
+        self._prover.call(wire.Prove(**self._address(), run=run), timeout_s=_PROOF_TIMEOUT_S)
+        self._unproven = None
+
+    def _is_of(self, run: wire.Run, offset: Mapping[str, Any]) -> bool:
+        try:
+            return QueueOffset(**self._about).check(offset).lease == run.lease
+        except LeaseError:
+            # Another source of the same query.
+            return False
+
+    def _address(self) -> dict[str, Any]:
+        return {**self._about, "request": uuid4().hex}

@@ -1,0 +1,146 @@
+"""Publishing from Spark: executors stage message files, and one commit makes all of them visible, or none.
+
+What executors load here stages files and no more; the commit's side is imported where Spark commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from spark_queue.clock import SystemClock
+from spark_queue.errors import CallerError
+from spark_queue.source.partitions import join_small
+
+if TYPE_CHECKING:
+    from spark_queue.journal.staging import StagedFile, StagingPlan
+
+_QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteJob:
+    """What a write is, as far as the options say; picklable."""
+
+    journal_id: str
+    coordinator: str | None
+    #: How files of each message type are staged.
+    plans: Mapping[str, StagingPlan]
+    #: The type of all rows; None where the rows' own topics tell.
+    message_type: str | None
+    #: The journal's definitions as stored, for those topics; empty where the type is known.
+    definitions: Mapping[str, Any]
+    publisher: str | None
+    sequence_column: str | None
+    #: A Delta transaction id and version that the user gave (``txnAppId``, ``txnVersion``).
+    transaction: tuple[str, int] | None
+
+
+class Staged(WriterCommitMessage):
+    """What one task staged."""
+
+    def __init__(self, *, message_type: str | None, file: StagedFile | None, query_id: str | None) -> None:
+        self.message_type = message_type
+        #: None for a task without rows.
+        self.file = file
+        #: The query whose micro-batch it is; only tasks are told.
+        self.query_id = query_id
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """A DataFrame as one publish."""
+
+    def __init__(self, job: WriteJob) -> None:
+        self._job = job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]  # As its base class does.
+        """Stage the rows of a task."""
+        return _stage(self._job, iterator, query_id=None)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Publish what all tasks staged."""
+        from spark_queue.source import committing
+
+        committing.commit(self._job, _staged(messages), transaction=self._job.transaction, exclusive=True)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete what was staged, as far as it is known."""
+        from spark_queue.source import committing
+
+        committing.discard(self._job, _staged(messages))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Each micro-batch as one publish, told from its repeat by the query and the batch's number."""
+
+    def __init__(self, job: WriteJob) -> None:
+        self._job = job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]  # As its base class does.
+        """Stage the rows of a task.
+
+        Raises
+        ------
+        CallerError
+            PUBLISHER_IDENTITY_UNKNOWN where a repeated micro-batch could not be told from a new one.
+        """
+        context = TaskContext.get()
+        query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
+        if query_id is None and self._job.sequence_column is None:
+            raise CallerError("PUBLISHER_IDENTITY_UNKNOWN")
+        return _stage(self._job, iterator, query_id=query_id)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Publish what all tasks staged; a repeat of the batch publishes nothing."""
+        from spark_queue.source import committing
+
+        staged = _staged(messages)
+        query_id = next((message.query_id for message in staged if message.query_id is not None), None)
+        transaction = None if query_id is None else (f"s:{query_id}", batchId)
+        committing.commit(self._job, staged, transaction=transaction, exclusive=False)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002 - Spark's signature.
+        """Delete what was staged, as far as it is known."""
+        from spark_queue.source import committing
+
+        committing.discard(self._job, _staged(messages))
+
+
+def _stage(job: WriteJob, batches: Iterator[pa.RecordBatch], *, query_id: str | None) -> Staged:
+    from spark_queue.journal.staging import stage_file
+    from spark_queue.journal.stored_rows import Sequences
+
+    # Spark's record batches are small, and each would become a row group.
+    rows = join_small(batches)
+    first = next(rows, None)
+    if first is None:
+        return Staged(message_type=None, file=None, query_id=query_id)
+    message_type = job.message_type or _type_of(job, first)
+    numbers = None if job.publisher is None else Sequences(publisher=job.publisher, column=job.sequence_column)
+    file = stage_file(job.plans[message_type], _chain(first, rows), now_ms=SystemClock().wall_ms(), sequences=numbers)
+    return Staged(message_type=message_type, file=file, query_id=query_id)
+
+
+def _type_of(job: WriteJob, rows: pa.RecordBatch) -> str:
+    """Give the message type of the first row's topic; the commit checks that all topics are of one type."""
+    from spark_queue.core.parsing import parse
+
+    topics = rows.column("topic").drop_null()
+    if not len(topics):
+        raise CallerError("TOPIC_MISSING", rows=rows.num_rows)
+    return parse(job.definitions).route(str(topics[0]))[1].name
+
+
+def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    """Give what tasks staged, in the order of the DataFrame's partitions; a failed task has no message."""
+    return [message for message in messages if isinstance(message, Staged)]

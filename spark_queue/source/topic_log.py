@@ -1,0 +1,124 @@
+"""What a message type's log holds, as topic reads need it: entered messages, and those that nobody has entered yet.
+
+Bookmarks follow from the log alone, so a reader counts on from the last entered commit by the coordinator's own rule and
+never needs one (DESIGN 15.15).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from spark_queue.clock import SystemClock
+from spark_queue.core.records import Kind
+from spark_queue.core.segment import Segment, from_record
+from spark_queue.errors import JournalError
+from spark_queue.journal.layout import Store
+from spark_queue.journal.open import open_journal
+from spark_queue.journal.segments import PIECES
+from spark_queue.ports import MessageLogEntry
+from spark_queue.settings import Position
+
+
+class TopicLog:
+    """One topic's part of the log of its message type; reads the journal when it is made.
+
+    Parameters
+    ----------
+    store
+        The journal's place.
+    journal_id
+        Which journal is meant.
+    message_type, topic
+        What is read.
+
+    Raises
+    ------
+    JournalError
+        JOURNAL_MISMATCH, or whatever keeps the log from being read.
+    """
+
+    def __init__(self, store: Store, journal_id: str, message_type: str, topic: str) -> None:
+        journal = open_journal(store)
+        if journal.journal_id != journal_id:
+            raise JournalError("JOURNAL_MISMATCH", expected=journal_id, path=store.path, found=journal.journal_id)
+        self._log = journal.messages(message_type)
+        self._message_type = message_type
+        self._topic = topic
+        self._segments = [
+            from_record(record)
+            for record in journal.records()
+            if record.kind == Kind.ENTERED and record.message_type == message_type
+        ]
+        self._version = self._segments[-1].version if self._segments else -1
+        self.refresh()
+
+    @property
+    def until(self) -> int:
+        """Bookmark after the last message of the log."""
+        return self._segments[-1].until if self._segments else 0
+
+    def refresh(self) -> None:
+        """Read on to the head of the log.
+
+        Raises
+        ------
+        JournalError
+            LOG_GAP, JOURNAL_REWRITTEN or JOURNAL_DAMAGED.
+        """
+        for entry in self._log.tail(self._version):
+            self._segments.extend(self._count_on(entry))
+            self._version = entry.version
+
+    def bookmark(self, position: Position) -> int:
+        """Give the bookmark of a position as the log stands now: of the first message that is not before it."""
+        match position.kind:
+            case "earliest":
+                return 0
+            case "latest":
+                return self.until
+            case "bookmark":
+                return position.value
+            case "timestamp":
+                index = bisect_left(self._segments, position.value, key=lambda segment: segment.entered_at_ms)
+                return self._segments[index].first if index < len(self._segments) else self.until
+
+    def pieces(self, start: int, end: int) -> pa.Table:
+        """Give what must be read for the messages from `start` to before `end`, as `ports.RowRanges` has it.
+
+        A file that holds other topics too is named whole: the reader leaves their rows out.
+        """
+        rows = [
+            {
+                "path": segment.path,
+                "first_row": max(start, segment.first) - segment.first,
+                "rows": min(end, segment.until) - max(start, segment.first),
+                "bookmark": max(start, segment.first),
+                "delivery_count": 0,
+                "cancel_count": 0,
+                "is_barrier": False,
+            }
+            for segment in self._segments
+            if start < segment.until and segment.first < end and segment.topic_min <= self._topic <= segment.topic_max
+        ]
+        return pa.Table.from_pylist(rows, schema=PIECES)
+
+    def _count_on(self, entry: MessageLogEntry) -> Iterator[Segment]:
+        first = self.until
+        for added in entry.added:
+            yield Segment(
+                message_type=self._message_type,
+                first=first,
+                until=first + added.rows,
+                path=added.path,
+                version=entry.version,
+                token=entry.token,
+                # Nobody has entered it yet, so that will be at this moment or later.
+                entered_at_ms=SystemClock().wall_ms(),
+                topic_min=added.topic_min,
+                topic_max=added.topic_max,
+                expires_null_count=added.expires_null_count,
+            )
+            first += added.rows

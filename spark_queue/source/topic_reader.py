@@ -1,0 +1,116 @@
+"""Replaying a topic, as a stream or as a batch: no leases, no acknowledgements (R8)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+from spark_queue.source.offsets import TopicOffset
+from spark_queue.source.partitions import MessageReader, as_shipped
+from spark_queue.source.planning import cut
+
+if TYPE_CHECKING:
+    from spark_queue.settings import TopicBatchOptions, TopicStreamOptions
+    from spark_queue.source.topic_log import TopicLog
+
+#: How long an idle `latestOffset` waits before it looks again; Spark would ask a hundred times a second.
+IDLE_WAIT_S = 0.1
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A topic as a stream: an offset is the first bookmark that was not read yet.
+
+    Parameters
+    ----------
+    options
+        Where to start, and how to cut.
+    first_offset
+        The constant before the first batch.
+    open_log
+        Reads the journal; called in the planner only.
+    reader
+        What executors run; the pickled form of this object is nothing else.
+    """
+
+    def __init__(
+        self, options: TopicStreamOptions, *, first_offset: TopicOffset, open_log: Callable[[], TopicLog], reader: MessageReader
+    ) -> None:
+        self._options = options
+        self._first_offset = first_offset
+        self._open_log = open_log
+        self._reader = reader
+        self._log: TopicLog | None = None
+        self._available_now = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return as_shipped, (self._reader,)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of the topic: later messages wait for the next run."""
+        self._available_now = True
+        self._opened()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Read what is there."""
+        return ReadAllAvailable()
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Give the place before the first batch; a constant, because Spark asks again after a restart."""
+        return self._first_offset.to_json()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002 - Spark's signature.
+        """Give the end of the topic, or the very `start` where nothing is new, since Spark compares offsets as text."""
+        place = self._first_offset.check(start)
+        log = self._opened()
+        if not self._available_now:
+            log.refresh()
+            if log.until <= place.bookmark:
+                threading.Event().wait(IDLE_WAIT_S)
+                log.refresh()
+        return start if log.until <= place.bookmark else replace(place, bookmark=log.until).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Cut the messages between two offsets, as far as they are not before the start that the options name."""
+        first, until = self._first_offset.check(start).bookmark, self._first_offset.check(end).bookmark
+        starting = self._options.starting
+        if starting.kind == "latest" and first < 0:
+            return []
+        log = self._opened()
+        lowest = 0 if starting.kind == "latest" else log.bookmark(starting)
+        return list(cut(log.pieces(max(first, lowest), until), min_partitions=self._options.min_partitions))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the rows of a partition; executors run the same of `MessageReader`."""
+        return self._reader.read(partition)
+
+    def _opened(self) -> TopicLog:
+        self._log = self._log or self._open_log()
+        return self._log
+
+
+class TopicBatchReader(DataSourceReader):
+    """A range of a topic as a batch; see `TopicStreamReader`."""
+
+    def __init__(self, options: TopicBatchOptions, *, open_log: Callable[[], TopicLog], reader: MessageReader) -> None:
+        self._options = options
+        self._open_log = open_log
+        self._reader = reader
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return as_shipped, (self._reader,)
+
+    def partitions(self) -> list[InputPartition]:
+        """Cut the messages between the two positions, as the log stands now."""
+        log = self._open_log()
+        pieces = log.pieces(log.bookmark(self._options.starting), log.bookmark(self._options.ending))
+        return list(cut(pieces, min_partitions=self._options.min_partitions))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the rows of a partition; executors run the same of `MessageReader`."""
+        return self._reader.read(partition)

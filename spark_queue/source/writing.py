@@ -1,0 +1,75 @@
+"""From options to writers: what the planning side of a write needs, and executors never load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql.types import StructType
+
+from spark_queue.errors import CallerError
+from spark_queue.journal.layout import Store
+from spark_queue.journal.open import open_journal
+from spark_queue.journal.publisher import make_plan
+from spark_queue.settings import Purpose, WriteOptions, read_options
+from spark_queue.source.stream_writer import WriteJob
+
+#: How Spark hands over what ``partitionBy`` named.
+_PARTITION_COLUMNS = "__partition_columns"
+
+
+def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: bool, streaming: bool) -> WriteJob:
+    """Check the options and columns of a write, and plan it.
+
+    Raises
+    ------
+    CallerError
+        UNSUPPORTED_WRITE for anything but appending rows; UNKNOWN_COLUMN, TOPIC_MISSING, SEQUENCE_MISSING.
+    ConfigError
+        Whatever is wrong with the options.
+    """
+    _check_mode(options, overwrite=overwrite)
+    given = read_options(options, Purpose.WRITE_STREAM if streaming else Purpose.WRITE_BATCH)
+    _check_columns(given, schema)
+    store = Store(given.journal, given.storage)
+    journal = open_journal(store)
+    definitions = journal.definitions()
+    message_type = None if given.topic is None else definitions.route(given.topic)[1].name
+    names = definitions.message_types if message_type is None else (message_type,)
+    plans = {
+        name: make_plan(store, definitions, message_type=name, topic=given.topic, expires_after_ms=given.expires_after_ms)
+        for name in names
+    }
+    if message_type is not None:
+        plans[message_type].shape.check_names(schema.fieldNames())
+    transaction = None if given.txn_app_id is None else (f"t:{given.txn_app_id}", int(given.txn_version or 0))
+    return WriteJob(
+        journal_id=journal.journal_id,
+        coordinator=given.coordinator,
+        plans=plans,
+        message_type=message_type,
+        definitions={} if message_type is not None else definitions.stored,
+        publisher=given.publisher,
+        sequence_column=given.sequence_column,
+        transaction=transaction,
+    )
+
+
+def _check_mode(options: Mapping[str, str], *, overwrite: bool) -> None:
+    if overwrite:
+        reason = "a journal keeps what was published, so rows are only appended."
+        raise CallerError("UNSUPPORTED_WRITE", what="Overwriting", reason=reason, next_step='Use mode("append").')
+    if _PARTITION_COLUMNS in options:
+        reason = "message tables are kept in publish order."
+        raise CallerError("UNSUPPORTED_WRITE", what="partitionBy", reason=reason, next_step="Leave it out.")
+
+
+def _check_columns(given: WriteOptions, schema: StructType) -> None:
+    names = schema.fieldNames()
+    if given.topic is None and "topic" not in names:
+        raise CallerError("TOPIC_MISSING", rows="all")
+    if given.publisher is not None and given.sequence_column is None:
+        what, reason = "option sequenceColumn", "Without it a repeat could not be told from new rows (R95)."
+        raise CallerError("SEQUENCE_MISSING", publisher=given.publisher, what=what, reason=reason)
+    if given.sequence_column is not None and given.sequence_column not in names:
+        reason = f"The rows have no column '{given.sequence_column}'."
+        raise CallerError("SEQUENCE_MISSING", publisher=given.publisher, what="a sequence column", reason=reason)

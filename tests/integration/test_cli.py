@@ -1,0 +1,156 @@
+"""``sparkq`` and the facade with real coordinator processes: applying, settling, serving, stopping, doctoring (DESIGN 6, 9)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_queue import Journal
+from spark_queue.coordinator import wire
+from spark_queue.coordinator.asking import ask
+from spark_queue.errors import CallerError, CoordinatorError, LeaseError
+
+TOML = '[message_types.line]\ncolumns = "amount BIGINT"\ntopics = ["LINES"]\n[queues.LINES]\n'
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    (tmp_path / "queues.toml").write_text(TOML)
+    journal = Journal.create(str(tmp_path / "journal"), tmp_path / "queues.toml")
+    yield journal
+    sparkq("stop", journal.path)
+
+
+def sparkq(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "spark_queue.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def sparkq_json(*arguments: str) -> Any:
+    return json.loads(sparkq(*arguments, "--json").stdout)
+
+
+def ping(journal: Journal) -> wire.Pong:
+    reply = ask(journal.store, journal.journal_id(), wire.Ping, start=False, timeout_s=5.0)
+    assert isinstance(reply, wire.Pong)
+    return reply
+
+
+@contextmanager
+def served(journal: Journal) -> Iterator[subprocess.Popen[str]]:
+    """Run `sparkq serve` in the foreground of a process of its own."""
+    command = [sys.executable, "-m", "spark_queue.cli", "serve", journal.path, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["journal"] == journal.journal_id()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_apply_changes_the_definitions_through_the_coordinator(journal: Journal, tmp_path: Path) -> None:
+    (tmp_path / "queues.toml").write_text(f"{TOML}max_deliveries = 2\n")
+    (change,) = sparkq_json("apply", journal.path, str(tmp_path / "queues.toml"))["changes"]
+    assert (change["key"], change["before"], change["after"]) == ("max_deliveries", 0, 2)
+    assert journal.definitions().queue("LINES").max_deliveries == 2
+
+
+def test_settling_by_hand_removes_and_a_repeat_is_counted(journal: Journal) -> None:
+    journal.publish([{"amount": amount} for amount in range(4)], topic="LINES")
+    queue = journal.queue("LINES")
+    assert queue.settle([0, 1]).acknowledged == 2
+    again = queue.settle([1, 2])
+    assert (again.acknowledged, again.repeated) == (1, 1)
+    status = queue.status()
+    assert (status.acknowledged, status.available) == (3, 1)
+    assert queue.settle([3], "expire").expired == 1
+    with pytest.raises(LeaseError, match=r"\[LEASE_SETTLED\]"):
+        queue.settle([0], "expire")
+    with pytest.raises(CallerError, match=r"\[UNKNOWN_BOOKMARK\]"):
+        queue.settle([99])
+
+
+def test_unsubscribing_somebody_unknown_is_refused_by_name(journal: Journal) -> None:
+    with pytest.raises(CallerError, match=r"\[UNKNOWN_SUBSCRIPTION\]"):
+        journal.queue("LINES").unsubscribe("nobody")
+
+
+def test_serve_answers_until_ctrl_c_and_ends_in_good_order(journal: Journal) -> None:
+    with served(journal) as process:
+        assert ping(journal).pid == process.pid
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+    with pytest.raises(CoordinatorError, match=r"\[COORDINATOR_UNAVAILABLE\]"):
+        ping(journal)
+
+
+def test_a_second_serve_finds_the_first_and_ends(journal: Journal) -> None:
+    with served(journal) as process:
+        second = sparkq("serve", journal.path)
+        assert second.returncode == 0
+        assert "serves this journal already" in second.stderr
+        assert ping(journal).pid == process.pid
+
+
+def test_serve_as_a_daemon_lives_on_and_stop_ends_it(journal: Journal) -> None:
+    assert sparkq_json("serve", journal.path, "--daemon")["address"].startswith("grpc://127.0.0.1:")
+    assert ping(journal).epoch == 1
+    assert sparkq_json("stop", journal.path)["stopped"] is True
+    assert sparkq_json("stop", journal.path)["stopped"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--bind", "0.0.0.0:0"), "ADDRESS_UNSAFE"),
+        (("--bind", "nowhere"), "BAD_VALUE"),
+        (("--tls-cert", "a.pem"), "BAD_VALUE"),
+    ],
+)
+def test_serve_refuses_what_is_unsafe_or_makes_no_sense(journal: Journal, arguments: tuple[str, ...], code: str) -> None:
+    refused = sparkq("serve", journal.path, *arguments)
+    assert refused.returncode == 1
+    assert f"[{code}]" in refused.stderr
+
+
+def test_doctor_tries_a_journal_and_its_coordinator(journal: Journal) -> None:
+    findings = {finding["check"]: finding for finding in sparkq_json("doctor", journal.path)}
+    assert {"python", "packages", "java", "token", "store", "clock", "coordinator"} <= set(findings)
+    assert {findings[check]["result"] for check in ("python", "packages", "token", "store", "clock", "coordinator")} == {"ok"}
+    assert ping(journal).epoch == 1
+
+
+def test_doctor_without_a_journal_leaves_nothing_behind(tmp_path: Path) -> None:
+    scratch, state = tmp_path / "tmp", tmp_path / "state"
+    scratch.mkdir()
+    environment = {**os.environ, "TMPDIR": str(scratch), "XDG_STATE_HOME": str(state)}
+    environment.pop("XDG_RUNTIME_DIR", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "spark_queue.cli", "doctor", "--json"], env=environment, capture_output=True, check=False
+    )
+    assert done.returncode == 0
+    assert [path.name for path in (state / "spark_queue").iterdir()] == ["token"]
+    assert [path for path in scratch.rglob("*") if path.is_file()] == []
+
+
+def test_doctor_fails_on_a_token_that_others_can_read(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("known")
+    token.chmod(0o644)
+    environment = {**os.environ, "SPARKQ_TOKEN_FILE": str(token)}
+    command = [sys.executable, "-m", "spark_queue.cli", "doctor", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    findings = {finding["check"]: finding for finding in json.loads(done.stdout)}
+    assert done.returncode == 1
+    assert (findings["token"]["result"], findings["token"]["found"]) == ("failed", "TOKEN_FILE_UNSAFE")
+    assert "known" not in done.stdout

@@ -1,0 +1,164 @@
+"""What a batch function may say, and when it takes effect (DESIGN 7 foreachBatch, 15.1; P4, P6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.source_journal import MakeHome, Seen, running, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def test_outcomes_of_rows_take_effect_and_the_rest_is_acknowledged(make_home: MakeHome) -> None:
+    from pyspark.sql import functions as f
+
+    home = make_home()
+    home.publish(0, 10)
+    deliveries: dict[int, int] = {}
+
+    def book(batch: DataFrame, batch_id: int) -> DataFrame | None:
+        deliveries.update({row["id"]: row["delivery_count"] for row in batch.collect()})
+        bad = batch.where("id % 5 = 0 and delivery_count = 1")
+        outcome = f.when(f.col("id") == 0, "expire").otherwise("cancel")
+        return bad.select("bookmark", outcome.alias("outcome"), f.lit("no price").alias("error"))
+
+    home.run(book)
+    assert home.figures() == (1, 0, 8)
+    home.run(book)
+    assert home.figures() == (0, 0, 9)
+    assert deliveries == {**dict.fromkeys(range(10), 1), 5: 2}
+    (letter,) = home.journal.view("dead_letters", queue="WORK").to_pylist()
+    assert (letter["id"], letter["reason"], letter["error"]) == (0, "forced_expire", "no price")
+
+
+def test_cancel_with_retry_after_delays_the_next_delivery(make_home: MakeHome) -> None:
+    from pyspark.sql import functions as f
+
+    home = make_home()
+    home.publish(0, 2)
+
+    def later(batch: DataFrame, batch_id: int) -> DataFrame:
+        outcomes = batch.select("bookmark", f.lit("cancel").alias("outcome"))
+        return outcomes.withColumn("retry_after", f.expr("INTERVAL 1 HOUR"))
+
+    home.run(later)
+    assert home.journal.queue("WORK").status().delayed == 2
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("SELECT 99 AS bookmark, 'expire' AS outcome", "UNKNOWN_BOOKMARK.*first 99"),
+        (
+            "SELECT * FROM VALUES (0, 'expire'), (0, 'cancel') AS t(bookmark, outcome)",
+            "OUTCOME_INVALID.*bookmark 0 has two outcomes",
+        ),
+        ("SELECT 0 AS bookmark", "OUTCOME_INVALID.*no column 'outcome'"),
+    ],
+)
+@pytest.mark.parametrize("on_error", ["fail", "cancel"])
+def test_misspoken_outcomes_fail_the_query_before_anything_is_settled(
+    make_home: MakeHome, expression: str, reason: str, on_error: str
+) -> None:
+    home = make_home()
+    home.publish(0, 4)
+    with pytest.raises(Exception, match=reason):
+        home.run(lambda batch, batch_id: batch.sparkSession.sql(expression), on_error=on_error)
+    assert home.figures()[2] == 0
+    assert home.history("removed") == []
+
+
+def test_on_error_cancel_gives_the_batch_back_and_the_query_lives_on(make_home: MakeHome) -> None:
+    home = make_home()
+    home.publish(0, 6)
+    seen = Seen()
+
+    def fail_first(batch: DataFrame, batch_id: int) -> None:
+        seen(batch, batch_id)
+        if len(seen.batches) == 1:
+            raise ValueError("the sink is down")
+
+    with running(home.start(fail_first, on_error="cancel")) as query:
+        wait_until(lambda: home.figures() == (0, 0, 6), query)
+    assert [ids for _, ids in seen.batches] == [list(range(6)), list(range(6))]
+    assert any("the sink is down" in row["detail"] for row in home.history("outcomes"))
+
+
+def test_outcomes_wait_for_the_proof_so_that_a_rerun_sees_the_same_rows(make_home: MakeHome) -> None:
+    """P4, P5: what a batch said does not shrink its re-run."""
+    home = make_home()
+    home.publish(0, 6)
+    during: list[tuple[int, int, int]] = []
+
+    def look(batch: DataFrame, batch_id: int) -> None:
+        during.append(home.figures())
+
+    home.run(look)
+    assert during == [(0, 6, 0)]
+    assert home.figures() == (0, 0, 6)
+
+
+def test_ack_early_settles_when_fn_returns(make_home: MakeHome) -> None:
+    """A restart without duplicates, for stateless jobs: the re-run of a settled lease reads nothing."""
+    home = make_home()
+    home.publish(0, 6)
+    seen = Seen()
+    wrapped = home.wrapped(seen, ack_early=True)
+    after: list[tuple[int, int, int]] = []
+
+    def and_look(batch: DataFrame, batch_id: int) -> None:
+        wrapped(batch, batch_id)
+        after.append(home.figures())
+        if len(after) == 1:
+            raise RuntimeError("killed before the commit log")
+
+    writer = home.stream().writeStream.foreachBatch(and_look).option("checkpointLocation", home.checkpoint())
+    with pytest.raises(Exception, match="killed before the commit log"):
+        writer.trigger(availableNow=True).start().awaitTermination()
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert after[0] == (0, 0, 6)
+    assert seen.ids == list(range(6))
+
+
+def test_explicit_mode_leaves_settling_to_the_caller(make_home: MakeHome) -> None:
+    """DESIGN 15.1: a proof acknowledges nothing there; rows left alone stay leased until the lease ends."""
+    home = make_home()
+    home.publish(0, 6)
+    rows: list[dict[str, Any]] = []
+
+    def note(batch: DataFrame, batch_id: int) -> None:
+        rows.extend(row.asDict() for row in batch.select("bookmark", "lease").collect())
+
+    writer = home.stream(ackMode="explicit").writeStream.foreachBatch(note).option("checkpointLocation", home.checkpoint())
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert home.figures() == (0, 6, 0)
+    settled = home.journal.queue("WORK").settle(rows[:4])
+    assert (settled.acknowledged, home.figures()) == (4, (0, 2, 4))
+
+
+def test_wrapper_on_an_explicit_query_is_refused_by_name(make_home: MakeHome) -> None:
+    home = make_home()
+    home.publish(0, 2)
+    with pytest.raises(Exception, match="ACK_MODE_MISMATCH.*foreach_batch"):
+        home.run(Seen(), options={"ackMode": "explicit"})
+
+
+def test_at_most_once_delivers_to_one_run_only(make_home: MakeHome) -> None:
+    """The grant removes; only the first planner start that asks gets the rows, however often Spark runs the batch again."""
+    home = make_home(semantics="at-most-once")
+    home.publish(0, 6)
+    seen = Seen()
+
+    def fail_once(batch: DataFrame, batch_id: int) -> None:
+        seen(batch, batch_id)
+        if len(seen.batches) == 1:
+            raise RuntimeError("the sink is down")
+
+    with pytest.raises(Exception, match="the sink is down"):
+        home.run(fail_once)
+    home.publish(6, 2)
+    home.run(fail_once)
+    assert seen.batches == [(0, list(range(6))), (0, []), (1, [6, 7])]

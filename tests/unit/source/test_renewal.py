@@ -1,0 +1,91 @@
+"""Renewing a lease while its batch runs (DESIGN 7): every third of the period, and never a moment longer than needed."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+
+import pytest
+
+from spark_queue.errors import CoordinatorError, LeaseError, SparkQueueError
+from spark_queue.source.renewal import LeaseRenewer
+
+#: Waits for a thread's signal; reached only when a test fails.
+DEADLINE_S = 10.0
+
+
+class Coordinator:
+    """Hears renewals, and refuses them when told to."""
+
+    def __init__(self) -> None:
+        self.heard: queue.Queue[int] = queue.Queue()
+        self.refusal: SparkQueueError | None = None
+
+    def renew(self, lease: int) -> None:
+        self.heard.put(lease)
+        if self.refusal is not None:
+            raise self.refusal
+
+    def next(self) -> int:
+        return self.heard.get(timeout=DEADLINE_S)
+
+    def is_silent(self) -> bool:
+        """Tell whether nothing is heard for many intervals."""
+        try:
+            self.heard.get(timeout=0.1)
+        except queue.Empty:
+            return True
+        return False
+
+
+@pytest.fixture
+def coordinator() -> Coordinator:
+    return Coordinator()
+
+
+@pytest.fixture
+def renewer(coordinator: Coordinator) -> Iterator[LeaseRenewer]:
+    # A period of 15 ms renews every 5 ms.
+    made = LeaseRenewer(coordinator.renew, lease_period_ms=15)
+    yield made
+    made.stop()
+
+
+def test_renewer_goes_on_until_it_is_released(coordinator: Coordinator, renewer: LeaseRenewer) -> None:
+    renewer.hold(3)
+    assert [coordinator.next(), coordinator.next(), coordinator.next()] == [3, 3, 3]
+    renewer.release()
+    while not coordinator.heard.empty():
+        coordinator.next()
+    assert coordinator.is_silent() or coordinator.is_silent()
+
+
+def test_renewer_takes_up_the_next_lease(coordinator: Coordinator, renewer: LeaseRenewer) -> None:
+    renewer.hold(3)
+    assert coordinator.next() == 3
+    renewer.hold(4)
+    heard = [coordinator.next() for _ in range(3)]
+    assert heard[-1] == 4
+    assert heard == sorted(heard)
+
+
+def test_renewer_gives_up_when_the_lease_is_over(coordinator: Coordinator, renewer: LeaseRenewer) -> None:
+    coordinator.refusal = LeaseError("SUBSCRIPTION_TAKEN", subscription="s", queue="q", newest=[2, 1], own=[1, 1])
+    renewer.hold(3)
+    assert coordinator.next() == 3
+    assert coordinator.is_silent()
+
+
+def test_renewer_tries_again_when_the_coordinator_is_away(coordinator: Coordinator, renewer: LeaseRenewer) -> None:
+    coordinator.refusal = CoordinatorError("COORDINATOR_UNAVAILABLE", path="j", reason="gone.", log="l")
+    renewer.hold(3)
+    assert [coordinator.next(), coordinator.next()] == [3, 3]
+
+
+def test_renewer_says_nothing_after_it_was_stopped(coordinator: Coordinator) -> None:
+    renewer = LeaseRenewer(coordinator.renew, lease_period_ms=15)
+    renewer.hold(3)
+    assert coordinator.next() == 3
+    renewer.stop()
+    coordinator.is_silent()
+    assert coordinator.is_silent()

@@ -1,0 +1,165 @@
+"""The queue stream's side towards Spark, over a planner that only notes what it is asked."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from spark_queue.coordinator.wire import Granted, QueueDepth
+from spark_queue.errors import LeaseError
+from spark_queue.ports import RowRanges
+from spark_queue.source.object_store import MessageFiles
+from spark_queue.source.offsets import QueueOffset
+from spark_queue.source.partitions import MessagePartition, MessageReader
+from spark_queue.source.stream_reader import LONG_POLL_MS, QueueStream, QueueStreamReader
+from tests.unit.source.test_partitions import pieces_of
+
+READER = MessageReader(files=MessageFiles(root="/journal/messages/json", options={}), schema=pa.schema([("value", pa.string())]))
+
+
+class FakePlanner:
+    """Grants lease after lease while told that there is something."""
+
+    def __init__(self, *, available_now: bool) -> None:
+        self.available_now = available_now
+        self.asked: list[tuple[Any, ...]] = []
+        self.has_more = True
+        self.left = 0
+
+    def next(self, *, finished: int, limit: int, wait_ms: int) -> Granted:
+        self.asked.append(("next", finished, limit, wait_ms))
+        depth = QueueDepth(depth=9, available=7, leased=2, oldest_age_ms=1_234)
+        return Granted(lease=finished + self.has_more, messages=2, leased_until_ms=5_000, queue_depth=depth)
+
+    def rows(self, lease: int) -> RowRanges:
+        self.asked.append(("rows", lease))
+        return RowRanges(message_type="json", lease=lease, leased_until_ms=5_000, pieces=pieces_of(("a.parquet", 0, 4, 10, 1)))
+
+    def leave(self) -> None:
+        self.left += 1
+
+
+class Seats:
+    """Counts the planners that were made."""
+
+    def __init__(self) -> None:
+        self.taken: list[FakePlanner] = []
+
+    def __call__(self, *, available_now: bool) -> FakePlanner:
+        self.taken.append(FakePlanner(available_now=available_now))
+        return self.taken[-1]
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def seats() -> Seats:
+    return Seats()
+
+
+@pytest.fixture
+def reader(seats: Seats) -> QueueStreamReader:
+    start = QueueOffset(journal="j", queue="WORK", subscription="s")
+    stream = QueueStream(start=start, max_backlog=100, min_partitions=2, reader=READER, take_seat=seats)  # type: ignore[arg-type]  # A fake.
+    return QueueStreamReader(stream)
+
+
+def offset(lease: int, **change: Any) -> dict[str, Any]:
+    return {"v": 1, "journal": "j", "queue": "WORK", "subscription": "s", "lease": lease, **change}
+
+
+def test_reader_takes_no_seat_before_the_first_call(reader: QueueStreamReader, seats: Seats) -> None:
+    """DESIGN 15.6: Spark makes a second reader that never plans."""
+    assert seats.taken == []
+    assert reader.getDefaultReadLimit() == ReadMaxRows(100)
+    reader.initialOffset()
+    assert [seat.available_now for seat in seats.taken] == [False]
+
+
+def test_reader_asks_for_what_is_there_now_when_the_trigger_is_available_now(reader: QueueStreamReader, seats: Seats) -> None:
+    reader.prepareForTriggerAvailableNow()
+    reader.latestOffset(offset(0), ReadMaxRows(100))
+    assert [seat.available_now for seat in seats.taken] == [True]
+    assert seats.taken[0].asked == [("next", 0, 100, 0)]
+
+
+def test_latest_offset_proves_its_start_and_names_the_next_lease(reader: QueueStreamReader, seats: Seats) -> None:
+    assert reader.latestOffset(offset(6), ReadMaxRows(100)) == offset(7)
+    assert seats.taken[0].asked == [("next", 6, 100, LONG_POLL_MS)]
+
+
+def test_latest_offset_gives_its_start_back_untouched_when_nothing_is_there(reader: QueueStreamReader, seats: Seats) -> None:
+    reader.initialOffset()
+    seats.taken[0].has_more = False
+    start = offset(6)
+    assert reader.latestOffset(start, ReadMaxRows(100)) is start
+
+
+def test_latest_offset_keeps_to_the_backlog_when_spark_wants_everything_at_once(reader: QueueStreamReader, seats: Seats) -> None:
+    reader.latestOffset(offset(0), ReadAllAvailable())
+    assert seats.taken[0].asked == [("next", 0, 100, 0)]
+
+
+def test_latest_offset_of_another_queue_asks_nobody(reader: QueueStreamReader, seats: Seats) -> None:
+    with pytest.raises(LeaseError, match="CHECKPOINT_FOREIGN"):
+        reader.latestOffset(offset(3, queue="OTHER"), ReadMaxRows(100))
+    assert seats.taken == []
+
+
+def test_report_latest_offset_tells_how_full_the_queue_is(reader: QueueStreamReader) -> None:
+    assert reader.reportLatestOffset() is None
+    reader.latestOffset(offset(0), ReadMaxRows(100))
+    assert reader.reportLatestOffset() == {"depth": 9, "available": 7, "leased": 2, "oldest_age_ms": 1_234}
+
+
+def test_partitions_of_no_range_ask_nobody(reader: QueueStreamReader, seats: Seats) -> None:
+    assert reader.partitions(offset(0), offset(0)) == []
+    assert seats.taken == []
+
+
+def test_partitions_cut_the_lease_of_the_end_also_as_first_call(reader: QueueStreamReader, seats: Seats) -> None:
+    parts = reader.partitions(offset(3), offset(4))
+    assert seats.taken[0].asked == [("rows", 4)]
+    assert len(parts) == 2
+    assert all(isinstance(part, MessagePartition) and (part.lease, part.leased_until_ms) == (4, 5_000) for part in parts)
+
+
+@pytest.mark.parametrize(("start", "end"), [(offset(3, journal="k"), offset(4)), (offset(3), offset(4, journal="k"))])
+def test_partitions_of_another_journal_are_refused(reader: QueueStreamReader, start: dict[str, Any], end: dict[str, Any]) -> None:
+    with pytest.raises(LeaseError, match="CHECKPOINT_FOREIGN"):
+        reader.partitions(start, end)
+
+
+def test_stop_leaves_once(reader: QueueStreamReader, seats: Seats) -> None:
+    reader.initialOffset()
+    reader.stop()
+    reader.stop()
+    assert seats.taken[0].left == 1
+
+
+def test_stop_of_a_reader_that_never_planned_leaves_nothing(reader: QueueStreamReader, seats: Seats) -> None:
+    reader.stop()
+    assert seats.taken == []
+
+
+def test_sigterm_becomes_an_ordinary_exit_because_spark_ends_planners_with_it(reader: QueueStreamReader) -> None:
+    """PITFALLS A6: only on the way out of its loop does the planner process call stop."""
+    reader.initialOffset()
+    with pytest.raises(SystemExit):
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_reader_ships_as_what_executors_need_and_nothing_else(reader: QueueStreamReader) -> None:
+    reader.initialOffset()
+    assert pickle.loads(pickle.dumps(reader)) == READER
