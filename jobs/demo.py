@@ -1,0 +1,216 @@
+"""The whole of it on half a million real order lines: publish, consume with two Spark jobs, kill one, balance the books.
+
+python jobs/demo.py            (or: make demo)
+
+A consumer is killed with SIGKILL after it has written a batch and before Spark has committed it: the moment at which a queue
+loses or doubles work if it can. Everything stays in build/demo to be looked at; the exit code says whether the books balance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from pyroaring import BitMap64
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from publish import ORDERS_CSV
+from reconcile import Books, Entry, Lives, read_bookmarks, read_books, read_revenue, reconcile
+from spark_queue import Journal
+
+ROOT = Path(__file__).parent.parent
+QUEUE = "ORDER_WORK"
+CONSUMERS = ("east", "west")
+SPARKQ = (sys.executable, "-m", "spark_queue.cli")
+
+#: The consumer that is killed, and the micro-batch (from 0) between whose sink write and proof it dies.
+VICTIM, FATAL_BATCH = "east", 1
+MAX_BACKLOG = 50_000
+POLL_S = 1.0
+
+#: Short jobs on two cores: the thorough compiler and the parallel collector would cost more than they bring.
+JAVA_OPTIONS = "-Dlog4j2.configurationFile=conf/log4j2.properties -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+#: JVMs at once.
+JOBS_AT_ONCE = 2
+
+console = Console(highlight=False)
+began_s = time.monotonic()
+
+
+class Submitted:
+    """A job under spark-submit: a process group of its own, with its output in a file."""
+
+    def __init__(self, job: str, *arguments: str, log: Path) -> None:
+        self._log = log
+        command = [str(Path(sys.executable).with_name("spark-submit")), "--properties-file", "conf/spark-defaults.conf"]
+        command += ["--master", "local[2]", "--driver-memory", "1500m", "--driver-java-options", JAVA_OPTIONS]
+        command += ["--conf", "spark.ui.enabled=false", f"jobs/{job}.py", *arguments]
+        # Spark's workers must be the Python that has spark_queue.
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+
+    @property
+    def running(self) -> bool:
+        """Whether it still runs; a job that failed ends the demo with the end of its output."""
+        code = self._process.poll()
+        if code:
+            text = self._log.read_text(errors="replace")[-4_000:]
+            raise SystemExit(f"{text}\n{self._log.stem} failed with exit code {code}; its whole output is in {self._log}")
+        return code is None
+
+    def kill(self) -> None:
+        """Kill the JVM and all Pythons of its group at once, as a power switch would."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+class Demo:
+    """One run, in a directory of its own."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._journal = Journal(str(place / "journal"))
+        self._hang_file = place / "sink-written"
+        self._jobs: list[Submitted] = []
+
+    def run(self) -> bool:
+        """Do everything; tells whether the books balance."""
+        try:
+            self._clear()
+            _say("create the journal from conf/queues.toml, and read the file plainly for the books")
+            Journal.create(self._journal.path, ROOT / "conf" / "queues.toml")
+            books = read_books(ORDERS_CSV)
+            _say(f"publish {books.lines:,} lines, one commit for each day of data (jobs/publish.py)")
+            self._follow([self._submit("publish", "--journal", self._journal.path)], ("entered",), books.lines)
+            _say(f"two consumers share {QUEUE} (jobs/consume.py)")
+            self._consume(books.lines)
+            _say("report over both tables; replay by the batch reader; the same by plain delta-spark")
+            self._derive()
+        finally:
+            for job in self._jobs:
+                job.kill()
+            self._stop_coordinator()
+        return self._balance(books)
+
+    def _balance(self, books: Books) -> bool:
+        lives = Lives()
+        lives.follow(self._journal.view("history", queue=QUEUE).to_pylist())
+        tables = {name: read_bookmarks(self._place / name) for name in CONSUMERS}
+        results = {"report over both tables": "report", "replay": "replay", "plain delta-spark": "plain"}
+        entries = list(reconcile(books, lives, tables, {text: read_revenue(self._place / name) for text, name in results.items()}))
+        verified = subprocess.run([*SPARKQ, "verify", self._journal.path], check=False, capture_output=True, text=True)
+        entries.append(Entry(what="sparkq verify: exit code", expected=0, found=verified.returncode))
+        _show(lives, tables, entries)
+        _say(f"revenue per day and country is in {self._place / 'report'}; {verified.stdout.strip()}")
+        return all(entry.holds for entry in entries)
+
+    def _clear(self) -> None:
+        if (self._place / "journal").exists():
+            self._stop_coordinator()
+        shutil.rmtree(self._place, ignore_errors=True)
+        (self._place / "logs").mkdir(parents=True)
+
+    def _stop_coordinator(self) -> None:
+        subprocess.run([*SPARKQ, "stop", self._journal.path], check=False, capture_output=True)
+
+    def _submit(self, job: str, *arguments: str, log: str | None = None) -> Submitted:
+        submitted = Submitted(job, *arguments, log=self._place / "logs" / f"{log or job}.log")
+        self._jobs.append(submitted)
+        return submitted
+
+    def _consume(self, lines: int) -> None:
+        victim = self._start(VICTIM, "--hang-after-batch", str(FATAL_BATCH), "--hang-file", str(self._hang_file))
+        others = [self._start(name) for name in CONSUMERS if name != VICTIM]
+        settled = ("acknowledged", "dead_letters")
+        self._follow([victim, *others], settled, lines, until=self._hang_file.exists)
+        victim.kill()
+        _say(f"killed '{VICTIM}' with SIGKILL: {self._written_unproven():,} lines of its lease are in its table, and unproven")
+        _say(f"start '{VICTIM}' again")
+        self._follow([self._start(VICTIM), *others], settled, lines)
+
+    def _start(self, name: str, *more: str) -> Submitted:
+        place = ["--table", str(self._place / name), "--checkpoint", str(self._place / f"{name}-checkpoint")]
+        limits = ["--max-backlog", str(MAX_BACKLOG), "--until-empty"]
+        return self._submit("consume", "--journal", self._journal.path, "--subscription", name, *place, *limits, *more, log=name)
+
+    def _written_unproven(self) -> int:
+        """Count the lines of the victim's unproven lease that its table holds."""
+        leased = self._journal.peek("messages", queue=QUEUE, columns=["bookmark", "subscription"])
+        mine = BitMap64(row["bookmark"] for row in leased.to_pylist() if row["subscription"] == VICTIM)
+        return len(mine & read_bookmarks(self._place / VICTIM))
+
+    def _derive(self) -> None:
+        journal = ("--journal", self._journal.path)
+        waiting = [
+            partial(self._submit, "report", "--out", str(self._place / "report"), *(str(self._place / name) for name in CONSUMERS)),
+            partial(self._submit, "replay", *journal, "--out", str(self._place / "replay")),
+            partial(self._submit, "replay", *journal, "--out", str(self._place / "plain"), "--plain-delta", log="plain"),
+        ]
+        started: list[Submitted] = []
+        while waiting or _running(started):
+            if waiting and len(_running(started)) < JOBS_AT_ONCE:
+                started.append(waiting.pop(0)())
+            time.sleep(POLL_S / 4)
+
+    def _follow(
+        self, jobs: Sequence[Submitted], figures: Sequence[str], total: int, until: Callable[[], bool] | None = None
+    ) -> None:
+        """Show how far the queue is, until the jobs end or something happens."""
+        columns = TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(" + ".join(figures).replace("_", " "), total=total)
+            while _running(jobs) and not (until is not None and until()):
+                time.sleep(POLL_S)
+                status = self._journal.view("status", queue=QUEUE).to_pylist()[0]
+                bar.update(task, completed=sum(status[name] for name in figures))
+        if until is not None and not until():
+            raise SystemExit(f"'{VICTIM}' ended before it could be killed")
+
+
+def _running(jobs: Sequence[Submitted]) -> list[Submitted]:
+    # Every job is asked, so that a failed one is noticed at once.
+    return [job for job in jobs if job.running]
+
+
+def _say(text: str) -> None:
+    console.print(f"[dim]{time.monotonic() - began_s:4.0f} s[/] {text}", soft_wrap=True)
+
+
+def _show(lives: Lives, tables: Mapping[str, BitMap64], entries: Sequence[Entry]) -> None:
+    for name, rows in tables.items():
+        _say(f"'{name}' booked {len(rows):,} lines")
+    both = BitMap64.intersection(*tables.values())
+    _say(f"lines that both booked, and the report takes once: {len(both):,}")
+    for count, why in lives.redelivered:
+        _say(f"{count:,} lines were delivered again: {why or 'NOTHING EXPLAINS IT'}")
+    books = Table("", "expected", "found", "", title="The books", title_justify="left")
+    for entry in entries:
+        books.add_row(entry.what, _figure(entry.expected), _figure(entry.found), "ok" if entry.holds else "[bold red]WRONG[/]")
+    console.print(books)
+    balanced = all(entry.holds for entry in entries)
+    _say("[bold green]the books balance[/]" if balanced else "[bold red]the books do not balance[/]")
+
+
+def _figure(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--place", type=Path, default=ROOT / "build" / "demo")
+    sys.exit(0 if Demo(parser.parse_args().place.resolve()).run() else 1)

@@ -1,0 +1,36 @@
+"""A message queue for people who already run Spark: queues are views over a Delta journal.
+
+Start with `Journal`; `configure_spark` sets a session up in notebooks and plain Python. Names are imported when they are first
+used: executors, the command line and the coordinator load this package too, and none of them needs all of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spark_queue.errors import SparkQueueError
+    from spark_queue.queue import Journal, Queue
+    from spark_queue.session import configure_spark
+
+__all__ = ["Journal", "Queue", "SparkQueueError", "configure_spark"]
+
+_HOMES = {
+    "Journal": "spark_queue.queue",
+    "Queue": "spark_queue.queue",
+    "SparkQueueError": "spark_queue.errors",
+    "configure_spark": "spark_queue.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return __all__

@@ -1,0 +1,104 @@
+"""What applying new definitions would change, for people to read before they do it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from spark_queue.core.definition import Definitions
+from spark_queue.core.engine import Engine
+from spark_queue.core.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS, Key
+from spark_queue.journal.schema import appended_columns, check_columns, user_schema
+from spark_queue.views import Moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One difference between the definitions that hold and new ones."""
+
+    #: Such as ``[queues.ORDER_WORK]``.
+    where: str
+    action: Literal["add", "remove", "change", "reset"]
+    #: The key that changes; None when the whole table does.
+    key: str | None = None
+    before: Any = None
+    after: Any = None
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        if self.key is None:
+            return f"{self.action} {self.where}"
+        return f"{self.action} {self.where} {self.key}: {_shown(self.before)} -> {_shown(self.after)}"
+
+
+def plan(moment: Moment, wanted: Definitions, *, reset: tuple[str, ...]) -> list[Change]:
+    """Check new definitions against a journal as it is, and list what they change.
+
+    Parameters
+    ----------
+    moment
+        The journal now; its state is used up.
+    wanted
+        The whole set of new definitions.
+    reset
+        Queues whose recovery point is taken again.
+
+    Raises
+    ------
+    ConfigError
+        RESERVED_COLUMN, BAD_VALUE, MESSAGE_TYPE_CHANGED, DEFINITION_IN_USE or UNKNOWN_QUEUE.
+    """
+    old = moment.state.definitions
+    for name, message_type in wanted.message_types.items():
+        check_columns(name, message_type.columns)
+        if name in old.message_types:
+            appended_columns(name, user_schema(old.message_types[name].columns), user_schema(message_type.columns))
+    changes = changes_between(old, wanted, reset=reset)
+    # A trial on the folded state refuses what the coordinator would refuse.
+    Engine(moment.state).apply(definitions=wanted.stored, reset=reset, now_ms=moment.now_ms)
+    return changes
+
+
+def changes_between(old: Definitions, new: Definitions, *, reset: Iterable[str] = ()) -> list[Change]:
+    """List what differs, and the queues whose recovery point is taken again."""
+    return [
+        *_of_table("[journal]", JOURNAL_KEYS, (old.journal, _table(old, "journal")), (new.journal, _table(new, "journal"))),
+        *_of_tables("message_types", MESSAGE_TYPE_KEYS, old, new),
+        *_of_tables("queues", QUEUE_KEYS, old, new),
+        *(Change(where=f"[queues.{name}]", action="reset") for name in reset),
+    ]
+
+
+#: A table as parsed, and as the user wrote it.
+_Side = tuple[Any, Mapping[str, Any]]
+
+
+def _of_tables(kind: str, keys: tuple[Key, ...], old: Definitions, new: Definitions) -> Iterator[Change]:
+    before, after = getattr(old, kind), getattr(new, kind)
+    for name in before:
+        if name not in after:
+            yield Change(where=f"[{kind}.{name}]", action="remove")
+    for name in after:
+        if name in before:
+            sides = [(known[name], _table(whole, kind).get(name, {})) for known, whole in ((before, old), (after, new))]
+            yield from _of_table(f"[{kind}.{name}]", keys, *sides)
+        else:
+            yield Change(where=f"[{kind}.{name}]", action="add")
+
+
+def _of_table(where: str, keys: tuple[Key, ...], before: _Side, after: _Side) -> Iterator[Change]:
+    # What counts is the value in effect; what is shown is what the user wrote, or the default that stands for it.
+    for key in keys:
+        if getattr(before[0], key.field) != getattr(after[0], key.field):
+            old, new = (side[1].get(key.name, key.default) for side in (before, after))
+            yield Change(where=where, action="change", key=key.name, before=old, after=new)
+
+
+def _table(definitions: Definitions, name: str) -> Mapping[str, Any]:
+    table: Mapping[str, Any] = definitions.stored.get(name, {})
+    return table
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else repr(value)

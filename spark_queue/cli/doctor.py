@@ -1,0 +1,230 @@
+"""``sparkq doctor``: try what queues need on this host, rather than print what is installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+from spark_queue.cli.output import out, progress, show_json, table
+from spark_queue.cli.target import open_target
+from spark_queue.clock import SystemClock
+from spark_queue.coordinator import user_files, wire
+from spark_queue.coordinator.asking import ask
+from spark_queue.errors import SparkQueueError
+from spark_queue.journal.open import open_journal
+from spark_queue.queue import Journal
+
+#: Java versions that Spark 4.2 runs on.
+JAVA_VERSIONS = (17, 21)
+
+#: Python versions that are tested.
+PYTHON_VERSIONS = ((3, 11), (3, 13))
+
+#: What the queue itself imports, and what the Spark side needs; cli never imports the latter.
+_BASE = ("pyarrow", "deltalake", "obstore", "pyroaring", "msgspec", "re2")
+_SPARK = {"pyspark": "4.2.", "delta-spark": "4.4.", "pandas": "2."}
+
+#: A clock may differ from the store's, or lie behind the log, by this much without anybody noticing, in milliseconds.
+CLOCK_SLACK_MS = 60_000
+_DAY_MS = 86_400_000
+
+_COMMAND_S = 60
+
+#: How long the scratch coordinator may take to answer that it stops, in seconds.
+STOP_S = 5.0
+
+#: How long a coordinator may take to recover before doctor mentions it, in seconds.
+RECOVERY_S = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one trial gave."""
+
+    check: str
+    result: Literal["ok", "warning", "failed"]
+    found: str
+    #: What to do about it; empty when nothing is to be done.
+    advice: str = ""
+
+
+def doctor(path: str | None, storage: list[str] | None, *, as_json: bool) -> None:
+    """Try everything; exits 1 when something fails."""
+    checks: list[Callable[[], Finding]] = [_python, _packages, _spark_packages, _java, _spark_python, _token]
+    findings: list[Finding] = []
+    with _target(path, storage) as journal, progress(counted=True) as bar:
+        checks += [lambda check=check: check(journal) for check in (_store, _clock, _coordinator)]  # type: ignore[misc]  # Bound now.
+        task = bar.add_task("trying", total=len(checks))
+        for check in checks:
+            findings.append(_tried(check))
+            bar.advance(task)
+    if as_json:
+        show_json([asdict(finding) for finding in findings])
+    else:
+        out.print(table([asdict(finding) for finding in findings], ("check", "result", "found")))
+        for finding in findings:
+            if finding.advice:
+                out.print(f"{finding.check}: {finding.advice}", markup=False, soft_wrap=True)
+    if any(finding.result == "failed" for finding in findings):
+        sys.exit(1)
+
+
+def _tried(check: Callable[[], Finding]) -> Finding:
+    try:
+        return check()
+    except SparkQueueError as refusal:
+        name = getattr(check, "__name__", "check").strip("_").replace("_", " ")
+        return Finding(check=name, result="failed", found=refusal.code, advice=str(refusal))
+
+
+@contextmanager
+def _target(path: str | None, storage: list[str] | None) -> Iterator[Journal]:
+    """Give the journal to try, or a scratch one that leaves nothing behind."""
+    if path is not None:
+        yield open_target(path, storage)
+        return
+    with tempfile.TemporaryDirectory(prefix="sparkq-doctor-") as directory:
+        journal = Journal.create(
+            f"{directory}/journal", {"message_types": {"json": {"topics": ["TRIAL"]}}, "queues": {"TRIAL": {}}}
+        )
+        journal_id = journal.journal_id()
+        try:
+            yield journal
+        finally:
+            _stop(journal, journal_id)
+            user_files.log_path(journal_id).unlink(missing_ok=True)
+            (user_files.runtime_directory() / f"{journal_id}.lock").unlink(missing_ok=True)
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    low, high = PYTHON_VERSIONS
+    if not low <= sys.version_info[:2] <= high:
+        return Finding(check="python", result="failed", found=version, advice="Use Python 3.11, 3.12 or 3.13.")
+    return Finding(check="python", result="ok", found=f"{version} at {sys.executable}")
+
+
+def _packages() -> Finding:
+    for name in _BASE:
+        try:
+            importlib.import_module(name)
+        except ImportError as reason:
+            return Finding(
+                check="packages", result="failed", found=f"{name}: {reason}", advice="Install spark-queue with its dependencies."
+            )
+    return Finding(check="packages", result="ok", found=f"{len(_BASE)} imported")
+
+
+def _spark_packages() -> Finding:
+    found = {name: _version(name) for name in _SPARK}
+    wrong = [name for name, wanted in _SPARK.items() if not (found[name] or "").startswith(wanted)]
+    text = ", ".join(f"{name} {version or 'missing'}" for name, version in found.items())
+    if wrong:
+        advice = (
+            "Spark jobs need pyspark 4.2, delta-spark 4.4 and pandas 2: install spark-queue[spark]. Everything else works without."
+        )
+        return Finding(check="spark packages", result="warning", found=text, advice=advice)
+    return Finding(check="spark packages", result="ok", found=text)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _java() -> Finding:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    advice = "Spark needs Java 17 or 21: install one and let JAVA_HOME name it. The queue itself needs none."
+    if java is None:
+        return Finding(check="java", result="warning", found="none", advice=advice)
+    answer = _run([java, "-version"])
+    match = re.search(r'version "(\d+)', answer)
+    if match is None or int(match[1]) not in JAVA_VERSIONS:
+        return Finding(check="java", result="warning", found=f"{java}: {answer[:60] or 'no answer'}", advice=advice)
+    return Finding(check="java", result="ok", found=f"{match[1]} at {java}")
+
+
+def _spark_python() -> Finding:
+    """Find out whether the Python that Spark will start has this package."""
+    python = shutil.which(os.environ.get("PYSPARK_PYTHON", "python3"))
+    advice = f"Spark's workers would not find spark_queue. Set PYSPARK_PYTHON={sys.executable} for spark-submit."
+    if python is None:
+        return Finding(check="spark's python", result="warning", found="none", advice=advice)
+    code = "import spark_queue.source.outcomes, pyarrow; print('ready')"
+    ready = "ready" in _run([python, "-c", code])
+    return Finding(check="spark's python", result="ok" if ready else "warning", found=python, advice="" if ready else advice)
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return f"{done.stdout}{done.stderr}".strip()
+
+
+def _token() -> Finding:
+    user_files.token()
+    return Finding(check="token", result="ok", found=f"{user_files.token_path()}, yours alone")
+
+
+def _store(journal: Journal) -> Finding:
+    journal.store.check_put_if_absent()
+    journal_id = journal.journal_id()
+    return Finding(check="store", result="ok", found=f"{journal.path}: put-if-absent holds, journal {journal_id}")
+
+
+def _clock(journal: Journal) -> Finding:
+    """Compare this host's clock with the store's, and with the newest record."""
+    key = f"probe-{uuid.uuid4().hex}"
+    now_ms = SystemClock().wall_ms()
+    journal.store.write(key, b"")
+    try:
+        written_ms = next(entry.modified_ms for entry in journal.store.list("", after=key[:-1]) if entry.key == key)
+    finally:
+        journal.store.delete([key])
+    ahead_ms = open_journal(journal.store).records()[-1].at_ms - now_ms
+    advice = "Set this host's clock: leases and expirations count by it."
+    if ahead_ms > _DAY_MS:
+        return Finding(check="clock", result="failed", found=f"the log is {ahead_ms / 1_000:,.0f} s ahead", advice=advice)
+    if ahead_ms > CLOCK_SLACK_MS or abs(written_ms - now_ms) > CLOCK_SLACK_MS:
+        found = f"{(written_ms - now_ms) / 1_000:+,.0f} s against the store, {-ahead_ms / 1_000:+,.0f} s against the log"
+        return Finding(check="clock", result="warning", found=found, advice=advice)
+    return Finding(check="clock", result="ok", found="agrees with the store and the log")
+
+
+def _coordinator(journal: Journal) -> Finding:
+    reply = _ping(journal)
+    for _ in range(RECOVERY_S):
+        if not reply.recovering:
+            return Finding(check="coordinator", result="ok", found=f"epoch {reply.epoch} answers from process {reply.pid}")
+        time.sleep(1.0)
+        reply = _ping(journal)
+    advice = "It reads its log; look again later with `sparkq status`."
+    return Finding(check="coordinator", result="warning", found=f"process {reply.pid} still recovers", advice=advice)
+
+
+def _ping(journal: Journal) -> wire.Pong:
+    return cast(wire.Pong, ask(journal.store, journal.journal_id(), wire.Ping, address=journal.coordinator))
+
+
+def _stop(journal: Journal, journal_id: str) -> None:
+    # That none was started is fine.
+    with suppress(SparkQueueError):
+        ask(journal.store, journal_id, wire.Stop, start=False, timeout_s=STOP_S)

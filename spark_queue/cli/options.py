@@ -1,0 +1,30 @@
+"""``sparkq options``: the registry, for people, programs and the README."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from spark_queue.cli.output import out, show_json, table
+from spark_queue.settings import RegistryRow, key_rows, option_rows
+
+_TITLES = {"keys": "Keys of a definition file", "options": "Spark options"}
+
+
+def options(*, markdown: bool, as_json: bool) -> None:
+    """List every key and option."""
+    tables = {"keys": key_rows(), "options": option_rows()}
+    if as_json:
+        show_json({name: [asdict(row) for row in rows] for name, rows in tables.items()})
+    elif markdown:
+        out.file.write("\n".join(to_markdown(rows) for rows in tables.values()))
+    else:
+        for name, rows in tables.items():
+            out.print(table([asdict(row) for row in rows], ("name", "default", "applies_to", "about"), title=_TITLES[name]))
+
+
+def to_markdown(rows: Sequence[RegistryRow]) -> str:
+    """Give a table as Markdown, as it stands in the README."""
+    lines = ["| Name | Default | For | Meaning |", "|---|---|---|---|"]
+    lines += [f"| `{row.name}` | {row.default} | {row.applies_to} | {row.about} |" for row in rows]
+    return "\n".join(lines) + "\n"

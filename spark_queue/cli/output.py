@@ -1,0 +1,95 @@
+"""How verbs speak: tables for people, JSON for programs, and a progress bar for what takes long."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from spark_queue.errors import SparkQueueError
+
+#: Cells of tables for people are cut to this many characters.
+CELL_CHARACTERS = 60
+
+#: Width of tables where nobody's terminal gives one, in characters.
+WIDE = 200
+
+out = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+err = Console(stderr=True, highlight=False)
+
+
+def show_json(value: Any) -> None:
+    """Print a value as JSON; times as ISO-8601, bytes as base64."""
+    sys.stdout.write(json.dumps(value, default=_plain, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def show_error(refusal: SparkQueueError, *, as_json: bool) -> None:
+    """Print an error, which carries its code."""
+    if as_json:
+        message = {"error": {"code": refusal.code, "message": str(refusal), "facts": dict(refusal.facts)}}
+        sys.stderr.write(json.dumps(message, default=_plain) + "\n")
+    else:
+        err.print(f"[bold red]error[/] {_escaped(str(refusal))}", soft_wrap=True)
+
+
+def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None) -> Table:
+    """Make a table for people."""
+    drawn = Table(title=title, title_justify="left", header_style="bold")
+    for name in columns:
+        drawn.add_column(name.replace("_", " "), overflow="fold")
+    for row in rows:
+        drawn.add_row(*(_escaped(_cell(row.get(name))) for name in columns))
+    return drawn
+
+
+def progress(*, counted: bool = False) -> Progress:
+    """Make a progress bar on stderr; it vanishes into a plain line where nobody watches."""
+    amount = [MofNCompleteColumn()] if counted else [TextColumn("{task.percentage:>3.0f}%")]
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *amount,
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+    )
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", "\\[")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    text = value.isoformat(timespec="seconds") if isinstance(value, datetime) else str(_plain_or_same(value))
+    return text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
+
+
+def _plain_or_same(value: Any) -> Any:
+    return _plain(value) if isinstance(value, bytes | date | Decimal) else value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value)

@@ -1,0 +1,102 @@
+"""``sparkq publish``: rows of a file become messages, one commit for each batch."""
+
+from __future__ import annotations
+
+import zoneinfo
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.progress import Progress
+
+from spark_queue.cli.output import out, progress, show_json
+from spark_queue.cli.reading import Source
+from spark_queue.cli.target import open_target
+from spark_queue.core.definition import Definitions, MessageTypeDefinition
+from spark_queue.errors import ConfigError
+from spark_queue.journal.commit import Published
+from spark_queue.journal.rows import from_json_lines, to_arrow
+from spark_queue.journal.schema import user_schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to publish, and how."""
+
+    source: str
+    topic: str | None
+    publisher: str | None
+    file_format: str | None
+    batch_rows: int
+    expires_after: str | None
+    #: Zone of times that carry no offset; None refuses them.
+    timezone: str | None
+
+
+def publish(path: str, request: Request, storage: list[str] | None, *, as_json: bool) -> None:
+    """Publish a file; what was committed before a failure stays, and a named publisher can simply be run again."""
+    journal = open_target(path, storage)
+    definitions = journal.definitions()
+    with ExitStack() as stack:
+        source = stack.enter_context(Source(request.source, request.file_format))
+        bar = stack.enter_context(progress())
+        commit: Callable[..., Published] = partial(journal.publish, topic=request.topic, expires_after=request.expires_after)
+        if request.publisher is not None:
+            opened = stack.enter_context(journal.publisher(request.publisher))
+            commit = partial(opened.publish, topic=request.topic, expires_after=request.expires_after)
+        rows, duplicates = _publish_all(source, request, definitions, commit, bar)
+    if as_json:
+        show_json({"rows": rows, "duplicates": duplicates})
+    else:
+        repeated = f", {duplicates:,} were there already" if duplicates else ""
+        out.print(f"Published {rows:,} message(s){repeated}.")
+
+
+def _publish_all(
+    source: Source, request: Request, definitions: Definitions, commit: Callable[..., Published], bar: Progress
+) -> tuple[int, int]:
+    task = bar.add_task(f"publishing {source.name}", total=source.size_bytes)
+    rows = duplicates = read = 0
+    for batch in source.batches(request.batch_rows):
+        if isinstance(batch, list):
+            message_type, table = from_json_lines(batch, definitions, topic=request.topic, first_line=read + 1)
+        else:
+            message_type, table = to_arrow(batch, definitions, topic=request.topic)
+        table = _with_zone(table, definitions.message_type(message_type), request.timezone)
+        # Rows are numbered by their place in the file, so that a repeat of the file is known as one.
+        numbered = {} if request.publisher is None else {"first_sequence": read + 1}
+        published = commit(table, **numbered)
+        rows, duplicates, read = rows + published.rows, duplicates + published.duplicates, read + len(batch)
+        bar.update(task, completed=source.read_bytes, description=f"publishing {source.name}: {rows:,} messages")
+    return rows, duplicates
+
+
+def _with_zone(table: pa.Table, message_type: MessageTypeDefinition, timezone: str | None) -> pa.Table:
+    """Read times without an offset in the zone that the user named; without one the journal refuses them."""
+    if timezone is None:
+        return table
+    if timezone not in zoneinfo.available_timezones():
+        raise ConfigError(
+            "BAD_VALUE", key="--timezone", where="the arguments", value=timezone, expected="a zone, such as UTC or Europe/Berlin"
+        )
+    for field in user_schema(message_type.columns):
+        if field.name in table.column_names and pa.types.is_timestamp(field.type) and field.type.tz is not None:
+            index = table.column_names.index(field.name)
+            table = table.set_column(index, field.name, _zoned(table.column(index), timezone))
+    return table
+
+
+def _zoned(column: Any, timezone: str) -> Any:
+    if pa.types.is_timestamp(column.type) and column.type.tz is None:
+        return pc.assume_timezone(column, timezone)
+    if not pa.types.is_string(column.type):
+        return column
+    bare = pc.invert(pc.match_substring_regex(column, r"(Z|[+-]\d\d(:?\d\d)?)$"))
+    instants = pc.assume_timezone(pc.if_else(bare, column, None).cast(pa.timestamp("us")), timezone)
+    return pc.coalesce(
+        pc.if_else(bare, None, column).cast(pa.timestamp("us", tz="UTC")), instants.cast(pa.timestamp("us", tz="UTC"))
+    )

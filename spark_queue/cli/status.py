@@ -1,0 +1,97 @@
+"""``sparkq status`` and ``sparkq peek``: looking, and starting nothing."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.live import Live
+
+from spark_queue.cli.output import out, show_json, table
+from spark_queue.cli.target import open_target, parse_as_of
+from spark_queue.errors import CallerError, JournalError, nearest
+from spark_queue.queue import Journal
+
+#: Time between two looks of --watch, in seconds.
+WATCH_S = 2.0
+
+#: What people see first; the rest is in --json.
+_COLUMNS = (
+    "queue",
+    "queue_depth",
+    "available",
+    "backlog",
+    "delayed",
+    "dead_letters",
+    "acknowledged",
+    "seconds_behind",
+    "subscriptions",
+)
+
+
+def status(path: str, queue: str | None, storage: list[str] | None, *, watch: bool, as_of: str | None, as_json: bool) -> None:
+    """Show how the queues are doing."""
+    journal, moment = open_target(path, storage), parse_as_of(as_of)
+
+    def look() -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = journal.view("status", queue=queue, as_of=moment).to_pylist()
+        return rows
+
+    if watch and not as_json:
+        with Live(table(look(), _COLUMNS), console=out, auto_refresh=False) as live:
+            while True:
+                time.sleep(WATCH_S)
+                live.update(table(look(), _COLUMNS), refresh=True)
+    while watch:
+        show_json(look())
+        time.sleep(WATCH_S)
+    rows = look()
+    if as_json:
+        show_json(rows)
+    elif not rows:
+        out.print(f"The journal has no queues. Next: sparkq apply {path} queues.toml", soft_wrap=True)
+    else:
+        out.print(table(rows, _COLUMNS))
+        _show_foreign(rows)
+
+
+def _show_foreign(rows: list[dict[str, Any]]) -> None:
+    for message_type, files in {row["message_type"]: row["foreign_files"] for row in rows}.items():
+        if files:
+            notice = JournalError("JOURNAL_FOREIGN_APPEND", message_type=message_type, files=files)
+            out.print(str(notice), style="yellow", markup=False, soft_wrap=True)
+
+
+def peek(
+    path: str,
+    queue: str,
+    storage: list[str] | None,
+    *,
+    limit: int,
+    view: str,
+    columns: str | None,
+    as_of: str | None,
+    as_json: bool,
+) -> None:
+    """Show the oldest rows of a view of a queue."""
+    journal = open_target(path, storage)
+    wanted = None if columns is None else [name.strip() for name in columns.split(",")]
+    found = journal.peek(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
+    _check_columns(journal, view, queue, wanted)
+    rows = found.to_pylist()
+    if as_json:
+        show_json(rows)
+        return
+    # Columns that say nothing of any row would only crowd out the others.
+    shown = [name for name in found.column_names if wanted is not None or any(row[name] for row in rows)]
+    out.print(table(rows, shown) if rows else f"View '{view}' of queue '{queue}' is empty.")
+
+
+def _check_columns(journal: Journal, view: str, queue: str, wanted: list[str] | None) -> None:
+    if wanted is None:
+        return
+    known = journal.view_schema(view, queue=queue).names
+    for name in wanted:
+        if name not in known:
+            where = f"View '{view}'"
+            raise CallerError("UNKNOWN_COLUMN", where=where, column=name, nearest=nearest(name, known), columns=", ".join(known))

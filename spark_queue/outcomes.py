@@ -1,0 +1,59 @@
+"""From what users hand to `Queue.settle` to outcomes by lease."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_queue.coordinator.wire import OutcomeRows
+from spark_queue.errors import CallerError
+from spark_queue.source.outcomes import read_outcomes
+
+_COLUMNS = ("bookmark", "outcome", "retry_after", "error", "lease")
+
+
+def to_outcomes(queue: str, rows: Any, outcome: str) -> Iterator[tuple[int | None, tuple[OutcomeRows, ...]]]:
+    """Give the outcomes of rows, for each lease that they name; None for rows that name none.
+
+    Raises
+    ------
+    CallerError
+        OUTCOME_INVALID.
+    """
+    table = _to_table(queue, rows)
+    if "outcome" not in table.column_names:
+        table = table.append_column("outcome", pa.repeat(pa.scalar(outcome), table.num_rows))
+    if "lease" not in table.column_names:
+        yield None, read_outcomes(queue, table)
+        return
+    leases = table.column("lease")
+    for lease in pc.unique(leases).to_pylist():
+        chosen = pc.is_null(leases) if lease is None else pc.equal(leases, lease)
+        yield lease, read_outcomes(queue, table.filter(chosen))
+
+
+def _to_table(queue: str, rows: Any) -> pa.Table:
+    table: pa.Table
+    if hasattr(rows, "toArrow"):
+        table = rows.select(*(name for name in _COLUMNS if name in rows.columns)).toArrow()
+    elif isinstance(rows, pa.Table | pa.RecordBatch):
+        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+    elif hasattr(rows, "columns"):
+        table = pa.Table.from_pandas(rows, preserve_index=False)
+    else:
+        table = _from_values(rows)
+    if "bookmark" not in table.column_names:
+        raise CallerError(
+            "OUTCOME_INVALID", queue=queue, reason="the rows have no column 'bookmark'.", next_step="Keep it in the rows."
+        )
+    return table
+
+
+def _from_values(rows: Iterable[Any]) -> pa.Table:
+    values = list(rows)
+    if all(isinstance(value, int) for value in values):
+        return pa.table({"bookmark": pa.array(values, pa.int64())})
+    return pa.Table.from_pylist(values)

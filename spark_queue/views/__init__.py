@@ -1,0 +1,14 @@
+"""Views: what a queue holds, and what happened to it, now or at any past moment (DESIGN 7, 15.13).
+
+They fold the control log and start nothing, so that looking never changes what is looked at. Bodies of messages are read
+only for the rows and columns that are shown.
+"""
+
+from __future__ import annotations
+
+from spark_queue.views.look import look
+from spark_queue.views.moment import Moment, moment_of
+from spark_queue.views.status import QueueStatus, queue_status
+from spark_queue.views.tables import read_view, view_schema
+
+__all__ = ["Moment", "QueueStatus", "look", "moment_of", "queue_status", "read_view", "view_schema"]

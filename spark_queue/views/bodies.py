@@ -1,0 +1,85 @@
+"""Reading the bodies of chosen messages from message files, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from spark_queue.core.fold import MessageTypeState
+from spark_queue.core.segment import Segment
+from spark_queue.errors import JournalError
+from spark_queue.journal.layout import Store, messages_key
+
+Bookmarks = NDArray[np.int64]
+
+
+def read_bodies(store: Store, message_type: MessageTypeState, bookmarks: Bookmarks, schema: pa.Schema) -> pa.Table:
+    """Give columns of messages, in the order of their bookmarks.
+
+    Parameters
+    ----------
+    store
+        The journal's place.
+    message_type
+        Where its messages lie.
+    bookmarks
+        Ascending; all of them entered.
+    schema
+        The columns to read; one that a file does not have yet is NULL.
+
+    Raises
+    ------
+    JournalError
+        MESSAGE_FILE_MISSING.
+    """
+    pieces = [schema.empty_table()]
+    for segment in _overlapping(message_type.segments, bookmarks):
+        low, high = np.searchsorted(bookmarks, [segment.first, segment.until])
+        pieces.append(_read_rows(store, segment, bookmarks[low:high] - segment.first, schema))
+    return pa.concat_tables(pieces)
+
+
+def _overlapping(segments: list[Segment], bookmarks: Bookmarks) -> list[Segment]:
+    if not len(segments) or not len(bookmarks):
+        return []
+    firsts = np.fromiter((segment.first for segment in segments), np.int64, len(segments))
+    used = np.unique(np.searchsorted(firsts, bookmarks, side="right") - 1)
+    return [segments[index] for index in used]
+
+
+def _read_rows(store: Store, segment: Segment, rows: Bookmarks, schema: pa.Schema) -> pa.Table:
+    key = f"{messages_key(segment.message_type)}/{segment.path}"
+    try:
+        file = pq.ParquetFile(store.open(key))
+        pieces = list(_chosen_rows(file, rows, [name for name in file.schema_arrow.names if name in schema.names]))
+    except (OSError, pa.ArrowInvalid, IndexError) as reason:
+        path = store.messages_uri(segment.message_type)
+        raise JournalError("MESSAGE_FILE_MISSING", file=segment.path, path=path, reason=store.reason(reason)) from None
+    found = pa.concat_tables(pieces)
+    return pa.table([_column(found, field) for field in schema], schema=schema)
+
+
+def _chosen_rows(file: pq.ParquetFile, rows: Bookmarks, names: list[str]) -> Iterator[pa.Table]:
+    """Read the row groups that hold the rows, and no others."""
+    start = 0
+    for number in range(file.metadata.num_row_groups):
+        count = file.metadata.row_group(number).num_rows
+        low, high = np.searchsorted(rows, [start, start + count])
+        if low < high:
+            group = file.read_row_group(number, columns=names)
+            yield group if high - low == count else group.take(rows[low:high] - start)
+        start += count
+    if rows[-1] >= start:
+        raise IndexError(f"it has {start} rows instead of at least {rows[-1] + 1}")
+
+
+def _column(found: pa.Table, field: pa.Field[Any]) -> Any:
+    if field.name not in found.column_names:
+        return pa.nulls(found.num_rows, field.type)
+    column = found.column(field.name)
+    return column if column.type == field.type else column.cast(field.type)

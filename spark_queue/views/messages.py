@@ -1,0 +1,167 @@
+"""The views whose rows are messages: those in the queue, and its dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from spark_queue.core.dead_letter import DeadLetter
+from spark_queue.core.fold import JournalState
+from spark_queue.core.lifecycle import State
+from spark_queue.core.ranges import oldest
+from spark_queue.journal.layout import Store
+from spark_queue.journal.schema import INSTANT, stored_schema, user_schema
+from spark_queue.views.bodies import Bookmarks, read_bodies
+from spark_queue.views.moment import Moment
+
+
+def make_schema(**types: pa.DataType) -> pa.Schema:
+    """Make a schema of names and types."""
+    return pa.schema(list(types.items()))
+
+
+#: What the queue knows of each message, after the columns that are stored with it.
+_PLACE = make_schema(
+    state=pa.string(),
+    subscription=pa.string(),
+    lease=pa.int64(),
+    leased_until=INSTANT,
+    due_at=INSTANT,
+    delivery_count=pa.int32(),
+    cancel_count=pa.int32(),
+    priority=pa.int64(),
+    is_barrier=pa.bool_(),
+)
+_DEATH = make_schema(reason=pa.string(), error=pa.string(), removed_at=INSTANT)
+
+
+def messages_schema(columns_ddl: str) -> pa.Schema:
+    """Give the columns of view ``messages`` for a message type: its own, the bookmark, the journal's, the queue's."""
+    own = user_schema(columns_ddl)
+    journals = [field for field in stored_schema(columns_ddl) if field.name not in own.names]
+    return pa.schema([*own, pa.field("bookmark", pa.int64()), *journals, *_PLACE])
+
+
+def dead_letters_schema(columns_ddl: str) -> pa.Schema:
+    """Give the columns of view ``dead_letters`` for a message type."""
+    return pa.schema([*messages_schema(columns_ddl), *_DEATH])
+
+
+def messages(store: Store, moment: Moment, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
+    """Give the messages in a queue, oldest first; those that left it are in its history."""
+    ledger = moment.state.ledger(queue)
+    states = {state: ledger.rows[state] for state in (State.AVAILABLE, State.LEASED, State.DELAYED)}
+    due = ledger.due(moment.now_ms)
+    if due:
+        states[State.AVAILABLE], states[State.DELAYED] = states[State.AVAILABLE] | due, states[State.DELAYED] - due
+    rows = _limited(BitMap64.union(*states.values()), limit)
+    bookmarks = to_bookmarks(rows)
+    place = _Columns(bookmarks)
+    for state, members in states.items():
+        place.put("state", members & rows, str(state))
+    for due_at_ms, members in ledger.delayed.items():
+        if due_at_ms > moment.now_ms:
+            place.put("due_at", members & rows, due_at_ms * 1_000)
+    for lease in ledger.leases.values():
+        held = lease.held & rows
+        place.put("subscription", held, lease.subscription)
+        place.put("lease", held, lease.number)
+        place.put("leased_until", held, lease.due_at_ms * 1_000)
+    for name, counts in (("delivery_count", ledger.delivered), ("cancel_count", ledger.cancelled)):
+        for count, members in counts.split(rows):
+            place.put(name, members, count)
+    return _table(store, moment.state, queue, place, _wanted(moment.state, queue, messages_schema, columns))
+
+
+def dead_letters(store: Store, moment: Moment, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
+    """Give a queue's dead letters, oldest first; those that its dead-letter queue has settled are gone."""
+    letters = letters_of(moment.state, queue)
+    rows = _limited(BitMap64.union(BitMap64(), *(letter.rows for letter in letters)), limit)
+    place = _Columns(to_bookmarks(rows))
+    place.put("state", rows, str(State.DEAD))
+    for letter in letters:
+        members = letter.rows & rows
+        values = {
+            "delivery_count": letter.deliveries,
+            "cancel_count": letter.cancels,
+            "reason": str(letter.reason),
+            "error": letter.error,
+            "removed_at": letter.removed_at_ms * 1_000,
+        }
+        for name, value in values.items():
+            place.put(name, members, value)
+    return _table(store, moment.state, queue, place, _wanted(moment.state, queue, dead_letters_schema, columns))
+
+
+def letters_of(state: JournalState, queue: str) -> list[DeadLetter]:
+    """Give the dead letters of a queue; asked of a dead-letter queue, those of its source that are still in it."""
+    ledger = state.ledger(queue)
+    sources = [other for other in state.queues.values() if other.definition.dead_letter_queue == queue]
+    source = sources[0] if sources else ledger
+    home = source.definition.dead_letter_queue
+    if home is None:
+        return list(source.dead_letters)
+    standing = state.ledger(home).entered - state.ledger(home).rows[State.REMOVED]
+    return [replace(letter, rows=letter.rows & standing) for letter in source.dead_letters if letter.rows.intersect(standing)]
+
+
+def to_bookmarks(rows: BitMap64) -> Bookmarks:
+    """Give the ascending bookmarks of a bitmap."""
+    return np.frombuffer(rows.to_array(), dtype=np.uint64).astype(np.int64)
+
+
+class _Columns:
+    """Columns of one value for each bookmark, filled part by part; what nobody fills is NULL."""
+
+    def __init__(self, bookmarks: Bookmarks) -> None:
+        self.bookmarks = bookmarks
+        #: Which entry of its values each row has; 0 is NULL.
+        self._codes: dict[str, NDArray[np.int32]] = {}
+        self._values: dict[str, list[Any]] = {}
+
+    def put(self, name: str, rows: BitMap64, value: Any) -> None:
+        """Give `rows`, all of them among the bookmarks, a value in a column."""
+        if not rows:
+            return
+        codes = self._codes.setdefault(name, np.zeros(len(self.bookmarks), dtype=np.int32))
+        values = self._values.setdefault(name, [None])
+        if len(rows) == len(codes):
+            codes[:] = len(values)
+        else:
+            codes[np.searchsorted(self.bookmarks, to_bookmarks(rows))] = len(values)
+        values.append(value)
+
+    def column(self, field: pa.Field[Any]) -> Any:
+        """Give a column of the table."""
+        if field.name == "bookmark":
+            return pa.array(self.bookmarks)
+        if field.name == "is_barrier":
+            return pa.repeat(pa.scalar(value=False), len(self.bookmarks))
+        if field.name not in self._codes:
+            return pa.nulls(len(self.bookmarks), field.type)
+        return pa.array(self._values[field.name], field.type).take(pa.array(self._codes[field.name]))
+
+
+def _limited(rows: BitMap64, limit: int | None) -> BitMap64:
+    return rows if limit is None else oldest(rows, limit)
+
+
+def _wanted(state: JournalState, queue: str, schema_of: Callable[[str], pa.Schema], columns: Sequence[str] | None) -> pa.Schema:
+    definition = state.definitions.message_type(state.ledger(queue).definition.message_type)
+    return pa.schema([field for field in schema_of(definition.columns) if columns is None or field.name in columns])
+
+
+def _table(store: Store, state: JournalState, queue: str, place: _Columns, schema: pa.Schema) -> pa.Table:
+    """Join what the queue knows of the messages with what is stored of them."""
+    name = state.ledger(queue).definition.message_type
+    stored = set(stored_schema(state.definitions.message_type(name).columns).names)
+    bodies = pa.schema([field for field in schema if field.name in stored])
+    found = read_bodies(store, state.message_types[name], place.bookmarks, bodies) if len(bodies) else None
+    made = [found.column(field.name) if found is not None and field.name in stored else place.column(field) for field in schema]
+    return pa.table(made, schema=schema)

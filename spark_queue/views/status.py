@@ -1,0 +1,98 @@
+"""How a queue is doing: the figures of R119, as far as one instance has them."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, fields
+
+from spark_queue.core.fold import JournalState
+from spark_queue.core.ledger import QueueLedger
+from spark_queue.core.lifecycle import State
+from spark_queue.core.records import Removal, Return
+from spark_queue.views.messages import letters_of
+from spark_queue.views.moment import Moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStatus:
+    """One queue's figures at one moment."""
+
+    queue: str
+    message_type: str
+    semantics: str
+    #: Messages in the queue: available, leased or delayed.
+    queue_depth: int
+    available: int
+    #: Messages leased and not yet settled (R23).
+    backlog: int
+    delayed: int
+    dead_letters: int
+    #: Messages that ever entered, and what became of those that left.
+    entered: int
+    acknowledged: int
+    expired: int
+    #: Leases' messages that came back because the lease ran out.
+    expired_leases: int
+    #: Most messages leased at once; 0 for no limit (R31).
+    max_backlog: int
+    subscriptions: int
+    #: Age of the oldest message in the queue, in seconds; None when it is empty.
+    seconds_behind: float | None
+    #: Age of the oldest lease that still holds messages, in seconds; None without one.
+    age_of_oldest_lease: float | None
+    #: Message files that strangers appended to the type's table: no messages of the journal (JOURNAL_FOREIGN_APPEND).
+    foreign_files: int
+
+    def _repr_html_(self) -> str:
+        """Show it as a table in a notebook."""
+        rows = (
+            f"<tr><th>{entry.name.replace('_', ' ')}</th><td>{_shown(getattr(self, entry.name))}</td></tr>"
+            for entry in fields(self)
+        )
+        return f"<table>{''.join(rows)}</table>"
+
+
+def queue_status(moment: Moment, queue: str) -> QueueStatus:
+    """Give a queue's figures; UNKNOWN_QUEUE names the nearest."""
+    state, ledger = moment.state, moment.state.ledger(queue)
+    message_type = state.message_types[ledger.definition.message_type]
+    due = len(ledger.due(moment.now_ms))
+    granted = [lease.granted_at_ms for lease in ledger.leases.values() if lease.held]
+    removed = ledger.removed_counts
+    acknowledged = removed[Removal.ACKNOWLEDGED] + removed[Removal.DELIVERED]
+    return QueueStatus(
+        queue=queue,
+        message_type=ledger.definition.message_type,
+        semantics=ledger.definition.semantics,
+        queue_depth=ledger.depth,
+        available=len(ledger.rows[State.AVAILABLE]) + due,
+        backlog=len(ledger.rows[State.LEASED]),
+        delayed=len(ledger.rows[State.DELAYED]) - due,
+        dead_letters=sum(len(letter.rows) for letter in letters_of(state, queue)),
+        entered=len(ledger.entered),
+        acknowledged=acknowledged,
+        expired=sum(removed.values()) - acknowledged,
+        expired_leases=ledger.returned_counts[Return.LEASE_EXPIRED],
+        max_backlog=ledger.definition.max_backlog,
+        subscriptions=len(ledger.subscriptions),
+        seconds_behind=_age_s(_oldest_entry_ms(state, ledger), moment.now_ms),
+        age_of_oldest_lease=_age_s(min(granted, default=None), moment.now_ms),
+        foreign_files=sum(len(detail["paths"]) for detail in message_type.foreign.values()),
+    )
+
+
+def _oldest_entry_ms(state: JournalState, ledger: QueueLedger) -> int | None:
+    waiting = [ledger.rows[kind].min() for kind in (State.AVAILABLE, State.LEASED, State.DELAYED) if ledger.rows[kind]]
+    if not waiting:
+        return None
+    return state.message_types[ledger.definition.message_type].segment_of(min(waiting)).entered_at_ms
+
+
+def _age_s(since_ms: int | None, now_ms: int) -> float | None:
+    return None if since_ms is None else max(0, now_ms - since_ms) / 1_000
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int | float) else html.escape(str(value))

@@ -1,0 +1,199 @@
+"""The views by name, as Arrow tables (DESIGN 15.13)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+import pyarrow as pa
+
+from spark_queue.core.definition import Definitions
+from spark_queue.core.records import DETAIL_VERSION, Record
+from spark_queue.errors import ConfigError, nearest
+from spark_queue.journal.layout import Store
+from spark_queue.journal.schema import INSTANT
+from spark_queue.settings import VIEWS
+from spark_queue.views.messages import dead_letters, dead_letters_schema, make_schema, messages, messages_schema
+from spark_queue.views.moment import Moment
+from spark_queue.views.status import QueueStatus, queue_status
+
+_LEASES = make_schema(
+    subscription=pa.string(),
+    lease=pa.int64(),
+    messages=pa.int64(),
+    granted_at=INSTANT,
+    leased_until=INSTANT,
+    proven=pa.bool_(),
+)
+_SUBSCRIPTIONS = make_schema(
+    subscription=pa.string(),
+    filter=pa.string(),
+    max_backlog=pa.int64(),
+    backlog=pa.int64(),
+    last_seen_at=INSTANT,
+    incarnation=pa.list_(pa.int64()),
+)
+_HISTORY = make_schema(
+    record=pa.int64(),
+    epoch=pa.int64(),
+    at=INSTANT,
+    kind=pa.string(),
+    message_type=pa.string(),
+    queue=pa.string(),
+    subscription=pa.string(),
+    lease=pa.int64(),
+    ranges=pa.list_(pa.struct([pa.field("first", pa.int64()), pa.field("until", pa.int64())])),
+    reason=pa.string(),
+    due_at=INSTANT,
+    detail=pa.string(),
+)
+_ARROW_TYPES = {"str": pa.string(), "int": pa.int64(), "float | None": pa.float64()}
+_STATUS = pa.schema([pa.field(entry.name, _ARROW_TYPES[str(entry.type)]) for entry in fields(QueueStatus)])
+
+
+def view_schema(name: str, definitions: Definitions, queue: str | None) -> pa.Schema:
+    """Give a view's columns without reading anything; those of message views depend on the queue's message type.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE for an unknown view, UNKNOWN_QUEUE, or MISSING_OPTION for a view that is of one queue.
+    """
+    _check(name, queue)
+    if name in _MESSAGE_SCHEMAS:
+        message_type = definitions.queue(str(queue)).message_type
+        return _MESSAGE_SCHEMAS[name](definitions.message_type(message_type).columns)
+    return _SCHEMAS[name]
+
+
+def read_view(
+    store: Store,
+    moment: Moment,
+    name: str,
+    queue: str | None,
+    *,
+    columns: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> pa.Table:
+    """Read a view.
+
+    Parameters
+    ----------
+    store
+        Where the bodies of messages are read from.
+    moment
+        The journal at the moment to look at.
+    name
+        One of `settings.VIEWS`.
+    queue
+        The queue; None for all of them, where the view allows it.
+    columns
+        Only these columns; the bodies of messages are read only where they need them.
+    limit
+        At most so many rows: the oldest messages, or the latest history.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE, UNKNOWN_QUEUE or MISSING_OPTION.
+    JournalError
+        MESSAGE_FILE_MISSING.
+    """
+    _check(name, queue)
+    if queue is not None:
+        moment.state.definitions.queue(queue)
+    if name == "messages":
+        return messages(store, moment, str(queue), columns=columns, limit=limit)
+    if name == "dead_letters":
+        return dead_letters(store, moment, str(queue), columns=columns, limit=limit)
+    if name == "history":
+        table = _history(moment, queue, limit)
+    else:
+        table = _FOLDED[name](moment, queue)
+        table = table if limit is None else table.slice(0, limit)
+    return table if columns is None else table.select([column for column in table.column_names if column in columns])
+
+
+def _check(name: str, queue: str | None) -> None:
+    if name not in VIEWS:
+        expected = f"one of {', '.join(VIEWS)}.{nearest(name, VIEWS)}"
+        raise ConfigError("BAD_VALUE", key="view", where="a view", value=name, expected=expected)
+    if queue is None and (name in _MESSAGE_SCHEMAS or name in ("leases", "subscriptions")):
+        raise ConfigError("MISSING_OPTION", option="queue", where=f"view '{name}'", reason="it is of one queue.")
+
+
+def _leases(moment: Moment, queue: str | None) -> pa.Table:
+    ledger = moment.state.ledger(str(queue))
+    leases = [lease for lease in ledger.leases.values() if lease.held or not lease.proven]
+    rows = [
+        {
+            "subscription": lease.subscription,
+            "lease": lease.number,
+            "messages": len(lease.held),
+            "granted_at": lease.granted_at_ms * 1_000,
+            "leased_until": lease.due_at_ms * 1_000,
+            "proven": lease.proven,
+        }
+        for lease in leases
+    ]
+    return _from_rows(rows, _LEASES)
+
+
+def _subscriptions(moment: Moment, queue: str | None) -> pa.Table:
+    ledger = moment.state.ledger(str(queue))
+    rows = [
+        {
+            "subscription": name,
+            "max_backlog": subscription.max_backlog,
+            "backlog": ledger.backlog(name),
+            "last_seen_at": subscription.last_seen_at_ms * 1_000,
+            "incarnation": list(subscription.incarnation),
+        }
+        for name, subscription in ledger.subscriptions.items()
+    ]
+    return _from_rows(rows, _SUBSCRIPTIONS)
+
+
+def _status(moment: Moment, queue: str | None) -> pa.Table:
+    queues = list(moment.state.queues) if queue is None else [queue]
+    return _from_rows([asdict(queue_status(moment, name)) for name in queues], _STATUS)
+
+
+def _history(moment: Moment, queue: str | None, limit: int | None) -> pa.Table:
+    records = [record for record in moment.records if queue is None or record.queue == queue]
+    return _from_rows([_record_row(record) for record in (records if limit is None else records[-limit:])], _HISTORY)
+
+
+def _record_row(record: Record) -> dict[str, Any]:
+    return {
+        "record": record.record,
+        "epoch": record.epoch,
+        "at": record.at_ms * 1_000,
+        "kind": str(record.kind),
+        "message_type": record.message_type,
+        "queue": record.queue,
+        "subscription": record.subscription,
+        "lease": record.lease,
+        "ranges": [{"first": first, "until": until} for first, until in record.ranges],
+        "reason": None if record.reason is None else str(record.reason),
+        "due_at": None if record.due_at_ms is None else record.due_at_ms * 1_000,
+        "detail": json.dumps({"v": DETAIL_VERSION, **record.detail}),
+    }
+
+
+def _from_rows(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=schema)
+
+
+_MESSAGE_SCHEMAS: Mapping[str, Callable[[str], pa.Schema]] = {
+    "messages": messages_schema,
+    "dead_letters": dead_letters_schema,
+}
+_SCHEMAS = {"leases": _LEASES, "subscriptions": _SUBSCRIPTIONS, "history": _HISTORY, "status": _STATUS}
+_FOLDED: Mapping[str, Callable[[Moment, str | None], pa.Table]] = {
+    "leases": _leases,
+    "subscriptions": _subscriptions,
+    "status": _status,
+}

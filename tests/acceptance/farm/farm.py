@@ -1,0 +1,147 @@
+"""The kill farm: two consumers of one queue on real Spark, a publisher, and a hand that kills parts of them at random."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from spark_queue import Journal
+
+DEFINITIONS = {
+    "journal": {"coordinator_idle": "5s"},
+    "message_types": {"json": {"topics": ["ORDERS"]}},
+    "queues": {"WORK": {"underlying_topic": "ORDERS", "lease_period": "6s"}},
+}
+
+#: What can be killed, and how its process is told from others below a consumer, by a part of its command line.
+VICTIMS = {
+    "coordinator": "spark_queue.coordinator",
+    "planner": "python_streaming_source_runner",
+    "worker": "pyspark.daemon",
+    "jvm": "org.apache.spark.deploy.SparkSubmit",
+    "driver": "tests.acceptance.farm.consumer",
+}
+
+#: Killing a JVM or a driver costs a start of Spark, so it is drawn less often.
+WEIGHTS = {"coordinator": 5, "planner": 5, "worker": 4, "jvm": 1, "driver": 1}
+
+
+@dataclass
+class Farm:
+    """One run of the farm.
+
+    Parameters
+    ----------
+    folder
+        Where journal, checkpoints, sink and logs go.
+    seed
+        What decides victims and moments.
+    """
+
+    folder: Path
+    seed: int
+    kills: Counter[str] = field(default_factory=Counter)
+    published: int = 0
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.path = str(self.folder / "journal")
+        (self.folder / "sink").mkdir()
+        self.journal = Journal.create(self.path, DEFINITIONS)
+        self._consumers: dict[str, subprocess.Popen[bytes]] = {}
+        self._over = threading.Event()
+
+    def run(self, *, kills: int, drain_s: float) -> None:
+        """Publish, consume and kill; then drain what is left and stop the consumers."""
+        publisher = threading.Thread(target=self._publish)
+        try:
+            self._keep_running()
+            publisher.start()
+            while sum(self.kills.values()) < kills:
+                self._over.wait(self.random.uniform(0.3, 2.5))
+                self._keep_running()
+                self._kill_one()
+            self._over.set()
+            publisher.join()
+            self._drain(time.monotonic() + drain_s)
+        finally:
+            self._over.set()
+            self._stop()
+
+    def _publish(self) -> None:
+        while not self._over.wait(0.25):
+            rows = [{"value": json.dumps({"order": self.published + number})} for number in range(150)]
+            self.published += self.journal.publish(rows, topic="ORDERS").rows
+
+    def _keep_running(self) -> None:
+        for name in ("first", "second"):
+            if name not in self._consumers or self._consumers[name].poll() is not None:
+                command = [sys.executable, "-m", "tests.acceptance.farm.consumer", "--journal", self.path]
+                with (self.folder / f"{name}.log").open("ab") as log:
+                    self._consumers[name] = subprocess.Popen(
+                        [*command, "--subscription", name, "--folder", str(self.folder)],
+                        stdout=log, stderr=log, start_new_session=True,
+                        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+                    )  # fmt: skip
+
+    def _kill_one(self) -> None:
+        """Kill one random part, if there is one of the drawn kind right now."""
+        kind = self.random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        candidates = [process for process in self._processes() if VICTIMS[kind] in _command_line(process)]
+        if not candidates:
+            return
+        victim = self.random.choice(sorted(candidates, key=lambda process: process.pid))
+        try:
+            victim.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            return
+        self.kills[kind] += 1
+
+    def _processes(self) -> list[psutil.Process]:
+        """Give this farm's own processes: the consumers, what they started, and the coordinator of its journal."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("SPARK_QUEUE_FARM") == str(self.folder) or self.path in _command_line(process):
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        for consumer in self._consumers.values():
+            if consumer.poll() is None:
+                found.extend(psutil.Process(consumer.pid).children(recursive=True))
+        return [process for process in found if process.pid != os.getpid()]
+
+    def _drain(self, deadline: float) -> None:
+        """Wait until the queue is empty, keeping the consumers alive."""
+        queue = self.journal.queue("WORK")
+        while queue.status().queue_depth and time.monotonic() < deadline:
+            self._keep_running()
+            threading.Event().wait(0.5)
+
+    def _stop(self) -> None:
+        (self.folder / "stop").touch()
+        for consumer in self._consumers.values():
+            try:
+                consumer.wait(60)
+            except subprocess.TimeoutExpired:
+                os.killpg(consumer.pid, signal.SIGKILL)
+                consumer.wait()
+        subprocess.run([sys.executable, "-m", "spark_queue.cli", "stop", self.path], check=True, stdout=subprocess.DEVNULL)
+
+
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return ""

@@ -1,0 +1,66 @@
+"""Run benchmarks, print what they measured, and keep it in RESULTS.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.benchmarks import report
+from tests.benchmarks.catalogue import BENCHMARKS
+from tests.benchmarks.figure import Bench, Figure, shown
+
+RUNS = 5
+
+console = Console(stderr=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure what was asked for; the exit code tells whether every budget held."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("--only", action="append", metavar="NAME", choices=BENCHMARKS, help=f"one of: {', '.join(BENCHMARKS)}")
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"how often to measure (default {RUNS}); the median counts")
+    parser.add_argument("--keep-results", action="store_true", help="leave RESULTS.md as it is")
+    given = parser.parse_args(arguments)
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="spark_queue-bench-", dir=Path.cwd() / "build" if _has_build() else None) as place:
+        _stay_inside(Path(place))
+        for name in given.only or BENCHMARKS:
+            figures += _run(name, Path(place) / name, given.runs)
+    Console().print(report.table(figures))
+    if not given.keep_results:
+        report.store(figures, command=" ".join(["make bench" if not arguments else "python -m tests.benchmarks", *arguments]))
+    return 0 if all(figure.holds is not False for figure in figures) else 1
+
+
+def _run(name: str, place: Path, runs: int) -> list[Figure]:
+    place.mkdir()
+    figures = []
+    console.rule(f"{name}", align="left")
+    for figure in BENCHMARKS[name](Bench(place=place, runs=runs)):
+        console.print(f"{figure.row}: {shown(figure.value)} {figure.unit}  [dim]{figure.note}[/]", soft_wrap=True)
+        figures.append(figure)
+    return figures
+
+
+def _has_build() -> bool:
+    """Prefer the repository's own scratch directory: a temporary one may lie in memory, and would flatter every commit."""
+    (Path.cwd() / "build").mkdir(exist_ok=True)
+    return True
+
+
+def _stay_inside(place: Path) -> None:
+    """Keep tokens, locks and logs of the coordinators out of the user's own directories."""
+    for variable in ("XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+        directory = place / variable.lower()
+        directory.mkdir(mode=0o700)
+        os.environ[variable] = str(directory)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,17 @@
+"""Every benchmark by name, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.benchmarks import core, entering, memory, micro_batch, recovery, throughput
+from tests.benchmarks.figure import Measure
+
+BENCHMARKS: Mapping[str, Measure] = {
+    "core": core.measure,
+    "entering": entering.measure,
+    "recovery": recovery.measure,
+    "memory": memory.measure,
+    "micro-batch": micro_batch.measure,
+    "throughput": throughput.measure,
+}

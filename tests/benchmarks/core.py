@@ -1,0 +1,74 @@
+"""The core alone: finishing one lease and granting the next, out of 10 million waiting messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+from spark_queue.core.definition import QueueDefinition
+from spark_queue.core.engine import Engine
+from spark_queue.core.fold import JournalState
+from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.records import Kind, Record
+from spark_queue.core.segment import EntryFacts, Segment
+from tests.benchmarks.figure import Bench, Figure, median, spread
+from tests.benchmarks.journals import MANY_MESSAGES, QUEUE, TOPIC
+
+#: Leases taken in one run; the run's figure is their median.
+LEASES = 60
+
+_NOW_MS = 1_000_000
+
+
+class _EverythingEnters:
+    """Facts of messages that all belong to every queue and never expire."""
+
+    def facts(self, segment: Segment, queues: Iterable[QueueDefinition]) -> Mapping[str, EntryFacts]:
+        return {queue.name: EntryFacts(rows=to_bitmap([(segment.first, segment.until)]), expires={}) for queue in queues}
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Measure large and small leases; the budgets are 50 M messages/s and 0.1 ms."""
+    large = [100_000 / _lease_s(100_000) / 1e6 for _ in range(bench.runs)]
+    yield Figure(
+        row="core-fifo-100000", what="core: grant + acknowledge 100,000 of 10 M waiting, FIFO", value=median(large),
+        unit="M msg/s", budget=50, at_least=True, note=f"{spread(large)}, each the median of {LEASES} leases",
+    )  # fmt: skip
+    small = [_lease_s(100) * 1e3 for _ in range(bench.runs)]
+    yield Figure(
+        row="core-fifo-100", what="core: grant + acknowledge 100 of 10 M waiting, FIFO", value=median(small),
+        unit="ms", budget=0.1, note=f"{spread(small)}, each the median of {LEASES} leases",
+    )  # fmt: skip
+
+
+def _lease_s(limit: int) -> float:
+    """Give the median time of proving a lease and granting the next, in seconds."""
+    engine = _engine()
+    incarnation = engine.draw_incarnation()
+    about = {"queue": QUEUE, "subscription": "bench", "incarnation": incarnation}
+    engine.attach(**about, call=1, ack_mode="auto", max_backlog=100_000, now_ms=_NOW_MS)  # type: ignore[arg-type]  # A mixed dict.
+    times_s, finished = [], 0
+    for call in range(LEASES):
+        began_s = time.perf_counter()
+        lease = engine.next(**about, call=2 + call, finished=finished, limit=limit, now_ms=_NOW_MS)  # type: ignore[arg-type]  # As above.
+        engine.take()
+        times_s.append(time.perf_counter() - began_s)
+        assert lease is not None
+        assert len(lease.rows) == limit
+        finished = lease.number
+    return median(times_s[1:])
+
+
+def _engine() -> Engine:
+    state = JournalState(_EverythingEnters())
+    state.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "bench", "format": 1}))
+    engine = Engine(state)
+    engine.claim(epoch=1, host="here", address="memory", pid=1, now_ms=_NOW_MS)
+    definitions = {"message_types": {"json": {"topics": [TOPIC]}}, "queues": {QUEUE: {"underlying_topic": TOPIC}}}
+    engine.apply(definitions=definitions, reset=(), now_ms=_NOW_MS)
+    segment = Segment(
+        message_type="json", first=0, until=MANY_MESSAGES, path="one", version=1, token="t", entered_at_ms=_NOW_MS,
+        topic_min=TOPIC, topic_max=TOPIC, expires_null_count=MANY_MESSAGES,
+    )  # fmt: skip
+    engine.enter([segment], now_ms=_NOW_MS)
+    return engine

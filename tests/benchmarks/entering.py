@@ -1,0 +1,58 @@
+"""Entering: from the message log on disk to messages that are available and durable so."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from spark_queue.clock import SystemClock
+from spark_queue.coordinator.entering import Entrance, PreparedFacts
+from spark_queue.core.engine import Engine
+from spark_queue.core.fold import JournalState
+from spark_queue.core.lifecycle import State
+from spark_queue.journal.layout import CONTROL, Store
+from spark_queue.journal.open import open_journal
+from tests.benchmarks.figure import Bench, Figure, median, spread
+from tests.benchmarks.journals import COMMIT_MESSAGES, MANY_MESSAGES, QUEUE, BenchJournal
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Measure 10 million messages of 100 commits, without a filter; the budget is 1 s."""
+    journal = BenchJournal(bench.place / "journal", messages=MANY_MESSAGES)
+    control = Path(journal.store.path) / CONTROL
+    pristine = bench.place / "control"
+    shutil.copytree(control, pristine)
+    times_s = []
+    for _ in range(bench.runs):
+        shutil.rmtree(control)
+        shutil.copytree(pristine, control)
+        times_s.append(_enter_s(journal.store))
+    yield Figure(
+        row="entering", what="entering 10 M messages without filter, until durable", value=median(times_s), unit="s", budget=1,
+        note=f"{spread(times_s)}; {MANY_MESSAGES // COMMIT_MESSAGES} commits",
+    )  # fmt: skip
+
+
+def _enter_s(store: Store) -> float:
+    """Give the time from a coordinator's look at the log to the commit of what it found, in seconds."""
+    opened = open_journal(store)
+    facts = PreparedFacts(opened.facts)
+    state = JournalState(facts)
+    state.fold_all(opened.control.load())
+    engine = Engine(state)
+    now_ms = SystemClock().wall_ms()
+    # The first commit of a process is slow, and a reign's claim pays for it.
+    engine.claim(epoch=1, host="here", address="none", pid=1, now_ms=now_ms)
+    opened.control.append(engine.take(), epoch=1)
+    entrance = Entrance(opened, engine, facts)
+    entrance.recover()
+    began_s = time.perf_counter()
+    while entrance.admit("json", now_ms=now_ms):
+        pass
+    opened.control.append(engine.take(), epoch=1)
+    took_s = time.perf_counter() - began_s
+    assert not entrance.trouble
+    assert len(state.queues[QUEUE].rows[State.AVAILABLE]) == MANY_MESSAGES
+    return took_s

@@ -1,0 +1,143 @@
+"""Journals and coordinators to measure: real files on disk, real processes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_queue import Journal
+from spark_queue.coordinator import wire
+from spark_queue.coordinator.client import CoordinatorClient
+from spark_queue.coordinator.orders import Orders, Report
+from spark_queue.core import parsing
+from spark_queue.errors import CoordinatorError
+from spark_queue.journal.layout import Store
+from spark_queue.journal.open import create_journal, open_journal
+from spark_queue.journal.publisher import make_plan, publish
+from spark_queue.source.planner import QueuePlanner, Seat
+from tests.source_tree import ROOT
+
+QUEUE = "WORK"
+TOPIC = "ORDERS"
+
+#: Messages of one commit of a large journal, and how many there are in all.
+COMMIT_MESSAGES = 100_000
+MANY_MESSAGES = 10_000_000
+
+_DEADLINE_S = 120.0
+
+
+class BenchJournal:
+    """A journal of small JSON messages with one FIFO queue.
+
+    Parameters
+    ----------
+    path : Path
+        Where it is made.
+    messages : int
+        How many to publish, 100,000 in a commit.
+    queue : dict, optional
+        Further keys of the queue.
+    """
+
+    def __init__(self, path: Path, *, messages: int = 0, queue: dict[str, Any] | None = None) -> None:
+        self.definitions = definitions = parsing.parse(
+            {"message_types": {"json": {"topics": [TOPIC]}}, "queues": {QUEUE: {"underlying_topic": TOPIC, **(queue or {})}}}
+        )
+        self.store = Store(str(path))
+        self.journal_id = create_journal(self.store, definitions)
+        plan = make_plan(self.store, definitions, message_type="json", topic=TOPIC, expires_after_ms=None)
+        for first in range(0, messages, COMMIT_MESSAGES):
+            numbers = pa.array(range(first, min(first + COMMIT_MESSAGES, messages)), pa.int64())
+            rows = pa.table({"value": pc.binary_join_element_wise('{"n": ', numbers.cast(pa.string()), "}", "")})  # type: ignore[call-overload]  # The stubs miss the scalar form.
+            publish(plan, self.journal_id, definitions, rows)
+
+    def client(self) -> CoordinatorClient:
+        """Give a new caller, which starts a coordinator where none answers."""
+        return CoordinatorClient(self.store, self.journal_id)
+
+    def serving(self) -> wire.Pong:
+        """Have a coordinator that serves, and tell who it is."""
+        client = self.client()
+        for _ in itertools.count():
+            pong = client.call(wire.Ping(journal=self.journal_id, request=request()), timeout_s=_DEADLINE_S)
+            assert isinstance(pong, wire.Pong)
+            if not pong.recovering:
+                break
+        client.close()
+        return pong
+
+    def planner(self, *, subscription: str = "bench", ack_mode: str = "auto", max_backlog: int = 100_000) -> QueuePlanner:
+        """Take a subscription's seat as a stream's planner does: the product's own code, without a JVM."""
+        period_ms = open_journal(self.store).definitions().queue(QUEUE).lease_period_ms
+        seat = Seat(
+            store=self.store, journal_id=self.journal_id, coordinator=None, queue=QUEUE, subscription=subscription,
+            ack_mode=ack_mode, max_backlog=max_backlog, lease_period_ms=period_ms,
+        )  # fmt: skip
+        return QueuePlanner(seat, available_now=False)
+
+    @contextmanager
+    def coordinator(self, *module: str) -> Iterator[psutil.Process]:
+        """Run a coordinator process, or a module in its place, until the end of the block; it serves when this is entered."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", *(module or ("spark_queue.coordinator",))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            orders = Orders(path=self.store.path, storage_options={}, journal_id=self.journal_id, ends_idle=False)
+            with process.stdin as stdin:
+                stdin.write(msgspec.json.encode(orders))
+            report = msgspec.json.decode(process.stdout.readline(), type=Report)
+            assert report.address is not None, report
+            assert self.serving().pid == process.pid
+            yield psutil.Process(process.pid)
+        finally:
+            process.terminate()
+            try:
+                process.wait(_DEADLINE_S)
+            finally:
+                process.kill()
+                process.stdout.close()
+
+
+def kill(pong: wire.Pong) -> None:
+    """Kill the coordinator that answered."""
+    process = psutil.Process(pong.pid)
+    os.kill(pong.pid, signal.SIGKILL)
+    process.wait(_DEADLINE_S)
+
+
+def kill_serving(journal: Journal) -> None:
+    """Kill the coordinator of a journal, if one serves."""
+    client = CoordinatorClient(journal.store, journal.journal_id(), start=False)
+    try:
+        pong = client.call(wire.Ping(journal=journal.journal_id(), request=request()), timeout_s=1.0)
+    except CoordinatorError:
+        return
+    finally:
+        client.close()
+    assert isinstance(pong, wire.Pong)
+    kill(pong)
+
+
+def request() -> str:
+    """Give a new request id."""
+    return uuid.uuid4().hex

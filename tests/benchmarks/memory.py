@@ -1,0 +1,69 @@
+"""Memory of a coordinator process with 10 million waiting messages, above that of an idle one.
+
+Memory is the process's own share of what it holds resident (PSS), read from the operating system. A process is looked at
+twice: as it stands after it lived through everything, and as the next one stands after it recovered the same from the log.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import psutil
+
+from spark_queue.coordinator import wire
+from tests.benchmarks.figure import Bench, Figure, median, spread
+from tests.benchmarks.journals import MANY_MESSAGES, QUEUE, BenchJournal, request
+
+_MIB = 2**20
+
+#: Messages that one lease of the scattering takes; half of them, at random, are acknowledged.
+_LEASE_MESSAGES = 100_000
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Measure FIFO (5 MB) and half removed at random (25 MB)."""
+    idle = BenchJournal(bench.place / "idle")
+    idle_mib = [_recovered_mib(idle) for _ in range(bench.runs)]
+    many = BenchJournal(bench.place / "many", messages=MANY_MESSAGES)
+    fifo = [_recovered_mib(many) - median(idle_mib) for _ in range(bench.runs)]
+    how = f"PSS after recovery, above an idle coordinator of {median(idle_mib):.0f} MiB"
+    yield Figure(
+        row="memory-fifo", what="coordinator memory, 10 M waiting, FIFO", value=median(fifo), unit="MiB", budget=5,
+        note=f"{spread(fifo)}; {how}",
+    )  # fmt: skip
+    with many.coordinator() as process:
+        _scatter(many)
+        lived = _settled_mib(many, process) - median(idle_mib)
+    scattered = [_recovered_mib(many) - median(idle_mib) for _ in range(bench.runs)]
+    yield Figure(
+        row="memory-random", what="coordinator memory, half of 10 M removed at random", value=median(scattered), unit="MiB", budget=25,
+        note=f"{spread(scattered)}; {how}; the process that did it stood {lived:.0f} MiB above",
+    )  # fmt: skip
+
+
+def _recovered_mib(journal: BenchJournal) -> float:
+    with journal.coordinator() as process:
+        return _settled_mib(journal, process)
+
+
+def _settled_mib(journal: BenchJournal, process: psutil.Process) -> float:
+    """Give the memory once everything has entered, and a few calls have warmed what every coordinator warms."""
+    for _ in range(5):
+        journal.client().call(wire.Apply(journal=journal.journal_id, request=request(), definitions=dict(journal.definitions.stored)))
+    return float(process.memory_full_info().pss) / _MIB
+
+
+def _scatter(journal: BenchJournal) -> None:
+    """Acknowledge half of all messages, drawn one by one; the rest comes back when the subscription ends."""
+    chance = random.Random(1)
+    planner = journal.planner(subscription="scatter", ack_mode="explicit", max_backlog=MANY_MESSAGES)
+    client, lease = journal.client(), 0
+    for first in range(0, MANY_MESSAGES, _LEASE_MESSAGES):
+        lease = planner.next(finished=lease, limit=_LEASE_MESSAGES, wait_ms=1_000).lease
+        drawn = sorted(chance.sample(range(first, first + _LEASE_MESSAGES), _LEASE_MESSAGES // 2))
+        outcome = wire.OutcomeRows(outcome="acknowledge", ranges=tuple((row, row + 1) for row in drawn))
+        about = {"journal": journal.journal_id, "queue": QUEUE, "lease": lease}
+        planner.next(finished=lease, limit=1, wait_ms=0)
+        client.call(wire.Settle(request=request(), outcomes=(outcome,), **about))
+    client.call(wire.Unsubscribe(journal=journal.journal_id, request=request(), queue=QUEUE, subscription="scatter"))

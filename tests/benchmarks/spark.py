@@ -1,0 +1,58 @@
+"""The Spark session of the benchmarks, and the two sources that are compared on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+from spark_queue import Journal, configure_spark
+from tests.source_tree import ROOT
+
+#: What runs on every micro-batch.
+BatchFunction = Callable[[DataFrame, int], None]
+
+
+@contextmanager
+def session(place: Path) -> Iterator[SparkSession]:
+    """Run Spark on two cores, as the budgets are meant, until the end of the block."""
+    builder = SparkSession.Builder().master("local[2]").appName("spark_queue benchmarks")
+    spark = (
+        configure_spark(builder)
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={ROOT / 'conf' / 'log4j2.properties'}")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(place / "warehouse"))
+        .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def from_queue(
+    spark: SparkSession, journal: Journal, queue: str, fn: BatchFunction, *, columns: str, max_backlog: int
+) -> DataStreamWriter:
+    """Read a queue as its users do: through `Queue.foreach_batch`, which acknowledges."""
+    rows = (
+        spark.readStream.format("sparkqueue")
+        .option("queue", queue)
+        .option("subscription", "bench")
+        .option("maxBacklog", max_backlog)
+        .option("columns", columns)
+        .load(journal.path)
+    )
+    return rows.writeStream.foreachBatch(journal.queue(queue).foreach_batch(fn, subscription="bench"))
+
+
+def from_delta(spark: SparkSession, journal: Journal, message_type: str, fn: BatchFunction, *, files: int) -> DataStreamWriter:
+    """Read the very same table by the bare Delta source; nothing shares work, and nothing is acknowledged."""
+    table = journal.store.messages_uri(message_type)
+    rows = spark.readStream.format("delta").option("maxFilesPerTrigger", files).load(table)
+    return rows.writeStream.foreachBatch(fn)

@@ -1,0 +1,104 @@
+"""Throughput on real Spark: 2.1 million real order lines, aggregated into a Delta table, by the queue and by bare Delta."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from jobs.publish import ORDERS_CSV, read_lines
+from spark_queue import Journal
+from tests.benchmarks.figure import Bench, Figure, median, spread
+from tests.benchmarks.journals import kill_serving
+from tests.benchmarks.spark import BatchFunction, from_delta, from_queue, session
+
+#: The real file holds 541,909 lines.
+REPEATS = 4
+FILE_LINES = 50_000
+BATCH_FILES = 4
+
+COLUMNS = "InvoiceDate, Country, Quantity, UnitPrice"
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Measure both in turns; the budget is that the queue is not slower."""
+    journal, lines = _journal(bench.place, bench.runs)
+    try:
+        with session(bench.place) as spark:
+            rates = _rates(spark, journal, bench, lines)
+    finally:
+        kill_serving(journal)
+    whole = [queue / delta for (queue, _), (delta, _) in rates]
+    steady = [queue / delta for (_, queue), (_, delta) in rates]
+    lines_s = f"queue {median(queue for (queue, _), _ in rates):,.0f}, Delta {median(delta for _, (delta, _) in rates):,.0f} lines/s"
+    steady_s = f"queue {median(queue for (_, queue), _ in rates):,.0f}, Delta {median(delta for _, (_, delta) in rates):,.0f} lines/s"
+    yield Figure(
+        row="throughput", what=f"throughput, {lines:,} order lines, aggregate to a Delta sink, against bare Delta", value=median(whole),
+        unit="x", budget=1, at_least=True, note=f"{spread(whole)}; {lines_s}, from start of the query to its end",
+    )  # fmt: skip
+    yield Figure(
+        row="throughput-steady", what="the same without the first batch and the start of the query", value=median(steady), unit="x",
+        note=f"{spread(steady)}; {steady_s}",
+    )  # fmt: skip
+
+
+def _journal(place: Path, runs: int) -> tuple[Journal, int]:
+    """Publish the lines once; each run has a queue of its own over them, and one more warms up."""
+    columns = "InvoiceNo STRING, StockCode STRING, Description STRING, Quantity BIGINT, InvoiceDate TIMESTAMP, UnitPrice DOUBLE, CustomerID STRING, Country STRING"
+    queues = {f"RUN_{run}": {"underlying_topic": "ORDERS"} for run in range(runs + 1)}
+    definitions = {"message_types": {"order_line": {"columns": columns, "topics": ["ORDERS"]}}, "queues": queues}
+    journal = Journal.create(str(place / "journal"), definitions)
+    lines = pa.concat_tables([read_lines(ORDERS_CSV)] * REPEATS)
+    with journal.publisher("bench") as publisher:
+        for first in range(0, lines.num_rows, FILE_LINES):
+            publisher.publish(lines.slice(first, FILE_LINES), topic="ORDERS")
+    return journal, lines.num_rows
+
+
+def _rates(spark: SparkSession, journal: Journal, bench: Bench, lines: int) -> list[tuple[tuple[float, float], tuple[float, float]]]:
+    """Give lines per second, whole and steady, of queue and of Delta, for each run; the first round warms up and is dropped."""
+    found = []
+    for run in range(bench.runs + 1):
+        place = bench.place / f"run-{run}"
+        sinks = {name: place / name / "sink" for name in ("queue", "delta")}
+        backlog = BATCH_FILES * FILE_LINES
+        queue = from_queue(spark, journal, f"RUN_{run}", _into(sinks["queue"]), columns=COLUMNS, max_backlog=backlog)
+        delta = from_delta(spark, journal, "order_line", _into(sinks["delta"]), files=BATCH_FILES)
+        turns = [("queue", queue), ("delta", delta)]
+        rates = {name: _run(stream, place / name, lines) for name, stream in (turns if run % 2 else reversed(turns))}
+        _check_same(spark, sinks["queue"], sinks["delta"], lines)
+        found.append((rates["queue"], rates["delta"]))
+    return found[1:]
+
+
+def _into(sink: Path) -> BatchFunction:
+    def aggregate(batch: DataFrame, batch_id: int) -> None:
+        revenue = f.sum(f.col("Quantity") * f.col("UnitPrice")).alias("revenue")
+        days = batch.groupBy(f.to_date("InvoiceDate").alias("day"), "Country").agg(revenue, f.count("*").alias("lines"))
+        days.withColumn("batch", f.lit(batch_id)).write.format("delta").mode("append").save(str(sink))
+
+    return aggregate
+
+
+def _run(stream: DataStreamWriter, place: Path, lines: int) -> tuple[float, float]:
+    began_s = time.perf_counter()
+    query = stream.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    whole_s = time.perf_counter() - began_s
+    return lines / whole_s, _steady_rate(query)
+
+
+def _steady_rate(query: StreamingQuery) -> float:
+    batches = [each for each in query.recentProgress if each.numInputRows][1:]
+    return sum(each.numInputRows for each in batches) / sum(each.durationMs["triggerExecution"] for each in batches) * 1e3
+
+
+def _check_same(spark: SparkSession, queue: Path, delta: Path, lines: int) -> None:
+    """Both did all the work, or the comparison means nothing."""
+    for sink in (queue, delta):
+        assert spark.read.format("delta").load(str(sink)).agg(f.sum("lines")).first()[0] == lines  # type: ignore[index]  # An aggregate has a row.

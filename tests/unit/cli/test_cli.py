@@ -1,0 +1,267 @@
+"""``sparkq`` without a coordinator: creating, publishing, looking, verifying, refusing (DESIGN 9)."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from spark_queue import Journal
+from spark_queue.settings import key_rows, option_rows
+from tests.unit.cli.sparkq import Terminal
+
+TOML = """
+[message_types.line]
+columns = "item STRING, amount BIGINT, at TIMESTAMP"
+topics = ["LINES"]
+[message_types.json]
+topics = ["EVENTS"]
+[queues.WORK]
+underlying_topic = "LINES"
+"""
+
+CSV = "item,amount,at\npear,1,2026-01-31T12:00:00Z\n007,2,2026-01-31T12:00:01+01:00\n,3,\n"
+
+
+@pytest.fixture
+def sparkq(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(monkeypatch=monkeypatch, capsys=capsys)
+
+
+@pytest.fixture
+def definitions(tmp_path: Path) -> Path:
+    path = tmp_path / "queues.toml"
+    path.write_text(TOML)
+    return path
+
+
+@pytest.fixture
+def journal(tmp_path: Path, definitions: Path) -> Journal:
+    return Journal.create(str(tmp_path / "journal"), definitions)
+
+
+def bodies(journal: Journal, *columns: str) -> list[tuple[object, ...]]:
+    table = journal.peek("messages", queue="WORK", columns=columns)
+    return [tuple(row[name] for name in columns) for row in table.to_pylist()]
+
+
+def test_help_loads_nothing_that_is_slow() -> None:
+    """DESIGN 9: --help within 300 ms, hence without Arrow, Delta and Spark."""
+    code = "import sys, spark_queue.cli.app; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"pyarrow", "deltalake", "obstore", "pyspark", "rich"}.isdisjoint(done.stdout.split())
+
+
+def test_init_creates_a_journal_with_its_queues(sparkq: Terminal, tmp_path: Path, definitions: Path) -> None:
+    answer = sparkq("init", tmp_path / "new", definitions, "--json")
+    assert (answer.code, answer.json["queues"]) == (0, ["WORK"])
+    assert answer.json["journal"] == Journal(str(tmp_path / "new")).journal_id()
+
+
+def test_init_refuses_a_place_that_is_taken_by_code_and_text(sparkq: Terminal, journal: Journal) -> None:
+    answer = sparkq("init", journal.path)
+    assert answer.code == 1
+    assert "[JOURNAL_EXISTS]" in answer.err
+    as_json = json.loads(sparkq("init", journal.path, "--json").err)
+    assert as_json["error"]["code"] == "JOURNAL_EXISTS"
+
+
+def test_wrong_usage_exits_with_2(sparkq: Terminal) -> None:
+    answer = sparkq("statsu")
+    assert answer.code == 2
+    assert "statsu" in answer.err
+
+
+def test_apply_dry_run_shows_what_would_change_and_changes_nothing(sparkq: Terminal, journal: Journal, definitions: Path) -> None:
+    definitions.write_text(
+        TOML.replace('underlying_topic = "LINES"', 'underlying_topic = "LINES"\nmax_deliveries = 4\n[queues.LINES]')
+    )
+    answer = sparkq("apply", journal.path, definitions, "--dry-run")
+    assert "change [queues.WORK] max_deliveries: 0 -> 4" in answer.out
+    assert "add [queues.LINES]" in answer.out
+    assert list(journal.definitions().queues) == ["WORK"]
+
+
+def test_apply_of_the_same_definitions_says_so_and_needs_no_coordinator(
+    sparkq: Terminal, journal: Journal, definitions: Path
+) -> None:
+    assert sparkq("apply", journal.path, definitions).out == "Nothing to change.\n"
+    assert not (Path(journal.path) / "coordinator.json").exists()
+
+
+def test_apply_refuses_what_the_coordinator_would_refuse(sparkq: Terminal, journal: Journal, definitions: Path) -> None:
+    definitions.write_text(TOML.replace("amount BIGINT", "amount DOUBLE"))
+    answer = sparkq("apply", journal.path, definitions, "--dry-run")
+    assert answer.code == 1
+    assert "[MESSAGE_TYPE_CHANGED]" in answer.err
+
+
+def test_options_lists_the_whole_registry(sparkq: Terminal) -> None:
+    found = sparkq("options", "--json").json
+    assert [row["name"] for row in found["keys"]] == [row.name for row in key_rows()]
+    assert [row["name"] for row in found["options"]] == [row.name for row in option_rows()]
+    markdown = sparkq("options", "--markdown").out
+    assert all(f"| `{row.name}` |" in markdown for row in (*key_rows(), *option_rows()))
+
+
+def test_publish_reads_csv_by_the_message_types_columns(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
+    """A leading zero survives, because the type says what is a text; an empty field is NULL."""
+    (tmp_path / "lines.csv").write_text(CSV)
+    answer = sparkq("publish", journal.path, tmp_path / "lines.csv", "--topic", "LINES", "--json")
+    assert answer.json == {"rows": 3, "duplicates": 0}
+    assert bodies(journal, "item", "amount") == [("pear", 1), ("007", 2), (None, 3)]
+
+
+def test_publish_reads_compressed_files_and_cuts_them_into_commits(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
+    (tmp_path / "lines.csv.gz").write_bytes(gzip.compress(CSV.encode()))
+    sparkq("publish", journal.path, tmp_path / "lines.csv.gz", "--topic", "LINES", "--batch-rows", "2")
+    assert len(list((Path(journal.path) / "messages" / "line").glob("*.parquet"))) == 2
+    assert len(bodies(journal, "amount")) == 3
+
+
+def test_publish_reads_json_lines_from_stdin(sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = b'{"item": "pear", "amount": 1}\n\n{"amount": 2}\n'
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    assert sparkq("publish", journal.path, "-", "--topic", "LINES", "--json").json["rows"] == 2
+    assert bodies(journal, "item", "amount") == [("pear", 1), (None, 2)]
+
+
+def test_publish_takes_a_json_line_as_the_body_of_type_json(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text('{"a": 1.0}\n')
+    assert sparkq("publish", journal.path, tmp_path / "events.jsonl", "--topic", "EVENTS", "--json").json["rows"] == 1
+
+
+def test_publish_reads_parquet_with_a_topic_column(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"topic": ["LINES", "LINES"], "amount": [1, 2]}), tmp_path / "lines.parquet")
+    assert sparkq("publish", journal.path, tmp_path / "lines.parquet", "--json").json["rows"] == 2
+
+
+def test_publish_twice_under_a_name_publishes_once(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
+    """R95: rows are numbered by their place in the file."""
+    (tmp_path / "lines.csv").write_text(CSV)
+    arguments = (
+        "publish",
+        journal.path,
+        tmp_path / "lines.csv",
+        "--topic",
+        "LINES",
+        "--publisher",
+        "p",
+        "--batch-rows",
+        2,
+        "--json",
+    )
+    assert sparkq(*arguments).json == {"rows": 3, "duplicates": 0}
+    assert sparkq(*arguments).json == {"rows": 0, "duplicates": 3}
+
+
+def test_publish_refuses_bare_times_unless_their_zone_is_named(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
+    (tmp_path / "lines.csv").write_text("amount,at\n1,2026-07-31 12:00:00\n2,2026-07-31T12:00:00Z\n")
+    arguments = ("publish", journal.path, tmp_path / "lines.csv", "--topic", "LINES")
+    refused = sparkq(*arguments)
+    assert refused.code == 1
+    assert "[COLUMN_TYPE_MISMATCH]" in refused.err
+    assert sparkq(*arguments, "--timezone", "Europe/Berlin").code == 0
+    assert [str(at) for (at,) in bodies(journal, "at")] == ["2026-07-31 10:00:00+00:00", "2026-07-31 12:00:00+00:00"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("lines.csv", b"amount\n1\nx,y,z\n", "FILE_UNREADABLE"),
+        ("lines.parquet", b"PAR1", "FILE_UNREADABLE"),
+        ("lines.csv.gz", b"no gzip", "FILE_UNREADABLE"),
+        ("missing.csv", None, "FILE_UNREADABLE"),
+        ("lines.jsonl", b'{"amount": 1}\n{"amount": \n', "ROWS_UNREADABLE"),
+        ("lines.csv", b"amuont\n1\n", "UNKNOWN_COLUMN"),
+        ("lines.txt", b"", "BAD_VALUE"),
+    ],
+)
+def test_publish_refuses_a_file_that_it_cannot_read(
+    sparkq: Terminal, journal: Journal, tmp_path: Path, *, name: str, content: bytes | None, code: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    answer = sparkq("publish", journal.path, tmp_path / name, "--topic", "LINES")
+    assert answer.code == 1
+    assert f"[{code}]" in answer.err
+    assert bodies(journal, "amount") == []
+
+
+def test_status_counts_what_was_published_and_starts_nothing(sparkq: Terminal, journal: Journal) -> None:
+    journal.publish([{"amount": 1}], topic="LINES")
+    (row,) = sparkq("status", journal.path, "--json").json
+    assert (row["queue"], row["available"]) == ("WORK", 1)
+    assert "WORK" in sparkq("status", journal.path).out
+    assert not (Path(journal.path) / "coordinator.json").exists()
+
+
+def test_peek_shows_messages_without_taking_them(sparkq: Terminal, journal: Journal) -> None:
+    journal.publish([{"item": "[red]pear", "amount": 1}, {"amount": 2}], topic="LINES")
+    assert sparkq("peek", journal.path, "WORK", "-n", 1, "--columns", "item,bookmark", "--json").json == [
+        {"item": "[red]pear", "bookmark": 0}
+    ]
+    assert "[red]pear" in sparkq("peek", journal.path, "WORK").out
+    assert "is empty" in sparkq("peek", journal.path, "WORK", "--view", "leases").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("WROK",), "UNKNOWN_QUEUE"),
+        (("WORK", "--columns", "amuont"), "UNKNOWN_COLUMN"),
+        (("WORK", "--view", "mesages"), "BAD_VALUE"),
+        (("WORK", "--as-of", "2026-01-01T00:00:00"), "TIMESTAMP_AMBIGUOUS"),
+        (("WORK", "--as-of", "yesterday"), "BAD_VALUE"),
+        (("WORK", "--as-of", "99"), "RECORD_UNKNOWN"),
+        (("WORK", "-o", "secret"), "BAD_VALUE"),
+    ],
+)
+def test_peek_refuses_by_name_what_does_not_exist(
+    sparkq: Terminal, journal: Journal, arguments: tuple[str, ...], code: str
+) -> None:
+    answer = sparkq("peek", journal.path, *arguments)
+    assert answer.code == 1
+    assert f"[{code}]" in answer.err
+    assert "secret" not in answer.err
+
+
+def test_verify_finds_nothing_wrong_with_a_sound_journal(sparkq: Terminal, journal: Journal) -> None:
+    journal.publish([{"amount": 1}], topic="LINES")
+    answer = sparkq("verify", journal.path, "--json")
+    assert (answer.code, answer.json["problems"]) == (0, [])
+
+
+def test_verify_names_a_message_file_that_is_gone(sparkq: Terminal, journal: Journal) -> None:
+    journal.publish([{"amount": 1}], topic="LINES")
+    (file,) = (Path(journal.path) / "messages" / "line").glob("*.parquet")
+    file.unlink()
+    answer = sparkq("verify", journal.path, "--json")
+    assert answer.code == 1
+    assert "[MESSAGE_FILE_MISSING]" in answer.json["problems"][0]
+    assert file.name in answer.json["problems"][0]
+
+
+def test_verify_and_status_name_what_a_stranger_appended(sparkq: Terminal, journal: Journal) -> None:
+    """DESIGN 15.9: such files have no bookmarks and enter no queue; everything else goes on."""
+    journal.publish([{"amount": 1}], topic="LINES")
+    table = DeltaTable(journal.store.messages_uri("line"))
+    write_deltalake(table, table.to_pyarrow_table(), mode="append")
+    assert "[JOURNAL_FOREIGN_APPEND]" in sparkq("verify", journal.path, "--json").json["problems"][0]
+    assert "[JOURNAL_FOREIGN_APPEND]" in sparkq("status", journal.path).out
+    assert bodies(journal, "amount") == [(1,)]
+
+
+def test_a_place_without_a_journal_is_refused(sparkq: Terminal, tmp_path: Path) -> None:
+    for verb in ("status", "verify", "stop"):
+        answer = sparkq(verb, tmp_path)
+        assert answer.code == 1
+        assert "[NOT_A_JOURNAL]" in answer.err

@@ -1,0 +1,218 @@
+"""Views fold the log: each column says what the engine decided, now and at any past record (DESIGN 7, 15.13)."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_queue.core.records import Outcome
+from spark_queue.errors import CallerError, ConfigError, JournalError
+from spark_queue.views import look, moment_of, queue_status, read_view, view_schema
+from tests.unit.views.views_world import DEFINITIONS, START_MS, ViewsWorld
+
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> ViewsWorld:
+    return ViewsWorld(tmp_path)
+
+
+def rows(world: ViewsWorld, name: str, *, queue: str | None = "WORK", now_ms: int = START_MS, **more: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = read_view(world.journal.store, world.moment(now_ms), name, queue, **more).to_pylist()
+    return found
+
+
+def moment(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC)
+
+
+def test_messages_shows_each_message_with_its_body_and_place(world: ViewsWorld) -> None:
+    world.publish(10, 11, 12)
+    world.publish(13)
+    world.attach()
+    world.next(2)
+    found = rows(world, "messages")
+    assert [(row["bookmark"], row["item"], row["amount"], row["state"]) for row in found] == [
+        (0, "i10", 10, "leased"),
+        (1, "i11", 11, "leased"),
+        (2, "i12", 12, "available"),
+        (3, "i13", 13, "available"),
+    ]
+    leased, free = found[0], found[3]
+    assert (leased["subscription"], leased["lease"], leased["leased_until"]) == ("s", 1, moment(START_MS + MINUTE_MS))
+    assert (free["subscription"], free["lease"], free["leased_until"]) == (None, None, None)
+    assert [row["delivery_count"] for row in found] == [1, 1, 0, 0]
+    assert (free["topic"], free["priority"], free["is_barrier"]) == ("LINES", None, False)
+
+
+def test_messages_leaves_out_what_left_the_queue(world: ViewsWorld) -> None:
+    world.publish(10, 11, 12)
+    world.attach()
+    world.next(2)
+    world.next(1)
+    assert [row["bookmark"] for row in rows(world, "messages")] == [2]
+    assert [row["bookmark"] for row in rows(world, "messages", queue="OTHER")] == [0, 1, 2]
+
+
+def test_a_delayed_message_is_available_as_soon_as_its_time_has_come(world: ViewsWorld) -> None:
+    world.publish(10, 11)
+    world.attach()
+    world.next(2)
+    world.settle(Outcome.CANCEL, 1, due_at_ms=START_MS + 5_000)
+    assert [(row["state"], row["due_at"]) for row in rows(world, "messages")] == [
+        ("leased", None),
+        ("delayed", moment(START_MS + 5_000)),
+    ]
+    late = rows(world, "messages", now_ms=START_MS + 5_000)[1]
+    assert (late["state"], late["due_at"], late["cancel_count"]) == ("available", None, 1)
+
+
+def test_only_the_asked_columns_and_rows_are_read(world: ViewsWorld) -> None:
+    world.publish(10, 11)
+    world.publish(12)
+    second = world.moment().state.message_types["line"].segments[1]
+    (Path(world.journal.path) / "messages" / "line" / second.path).unlink()
+    assert rows(world, "messages", limit=2, columns=["amount"]) == [{"amount": 10}, {"amount": 11}]
+    assert [row["bookmark"] for row in rows(world, "messages", columns=["bookmark", "state"])] == [0, 1, 2]
+    with pytest.raises(JournalError, match=r"\[MESSAGE_FILE_MISSING\]"):
+        rows(world, "messages")
+
+
+def test_a_column_appended_later_is_null_in_older_files(world: ViewsWorld) -> None:
+    world.publish(10)
+    records = list(world.moment().records)
+    wider = {"line": {"columns": "item STRING, amount BIGINT, note STRING", "topics": ["LINES"]}}
+    world.engine.apply(definitions={**DEFINITIONS, "message_types": wider}, reset=(), now_ms=START_MS)
+    assert rows(world, "messages", columns=["amount", "note"]) == [{"amount": 10, "note": None}]
+    before = read_view(world.journal.store, moment_of(records, world.opened.facts, as_of=None, now_ms=START_MS), "messages", "WORK")
+    assert "note" not in before.column_names
+
+
+def test_dead_letters_carry_reason_error_and_counts_until_they_are_settled(world: ViewsWorld) -> None:
+    world.publish(10, 11, 12)
+    world.attach()
+    world.next(3)
+    world.settle(Outcome.EXPIRE, 0, 2, error="no price")
+    for queue in ("WORK", "FAILED"):
+        found = rows(world, "dead_letters", queue=queue)
+        assert [(row["bookmark"], row["amount"], row["state"], row["reason"], row["error"]) for row in found] == [
+            (0, 10, "dead", "forced_expire", "no price"),
+            (2, 12, "dead", "forced_expire", "no price"),
+        ]
+        assert found[0]["delivery_count"] == 1
+        assert found[0]["removed_at"] == moment(START_MS)
+    assert rows(world, "dead_letters", queue="OTHER") == []
+
+
+def test_leases_and_subscriptions_show_who_works_on_what(world: ViewsWorld) -> None:
+    world.publish(10, 11, 12)
+    world.attach(backlog=7)
+    world.next(2)
+    assert rows(world, "leases") == [
+        {
+            "subscription": "s",
+            "lease": 1,
+            "messages": 2,
+            "granted_at": moment(START_MS),
+            "leased_until": moment(START_MS + MINUTE_MS),
+            "proven": False,
+        }
+    ]
+    (subscription,) = rows(world, "subscriptions")
+    assert (subscription["subscription"], subscription["max_backlog"], subscription["backlog"]) == ("s", 7, 2)
+    assert subscription["incarnation"] == [1, 1]
+
+
+def test_status_counts_everything_once(world: ViewsWorld) -> None:
+    world.publish(10, 11, 12, 13)
+    world.attach()
+    world.next(2)
+    world.settle(Outcome.EXPIRE, 0)
+    world.next(1)
+    status = queue_status(world.moment(START_MS + 9_000), "WORK")
+    assert (status.entered, status.queue_depth, status.available, status.backlog) == (4, 2, 1, 1)
+    assert (status.acknowledged, status.expired, status.dead_letters) == (1, 1, 1)
+    assert (status.seconds_behind, status.age_of_oldest_lease) == (9.0, 9.0)
+    assert "<th>queue depth</th><td>2</td>" in status._repr_html_()
+    assert [row["queue"] for row in rows(world, "status", queue=None)] == ["WORK", "FAILED", "OTHER"]
+
+
+def test_history_is_the_control_log(world: ViewsWorld) -> None:
+    world.publish(10)
+    world.attach()
+    world.next(1)
+    found = rows(world, "history")
+    assert [row["kind"] for row in found] == ["subscribed", "attached", "granted"]
+    assert (found[2]["ranges"], found[2]["lease"]) == ([{"first": 0, "until": 1}], 1)
+    assert json.loads(found[2]["detail"])["v"] == 1
+    everything = rows(world, "history", queue=None)
+    assert [row["record"] for row in everything] == list(range(len(world.records)))
+    assert rows(world, "history", limit=1) == found[-1:]
+
+
+def test_a_past_record_shows_the_queue_as_it_was(world: ViewsWorld) -> None:
+    world.publish(10, 11)
+    world.attach()
+    before = world.moment().state.next_record - 1
+    world.next(2)
+    now = queue_status(world.moment(), "WORK")
+    past = queue_status(world.moment(as_of=before), "WORK")
+    assert (now.available, now.backlog) == (0, 2)
+    assert (past.available, past.backlog) == (2, 0)
+
+
+def test_a_past_time_shows_the_queue_as_it_was(world: ViewsWorld) -> None:
+    world.publish(10)
+    world.attach(now_ms=START_MS + 1_000)
+    world.next(1, now_ms=START_MS + 2_000)
+    world.moment()
+    past = moment_of(world.records, world.opened.facts, as_of=moment(START_MS + 1_999), now_ms=0)
+    assert (past.now_ms, queue_status(past, "WORK").available) == (START_MS + 1_999, 1)
+
+
+@pytest.mark.parametrize("as_of", [-1, 10_000, datetime(1990, 1, 1, tzinfo=UTC)])
+def test_a_moment_outside_the_log_is_refused(world: ViewsWorld, as_of: datetime | int) -> None:
+    with pytest.raises(CallerError, match=r"\[RECORD_UNKNOWN\]"):
+        moment_of(world.records, world.opened.facts, as_of=as_of, now_ms=START_MS)
+
+
+def test_a_bare_time_is_refused(world: ViewsWorld) -> None:
+    with pytest.raises(CallerError, match=r"\[TIMESTAMP_AMBIGUOUS\]"):
+        moment_of(world.records, world.opened.facts, as_of=moment(START_MS).replace(tzinfo=None), now_ms=START_MS)
+
+
+def test_looking_counts_on_from_the_message_logs_and_starts_nothing(world: ViewsWorld) -> None:
+    """DESIGN 15.15: what was published and has not entered is there, and no record says so."""
+    world.journal.publish([{"item": "x", "amount": 1}] * 3, topic="LINES")
+    found = look(world.opened)
+    assert queue_status(found, "WORK").available == 3
+    assert len(found.records) == len(world.opened.records()) == 2
+    assert not (Path(world.journal.path) / "coordinator.json").exists()
+
+
+@pytest.mark.parametrize("name", ["messages", "leases", "dead_letters", "history", "subscriptions", "status"])
+def test_a_view_has_the_columns_that_its_schema_names(world: ViewsWorld, name: str) -> None:
+    world.publish(10)
+    table = read_view(world.journal.store, world.moment(), name, "WORK")
+    assert table.schema.equals(view_schema(name, world.moment().state.definitions, "WORK"))
+
+
+@pytest.mark.parametrize(
+    ("name", "queue", "code"),
+    [("mesages", "WORK", "BAD_VALUE"), ("messages", "WROK", "UNKNOWN_QUEUE"), ("leases", None, "MISSING_OPTION")],
+)
+def test_a_wrong_view_or_queue_is_refused_by_name(world: ViewsWorld, name: str, queue: str | None, code: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_view(world.journal.store, world.moment(), name, queue)
+    assert refused.value.code == code
+
+
+def test_an_empty_queue_reads_as_an_empty_table_of_the_same_columns(world: ViewsWorld) -> None:
+    table = read_view(world.journal.store, world.moment(), "messages", "WORK")
+    assert (table.num_rows, table.schema.field("amount").type) == (0, pa.int64())
