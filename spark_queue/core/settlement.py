@@ -71,7 +71,6 @@ def acknowledge(turn: Turn, rows: BitMap64, *, lease: Lease | None) -> None:
     taken_back = rows & turn.ledger.rows[State.DEAD]
     letters = turn.dead_letters
     if taken_back and letters is not None:
-        taken_back &= letters.rows[State.AVAILABLE]
         turn.emit(Kind.REMOVED, taken_back, queue=letters.definition.name, reason=Removal.ACKNOWLEDGED)
     remove(turn, rows, Removal.ACKNOWLEDGED, lease=lease)
 

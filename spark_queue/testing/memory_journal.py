@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from spark_queue.core import parsing
+from spark_queue.core.creation import first_records
 from spark_queue.core.definition import Definitions
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Record
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import AddedFile, ControlLog, MessageLogEntry
 from spark_queue.testing.scenario.facts import MemoryFacts, Published
@@ -68,10 +69,8 @@ class MemoryStorage:
         self.late: list[LateCommit] = []
         self.facts = MemoryFacts()
         self.entries: dict[str, list[MessageLogEntry]] = {}
-        created = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=at_ms, detail={"journal": self.journal_id, "format": 1})
-        detail = {"definitions": definitions.stored, "resets": {}}
-        applied = Record(kind=Kind.DEFINITIONS_APPLIED, record=1, at_ms=at_ms, detail=detail)
-        self.commits = [_Commit(epoch=0, records=(created, applied))]
+        records = first_records(self.journal_id, definitions, self.facts, now_ms=at_ms)
+        self.commits = [_Commit(epoch=0, records=tuple(records))]
         for message_type in definitions.message_types:
             self.create_table(message_type)
 

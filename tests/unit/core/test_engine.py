@@ -83,6 +83,13 @@ def test_a_tick_with_nothing_due_makes_no_record() -> None:
     assert len(scenario.world.committed) == count
 
 
+def test_expirations_that_have_passed_are_forgotten() -> None:
+    scenario = begin("next p1 limit=1\npublish T 4 expires=10s, T 5 expires=2h")
+    ledger = scenario.world.state.queues["Q"]
+    scenario.run("tick 10s")
+    assert [list(rows) for rows in ledger.expires.values()] == [[5]]
+
+
 def test_next_due_names_only_what_a_tick_can_still_do() -> None:
     scenario = begin("due never\nnext p1\nstart p1\nend p1 cancel 0 after=5s\nprove p1\ndue 5s\ntick 5s")
     # The delay is over and nobody asked; the publish that comes is the next thing to wait for.
