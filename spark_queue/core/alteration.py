@@ -25,6 +25,8 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> 
             raise ConfigError(
                 "DEFINITION_IN_USE", what="Message type", name=name, reason=reason, next_step="Keep it in the definitions."
             )
+    for trouble in state.troubles.values():
+        raise trouble
     for name, ledger in state.queues.items():
         if name in resets and ledger.definition.underlying_topic is None and ledger.depth:
             reason = f"it holds {ledger.depth} dead letters, and has no recovery point from which they would come again."

@@ -66,11 +66,24 @@ class JournalState:
         self.definitions: Definitions = parsing.parse({})
         self.message_types: dict[str, MessageTypeState] = {}
         self.queues: dict[str, QueueLedger] = {}
+        #: Queues whose messages cannot be told, since a message file is gone, and why; everything else goes on without them.
+        self.troubles: dict[str, JournalError] = {}
         self._lease_numbers: dict[str, int] = {}
 
     def ledger(self, queue: str) -> QueueLedger:
-        """Give a queue's ledger; UNKNOWN_QUEUE names the nearest."""
-        return self.queues[self.definitions.queue(queue).name]
+        """Give a queue's ledger.
+
+        Raises
+        ------
+        ConfigError
+            UNKNOWN_QUEUE, naming the nearest.
+        JournalError
+            MESSAGE_FILE_MISSING when it cannot be told which messages are in the queue.
+        """
+        name = self.definitions.queue(queue).name
+        if name in self.troubles:
+            raise self.troubles[name]
+        return self.queues[name]
 
     def fold_all(self, records: Iterable[Record]) -> None:
         """Apply records in order."""
@@ -123,9 +136,22 @@ class JournalState:
         wanted = {ledger.definition.name: ledger for ledger in ledgers if segment.until > ledger.start}
         if not wanted:
             return
-        facts = self._facts.facts(segment, [ledger.definition for ledger in wanted.values()])
-        for name, ledger in wanted.items():
-            ledger.enter(_from(facts[name], ledger.start))
+        facts = self._facts_of(segment, [ledger.definition for ledger in wanted.values()])
+        for name in facts:
+            wanted[name].enter(_from(facts[name], wanted[name].start))
+
+    def _facts_of(self, segment: Segment, queues: list[QueueDefinition]) -> Mapping[str, EntryFacts]:
+        """Give the facts for each queue, and set aside the queues for which a missing file would have to be read."""
+        try:
+            return self._facts.facts(segment, queues)
+        except JournalError as trouble:
+            if trouble.code != "MESSAGE_FILE_MISSING":
+                raise
+            if len(queues) > 1:
+                return {name: facts for queue in queues for name, facts in self._facts_of(segment, [queue]).items()}
+            self.troubles[queues[0].name] = trouble
+            del self.queues[queues[0].name]
+            return {}
 
     def _definitions_applied(self, record: Record) -> None:
         self.definitions = parsing.parse(record.detail["definitions"])
@@ -134,6 +160,8 @@ class JournalState:
             self.message_types.setdefault(name, MessageTypeState())
         fresh = []
         for queue in self.definitions.queues.values():
+            if queue.name in self.troubles:
+                continue
             old = self.queues.get(queue.name)
             if old is not None and queue.name not in resets:
                 old.definition = queue
@@ -157,7 +185,7 @@ class JournalState:
                 if ledger.definition.message_type == name and ledger.definition.underlying_topic is not None
             ]
             for segment in message_type.segments if mine else ():
-                self._enter(segment, mine)
+                self._enter(segment, [ledger for ledger in mine if ledger.definition.name not in self.troubles])
 
 
 def _from(facts: EntryFacts, start: int) -> EntryFacts:

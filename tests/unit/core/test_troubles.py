@@ -1,0 +1,69 @@
+"""A message file that is gone stops only the queues whose messages cannot be told without it (DESIGN 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from spark_queue.core.definition import QueueDefinition
+from spark_queue.core.engine import Engine
+from spark_queue.core.fold import JournalState
+from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.records import Kind, Record
+from spark_queue.core.segment import EntryFacts, Segment
+from spark_queue.errors import JournalError
+
+DEFINITIONS = {
+    "message_types": {"json": {"topics": ["A", "B"]}},
+    "queues": {"ONLY_A": {"underlying_topic": "A"}, "ONLY_B": {"underlying_topic": "B"}},
+}
+
+
+class Files:
+    """Facts by topic; where `gone`, queue ONLY_A's cannot be told."""
+
+    def __init__(self, code: str | None) -> None:
+        self.code = code
+
+    def facts(self, segment: Segment, queues: Iterable[QueueDefinition]) -> Mapping[str, EntryFacts]:
+        queues = tuple(queues)
+        if self.code is not None and any(queue.name == "ONLY_A" for queue in queues):
+            raise JournalError(self.code, path="p", file=segment.path, reason="it is gone.", doing="reading", next_step="")
+        rows = to_bitmap([(segment.first, segment.until)])
+        return {queue.name: EntryFacts(rows=rows, expires={}) for queue in queues}
+
+
+def recovered(code: str | None) -> JournalState:
+    """Fold a log in which a segment entered, with the file as `code` says."""
+    engine = Engine(JournalState(Files(None)))
+    engine.state.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}))
+    engine.apply(definitions=DEFINITIONS, reset=(), now_ms=1)
+    segment = Segment(
+        message_type="json", first=0, until=4, path="f", version=1, token="t", entered_at_ms=1,
+        topic_min="A", topic_max="B", expires_null_count=4,
+    )  # fmt: skip
+    engine.enter([segment], now_ms=1)
+    engine.apply(definitions=DEFINITIONS | {"journal": {"retention": "9d"}}, reset=(), now_ms=2)
+    state = JournalState(Files(code))
+    state.fold_all([Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}), *engine.take()])
+    return state
+
+
+def test_recovery_sets_aside_only_the_queue_that_needs_a_missing_file() -> None:
+    state = recovered("MESSAGE_FILE_MISSING")
+    assert state.ledger("ONLY_B").depth == 4
+    with pytest.raises(JournalError, match=r"\[MESSAGE_FILE_MISSING\] Message file 'f'"):
+        state.ledger("ONLY_A")
+
+
+def test_definitions_cannot_change_while_a_queue_is_set_aside() -> None:
+    engine = Engine(recovered("MESSAGE_FILE_MISSING"))
+    with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
+        engine.apply(definitions=DEFINITIONS, reset=(), now_ms=3)
+    assert engine.take() == []
+
+
+def test_recovery_fails_where_the_store_does() -> None:
+    with pytest.raises(JournalError, match="STORE_FAILED"):
+        recovered("STORE_FAILED")
