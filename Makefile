@@ -24,8 +24,9 @@ lint: setup ## Check style, format and types.
 bench: setup ## Measure the budgets side by side with the bare Delta source, and store the figures.
 	@$(RUN) python -m tests.benchmarks
 
-soak: setup ## Run the long forms: random kills for as long as they take.
-	@$(RUN) python -m pytest -m slow
+soak: setup ## Run the long forms: thousands of simulated worlds, and hundreds of random kills on real Spark.
+	@SIMULATION_SEEDS=$${SIMULATION_SEEDS:-10000} $(RUN) python -m pytest tests/simulation -n 2
+	@FARM_KILLS=$${FARM_KILLS:-200} $(RUN) python -m pytest tests/acceptance/test_kills.py
 
 readme: setup ## Write README's tables of keys and options anew from the registry.
 	@$(RUN) python -m tests.readme

@@ -11,6 +11,8 @@ export PYSPARK_PYTHON="$VIRTUAL_ENV/bin/python" PYSPARK_DRIVER_PYTHON="$VIRTUAL_
 # A host name that resolves to nothing, or to a VPN, must not stop a local Spark.
 export SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-127.0.0.1}"
 # Another Spark on this machine is not ours to use.
-unset SPARK_HOME SPARK_CONF_DIR PYSPARK_SUBMIT_ARGS PYTHONPATH
+unset SPARK_HOME SPARK_CONF_DIR PYSPARK_SUBMIT_ARGS
+# Jobs find each other by name, as they do under spark-submit; benchmarks use what they share.
+export PYTHONPATH="$root/jobs"
 
 exec "$@"

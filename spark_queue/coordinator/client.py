@@ -26,6 +26,9 @@ _LOG = logging.getLogger(__name__)
 #: busy finds the same request again; a stopped one is left sooner.
 ATTEMPT_S = 4.0
 
+#: The same for new definitions, which may let everything that was ever published enter a new queue.
+APPLY_ATTEMPT_S = 20.0
+
 #: How long a ping waits, in seconds.
 PING_S = 1.0
 
@@ -180,4 +183,10 @@ def _reachable(hint: Hint) -> bool:
 
 
 def _attempt_s(request: wire.AnyRequest) -> float:
-    return ATTEMPT_S + (request.wait_ms / 1000 if isinstance(request, wire.Next) else 0.0)
+    match request:
+        case wire.Next():
+            return ATTEMPT_S + request.wait_ms / 1000
+        case wire.Apply():
+            return APPLY_ATTEMPT_S
+        case _:
+            return ATTEMPT_S

@@ -110,7 +110,7 @@ class Commands:
         if ledger is None:
             # Dropped while the caller waited on it.
             return wire.QueueDepth(depth=0, available=0, leased=0, oldest_age_ms=0)
-        return _depth(self._engine.state, ledger, now_ms)
+        return _queue_depth(self._engine.state, ledger, now_ms)
 
     def _change(self, request: wire.AnyRequest, now_ms: int) -> None:
         common: dict[str, Any] = {"now_ms": now_ms, "request": request.request}
@@ -154,7 +154,7 @@ class Commands:
             self._make_table(message_type.name, message_type.columns)
 
 
-def _depth(state: JournalState, ledger: QueueLedger, now_ms: int) -> wire.QueueDepth:
+def _queue_depth(state: JournalState, ledger: QueueLedger, now_ms: int) -> wire.QueueDepth:
     present = [rows for each in (State.AVAILABLE, State.LEASED, State.DELAYED) if (rows := ledger.rows[each])]
     oldest_age_ms = 0
     if present:

@@ -90,6 +90,20 @@ class Entrance:
             self.trouble.pop(message_type, None)
         return read == GROUP_VERSIONS
 
+    def is_file_back(self) -> bool:
+        """Tell whether a message file can be read again whose absence had a queue set aside when the log was folded."""
+        state = self._engine.state
+        for name, trouble in state.troubles.items():
+            queue = state.definitions.queue(name)
+            segments = state.message_types[queue.message_type].segments
+            try:
+                for segment in (each for each in segments if each.path == trouble.facts["file"]):
+                    self._facts.facts(segment, [queue])
+            except SparkQueueError:
+                continue
+            return True
+        return False
+
     def _check_past(self, message_type: str) -> None:
         if message_type not in self._unchecked:
             return

@@ -182,6 +182,10 @@ class Loop:
             self._round_at_ms = now_ms + ROUND_MS
             self._tails.update(self._engine.state.message_types)
             self._engine.tick(now_ms=now_ms)
+            if self._entrance.is_file_back():
+                # Only a new fold takes back in the queue that was set aside; the next caller starts it.
+                _LOG.info("A message file is back: this reign ends, so that the next one knows its messages.")
+                self._stopped = True
         elif due_ms is not None and due_ms <= now_ms:
             self._engine.tick(now_ms=now_ms)
         if self._polls and now_ms >= self._polled_tail_at_ms:

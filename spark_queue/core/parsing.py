@@ -137,9 +137,10 @@ def _check_topics(message_types: Iterable[MessageTypeDefinition]) -> None:
             if entry in homes:
                 raise ConfigError("TOPIC_CLAIMED_TWICE", topic=entry, first=homes[entry], second=message_type.name)
             homes[entry] = message_type.name
+    patterns = [(entry, home) for entry, home in homes.items() if is_pattern(entry)]
     for entry, home in homes.items():
-        for other, other_home in homes.items():
-            if home != other_home and not is_pattern(entry) and is_pattern(other) and topic_matches(other, entry):
+        for pattern, other_home in patterns:
+            if home != other_home and not is_pattern(entry) and topic_matches(pattern, entry):
                 raise ConfigError("TOPIC_CLAIMED_TWICE", topic=entry, first=home, second=other_home)
 
 

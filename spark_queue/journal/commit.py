@@ -110,13 +110,15 @@ class Commit:
                 return decision.published
             base = int(table.version())
             failure = self._attempt(table, decision)
-            delta.refresh(self._store, self._key, table)
-            if self._has_landed(table, base, decision):
+            if self._look(table, base, decision):
                 if self._plan.durable:
                     self._store.sync([log_key(self._key, base + 1)])
                 return decision.published
             races, failures = (races + 1, 0) if table.version() > base else (races, failures + 1)
-            self._give_up_at_limit(races, failures, failure)
+            if races >= RACES_LIMIT:
+                raise JournalError("PUBLISH_CONTENDED", path=self._store.uri(self._key), attempts=races)
+            if failures >= FAILURES_LIMIT:
+                raise self._failed("The commit is not to be seen." if failure is None else self._store.reason(failure))
             delta.back_off(races + failures)
 
     def _check_ascending(self) -> None:
@@ -215,6 +217,20 @@ class Commit:
             return failure
         return None
 
+    def _look(self, table: DeltaTable, base: int, decision: _Decision) -> bool:
+        """Refresh and tell whether the commit is there; nothing new is decided before that is known."""
+        reason = ""
+        for attempt in range(FAILURES_LIMIT):
+            try:
+                delta.refresh(self._store, self._key, table)
+                return self._has_landed(table, base, decision)
+            except JournalError as trouble:
+                if trouble.code != "STORE_FAILED":
+                    raise
+                reason = str(trouble.facts["reason"])
+            delta.back_off(attempt)
+        raise self._failed(reason)
+
     def _has_landed(self, table: DeltaTable, base: int, decision: _Decision) -> bool:
         entry = self._entry(base + 1)
         if entry is None or entry.token != self._mark.token:
@@ -232,15 +248,12 @@ class Commit:
         except TornEntryError:
             return None
 
-    def _give_up_at_limit(self, races: int, failures: int, failure: Exception | None) -> None:
-        if races >= RACES_LIMIT:
-            raise JournalError("PUBLISH_CONTENDED", path=self._store.uri(self._key), attempts=races)
-        if failures >= FAILURES_LIMIT:
-            reason = "The commit is not to be seen." if failure is None else self._store.reason(failure)
-            next_step = (
-                "Publishing again is safe under a publisher name with sequences; otherwise look first whether the rows are there."
-            )
-            raise JournalError("STORE_FAILED", path=self._store.path, doing="publishing", reason=reason, next_step=next_step)
+    def _failed(self, reason: str) -> JournalError:
+        next_step = (
+            "Whether the commit arrived is not known. Publishing again is safe under a publisher name with sequences; otherwise "
+            "look first whether the rows are there."
+        )
+        return JournalError("STORE_FAILED", path=self._store.path, doing="publishing", reason=reason, next_step=next_step)
 
 
 def _count(files: Sequence[StagedFile]) -> int:

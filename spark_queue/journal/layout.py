@@ -23,7 +23,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError,
 from obstore.store import LocalStore, from_url
 
 from spark_queue.errors import ConfigError, JournalError
-from spark_queue.journal.objects import LocalSink, ObjectSink, ObjectSource, split_options
+from spark_queue.journal.objects import LocalSink, ObjectSink, ObjectSource, StoredObject, split_options, stored_object
 
 CONTROL = "control"
 MESSAGES = "messages"
@@ -31,17 +31,6 @@ HINT_KEY = "coordinator.json"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SECRET_KEY = re.compile(r"key|secret|token|sas|password|credential", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredObject:
-    """One object of a listing."""
-
-    #: Relative to the journal.
-    key: str
-    size_bytes: int
-    #: The store's time of the last write, in milliseconds since 1970 UTC.
-    modified_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +127,7 @@ class Store:
         """
         with self.failures(f"listing {prefix}"):
             found = obstore.list(self._objects(), prefix, offset=after).collect()
-        objects = [_stored_object(entry) for entry in found]
+        objects = [stored_object(entry) for entry in found]
         return sorted(objects, key=lambda entry: entry.key)
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -282,11 +271,6 @@ def _fsync(path: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _stored_object(entry: Mapping[str, Any]) -> StoredObject:
-    modified_ms = round(entry["last_modified"].timestamp() * 1000)
-    return StoredObject(key=entry["path"], size_bytes=entry["size"], modified_ms=modified_ms)
 
 
 @functools.lru_cache(maxsize=16)

@@ -6,6 +6,7 @@ import io
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,23 @@ _CLIENT_OPTIONS = frozenset(
 _DELTA_ONLY_OPTIONS = re.compile(
     r"aws_s3_locking_provider|aws_s3_allow_unsafe_rename|delta_dynamo_.*|(aws_)?dynamo.*|max_retries|retry_timeout|backoff_.*"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObject:
+    """One object of a listing."""
+
+    #: Relative to the journal.
+    key: str
+    size_bytes: int
+    #: The store's time of the last write, in milliseconds since 1970 UTC.
+    modified_ms: int
+
+
+def stored_object(entry: Mapping[str, Any]) -> StoredObject:
+    """Read one entry of obstore's listing."""
+    modified_ms = round(entry["last_modified"].timestamp() * 1000)
+    return StoredObject(key=entry["path"], size_bytes=entry["size"], modified_ms=modified_ms)
 
 
 def split_options(options: Mapping[str, str]) -> dict[str, dict[str, str]]:

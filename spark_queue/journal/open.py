@@ -8,8 +8,9 @@ from pathlib import Path
 
 from spark_queue.clock import SystemClock
 from spark_queue.core import parsing
+from spark_queue.core.creation import FORMAT, first_records
 from spark_queue.core.definition import BUILT_IN_COLUMNS, Definitions
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Record
 from spark_queue.core.segment import FactSource
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta, message_table
@@ -21,9 +22,6 @@ from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.schema import check_columns, stored_schema
 from spark_queue.journal.upkeep import Upkeep
 from spark_queue.ports import Clock, ControlLog
-
-#: Version of what is stored; a higher one in `journal_created` is refused.
-FORMAT = 1
 
 #: The message type that every journal has; the first creator of its table settles the journal's id.
 _FIRST_TYPE = next(iter(BUILT_IN_COLUMNS))
@@ -142,17 +140,18 @@ def create_journal(store: Store, definitions: Definitions | None = None, *, cloc
     store.check_put_if_absent()
     if delta.open_table(store, CONTROL) is not None:
         raise JournalError("JOURNAL_EXISTS", path=store.path)
-    durable = definitions.journal.durability == "fsync"
     journal_id = _settle_id(store)
     for message_type in definitions.message_types.values():
-        message_table.create(store, journal_id, message_type.name, message_type.columns, durable=durable)
-    records = _first_records(journal_id, definitions, at_ms=(clock or SystemClock()).wall_ms())
+        message_table.create(store, journal_id, message_type.name, message_type.columns, durable=False)
+    records = first_records(journal_id, definitions, FileFacts(store), now_ms=(clock or SystemClock()).wall_ms())
     files = stage_records(store, records)
     description = message_table.description(journal_id)
     if not delta.create_table(store, CONTROL, schema=CONTROL_SCHEMA, description=description, files=files):
         raise JournalError("JOURNAL_EXISTS", path=store.path)
-    if durable:
-        store.sync([*(f"{CONTROL}/{file.path}" for file in files), log_key(CONTROL, 0)], ancestors=True)
+    if definitions.journal.durability == "fsync":
+        tables = [messages_key(name) for name in definitions.message_types]
+        entries = [log_key(table, 0) for table in (*tables, CONTROL)]
+        store.sync([*(f"{CONTROL}/{file.path}" for file in files), *entries], ancestors=True)
     return journal_id
 
 
@@ -169,9 +168,3 @@ def _settle_id(store: Store) -> str:
         # Messages without a control log are the remains of another journal, not an unfinished creation.
         raise JournalError("JOURNAL_EXISTS", path=store.path)
     return found
-
-
-def _first_records(journal_id: str, definitions: Definitions, *, at_ms: int) -> list[Record]:
-    created = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=at_ms, detail={"journal": journal_id, "format": FORMAT})
-    detail = {"definitions": definitions.stored, "resets": {}}
-    return [created, Record(kind=Kind.DEFINITIONS_APPLIED, record=1, at_ms=at_ms, detail=detail)]

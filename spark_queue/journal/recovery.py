@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import Store, log_key
@@ -65,7 +66,8 @@ def repair_head(store: Store, key: str) -> bool:
         return False
     entry = log_key(key, versions[-1])
     store.write(entry + TORN, store.read(entry) or b"")
-    info = {"commitInfo": {"operation": "REPAIR", **delta.Mark(writer="repair").commit_info(0)}}
+    about = {"timestamp": SystemClock().wall_ms(), "operation": "REPAIR", "operationParameters": {}}
+    info = {"commitInfo": {**about, **delta.Mark(writer="repair").commit_info(0)}}
     store.write(entry, json.dumps(info).encode() + b"\n")
     store.sync([entry])
     _log.warning("Version %d of %s in '%s' was torn by a power loss and is set aside as %s", versions[-1], key, store.path, TORN)

@@ -12,8 +12,9 @@ import msgspec
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal import delta
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.layout import CONTROL, Store, StoredObject, messages_key
+from spark_queue.journal.layout import CONTROL, Store, messages_key
 from spark_queue.journal.message_table import open_messages
+from spark_queue.journal.objects import StoredObject
 from spark_queue.journal.recovery import version_of
 
 #: A commit costs more with every entry since the last checkpoint (PITFALLS B4), a checkpoint with every file.

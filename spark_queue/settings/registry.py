@@ -64,6 +64,10 @@ def _parse_name(value: str) -> str:
     return value
 
 
+def _parse_flag(value: str) -> bool:
+    return _one_of("true", "false")(value) == "true"
+
+
 def _parse_columns(value: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in value.split(","))
     if not all(names) or len(set(names)) < len(names):
@@ -87,10 +91,6 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
         return value.lower()
 
     return parse
-
-
-def _parse_flag(value: str) -> bool:
-    return _one_of("true", "false")(value) == "true"
 
 
 _READS_OF_ROWS = frozenset({Purpose.QUEUE_STREAM, Purpose.TOPIC_STREAM, Purpose.TOPIC_BATCH})
@@ -198,7 +198,7 @@ OPTIONS = (
         _READS_OF_TOPICS,
         _parse_flag,
         "true",
-        "Whether messages that were removed from the journal before they were read stop the read.",
+        "Whether a message file that is gone stops the read; false leaves its messages out.",
     ),
     _option("view", {Purpose.VIEW_BATCH}, _one_of(*VIEWS), "messages", f"One of {', '.join(VIEWS)}."),
     _option(

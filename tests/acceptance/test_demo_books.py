@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyroaring import BitMap64
 
-from jobs.publish import by_day, read_lines
-from jobs.reconcile import Books, Lives, read_books, reconcile
+from publish import by_day, read_lines
+from reconcile import Books, Lives, read_books, reconcile
 
 HEADER = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country\n"
 LINES = """536365,A,LAMP,6,2010-12-01 08:26:00,2.55,17850.0,France

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.benchmarks import core, entering, memory, micro_batch, recovery, throughput
+from tests.benchmarks import core, entering, latency, memory, micro_batch, recovery, throughput
 from tests.benchmarks.figure import Measure
 
 BENCHMARKS: Mapping[str, Measure] = {
@@ -14,4 +14,5 @@ BENCHMARKS: Mapping[str, Measure] = {
     "memory": memory.measure,
     "micro-batch": micro_batch.measure,
     "throughput": throughput.measure,
+    "latency": latency.measure,
 }

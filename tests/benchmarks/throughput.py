@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from jobs.publish import ORDERS_CSV, read_lines
+from publish import ORDERS_CSV, read_lines
 from spark_queue import Journal
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import kill_serving
@@ -68,7 +68,7 @@ def _rates(spark: SparkSession, journal: Journal, bench: Bench, lines: int) -> l
         sinks = {name: place / name / "sink" for name in ("queue", "delta")}
         backlog = BATCH_FILES * FILE_LINES
         queue = from_queue(spark, journal, f"RUN_{run}", _into(sinks["queue"]), columns=COLUMNS, max_backlog=backlog)
-        delta = from_delta(spark, journal, "order_line", _into(sinks["delta"]), files=BATCH_FILES)
+        delta = from_delta(spark, journal, "order_line", _into(sinks["delta"]), columns=COLUMNS, files=BATCH_FILES)
         turns = [("queue", queue), ("delta", delta)]
         rates = {name: _run(stream, place / name, lines) for name, stream in (turns if run % 2 else reversed(turns))}
         _check_same(spark, sinks["queue"], sinks["delta"], lines)

@@ -1,4 +1,4 @@
-"""What tests of the source share."""
+"""What tests of the source, and of the coordinator, share."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_queue import Journal
+from tests.integration.coordinator_world import MakeWorld, World
 from tests.integration.source_journal import MakeHome, SourceJournal, definitions
 
 if TYPE_CHECKING:
@@ -28,3 +29,25 @@ def make_home(spark: SparkSession, tmp_path: Path) -> Iterator[MakeHome]:
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeWorld]:
+    """Make journals for a user of the test's own, whose coordinators end with the test."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    made: list[World] = []
+
+    def make(**options: Any) -> World:
+        made.append(World(tmp_path / f"journal{len(made)}", **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    """Make one journal, whose coordinators end with the test."""
+    return make_world()

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,10 @@ class World:
             process.wait(DEADLINE_S)
             assert process.stdout is not None
             process.stdout.close()
+
+
+#: Makes a world; options as for `World`.
+MakeWorld = Callable[..., World]
 
 
 class Planner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from spark_queue import Journal
 from spark_queue.coordinator import wire
 from spark_queue.coordinator.client import CoordinatorClient
+from tests.integration.coordinator_world import wait_for_end
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 #: Waits for something that another process does; reached only when a test fails.
 DEADLINE_S = 60.0
@@ -93,15 +95,23 @@ class SourceJournal:
 
     def close(self) -> None:
         """End the coordinator, if one runs."""
-        journal_id = self.journal.journal_id()
-        client = CoordinatorClient(self.journal.store, journal_id, start=False)
-        try:
-            client.call(wire.Stop(journal=journal_id, request="stop"), timeout_s=5.0)
-        except Exception as reason:
-            if "COORDINATOR_UNAVAILABLE" not in str(reason):
-                raise
-        finally:
-            client.close()
+        end_coordinator(self.journal)
+
+
+def end_coordinator(journal: Journal) -> None:
+    """End a journal's coordinator, if one runs."""
+    journal_id = journal.journal_id()
+    client = CoordinatorClient(journal.store, journal_id, start=False)
+    try:
+        serving = client.call(wire.Ping(journal=journal_id, request="ping"), timeout_s=5.0)
+        client.call(wire.Stop(journal=journal_id, request="stop"), timeout_s=5.0)
+        assert isinstance(serving, wire.Pong)
+        wait_for_end(serving.pid)
+    except Exception as reason:
+        if "COORDINATOR_UNAVAILABLE" not in str(reason):
+            raise
+    finally:
+        client.close()
 
 
 #: Makes a journal of a name, whose queue WORK has the given keys.
@@ -125,12 +135,13 @@ class Seen:
 def wait_until(what: Callable[[], bool], query: StreamingQuery | None = None) -> None:
     """Wait for something that a query or another process does, and fail with what the query raised."""
     deadline_s = time.monotonic() + DEADLINE_S
+    pause = threading.Event()
     while not what():
         failure = None if query is None else query.exception()
         if failure is not None:
             raise failure
         assert time.monotonic() < deadline_s, "it did not happen"
-        time.sleep(0.01)
+        pause.wait(0.01)
 
 
 @contextmanager

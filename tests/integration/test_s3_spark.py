@@ -120,7 +120,9 @@ def test_an_option_that_executors_could_not_follow_is_refused_at_load(
     if read == "stream":
         load = lambda: home.stream(**given)  # noqa: E731
     else:
-        load = home.spark.read.format("sparkqueue").options(**given).option("topic", "ORDERS").option("path", home.journal.path).load
+        load = (
+            home.spark.read.format("sparkqueue").options(**given).option("topic", "ORDERS").option("path", home.journal.path).load
+        )
     with pytest.raises(Exception, match="STORAGE_OPTION_UNSUPPORTED.*aws_unsigned_payload") as caught:
         load()
     assert SECRET not in str(caught.value)

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,11 +54,15 @@ def test_processing_time_takes_messages_as_they_come(make_home: MakeHome) -> Non
     home = make_home()
     seen = Seen()
     with running(home.start(seen, trigger={"processingTime": "50 milliseconds"})) as query:
-        for first in (0, 10, 20):
-            home.publish(first, 10)
-            wait_until(lambda first=first: len(seen.ids) == first + 10, query)
+        for end in (10, 20, 30):
+            home.publish(end - 10, 10)
+            wait_until(partial(_has_seen, seen, end), query)
         wait_until(lambda: home.figures() == (0, 0, 30), query)
     assert seen.ids == list(range(30))
+
+
+def _has_seen(seen: Seen, count: int) -> bool:
+    return len(seen.ids) == count
 
 
 def test_once_takes_one_batch_and_its_proof_is_heard_at_the_end(make_home: MakeHome) -> None:

@@ -95,7 +95,6 @@ def test_write_that_fails_in_a_task_leaves_nothing_visible(make_home: MakeHome) 
         ({"topic": "ORDERS", "publisher": "till", "sequenceColumn": "number"}, "append", "SEQUENCE_MISSING.*'number'"),
         ({"topic": "ORDERS", "expiresafter": "1 fortnight"}, "append", "BAD_VALUE.*expiresAfter"),
         ({"topic": "ORDERS", "queue": "WORK"}, "append", "UNKNOWN_OPTION.*'queue'"),
-        ({"topic": "ORDERS", "txnAppId": "a"}, "append", "MISSING_OPTION.*txnVersion"),
     ],
 )
 def test_wrong_writes_are_refused_by_name_before_anything_is_staged(

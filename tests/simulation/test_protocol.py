@@ -88,9 +88,7 @@ def test_an_at_most_once_message_is_never_read_by_two_planner_starts(seed: int) 
 @pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS])
 def test_one_poison_message_makes_one_dead_letter(seed: int) -> None:
     """DESIGN 8, isolation: the batch halves until the poison message is alone, and only it uses up its deliveries."""
-    world = World(seed, settings={"max_deliveries": 3, "dead_letter_queue": "FAILED"}, poison=7, troubled=False)
-    for driver in world.drivers:
-        driver._outcomes = lambda _rows: []  # type: ignore[method-assign]  # The only trouble is the poison.
+    world = World(seed, settings={"max_deliveries": 3, "dead_letter_queue": "FAILED"}, poison=7, troubled=False, outspoken=False)
     world.publish(40)
     world.drain(rounds=6_000)
     ledger = world.coordinator.engine.state.queues[QUEUE]
@@ -100,9 +98,7 @@ def test_one_poison_message_makes_one_dead_letter(seed: int) -> None:
 
 def test_a_calm_world_delivers_each_message_once() -> None:
     """R14: without trouble there is no redelivery at all."""
-    world = World(1, settings={}, troubled=False)
-    for driver in world.drivers:
-        driver._outcomes = lambda _rows: []  # type: ignore[method-assign]  # Everything is acknowledged.
+    world = World(1, settings={}, troubled=False, outspoken=False)
     world.publish(200)
     for turn in range(2_000):
         world.drivers[turn % 2].step()

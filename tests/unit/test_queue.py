@@ -65,7 +65,7 @@ def test_create_with_wrong_definitions_creates_nothing(tmp_path: Path) -> None:
     [
         [{"item": "a", "amount": 1}, {"item": "b", "amount": 2}],
         pa.table({"item": ["a", "b"], "amount": [1, 2]}),
-        pa.record_batch({"item": ["a", "b"], "amount": [1, 2]}),
+        pa.RecordBatch.from_pylist([{"item": "a", "amount": 1}, {"item": "b", "amount": 2}]),
         pd.DataFrame({"item": ["a", "b"], "amount": [1, 2]}),
     ],
     ids=["dicts", "table", "batch", "pandas"],
@@ -91,7 +91,8 @@ def test_publish_expires_after_is_a_duration(journal: Journal) -> None:
 
 def test_a_publisher_counts_on_from_its_last_sequence(journal: Journal) -> None:
     with journal.publisher("p") as publisher:
-        assert publisher.last_sequence is None
+        before = publisher.last_sequence
+        assert before is None
         publisher.publish([{"amount": 1}, {"amount": 2}], topic="LINES")
         assert publisher.last_sequence == 2
     with journal.publisher("p") as publisher:

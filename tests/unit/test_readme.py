@@ -39,7 +39,8 @@ def test_every_option_and_key_is_in_a_table(name: str) -> None:
 
 def test_drawing_of_the_lifecycle_is_the_table_of_transitions() -> None:
     [drawing] = readme.blocks("mermaid")
-    drawn = re.findall(r"^ +(\w+) --> (\w+): (\w+)$", drawing, re.MULTILINE)
+    arrows = re.findall(r"^ +(\w+) --> (\w+): (.+)$", drawing, re.MULTILINE)
+    drawn = [(before, after, event) for before, after, events in arrows for event in events.split(", ")]
     assert sorted(drawn) == sorted((str(before), str(after), str(event)) for (before, event), after in TRANSITIONS.items())
 
 
@@ -109,3 +110,11 @@ def test_alert_exits_by_the_age_of_the_oldest_message(tmp_path: Path, limit_s: f
     done = readme.run_example("alert", "shop", str(limit_s), folder=tmp_path)
     assert (done.returncode, done.stderr) == (code, "")
     assert done.stdout.count("oldest message waits") == done.stdout.count("ORDERS: ") == code
+
+
+def test_example_of_publishing_publishes_and_drops_the_repeat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [definitions] = readme.blocks("toml")
+    journal = Journal.create(str(tmp_path / "shop"), tomllib.loads(definitions))
+    exec(readme.example("publish"), {"journal": journal, "rows": [{"item": "kettle"}, {"item": "lamp"}]})
+    assert capsys.readouterr().out == "0 published, 2 dropped\n"
+    assert journal.queue("WORK").status().entered == 8

@@ -63,6 +63,13 @@ def test_defaults_differ_between_a_topic_stream_and_a_topic_batch() -> None:
     assert (batch.starting, batch.ending) == (Position(kind="earliest"), Position(kind="latest"))
 
 
+def test_a_flag_is_true_or_false() -> None:
+    assert read_options(TOPIC, Purpose.TOPIC_BATCH).fail_on_data_loss is True
+    assert read_options(TOPIC | {"failondataloss": "False"}, Purpose.TOPIC_BATCH).fail_on_data_loss is False
+    with pytest.raises(ConfigError, match="one of true, false"):
+        read_options(TOPIC | {"failondataloss": "yes"}, Purpose.TOPIC_BATCH)
+
+
 @pytest.mark.parametrize(("code", "purpose", "options", "text"), REFUSALS)
 def test_options_are_refused_by_name_when_they_do_not_fit(code: str, purpose: Any, options: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -139,9 +146,7 @@ def test_a_definition_file_that_cannot_be_read_is_refused_with_its_path(tmp_path
 
 
 def test_the_tables_for_people_hold_every_key_and_option() -> None:
-    assert {row.name for row in key_rows()} == {
-        key.name for key in (*keys.JOURNAL_KEYS, *keys.MESSAGE_TYPE_KEYS, *keys.QUEUE_KEYS)
-    }
+    assert {row.name for row in key_rows()} == {key.name for key in (*keys.JOURNAL_KEYS, *keys.MESSAGE_TYPE_KEYS, *keys.QUEUE_KEYS)}
     names = [row.name for row in option_rows()]
     assert names[:2] == ["journal", "storage.*"]
     assert "maxBacklog" in names

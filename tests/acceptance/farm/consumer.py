@@ -66,7 +66,7 @@ def main() -> None:
         )  # fmt: skip
         try:
             while query.isActive and not stop.exists():
-                query.awaitTermination(0.2)
+                query.awaitTermination(1)
             query.stop()
             query.awaitTermination(10)
         except PySparkException as failure:

@@ -74,8 +74,10 @@ class World:
         return self.verdict
 
     def around(self) -> Surroundings:
-        pause = lambda seconds: self.clock.advance(round(seconds * 1000))  # noqa: E731
-        return Surroundings(hints=self.hints, ping=self.ping, clock=self.clock, pause=pause)
+        return Surroundings(hints=self.hints, ping=self.ping, clock=self.clock, pause=self.pause)
+
+    def pause(self, seconds: float) -> None:
+        self.clock.advance(round(seconds * 1000))
 
 
 def hint(host: str) -> Hint:

@@ -80,6 +80,35 @@ def test_commit_whose_reply_is_lost_is_found_behind_another_commit(disk: Disk, m
     assert disk.ids() == [1, 2, 9]
 
 
+@pytest.mark.parametrize("moment", ["refresh", "read_entry"])
+def test_nothing_is_decided_before_a_commit_was_looked_for(disk: Disk, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """It landed, another followed, and looking fails at first: deciding again on the new head would publish it twice."""
+    module = delta if moment == "refresh" else commit
+    original = getattr(module, moment)
+
+    def fail_once(*_: Any) -> None:
+        monkeypatch.setattr(module, moment, original)
+        raise JournalError("STORE_FAILED", path="p", doing="reading", reason="connection reset.", next_step="")
+
+    def be_overtaken(*given: Any, **named: Any) -> None:
+        SWAP(*given, **named)
+        disk.publish([9])
+        monkeypatch.setattr(module, moment, fail_once)
+
+    at_swap(monkeypatch, be_overtaken)
+    assert disk.publish([1, 2]).rows == 2
+    assert disk.ids() == [1, 2, 9]
+
+
+def test_commit_that_cannot_be_looked_for_is_told_as_unknown(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_to_read(*_: Any) -> None:
+        raise JournalError("STORE_FAILED", path="p", doing="reading", reason="connection reset.", next_step="")
+
+    monkeypatch.setattr(delta, "refresh", fail_to_read)
+    with pytest.raises(JournalError, match=r"STORE_FAILED.*connection reset\. .*Whether the commit arrived is not known"):
+        disk.publish([1])
+
+
 def test_lost_race_is_decided_again_on_the_new_head(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     at_swap(monkeypatch, after(lambda: disk.publish([8])), SWAP, after(lambda: disk.publish([9])))
     assert disk.publish([1]).rows == 1

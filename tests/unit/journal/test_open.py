@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from spark_queue.core import parsing
+from spark_queue.core import creation, parsing
 from spark_queue.core.records import Kind
 from spark_queue.errors import ConfigError, JournalError
-from spark_queue.journal import delta
+from spark_queue.journal import delta, message_table
 from spark_queue.journal import open as opening
 from spark_queue.journal.layout import CONTROL, Store, messages_key
 from spark_queue.journal.open import create_journal, open_journal
@@ -122,7 +123,7 @@ def test_place_without_a_journal_is_refused_and_left_as_it_is(tmp_path: Path, in
 
 def test_newer_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(str(tmp_path / "journal"))
-    monkeypatch.setattr(opening, "FORMAT", 2)
+    monkeypatch.setattr(creation, "FORMAT", 2)
     create_journal(store)
     monkeypatch.undo()
     with pytest.raises(JournalError, match=r"PROTOCOL_NEWER.*format 2 \(known: 1\)"):
@@ -204,3 +205,13 @@ def test_durable_creation_syncs_its_new_directories_too(tmp_path: Path, monkeypa
     journal.control.load()
     journal.create_message_table("order", "id BIGINT, item STRING, note STRING")
     assert synced == [str(disk.log_path("messages/order", 1)), f"{root}/messages/order/_delta_log"]
+
+
+def test_appending_columns_is_decided_again_after_a_lost_race(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "journal")
+    stale = DeltaTable(disk.store.messages_uri("order"))
+    disk.publish([1])
+    note = [pa.field("note", pa.string())]
+    assert not message_table._append_columns(disk.store, stale, note)
+    disk.open().create_message_table("order", "id BIGINT, item STRING, note STRING")
+    assert DeltaTable(disk.store.messages_uri("order")).version() == 2

@@ -120,7 +120,8 @@ def test_reader_gives_null_for_a_column_that_the_file_does_not_have_yet(table: P
 
 
 def test_reader_casts_by_name_when_the_schema_has_another_order_and_width(table: Path) -> None:
-    schema = pa.schema({"item": pa.large_string(), "id": pa.float64()})
+    fields: list[pa.Field[Any]] = [pa.field("item", pa.large_string()), pa.field("id", pa.float64())]
+    schema = pa.schema(fields)
     got = read(reader_of(table, schema), pieces_of(("b.parquet", 1, 1, 0, 1)))
     assert got.to_pylist() == [{"item": "item 1001", "id": 1001.0}]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,17 @@ def test_looking_counts_on_from_the_message_logs_and_starts_nothing(world: Views
     assert queue_status(found, "WORK").available == 3
     assert len(found.records) == len(world.opened.records()) == 2
     assert not (Path(world.journal.path) / "coordinator.json").exists()
+
+
+def test_a_message_that_has_not_entered_is_as_old_as_its_commit(world: ViewsWorld) -> None:
+    """An alert on the oldest age must not sleep because no coordinator runs."""
+    world.journal.publish([{"item": "x", "amount": 1}], topic="LINES")
+    log = Path(world.journal.path) / "messages" / "line" / "_delta_log"
+    newest = max(log.glob("*.json"))
+    os.utime(newest, (newest.stat().st_mtime - 3_600,) * 2)
+    age_s = queue_status(look(world.opened), "WORK").seconds_behind
+    assert age_s is not None
+    assert age_s >= 3_600
 
 
 @pytest.mark.parametrize("name", ["messages", "leases", "dead_letters", "history", "subscriptions", "status"])

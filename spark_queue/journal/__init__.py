@@ -1,0 +1,25 @@
+"""The journal on Delta: message tables that anybody may publish to, and a control log that one coordinator writes.
+
+`PROTOCOL.md` says what is stored. How the code is laid out, from the bottom:
+
+- `layout`, `objects`: where things stand; whole objects, put-if-absent, syncing to the disk. Nothing else touches obstore.
+- `delta`: one commit as a compare-and-swap, with our mark; a checkpoint. With `upkeep`, `commit` and `message_table` the
+  only callers of delta-rs.
+- `log_entry`: one `_delta_log/N.json` as we read it ourselves; `recovery`: what a power loss tore.
+- `schema`, `record_table`: columns and records as Arrow.
+- `control_log`: append, then check that the head and the epoch are still one's own; else the coordinator ends.
+- `message_log`: versions forward, in the only order there is; what strangers did is named.
+- `rows` → `stored_rows` → `staging` → `commit`, in front of them `publisher`: from a caller's rows to one atomic commit that
+  is told from its repeat. Staging runs on executors too and loads pyarrow and obstore only.
+- `facts`, `segments`: what queues must know of entering messages, and which rows of which files a lease means.
+- `open`: making and opening; `upkeep`: keeping the logs short.
+
+What can go wrong, and what happens then:
+
+- Two writers of the control log: the swap refuses one, or the check after it does; it ends. Nothing it did not commit counts.
+- A commit whose reply is lost: a coordinator ends, and the next one finds it in the log; a publisher looks for its token.
+- A commit that lands on a version that was cleaned away: success is only what a refresh then shows.
+- A process dies half-way: what it staged is invisible; what it committed is whole.
+- A stranger appends: recorded, without bookmarks. A stranger rewrites: reading stops there, by name.
+- Power is lost: the head entry may be torn and is set aside; anything more is damage, by name.
+"""

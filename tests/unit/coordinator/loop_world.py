@@ -1,0 +1,110 @@
+"""A reign over a journal in memory and a clock that stands still, for the tests of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from spark_queue.coordinator import wire
+from spark_queue.coordinator.connection import Verdict
+from spark_queue.coordinator.election import Candidate, Reign, Surroundings, elect
+from spark_queue.coordinator.inbox import Call, Inbox
+from spark_queue.coordinator.loop import Loop
+from spark_queue.coordinator.recovery import recover
+from spark_queue.core import parsing
+from spark_queue.core.records import Record
+from spark_queue.testing.fake_clock import FakeClock
+from spark_queue.testing.memory_journal import MemoryJournal, MemoryStorage
+from spark_queue.testing.scenario.facts import Published
+
+DEFINITIONS: dict[str, Any] = {
+    "message_types": {"json": {"topics": ["ORDERS"]}},
+    "queues": {"WORK": {"underlying_topic": "ORDERS", "lease_period": "10s"}},
+}
+PERIOD_MS = 10_000
+
+
+class NoHints:
+    """A store without a hint."""
+
+    def read(self, key: str) -> bytes | None:
+        return None
+
+    def write(self, key: str, data: bytes) -> None:
+        raise AssertionError("an election writes no hint")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        raise AssertionError("an election deletes no hint")
+
+
+class World:
+    """A stored journal, a clock, and the reign that serves."""
+
+    def __init__(self, definitions: dict[str, Any] | None = None, *, ends_idle: bool = True) -> None:
+        self.clock = FakeClock()
+        self.storage = MemoryStorage(parsing.parse(definitions or DEFINITIONS), at_ms=self.clock.wall_ms())
+        self.journal_id = self.storage.journal_id
+        self.loop, self.journal = self.reign(ends_idle=ends_idle)
+        self.requests = 0
+
+    def reign(self, *, ends_idle: bool = True) -> tuple[Loop, MemoryJournal]:
+        """Begin the next reign, whatever the last one does."""
+        journal = MemoryJournal(self.storage)
+        candidate = Candidate(journal_id=self.journal_id, path=journal.path, host="h", address="grpc://127.0.0.1:1", pid=1)
+        around = Surroundings(hints=NoHints(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None)
+        outcome = elect(journal.control, candidate, around)
+        assert isinstance(outcome, Reign)
+        return recover(outcome, journal, Inbox(), ends_idle=ends_idle), journal
+
+    def publish(self, messages: int) -> None:
+        self.storage.publish("json", [Published(topic="ORDERS")] * messages)
+
+    def call(self, request: Callable[..., Any], *, abandoned: bool = False, **fields: Any) -> Call:
+        """Make a call; it is served when it is given to a step."""
+        self.requests += 1
+        return Call(request(journal=self.journal_id, request=f"r{self.requests}", **fields), lambda: abandoned)
+
+    def ask(self, request: Callable[..., Any], **fields: Any) -> Any:
+        """Serve one call in a group of its own, and give its reply."""
+        call = self.call(request, **fields)
+        self.loop.step([call])
+        return call.reply
+
+    def records(self) -> list[Record]:
+        return [record for commit in self.storage.commits for record in commit.records]
+
+    def kinds(self, since: int = 0) -> list[str]:
+        return [record.kind for record in self.records()[since:]]
+
+
+class Planner:
+    """One planner start of a subscription."""
+
+    def __init__(self, world: World, subscription: str = "s") -> None:
+        self.world = world
+        self.common: dict[str, Any] = {"queue": "WORK", "subscription": subscription}
+        self.incarnation = world.ask(wire.DrawIncarnation, **self.common).incarnation
+        self.calls = 0
+        self.lease = 0
+        assert world.ask(wire.Attach, ack_mode="auto", max_backlog=100, **self.planner()) == wire.Done()
+
+    def planner(self) -> dict[str, Any]:
+        self.calls += 1
+        return {"incarnation": self.incarnation, "call": self.calls, **self.common}
+
+    def next_call(self, *, limit: int = 10, wait_ms: int = 0, abandoned: bool = False) -> Call:
+        return self.world.call(wire.Next, abandoned=abandoned, finished=self.lease, limit=limit, wait_ms=wait_ms, **self.planner())
+
+    def next(self, **options: Any) -> wire.Granted:
+        call = self.next_call(**options)
+        self.world.loop.step([call])
+        assert isinstance(call.reply, wire.Granted), call.reply
+        self.lease = call.reply.lease
+        return call.reply
+
+    def leave_call(self) -> Call:
+        return self.world.call(wire.Leave, incarnation=self.incarnation, call=0, **self.common)
+
+
+def answered(call: Call) -> bool:
+    return call.reply is not None

@@ -1,0 +1,132 @@
+"""Long polls and timers over a journal in memory: who is woken, by what, and when (DESIGN 6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_queue.coordinator import wire
+from spark_queue.coordinator.loop import POLLED_TAIL_MS, ROUND_MS
+from spark_queue.core.records import Kind
+from tests.unit.coordinator.loop_world import PERIOD_MS, Planner, World, answered
+
+
+def test_a_long_poll_waits_and_is_served_by_a_nudge(world: World) -> None:
+    planner = Planner(world)
+    poll = planner.next_call(wait_ms=1_000)
+    world.loop.step([poll])
+    assert not answered(poll)
+    world.publish(2)
+    nudge = world.call(wire.Nudge, message_type="json")
+    world.loop.step([nudge])
+    assert isinstance(poll.reply, wire.Granted)
+    assert (poll.reply.messages, nudge.reply) == (2, wire.Done())
+
+
+def test_a_long_poll_finds_messages_that_nobody_nudged_for(world: World) -> None:
+    poll = Planner(world).next_call(wait_ms=1_000)
+    world.loop.step([poll])
+    world.publish(2)
+    assert 0 < world.loop.wait_ms() <= POLLED_TAIL_MS
+    world.clock.advance(world.loop.wait_ms())
+    world.loop.step([])
+    assert isinstance(poll.reply, wire.Granted)
+    assert poll.reply.messages == 2
+
+
+@pytest.mark.parametrize(("asked_ms", "waited_ms"), [(300, 300), (60_000, wire.LONG_POLL_LIMIT_MS)])
+def test_a_long_poll_ends_with_its_wait_and_at_the_limit(world: World, asked_ms: int, waited_ms: int) -> None:
+    poll = Planner(world).next_call(wait_ms=asked_ms)
+    world.loop.step([poll])
+    began_ms = world.clock.monotonic_ms()
+    while not answered(poll):
+        assert world.loop.wait_ms() > 0
+        world.clock.advance(world.loop.wait_ms())
+        world.loop.step([])
+    assert world.clock.monotonic_ms() - began_ms == waited_ms
+    assert isinstance(poll.reply, wire.Granted)
+    assert (poll.reply.lease, poll.reply.messages) == (0, 0)
+
+
+def test_waiting_polls_are_served_together(world: World) -> None:
+    polls = [Planner(world, f"s{number}").next_call(limit=3, wait_ms=1_000) for number in range(4)]
+    world.loop.step(polls)
+    world.publish(12)
+    before = len(world.storage.commits)
+    world.loop.step([world.call(wire.Nudge, message_type="json")])
+    assert [poll.reply.messages for poll in polls if isinstance(poll.reply, wire.Granted)] == [3, 3, 3, 3]
+    assert len(world.storage.commits) == before + 1
+
+
+def test_a_poll_whose_caller_hung_up_is_granted_nothing(world: World) -> None:
+    poll = Planner(world).next_call(wait_ms=1_000, abandoned=True)
+    world.loop.step([poll])
+    world.publish(2)
+    world.loop.step([world.call(wire.Nudge, message_type="json")])
+    assert not answered(poll)
+    assert Kind.GRANTED not in world.kinds()
+
+
+def test_a_planner_that_leaves_is_granted_nothing_any_more(world: World) -> None:
+    planner = Planner(world)
+    poll = planner.next_call(wait_ms=1_000)
+    world.loop.step([poll])
+    world.publish(2)
+    world.loop.step([planner.leave_call(), world.call(wire.Nudge, message_type="json")])
+    assert isinstance(poll.reply, wire.Granted)
+    assert poll.reply.messages == 0
+    assert Kind.GRANTED not in world.kinds()
+
+
+def test_a_poll_of_a_superseded_planner_is_told_so(world: World) -> None:
+    poll = Planner(world).next_call(wait_ms=1_000)
+    world.loop.step([poll])
+    Planner(world)
+    assert isinstance(poll.reply, wire.Failed)
+    assert poll.reply.code == "SUBSCRIPTION_TAKEN"
+
+
+def test_a_lease_ends_by_itself_and_goes_to_a_waiting_poll(world: World) -> None:
+    world.publish(5)
+    Planner(world, "first").next()
+    world.clock.advance(PERIOD_MS - 500)
+    poll = Planner(world, "second").next_call(wait_ms=1_000)
+    world.loop.step([poll])
+    while not answered(poll):
+        world.clock.advance(world.loop.wait_ms())
+        world.loop.step([])
+    assert isinstance(poll.reply, wire.Granted)
+    assert poll.reply.messages == 5
+    returned = next(record for record in world.records() if record.kind == Kind.RETURNED)
+    granted = world.records()[-1]
+    assert (returned.reason, granted.kind, granted.at_ms) == ("lease_expired", Kind.GRANTED, returned.at_ms)
+
+
+def test_a_delayed_message_wakes_a_waiting_poll_when_it_falls_due(world: World) -> None:
+    world.publish(1)
+    planner = Planner(world)
+    planner.next()
+    outcome = wire.OutcomeRows(outcome="cancel", ranges=((0, 1),), retry_after_ms=450)
+    run = world.ask(wire.StartRun, **planner.common).run
+    assert world.ask(wire.EndRun, run=run, outcomes=(outcome,), **planner.common) == wire.Done()
+    poll = planner.next_call(wait_ms=1_000)
+    world.loop.step([poll])
+    began_ms = world.clock.monotonic_ms()
+    while not answered(poll):
+        world.clock.advance(world.loop.wait_ms())
+        world.loop.step([])
+    assert isinstance(poll.reply, wire.Granted)
+    assert poll.reply.messages == 1
+    assert world.clock.monotonic_ms() - began_ms <= 450 + POLLED_TAIL_MS
+
+
+def test_what_fell_due_and_cannot_be_granted_does_not_keep_the_loop_spinning(world: World) -> None:
+    world.publish(1)
+    planner = Planner(world)
+    planner.next()
+    run = world.ask(wire.StartRun, **planner.common).run
+    outcome = wire.OutcomeRows(outcome="cancel", ranges=((0, 1),), retry_after_ms=10)
+    world.ask(wire.EndRun, run=run, outcomes=(outcome,), **planner.common)
+    world.ask(wire.Prove, run=run, **planner.common)
+    world.clock.advance(ROUND_MS)
+    world.loop.step([])
+    assert world.loop.wait_ms() > 0

@@ -1,0 +1,138 @@
+"""What goes wrong inside a reign: commands that fail, logs that cannot be read (DESIGN 3.5, 4)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from spark_queue.coordinator import entering, wire
+from spark_queue.coordinator.loop import ReignEndedError
+from spark_queue.core.records import Kind
+from spark_queue.core.segment import Segment
+from spark_queue.errors import JournalError
+from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
+
+
+def test_a_fault_in_a_command_is_told_to_its_caller_and_ends_the_reign(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    planner = Planner(world)
+    bystander, culprit = planner.next_call(), world.call(wire.DrawIncarnation, **planner.common)
+    monkeypatch.setattr(world.loop._engine, "draw_incarnation", lambda: 1 / 0)
+    with pytest.raises(ReignEndedError, match="INTERNAL.*DrawIncarnation raised ZeroDivisionError"):
+        world.loop.step([bystander, culprit])
+    assert isinstance(culprit.reply, wire.Failed)
+    assert (culprit.reply.code, bystander.reply) == ("INTERNAL", None)
+
+
+def test_a_command_that_breaks_half_way_is_told_why_and_ends_the_reign(world: World) -> None:
+    """A table that cannot be made: its definition was folded, so memory is ahead of a log that will never follow."""
+
+    def fail(step: str, moment: str) -> None:
+        if (step, moment) == ("messages.create", "before"):
+            raise OSError("the disk is full")
+
+    world.storage.hook = fail
+    before = world.records()
+    definitions = {
+        **DEFINITIONS,
+        "message_types": {**DEFINITIONS["message_types"], "line": {"columns": "id BIGINT", "topics": ["L"]}},
+    }
+    apply = world.call(wire.Apply, definitions=definitions)
+    with pytest.raises(ReignEndedError, match="the disk is full"):
+        world.loop.step([apply])
+    assert isinstance(apply.reply, wire.Failed)
+    assert apply.reply.code == "STORE_FAILED"
+    assert world.records() == before
+
+
+def test_a_refused_command_changes_nothing_and_the_reign_goes_on(world: World) -> None:
+    before = world.records()
+    reply = world.ask(wire.Apply, definitions={"queues": {"X": {"message_type": "json", "no_such_key": 1}}})
+    assert isinstance(reply, wire.Failed)
+    assert reply.code == "UNKNOWN_KEY"
+    assert world.records() == before
+    Planner(world)
+
+
+def test_a_commit_enters_as_a_whole_or_not_at_all(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A message file that cannot be read: its commit waits, with a name, and enters when the file is back (DESIGN 3.4)."""
+    world.publish(2)
+    world.publish(3)
+    entries = world.storage.entries["json"]
+    both = entries.pop()
+    first = entries.pop()
+    world.storage.entries["json"].append(type(first)(version=first.version, token=first.token, added=(*first.added, *both.added)))
+    planner = Planner(world)
+    source = world.storage.facts
+    real = source.facts
+
+    def missing(segment: Segment, queues: Any) -> Any:
+        if segment.path == both.added[0].path:
+            raise JournalError("MESSAGE_FILE_MISSING", file=segment.path, path="memory", reason="it is gone.")
+        return real(segment, queues)
+
+    monkeypatch.setattr(source, "facts", missing)
+    call = planner.next_call()
+    with caplog.at_level(logging.ERROR):
+        world.loop.step([call])
+        world.loop.step([world.call(wire.Nudge, message_type="json")])
+    assert isinstance(call.reply, wire.Failed)
+    assert call.reply.code == "MESSAGE_FILE_MISSING"
+    assert Kind.ENTERED not in world.kinds()
+    assert len([line for line in caplog.messages if "MESSAGE_FILE_MISSING" in line]) == 1
+    monkeypatch.setattr(source, "facts", real)
+    assert planner.next().messages == 5
+
+
+def test_trouble_in_a_log_is_told_only_when_nothing_else_is_there(world: World) -> None:
+    world.publish(3)
+    planner = Planner(world)
+    planner.next(limit=1)
+
+    def fail(step: str, _moment: str) -> None:
+        if step.startswith("messages.tail"):
+            raise OSError("the listing failed")
+
+    world.storage.hook = fail
+    assert planner.next(limit=2).messages == 2
+    call = planner.next_call()
+    world.loop.step([call])
+    assert isinstance(call.reply, wire.Failed)
+    assert call.reply.code == "STORE_FAILED"
+
+
+def test_a_long_backlog_enters_in_portions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entering, "GROUP_VERSIONS", 4)
+    for _ in range(10):
+        world.publish(1)
+    planner = Planner(world)
+    assert planner.next(limit=100).messages <= 4
+    assert world.loop.wait_ms() == 0
+    while world.loop.wait_ms() == 0:
+        world.loop.step([])
+    assert planner.next(limit=100).queue_depth.depth >= 6
+
+
+def test_an_available_now_run_takes_in_what_was_published_before_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entering, "GROUP_VERSIONS", 2)
+    planner = Planner(world)
+    for _ in range(7):
+        world.publish(1)
+    world.ask(wire.Attach, ack_mode="auto", max_backlog=100, available_now=True, **planner.planner())
+    world.publish(1)
+    assert planner.next(limit=100).messages == 7
+    assert planner.next(limit=100).messages == 0
+
+
+def test_logs_that_cannot_be_shortened_are_slow_and_not_wrong(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(step: str, moment: str) -> None:
+        if (step, moment) == ("upkeep", "before"):
+            raise OSError("no space")
+
+    world.storage.hook = fail
+    with caplog.at_level(logging.WARNING):
+        Planner(world)
+    assert any("could not be shortened" in line for line in caplog.messages)

@@ -1,0 +1,60 @@
+"""Which storage options executors can take over, and which are refused at load (DESIGN 15.14)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_queue.errors import ConfigError
+from spark_queue.source.object_store import MessageFiles
+
+
+@pytest.mark.parametrize(
+    ("root", "options"),
+    [
+        ("/data/journal/messages/json", {}),
+        ("s3://bucket/journal/messages/json", {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_region": "r"}),
+        ("s3://bucket/journal/messages/json", {"AWS_ENDPOINT_URL": "http://localhost:1", "AWS_ALLOW_HTTP": "true"}),
+        ("s3://bucket/journal/messages/json", {"aws_conditional_put": "etag"}),
+        ("abfss://box@account.dfs.core.windows.net/journal", {"azure_storage_account_key": "a"}),
+        ("az://box/journal", {"account_name": "a", "sas_token": "b"}),
+        ("gs://bucket/journal", {"google_service_account": "/key.json"}),
+    ],
+)
+def test_common_options_are_taken_over(root: str, options: dict[str, str]) -> None:
+    MessageFiles(root=root, options=options).check()
+
+
+@pytest.mark.parametrize(
+    ("root", "option"),
+    [
+        ("s3://bucket/journal", "aws_server_side_encryption"),
+        ("s3://bucket/journal", "azure_storage_account_key"),
+        ("/data/journal", "aws_region"),
+        ("gs://bucket/journal", "google_service_account_key"),
+    ],
+)
+def test_option_without_a_counterpart_is_refused_by_name_without_its_value(root: str, option: str) -> None:
+    with pytest.raises(ConfigError, match=f"STORAGE_OPTION_UNSUPPORTED.*{option}") as refused:
+        MessageFiles(root=root, options={option: "a secret"}).check()
+    assert "a secret" not in str(refused.value)
+
+
+def test_unknown_scheme_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"BAD_VALUE.*hdfs://"):
+        MessageFiles(root="hdfs://cluster/journal", options={}).check()
+
+
+def test_secrets_stay_out_of_texts() -> None:
+    files = MessageFiles(root="s3://bucket/journal", options={"aws_secret_access_key": "hush"})
+    assert "hush" not in repr(files)
+
+
+@pytest.mark.parametrize("prefix", ["", "file://"])
+def test_local_files_open_by_path_and_by_uri(tmp_path: Path, prefix: str) -> None:
+    (tmp_path / "a b.parquet").write_bytes(b"body")
+    open_file = MessageFiles(root=f"{prefix}{tmp_path}", options={}).opener()
+    # Delta's log encodes paths as URIs.
+    with open_file("a%20b.parquet") as source:
+        assert source.read() == b"body"
