@@ -153,8 +153,8 @@ JOURNAL: dict[str, str] = {
     ),
     "JOURNAL_REWRITTEN": (
         "Version {version} of '{path}' removed or rewrote message files and was not written by spark_queue ({operation}). "
-        "Bookmarks would change their meaning. Restore the table to version {previous}; never run OPTIMIZE, DELETE, "
-        "UPDATE, MERGE or RESTORE on a message table."
+        "Bookmarks would change their meaning, so delivery stops before it. Put the table's files back as they were at version "
+        "{previous}, from a copy; never run OPTIMIZE, DELETE, UPDATE, MERGE or RESTORE on a message table."
     ),
     "JOURNAL_FOREIGN_APPEND": (
         "{files} file(s) in the table of message type '{message_type}' were appended by a stranger: they have no bookmarks and "

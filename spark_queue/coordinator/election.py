@@ -8,6 +8,7 @@ with silence, and leave alone what another host renews.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -49,8 +50,9 @@ class Reign:
     """A won election."""
 
     epoch: int
-    #: The whole control log, ending with the own claim.
-    records: Sequence[Record]
+    #: The whole control log, ending with the own claim. Recovery takes the records out as it folds them: nobody needs them
+    #: twice, and a reign lasts longer than the memory that they would hold should.
+    records: deque[Record]
     clock: ReignClock
 
 
@@ -139,4 +141,4 @@ def _claim(control: ControlLog, records: Sequence[Record], last: Record | None, 
         detail={"host": candidate.host, "address": candidate.address, "pid": candidate.pid},
     )
     control.append([claim], epoch=claim.epoch)
-    return Reign(epoch=claim.epoch, records=[*records, claim], clock=reign_clock)
+    return Reign(epoch=claim.epoch, records=deque([*records, claim]), clock=reign_clock)

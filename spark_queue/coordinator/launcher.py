@@ -23,6 +23,15 @@ from spark_queue.errors import CoordinatorError, error
 
 _MODULE = "spark_queue.coordinator"
 
+#: A coordinator lives long and holds little, but recovery and large calls pass through its memory: what they used goes back to
+#: the system instead of waiting for the next of them. Other systems than Linux ignore what they do not know.
+_FRUGAL = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_TRIM_THRESHOLD_": str(128 * 1024),
+    "MALLOC_MMAP_THRESHOLD_": str(128 * 1024),
+}
+
 
 def launch(orders: Orders, *, timeout_s: float) -> str:
     """Start a coordinator process and give the address that serves now: its own, or that of one it found alive.
@@ -39,7 +48,7 @@ def launch(orders: Orders, *, timeout_s: float) -> str:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=_environment(),
+            env=environment(),
             start_new_session=True,
         )
     finally:
@@ -54,11 +63,12 @@ def launch(orders: Orders, *, timeout_s: float) -> str:
     return _address(line, orders, timeout_s)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Give the environment of a coordinator process."""
     # The child must run the same code as its starter, which may have found it through sys.path alone, as under spark-submit.
     root = str(Path(spark_queue.__path__[0]).parent)
     known = os.environ.get("PYTHONPATH", "")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, known] if known else [root])}
+    return {**_FRUGAL, **os.environ, "PYTHONPATH": os.pathsep.join([root, known] if known else [root])}
 
 
 def _send(pipe: IO[bytes], orders: Orders) -> None:

@@ -23,7 +23,8 @@ def recover(reign: Reign, journal: Journal, inbox: Inbox, *, ends_idle: bool) ->
     """
     facts = PreparedFacts(journal.facts)
     state = JournalState(facts)
-    state.fold_all(reign.records)
+    while reign.records:
+        state.fold(reign.records.popleft())
     engine = Engine(state)
     engine.take_over(now_ms=reign.clock.now_ms())
     entrance = Entrance(journal, engine, facts)

@@ -18,7 +18,7 @@ What can go wrong, and what happens then:
 
 - Two writers of the control log: the swap refuses one, or the check after it does; it ends. Nothing it did not commit counts.
 - A commit whose reply is lost: a coordinator ends, and the next one finds it in the log; a publisher looks for its token.
-- A commit that lands on a version that was cleaned away: success is only what a refresh then shows.
+- A commit that lands on a version that was cleaned away: success is only what a look at the log then shows.
 - A process dies half-way: what it staged is invisible; what it committed is whole.
 - A stranger appends: recorded, without bookmarks. A stranger rewrites: reading stops there, by name.
 - Power is lost: the head entry may be torn and is set aside; anything more is damage, by name.

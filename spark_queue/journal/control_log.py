@@ -11,13 +11,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import CONTROL, Store, log_key
-from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.record_table import CONTROL_SCHEMA, SEPARATE_KINDS, NewerDetailError, stats, to_records, to_table
 from spark_queue.journal.recovery import open_repaired
 
@@ -36,15 +34,20 @@ class DeltaControlLog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._table: DeltaTable | None = None
+        #: The head as this reign knows it; None before `load`.
+        self._version: int | None = None
+        #: The newest epoch known: of what was loaded, or the own one.
+        self._epoch = 0
         self._next_record = 0
         #: Whether commits must survive power loss; the log says so itself, in `definitions_applied`.
         self.durable = False
 
     @property
     def version(self) -> int:
-        """The version that the handle stands at."""
-        return int(self._opened().version())
+        """The version of the last commit that was loaded or made here."""
+        if self._version is None:
+            raise CoordinatorError("INTERNAL", what="the control log was used before it was loaded")
+        return self._version
 
     def load(self) -> Sequence[Record]:
         """Refresh and give every record in order, and take the head as the place to append at.
@@ -56,9 +59,10 @@ class DeltaControlLog:
         JournalError
             NOT_A_JOURNAL, JOURNAL_DAMAGED when records are not dense or epochs go back, PROTOCOL_NEWER, STORE_FAILED.
         """
-        self._table = _open(self._store)
-        records = read_records(self._store, self._table)
-        self._next_record = len(records)
+        table = _open(self._store)
+        records = read_records(self._store, table)
+        self._version, self._next_record = int(table.version()), len(records)
+        self._epoch = records[-1].epoch if records else 0
         self._heed(records)
         return records
 
@@ -72,38 +76,38 @@ class DeltaControlLog:
         JournalError
             STORE_FAILED when the outcome is unknown: the process must end.
         """
-        table = self._opened()
+        base = self.version
         if records[0].record != self._next_record:
             raise CoordinatorError("INTERNAL", what=f"record {records[0].record} would follow record {self._next_record - 1}")
+        if epoch < self._epoch:
+            raise self._deposed(epoch, f"the log carries epoch {self._epoch}")
         self._heed(records)
         if records[0].kind == Kind.EPOCH_CLAIMED:
             # Every election asks again: the store may have been moved to one that overwrites (DESIGN 4, power loss).
             self._store.check_put_if_absent()
-        base = int(table.version())
         files = stage_records(self._store, records)
         if self.durable:
             self._store.sync(f"{CONTROL}/{file.path}" for file in files)
-        self._swap(table, files, epoch=epoch, at_ms=records[-1].at_ms)
+        self._swap(base + 1, files, epoch=epoch, at_ms=records[-1].at_ms)
         if self.durable:
             self._store.sync([log_key(CONTROL, base + 1)])
-        self._check(table, expected=base + 1, epoch=epoch)
-        self._next_record = records[-1].record + 1
+        self._check(base + 1, known=base, epoch=epoch)
+        self._version, self._epoch, self._next_record = base + 1, epoch, records[-1].record + 1
 
     def check(self, *, epoch: int) -> None:
-        """Refresh and check that the head is still the own last commit and the epoch the own one (P7).
+        """Look whether the head is still the own last commit and the epoch the own one (P7).
 
         Raises
         ------
         CoordinatorError
             COORDINATOR_DEPOSED when it is not.
         JournalError
-            STORE_FAILED or JOURNAL_DAMAGED when the log cannot be read: the process must end.
+            STORE_FAILED when the log cannot be read: the process must end.
         """
-        table = self._opened()
-        self._check(table, expected=int(table.version()), epoch=epoch)
+        self._check(self.version, known=self.version, epoch=epoch)
 
     def checkpoint(self, *, epoch: int) -> None:
-        """Write a checkpoint at the head, and stand on it.
+        """Write a checkpoint at the head.
 
         Raises
         ------
@@ -112,17 +116,11 @@ class DeltaControlLog:
         JournalError
             STORE_FAILED.
         """
-        table = self._opened()
+        table = _open(self._store)
+        if int(table.version()) != self.version or table.transaction_version(delta.COORDINATOR_TXN) != epoch:
+            raise self._deposed(epoch, f"the log is at version {table.version()} instead of {self.version}, so another has written")
         delta.checkpoint(self._store, CONTROL, table, durable=self.durable)
-        # A handle goes on reading everything since the checkpoint that it was opened on (tried: 16 ms a commit instead of
-        # 5 after 200 commits), so a new one takes over at the very same version.
-        self._table = _open(self._store)
-        self._check(self._table, expected=int(table.version()), epoch=epoch)
-
-    def _opened(self) -> DeltaTable:
-        if self._table is None:
-            raise CoordinatorError("INTERNAL", what="the control log was used before it was loaded")
-        return self._table
+        self.check(epoch=epoch)
 
     def _heed(self, records: Iterable[Record]) -> None:
         for record in records:
@@ -130,30 +128,26 @@ class DeltaControlLog:
                 journal = record.detail["definitions"].get("journal", {})
                 self.durable = journal.get("durability") == "fsync"
 
-    def _swap(self, table: DeltaTable, files: Sequence[delta.NewFile], *, epoch: int, at_ms: int) -> None:
-        base = int(table.version())
+    def _swap(self, version: int, files: Sequence[delta.NewFile], *, epoch: int, at_ms: int) -> None:
         mark = delta.Mark(writer="coordinator")
         transactions = [(delta.COORDINATOR_TXN, epoch)]
-        try:
-            delta.swap(table, files, schema=CONTROL_SCHEMA, mark=mark, transactions=transactions, at_ms=at_ms)
-        except (DeltaError, OSError) as failure:
-            reason = self._store.reason(failure)
-            # Refused if another commit stands there; otherwise nobody can tell what happened. Either way this reign ends.
-            rival = read_entry(self._store, CONTROL, base + 1)
-            if rival is not None and rival.token != mark.token:
-                raise self._deposed(epoch, f"version {base + 1} was committed by another") from None
-            next_step = "The coordinator ends; the next one finds out what was committed."
-            raise JournalError(
-                "STORE_FAILED", path=self._store.path, doing="committing records", reason=reason, next_step=next_step
-            ) from None
+        with self._store.failures("committing records"):
+            created = delta.create_entry(self._store, CONTROL, version, files, mark=mark, transactions=transactions, at_ms=at_ms)
+        if not created:
+            raise self._deposed(epoch, f"version {version} was committed by another")
 
-    def _check(self, table: DeltaTable, *, expected: int, epoch: int) -> None:
-        delta.refresh(self._store, CONTROL, table)
-        found = table.transaction_version(delta.COORDINATOR_TXN) or 0
-        if table.version() != expected:
-            raise self._deposed(epoch, f"the log is at version {table.version()} instead of {expected}, so another has written")
-        if found != epoch:
-            raise self._deposed(epoch, f"the log carries epoch {found}")
+    def _check(self, head: int, *, known: int, epoch: int) -> None:
+        """Look whether the log ends with the own commit `head`, of which `known` is an earlier one or itself (DESIGN 3.4).
+
+        Whoever claims a reign writes the version after the one that stood there. If that is not to be found, it may have been
+        written and cleaned away since; but entries go oldest first, so then `known` is gone too. It is looked for last.
+        """
+        if self._epoch > epoch:
+            raise self._deposed(epoch, f"the log carries epoch {self._epoch}")
+        if self._store.exists(log_key(CONTROL, head + 1)):
+            raise self._deposed(epoch, f"the log goes on after version {head}, so another has written")
+        if not self._store.exists(log_key(CONTROL, known)):
+            raise self._deposed(epoch, f"version {known} was cleaned away, so another has written")
 
     def _deposed(self, epoch: int, reason: str) -> SparkQueueError:
         return CoordinatorError("COORDINATOR_DEPOSED", epoch=epoch, path=self._store.path, reason=reason)

@@ -17,8 +17,8 @@ from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.objects import StoredObject
 from spark_queue.journal.recovery import version_of
 
-#: A commit costs more with every entry since the last checkpoint (PITFALLS B4), a checkpoint with every file.
-CONTROL_CHECKPOINT_COMMITS = 20
+#: Opening a log costs more with every entry since its last checkpoint, a checkpoint with every file of the table.
+CONTROL_CHECKPOINT_COMMITS = 200
 MESSAGES_CHECKPOINT_COMMITS = 100
 
 #: Entries of the control log that stay before its newest checkpoint, and how long any stays, in milliseconds: a reader or
@@ -136,6 +136,7 @@ def clean(store: Store, table: str, *, below: int, before_ms: int) -> None:
         gone.append(entry.key)
     # A checkpoint serves every version from its own on, so the newest one at or below the first kept entry must stay.
     first_kept = version_of(entries[len(gone)].key) if len(gone) < len(entries) else below
+    # Oldest first: that an entry is there proves that no later one has gone, which the control log's check rests on.
     store.delete([*gone, *_replaced(checkpoints, first_kept)])
 
 

@@ -130,7 +130,10 @@ def _sort_out(options: Mapping[str, str], known: Iterable[Option], purpose: Purp
 
 def _advice(lowered: str, names: Iterable[str]) -> str:
     elsewhere = sorted({str(purpose) for option in OPTIONS if option.name.lower() == lowered for purpose in option.purposes})
-    return f" It belongs to: {', '.join(elsewhere)}." if elsewhere else nearest(lowered, names)
+    if elsewhere:
+        return f" It belongs to: {', '.join(elsewhere)}."
+    # What the options are for is told by their names, so a misspelt one may have led to the wrong purpose.
+    return nearest(lowered, names) or nearest(lowered, [option.name for option in OPTIONS])
 
 
 def _parse(option: Option, value: str) -> Any:

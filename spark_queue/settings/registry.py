@@ -64,10 +64,6 @@ def _parse_name(value: str) -> str:
     return value
 
 
-def _parse_flag(value: str) -> bool:
-    return _one_of("true", "false")(value) == "true"
-
-
 def _parse_columns(value: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in value.split(","))
     if not all(names) or len(set(names)) < len(names):
@@ -192,13 +188,6 @@ OPTIONS = (
         None,
         "ISO-8601 time with offset, exclusive.",
         attribute="ending",
-    ),
-    _option(
-        "failOnDataLoss",
-        _READS_OF_TOPICS,
-        _parse_flag,
-        "true",
-        "Whether a message file that is gone stops the read; false leaves its messages out.",
     ),
     _option("view", {Purpose.VIEW_BATCH}, _one_of(*VIEWS), "messages", f"One of {', '.join(VIEWS)}."),
     _option(

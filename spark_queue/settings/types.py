@@ -66,7 +66,6 @@ class TopicStreamOptions(Options):
 
     topic: str
     starting: Position
-    fail_on_data_loss: bool
     columns: tuple[str, ...] | None
     min_partitions: int | None
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from spark_queue import Journal
@@ -33,11 +32,12 @@ class PlainConsumer:
         """
         if self._planned is None:
             rows_limit = ReadAllAvailable() if limit is None else ReadMaxRows(limit)
-            offset: dict[str, Any] = self._reader.latestOffset(self.offset, rows_limit)  # type: ignore[call-arg]
-            self._planned = offset
+            # Spark's base class has the older form of this method.
+            latest: Any = self._reader.latestOffset
+            self._planned = latest(self.offset, rows_limit)
         rows: list[dict[str, Any]] = []
         for partition in self._reader.partitions(self.offset, self._planned):
-            batches: Iterator[pa.RecordBatch] = self._reader.read(partition)  # type: ignore[assignment]
+            batches: Any = self._reader.read(partition)
             rows += [row for batch in batches for row in batch.to_pylist()]
         self.offset, self._planned = self._planned, None
         return rows

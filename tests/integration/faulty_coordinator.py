@@ -6,18 +6,14 @@ clock or a host that misbehaves.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
-import urllib.parse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import msgspec
-from deltalake import DeltaTable
 
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator import __main__ as entry
@@ -35,7 +31,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     #: Where in a commit the process kills itself: before it, staged (data file written, no log entry), committed (log entry
     #: written, not checked), or answerless (all done, no reply sent).
     die: str | None = None
-    #: Stop, as by `kill -STOP`, between looking at the log and putting the log entry; go on from there when continued.
+    #: Stop, as by `kill -STOP`, just before putting the log entry; go on from there when continued.
     stall: bool = False
     #: Only in a commit that holds a record of this kind.
     at_kind: str = "granted"
@@ -76,51 +72,23 @@ class FaultyControl:
             return
         if self._faults.die == "before":
             die()
-        with mock.patch.object(delta, "swap", self._swap):
+        with mock.patch.object(delta, "create_entry", self._create_entry):
             self._inner.append(records, epoch=epoch)
         if self._faults.die is not None:
             die()
 
-    def _swap(self, table: DeltaTable, files: Sequence[delta.NewFile], **options: Any) -> None:
+    def _create_entry(self, *given: Any, **options: Any) -> bool:
         if self._faults.die == "staged":
             die()
         if self._faults.stall:
             os.kill(os.getpid(), signal.SIGSTOP)
-            put_entry(table, files, **options)
-        else:
-            SWAP(table, files, **options)
+        created = CREATE_ENTRY(*given, **options)
         if self._faults.die == "committed":
             die()
+        return created
 
 
-def put_entry(
-    table: DeltaTable, files: Sequence[delta.NewFile], *, mark: delta.Mark, transactions: Sequence[tuple[str, int]], **_: Any
-) -> None:
-    """Put the log entry after the handle's version, if it is absent: the last thing that a commit does.
-
-    delta-rs looks at the log before it does so, and cannot be stopped in between from outside.
-    """
-    actions: list[dict[str, Any]] = [{"commitInfo": mark.commit_info(len(files) + len(transactions))}]
-    actions += [{"txn": {"appId": name, "version": version}} for name, version in transactions]
-    actions += [
-        {
-            "add": {
-                "path": file.path,
-                "partitionValues": {},
-                "size": file.size_bytes,
-                "modificationTime": file.modified_ms,
-                "dataChange": True,
-                "stats": json.dumps(file.stats),
-            }
-        }
-        for file in files
-    ]
-    log = Path(urllib.parse.urlsplit(table.table_uri).path) / "_delta_log"
-    with (log / f"{table.version() + 1:020d}.json").open("x") as entry:
-        entry.write("\n".join(json.dumps(action) for action in actions))
-
-
-SWAP = delta.swap
+CREATE_ENTRY = delta.create_entry
 
 
 def die() -> None:

@@ -64,9 +64,9 @@ def objects(endpoint: str) -> Mapping[str, bytes]:
     import obstore
     from obstore.store import S3Store
 
-    options = s3_options(endpoint)
-    client_options = {"allow_http": options.pop("aws_allow_http")}
-    store = S3Store(BUCKET, config=options, client_options=client_options)  # type: ignore[arg-type]
+    config: Any = s3_options(endpoint)
+    client_options: Any = {"allow_http": config.pop("aws_allow_http")}
+    store = S3Store(BUCKET, config=config, client_options=client_options)
     return {found["path"]: bytes(obstore.get(store, found["path"]).bytes()) for found in obstore.list(store).collect()}
 
 

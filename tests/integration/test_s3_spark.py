@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -91,12 +92,16 @@ def test_a_coordinator_killed_inside_fn_is_recovered_and_the_batch_is_proven(hom
     assert len(home.history("epoch_claimed")) == 2
 
 
+def has_seen(seen: Seen, rows: int) -> bool:
+    return len(seen.ids) >= rows
+
+
 def test_a_running_stream_gets_what_is_published_to_the_bucket_meanwhile(home: SourceJournal, options: dict[str, str]) -> None:
     seen = Seen()
     with running(home.start(seen, options=options)) as query:
         for first in (0, 10, 20):
             home.publish(first, 10)
-            wait_until(lambda until=first + 10: len(seen.ids) >= until, query)  # type: ignore[misc]
+            wait_until(partial(has_seen, seen, first + 10), query)
     assert sorted(seen.ids) == list(range(30))
 
 
@@ -115,14 +120,9 @@ def test_an_option_that_executors_could_not_follow_is_refused_at_load(
     home: SourceJournal, options: dict[str, str], read: str
 ) -> None:
     """delta-rs knows the option, Arrow does not: the read would use other settings than the write (DESIGN 15.14)."""
-    given: dict[str, Any] = {**options, "storage.aws_unsigned_payload": "true"}
-    load: Callable[[], Any]
-    if read == "stream":
-        load = lambda: home.stream(**given)  # noqa: E731
-    else:
-        load = (
-            home.spark.read.format("sparkqueue").options(**given).option("topic", "ORDERS").option("path", home.journal.path).load
-        )
+    given = {**options, "storage.aws_unsigned_payload": "true"}
+    reader = home.spark.readStream if read == "stream" else home.spark.read
+    of = {"queue": "WORK", "subscription": "s"} if read == "stream" else {"topic": "ORDERS"}
     with pytest.raises(Exception, match="STORAGE_OPTION_UNSUPPORTED.*aws_unsigned_payload") as caught:
-        load()
+        reader.format("sparkqueue").options(**given, **of).load(home.journal.path)
     assert SECRET not in str(caught.value)

@@ -63,13 +63,6 @@ def test_defaults_differ_between_a_topic_stream_and_a_topic_batch() -> None:
     assert (batch.starting, batch.ending) == (Position(kind="earliest"), Position(kind="latest"))
 
 
-def test_a_flag_is_true_or_false() -> None:
-    assert read_options(TOPIC, Purpose.TOPIC_BATCH).fail_on_data_loss is True
-    assert read_options(TOPIC | {"failondataloss": "False"}, Purpose.TOPIC_BATCH).fail_on_data_loss is False
-    with pytest.raises(ConfigError, match="one of true, false"):
-        read_options(TOPIC | {"failondataloss": "yes"}, Purpose.TOPIC_BATCH)
-
-
 @pytest.mark.parametrize(("code", "purpose", "options", "text"), REFUSALS)
 def test_options_are_refused_by_name_when_they_do_not_fit(code: str, purpose: Any, options: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError) as refused:

@@ -86,7 +86,7 @@ def test_append_says_store_failed_when_the_commit_fails_and_nobody_else_wrote(di
     def fail(*_: object, **__: object) -> None:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(delta, "swap", fail)
+    monkeypatch.setattr(delta, "create_entry", fail)
     with pytest.raises(JournalError, match=r"STORE_FAILED.*No space left"):
         control.append([left(number)], epoch=1)
     assert len(DeltaControlLog(disk.store).load()) == number
@@ -98,13 +98,13 @@ def test_append_whose_reply_is_lost_says_store_failed_and_the_records_are_there(
     """The outcome is unknown to this reign, which ends; the next one finds the records (DESIGN 3.5)."""
     control = DeltaControlLog(disk.store)
     number = claim(control)
-    swap = delta.swap
+    create_entry = delta.create_entry
 
     def lose_the_reply(*given: object, **named: object) -> None:
-        swap(*given, **named)  # type: ignore[arg-type]  # passed on as they came
+        created = create_entry(*given, **named)  # type: ignore[arg-type]  # passed on as they came
         raise OSError("connection reset")
 
-    monkeypatch.setattr(delta, "swap", lose_the_reply)
+    monkeypatch.setattr(delta, "create_entry", lose_the_reply)
     with pytest.raises(JournalError, match="STORE_FAILED"):
         control.append([left(number)], epoch=1)
     assert len(DeltaControlLog(disk.store).load()) == number + 1
@@ -133,14 +133,15 @@ def test_append_of_a_paused_reign_is_refused_when_the_log_was_cleaned_meanwhile(
 def test_commit_that_lands_between_the_commit_and_its_check_deposes(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control)
-    swap = delta.swap
+    create_entry = delta.create_entry
 
-    def swap_and_be_overtaken(*given: object, **named: object) -> None:
-        swap(*given, **named)  # type: ignore[arg-type]  # passed on as they came
-        monkeypatch.setattr(delta, "swap", swap)
+    def swap_and_be_overtaken(*given: object, **named: object) -> bool:
+        created = create_entry(*given, **named)  # type: ignore[arg-type]  # passed on as they came
+        monkeypatch.setattr(delta, "create_entry", create_entry)
         claim(DeltaControlLog(disk.store), 2)
+        return created
 
-    monkeypatch.setattr(delta, "swap", swap_and_be_overtaken)
+    monkeypatch.setattr(delta, "create_entry", swap_and_be_overtaken)
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
         control.append([left(number)], epoch=1)
 

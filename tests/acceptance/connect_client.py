@@ -1,0 +1,86 @@
+"""What a client of Spark Connect does, in a process of its own: it has no JVM, and its server, started beside it, has no fn."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from spark_queue import Journal, configure_spark
+from tests.source_tree import ROOT
+
+QUEUE = "WORK"
+TOPIC = "ORDERS"
+
+
+def start() -> str:
+    """Start a server on this machine, and give what kind of session talks to it."""
+    # The server runs fn in workers that it starts itself, and this package need not be installed for the tests.
+    os.environ["PYTHONPATH"] = str(ROOT)
+    builder = SparkSession.Builder().remote("local[2]").appName("spark_queue tests of Spark Connect")
+    configured = configure_spark(builder).config("spark.sql.shuffle.partitions", "2").config("spark.ui.enabled", "false")
+    session = configured.getOrCreate()
+    return type(session).__module__
+
+
+def stop() -> None:
+    """End the session and its server."""
+    SparkSession.active().stop()
+
+
+def publish(path: str, rows: int) -> None:
+    """Publish a DataFrame."""
+    frame = SparkSession.active().range(0, rows).select("id", f.lit("x").alias("item"))
+    frame.write.format("sparkqueue").option("topic", TOPIC).mode("append").save(path)
+
+
+def consume(path: str, seen: str) -> None:
+    """Consume everything by a wrapped function; every tenth row is expired by name."""
+
+    def fn(batch: DataFrame, batch_id: int) -> DataFrame:
+        bookmarks = sorted(row["bookmark"] for row in batch.select("bookmark").collect())
+        with Path(seen).open("a") as file:
+            file.write(json.dumps(bookmarks) + "\n")
+        tenth = batch.where("bookmark % 10 = 0")
+        return tenth.select("bookmark", f.lit("expire").alias("outcome"), f.lit("every tenth").alias("error"))
+
+    _run(path, Journal(path).queue(QUEUE).foreach_batch(fn, subscription="s"), maxBacklog=60)
+
+
+def consume_by_hand(path: str) -> int:
+    """Consume into a table with ``ackMode=explicit``, and settle what it holds; gives the number of messages settled."""
+    stream = SparkSession.active().readStream.format("sparkqueue")
+    stream = stream.options(queue=QUEUE, subscription="by-hand", ackMode="explicit")
+    writer = stream.load(path).writeStream.format("parquet").option("checkpointLocation", f"{path}-by-hand-checkpoint")
+    writer.trigger(availableNow=True).start(f"{path}-by-hand").awaitTermination()
+    rows = SparkSession.active().read.parquet(f"{path}-by-hand").select("bookmark")
+    return Journal(path).queue(QUEUE).settle(rows).acknowledged
+
+
+def fail(path: str) -> str:
+    """Run a function that raises, and give what the client hears."""
+
+    def fn(batch: DataFrame, batch_id: int) -> None:
+        raise RuntimeError(f"the sink of batch {batch_id} is down")
+
+    try:
+        _run(path, Journal(path).queue(QUEUE).foreach_batch(fn, subscription="s"))
+    except Exception as failure:  # noqa: BLE001  # It is told, and judged elsewhere.
+        return str(failure)
+    return ""
+
+
+def view(path: str) -> list[dict[str, Any]]:
+    """Read a view of the queue."""
+    frame = SparkSession.active().read.format("sparkqueue").options(queue=QUEUE, view="status").load(path)
+    return [row.asDict() for row in frame.collect()]
+
+
+def _run(path: str, fn: Any, **options: Any) -> None:
+    stream = SparkSession.active().readStream.format("sparkqueue").options(queue=QUEUE, subscription="s", **options)
+    writer = stream.load(path).writeStream.foreachBatch(fn).option("checkpointLocation", f"{path}-checkpoint")
+    writer.trigger(availableNow=True).start().awaitTermination()
