@@ -12,7 +12,7 @@ from spark_queue.coordinator.client import CoordinatorClient
 from spark_queue.coordinator.hint import read_hint
 from spark_queue.core.definition import Definitions
 from spark_queue.core.keys import parse_duration_ms
-from spark_queue.errors import CallerError, ConfigError, SparkQueueError
+from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.commit import Identity, Published
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
@@ -154,16 +154,15 @@ class _Target:
 
     def _nudge(self, message_type: str) -> None:
         """Tell the coordinator, if one lives; it would find out by itself a little later."""
-        if self._coordinator is None and read_hint(self._store, self._journal_id) is None:
-            return
-        if self._client is None:
-            self._client = CoordinatorClient(self._store, self._journal_id, address=self._coordinator, start=False)
+        nudge = wire.Nudge(journal=self._journal_id, request=uuid.uuid4().hex, message_type=message_type)
         try:
-            self._client.call(
-                wire.Nudge(journal=self._journal_id, request=uuid.uuid4().hex, message_type=message_type), timeout_s=NUDGE_S
-            )
-        except SparkQueueError as refusal:
-            _LOG.debug("Nobody was nudged: %s", refusal)
+            if self._coordinator is None and read_hint(self._store, self._journal_id) is None:
+                return
+            if self._client is None:
+                self._client = CoordinatorClient(self._store, self._journal_id, address=self._coordinator, start=False)
+            self._client.call(nudge, timeout_s=NUDGE_S)
+        except Exception as reason:  # noqa: BLE001  # Whatever it is, the rows are published, and the caller must learn that.
+            _LOG.debug("Nobody was nudged: %s", reason)
 
 
 def _duration_ms(text: str | None) -> int | None:

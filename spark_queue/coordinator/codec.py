@@ -26,9 +26,12 @@ def encode(message: Request | Reply) -> bytes:
     Raises
     ------
     CoordinatorError
-        FRAME_TOO_LARGE.
+        FRAME_TOO_LARGE, or FRAME_MALFORMED for a text or number that no frame can hold.
     """
-    frame = _encoder.encode(message)
+    try:
+        frame = _encoder.encode(message)
+    except (UnicodeEncodeError, OverflowError) as reason:
+        raise CoordinatorError("FRAME_MALFORMED", reason=f"{reason}.") from None
     check_size(len(frame))
     return frame
 

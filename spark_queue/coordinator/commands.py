@@ -13,6 +13,7 @@ from spark_queue.coordinator import wire
 from spark_queue.core.counts import Counts
 from spark_queue.core.engine import Engine
 from spark_queue.core.fold import JournalState
+from spark_queue.core.keys import DURATION_LIMIT_MS
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import to_bitmap
@@ -169,11 +170,13 @@ def _outcome(queue: str, given: wire.OutcomeRows, *, entered_until: int, now_ms:
     if given.outcome not in known:
         next_step = f"Use one of: {', '.join(known)}.{nearest(given.outcome, known)}"
         raise CallerError("OUTCOME_INVALID", queue=queue, reason=f"'{given.outcome}' is no outcome.", next_step=next_step)
-    if given.retry_after_ms is not None and (given.outcome != Outcome.CANCEL or given.retry_after_ms < 0):
+    # A time that no record could hold would end the reign at its commit, and the next one, as often as the caller asks again.
+    if given.retry_after_ms is not None and (
+        given.outcome != Outcome.CANCEL or not 0 <= given.retry_after_ms <= DURATION_LIMIT_MS
+    ):
         reason = f"retry_after of {given.retry_after_ms} ms with '{given.outcome}'."
-        raise CallerError(
-            "OUTCOME_INVALID", queue=queue, reason=reason, next_step="Give retry_after with cancel only, and not in the past."
-        )
+        next_step = "Give retry_after with cancel only, not in the past, and of a century at most."
+        raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step=next_step)
     for first, until in given.ranges:
         if not 0 <= first < until:
             reason = f"[{first}, {until}) is no range of bookmarks."

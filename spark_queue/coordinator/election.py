@@ -105,8 +105,9 @@ def _check_journal(records: Sequence[Record], candidate: Candidate) -> None:
 def _answers(last: Record, candidate: Candidate, around: Surroundings) -> bool:
     address = str(last.detail["address"])
     same_host = last.detail["host"] == candidate.host
-    # Another host's loopback address leads to nobody, or to a stranger on this host.
-    if (same_host or not is_loopback(address)) and around.ping(address, SILENCE_S) is Verdict.SERVES:
+    # Another host's loopback address leads to nobody, or to a stranger on this host; at the own one only the candidate listens.
+    asked = address != candidate.address and (same_host or not is_loopback(address))
+    if asked and around.ping(address, SILENCE_S) is Verdict.SERVES:
         return True
     if not same_host:
         _leave_living_hint_alone(candidate, around)

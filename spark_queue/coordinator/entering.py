@@ -65,8 +65,11 @@ class Entrance:
 
     @property
     def versions(self) -> dict[str, int]:
-        """The newest version of each message type that needs no reading any more."""
-        return {name: self._version(name) for name in self._engine.state.message_types}
+        """The version of each message type that entered last, -1 for none: where the next reign reads on from.
+
+        Later ones that left no record are not counted, though they were read: the next reign must find them all again.
+        """
+        return {name: each.version for name, each in self._engine.state.message_types.items()}
 
     def recover(self) -> None:
         """Begin a reign: what entered last must still be what it was, or nothing of that type enters; bookmarks count on from it.

@@ -34,7 +34,6 @@ class JournalDefinition:
     """Settings of the whole journal."""
 
     durability: str
-    retention_ms: int | None
     coordinator_idle_ms: int
 
 

@@ -15,7 +15,10 @@ AT_LEAST_ONCE = "at-least-once"
 AT_MOST_ONCE = "at-most-once"
 
 #: Longest duration: a century, so that no time stored with it can overflow.
-_DURATION_LIMIT_MS = 36_500 * 86_400_000
+DURATION_LIMIT_MS = 36_500 * 86_400_000
+
+#: What every store and wire format holds as a number.
+_LIMIT_MAX = 2**63 - 1
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -30,14 +33,14 @@ def parse_duration_ms(value: Any) -> int:
     """
     match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", value) if isinstance(value, str) else None
     duration_ms = 0 if match is None else round(float(match[1]) * _UNIT_MS[match[2]])
-    if not 1 <= duration_ms <= _DURATION_LIMIT_MS:
+    if not 1 <= duration_ms <= DURATION_LIMIT_MS:
         raise ValueError('a duration with a unit, such as "60s", "5m", "1h" or "7d", up to 36500d')
     return duration_ms
 
 
 def _parse_limit(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError("a whole number, 0 for no limit")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LIMIT_MAX:
+        raise ValueError("a whole number, 0 for no limit, of at most 63 bits")
     return value
 
 
@@ -110,7 +113,6 @@ def _key(name: str, parse: Callable[[Any], Any], default: Any, about: str) -> Ke
 
 JOURNAL_KEYS = (
     _key("durability", _one_of("os", "fsync"), "os", "What a commit survives: kills (os), or power loss too (fsync)."),
-    _key("retention", parse_duration_ms, None, "Age after which messages that no queue needs may be removed; none keeps all."),
     _key("coordinator_idle", parse_duration_ms, "60s", "A coordinator started on demand ends after this long without calls."),
 )
 

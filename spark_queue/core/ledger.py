@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 from spark_queue.core.counts import Counts
 from spark_queue.core.dead_letter import DeadLetters
 from spark_queue.core.definition import QueueDefinition
+from spark_queue.core.expirations import Expirations
 from spark_queue.core.lease import Incarnation, Lease, Subscription
 from spark_queue.core.lifecycle import TRANSITIONS, Event, State
 from spark_queue.core.ranges import to_bitmap
@@ -27,8 +28,8 @@ class QueueLedger:
         Every entered bookmark stands in exactly one of them, so their sizes add up to that of `entered`.
     delayed : dict of int to BitMap64
         The delayed bookmarks by due time in milliseconds.
-    expires : dict of int to BitMap64
-        Bookmarks with an expiration of their own, by that time in milliseconds (R60).
+    expires : Expirations
+        Bookmarks with an expiration of their own (R60).
     """
 
     def __init__(self, definition: QueueDefinition, *, start: int) -> None:
@@ -38,7 +39,7 @@ class QueueLedger:
         self.entered = BitMap64()
         self.rows: dict[State, BitMap64] = {state: BitMap64() for state in State}
         self.delayed: dict[int, BitMap64] = {}
-        self.expires: dict[int, BitMap64] = {}
+        self.expires = Expirations()
         self.leases: dict[int, Lease] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.next_lease = 1
@@ -89,8 +90,7 @@ class QueueLedger:
         """Take new messages in."""
         self.entered |= facts.rows
         self.rows[State.AVAILABLE] |= facts.rows
-        for expires_at_ms, rows in facts.expires.items():
-            self.expires[expires_at_ms] = self.expires.get(expires_at_ms, BitMap64()) | rows
+        self.expires.add(facts.expires)
 
     def fold(self, record: Record) -> None:
         """Apply one record of this queue; a kind that is unknown here changes nothing."""
@@ -273,17 +273,13 @@ class QueueLedger:
 
     def over_age(self, rows: BitMap64, *, now_ms: int, aged_until: int) -> BitMap64:
         """Give those of `rows` whose own expiration has passed, or that stand before `aged_until` and have none."""
-        own = BitMap64.union(BitMap64(), *self.expires.values()) if self.expires else BitMap64()
-        overdue = BitMap64.union(BitMap64(), *(bucket for at_ms, bucket in self.expires.items() if at_ms <= now_ms))
         aged = BitMap64()
         aged.add_range(0, aged_until)
-        return rows & (overdue | (aged - own))
+        return rows & (self.expires.overdue(now_ms) | (aged - self.expires.rows))
 
     def forget_expirations(self, *, now_ms: int) -> None:
         """Drop expirations that have passed and that no leased message waits for."""
-        leased = self.rows[State.LEASED]
-        for at_ms in [at_ms for at_ms, rows in self.expires.items() if at_ms <= now_ms and not rows.intersect(leased)]:
-            del self.expires[at_ms]
+        self.expires.forget(now_ms, kept=self.rows[State.LEASED])
 
 
 def _incarnation(record: Record) -> Incarnation:

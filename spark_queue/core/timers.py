@@ -43,8 +43,8 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, *, ticked_at_ms: int) 
     """
     times = [lease.due_at_ms for lease in ledger.leases.values() if lease.held]
     times.extend(due_at_ms for due_at_ms in ledger.delayed if due_at_ms > ticked_at_ms)
-    # What is leased waits for the end of its lease.
-    expires_at_ms = next((at_ms for at_ms in sorted(ledger.expires) if _is_waiting(ledger, ledger.expires[at_ms])), None)
+    # What is leased waits for the end of its lease; a tick too many costs less than finding out.
+    expires_at_ms = ledger.expires.next_after(ticked_at_ms, gone=ledger.rows[State.REMOVED])
     times.extend(() if expires_at_ms is None else (expires_at_ms,))
     oldest = _oldest_ageing(ledger)
     if ledger.definition.expiration_ms is not None and oldest is not None:
@@ -53,23 +53,18 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, *, ticked_at_ms: int) 
     return min(times, default=None)
 
 
-def _is_waiting(ledger: QueueLedger, rows: BitMap64) -> bool:
-    return rows.intersect(ledger.rows[State.AVAILABLE]) or rows.intersect(ledger.rows[State.DELAYED])
-
-
 def _oldest_ageing(ledger: QueueLedger) -> int | None:
     """Give the oldest message without a lease that the queue's `expiration` counts for."""
     waiting = (ledger.rows[State.AVAILABLE], ledger.rows[State.DELAYED])
     if ledger.expires:
-        own = BitMap64.union(BitMap64(), *ledger.expires.values())
-        waiting = (waiting[0] - own, waiting[1] - own)
+        waiting = (waiting[0] - ledger.expires.rows, waiting[1] - ledger.expires.rows)
     return min((rows.min() for rows in waiting if rows), default=None)
 
 
 def _expire_messages(turn: Turn) -> None:
     ledger = turn.ledger
     aged_until = turn.state.aged_until(ledger.definition, turn.now_ms)
-    overdue = any(at_ms <= turn.now_ms for at_ms in ledger.expires)
+    overdue = bool(ledger.expires.overdue(turn.now_ms))
     if not aged_until and not overdue:
         return
     waiting = _waiting(ledger, aged_until, overdue=overdue)

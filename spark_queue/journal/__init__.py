@@ -5,7 +5,8 @@
 - `layout`, `objects`: where things stand; whole objects, put-if-absent, syncing to the disk. Nothing else touches obstore.
 - `delta`: one commit as a compare-and-swap, with our mark; a checkpoint. With `upkeep`, `commit` and `message_table` the
   only callers of delta-rs.
-- `log_entry`: one `_delta_log/N.json` as we read it ourselves; `recovery`: what a power loss tore.
+- `log_entry`: one `_delta_log/N.json` as we read it, and in the control log write it, ourselves; `recovery`: what a power loss
+  tore.
 - `schema`, `record_table`: columns and records as Arrow.
 - `control_log`: append, then check that the head and the epoch are still one's own; else the coordinator ends.
 - `message_log`: versions forward, in the only order there is; what strangers did is named.

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
-from spark_queue.journal import delta
+from spark_queue.journal import delta, log_entry
 from spark_queue.journal.layout import CONTROL, Store, log_key
 from spark_queue.journal.record_table import CONTROL_SCHEMA, SEPARATE_KINDS, NewerDetailError, stats, to_records, to_table
 from spark_queue.journal.recovery import open_repaired
@@ -132,7 +132,9 @@ class DeltaControlLog:
         mark = delta.Mark(writer="coordinator")
         transactions = [(delta.COORDINATOR_TXN, epoch)]
         with self._store.failures("committing records"):
-            created = delta.create_entry(self._store, CONTROL, version, files, mark=mark, transactions=transactions, at_ms=at_ms)
+            created = log_entry.create_entry(
+                self._store, CONTROL, version, files, mark=mark, transactions=transactions, at_ms=at_ms
+            )
         if not created:
             raise self._deposed(epoch, f"version {version} was committed by another")
 
@@ -144,9 +146,9 @@ class DeltaControlLog:
         """
         if self._epoch > epoch:
             raise self._deposed(epoch, f"the log carries epoch {self._epoch}")
-        if self._store.exists(log_key(CONTROL, head + 1)):
+        if self._store.read(log_key(CONTROL, head + 1)) is not None:
             raise self._deposed(epoch, f"the log goes on after version {head}, so another has written")
-        if not self._store.exists(log_key(CONTROL, known)):
+        if self._store.read(log_key(CONTROL, known)) is None:
             raise self._deposed(epoch, f"version {known} was cleaned away, so another has written")
 
     def _deposed(self, epoch: int, reason: str) -> SparkQueueError:
@@ -251,8 +253,9 @@ def _read_file(store: Store, path: str) -> pa.Table:
     if data is None:
         raise delta.damaged(store, f"control/{path} is missing", "The log names it.")
     try:
-        # Columns that a newer version appended mean nothing here; one that is missing is damage.
-        return pq.ParquetFile(pa.BufferReader(data)).read(columns=CONTROL_SCHEMA.names).cast(CONTROL_SCHEMA)
+        # Columns that a newer version appended mean nothing here; one that is missing is damage. The files are small and many,
+        # and read at once already: threads for the columns of each cost more than they bring.
+        return pq.ParquetFile(pa.BufferReader(data)).read(columns=CONTROL_SCHEMA.names, use_threads=False).cast(CONTROL_SCHEMA)
     except (pa.ArrowException, OSError, ValueError) as reason:
         raise delta.damaged(store, f"control/{path} cannot be read", store.reason(reason)) from None
 

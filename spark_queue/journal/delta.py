@@ -14,14 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, Transaction, create_table_with_add_actions
 
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import Store, log_key
+from spark_queue.journal.layout import Store
 
 #: Transaction id that carries the epoch, in the control log and in message tables (DESIGN 3.4).
 COORDINATOR_TXN = "c:coordinator"
@@ -78,7 +77,7 @@ class NewFile:
         return AddAction(self.path, self.size_bytes, {}, self.modified_ms, data_change=True, stats=self._stats())
 
     def entry(self) -> dict[str, Any]:
-        """Give the form of a log entry."""
+        """Give the form that it has in a log entry."""
         return {
             "path": self.path,
             "partitionValues": {},
@@ -168,32 +167,6 @@ def swap(
     table.create_write_transaction(
         actions, "append", Schema.from_arrow(schema), commit_properties=properties, post_commithook_properties=HOOKS
     )
-
-
-def create_entry(
-    store: Store, key: str, version: int, files: Sequence[NewFile], *, mark: Mark, transactions: Sequence[tuple[str, int]], at_ms: int
-) -> bool:
-    """Commit as `version` by writing its log entry, if there is none; tell whether it was this call that did.
-
-    What `swap` does, for a table that has one writer at a time. delta-rs lists the log and replays the table before and after
-    every commit: measured, 2.5 ms for each thousand entries and 1.6 ms for each thousand files, where this is flat.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED: the outcome is unknown.
-    """
-    info = {
-        "timestamp": at_ms,
-        "operation": "WRITE",
-        "operationParameters": {"mode": "Append", "partitionBy": "[]"},
-        "engineInfo": "spark_queue",
-        **mark.commit_info(len(files) + len(transactions)),
-    }
-    actions: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": file.entry()} for file in files)]
-    actions += [{"txn": {"appId": name, "version": number, "lastUpdated": at_ms}} for name, number in transactions]
-    data = b"".join(msgspec.json.encode(action) + b"\n" for action in actions)
-    return store.create(log_key(key, version), data)
 
 
 def commit_transaction(

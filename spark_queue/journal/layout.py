@@ -91,21 +91,6 @@ class Store:
             except FileNotFoundError:
                 return None
 
-    def exists(self, key: str) -> bool:
-        """Tell whether there is an object of a key.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
-        """
-        with self.failures(f"looking for {key}"):
-            try:
-                obstore.head(self._objects(), key)
-            except FileNotFoundError:
-                return False
-            return True
-
     def write(self, key: str, data: bytes) -> None:
         """Write an object whole, replacing what was there; readers see the old bytes or the new ones.
 

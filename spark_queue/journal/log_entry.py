@@ -1,4 +1,8 @@
-"""One entry of a Delta log, `_delta_log/N.json`, read by ourselves: its order is the order of messages (DESIGN 4)."""
+"""One entry of a Delta log, `_delta_log/N.json`, as we read it ourselves: its order is the order of messages (DESIGN 4).
+
+The control log's entries are also written here. delta-rs lists the log and replays the table before and after every commit:
+measured, 2.5 ms more for each thousand entries and 1.6 ms for each thousand files. One put-if-absent costs the same for ever.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from spark_queue.journal.delta import MARK_KEY
+from spark_queue.journal.delta import MARK_KEY, Mark, NewFile
 from spark_queue.journal.layout import Store, log_key
 
 
@@ -81,6 +85,35 @@ def read_entry(store: Store, table: str, version: int) -> LogEntry | None:
     """
     data = store.read(log_key(table, version))
     return None if data is None else parse_entry(version, data)
+
+
+def create_entry(
+    store: Store,
+    table: str,
+    version: int,
+    files: Sequence[NewFile],
+    *,
+    mark: Mark,
+    transactions: Sequence[tuple[str, int]],
+    at_ms: int,
+) -> bool:
+    """Commit as `version` by writing its entry, if there is none; tell whether it was this call that did.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED: the outcome is unknown.
+    """
+    info = {
+        "timestamp": at_ms,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append", "partitionBy": "[]"},
+        "engineInfo": "spark_queue",
+        **mark.commit_info(len(files) + len(transactions)),
+    }
+    actions: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": file.entry()} for file in files)]
+    actions += [{"txn": {"appId": name, "version": number, "lastUpdated": at_ms}} for name, number in transactions]
+    return store.create(log_key(table, version), b"".join(msgspec.json.encode(action) + b"\n" for action in actions))
 
 
 def versions_after(store: Store, table: str, version: int) -> list[int]:

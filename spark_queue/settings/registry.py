@@ -73,8 +73,8 @@ def _parse_columns(value: str) -> tuple[str, ...]:
 
 def _whole(least: int) -> Callable[[str], int]:
     def parse(value: str) -> int:
-        if not value.strip().isdecimal() or int(value) < least:
-            raise ValueError(f"a whole number from {least}")
+        if not value.strip().isdecimal() or not least <= int(value) < 2**63:
+            raise ValueError(f"a whole number from {least}, of at most 63 bits")
         return int(value)
 
     return parse

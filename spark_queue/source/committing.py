@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from spark_queue.coordinator.client import CoordinatorClient
 from spark_queue.coordinator.wire import Nudge
-from spark_queue.errors import SparkQueueError
+from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.journal.layout import messages_key
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import Identity, commit_staged
@@ -47,13 +47,28 @@ def commit(job: WriteJob, staged: Sequence[Staged], *, transaction: tuple[str, i
     identity = Identity(publisher=job.publisher, exclusive=exclusive and job.publisher is not None, transaction=transaction)
     # Rows of another type stand in another folder; the topics that they carry are refused by name here.
     files = [message.file for message in found if message.file is not None]
-    published = commit_staged(plan, job.journal_id, definitions, files, identity=identity)
+    try:
+        published = commit_staged(plan, job.journal_id, definitions, files, identity=identity)
+    except (CallerError, ConfigError):
+        # Only these say that nothing was published; after a failure of the store the log may name the files.
+        discard(job, found)
+        raise
     if published.duplicates:
         _log.warning("%d row(s) were published before and are dropped", published.duplicates)
     if published.rows:
         _nudge(job, plan)
     else:
         discard(job, found)
+
+
+def abort(job: WriteJob, messages: Sequence[object]) -> None:
+    """Delete what was staged for a write whose commit was never tried.
+
+    Spark aborts after a failed commit too, and a commit whose reply was lost may be in the log: its files must stay. A commit
+    is tried once every task has sent its message, so a missing one says that there was none.
+    """
+    if any(message is None for message in messages):
+        discard(job, [message for message in messages if isinstance(message, Staged)])
 
 
 def discard(job: WriteJob, staged: Sequence[Staged]) -> None:
@@ -69,10 +84,10 @@ def discard(job: WriteJob, staged: Sequence[Staged]) -> None:
 
 def _nudge(job: WriteJob, plan: StagingPlan) -> None:
     """Tell a coordinator, if one lives, that there are messages; without it they enter a moment later."""
-    client = CoordinatorClient(plan.store, job.journal_id, address=job.coordinator, start=False)
+    nudge = Nudge(journal=job.journal_id, request=uuid4().hex, message_type=plan.message_type)
     try:
-        client.call(Nudge(journal=job.journal_id, request=uuid4().hex, message_type=plan.message_type), timeout_s=_NUDGE_TIMEOUT_S)
-    except SparkQueueError as reason:
-        _log.debug("no coordinator heard of the publish: %s", reason)
-    finally:
+        client = CoordinatorClient(plan.store, job.journal_id, address=job.coordinator, start=False)
+        client.call(nudge, timeout_s=_NUDGE_TIMEOUT_S)
         client.close()
+    except Exception as reason:  # noqa: BLE001  # Whatever it is, the rows are published, and no write may fail any more.
+        _log.debug("no coordinator heard of the publish: %s", reason)

@@ -97,7 +97,8 @@ class BatchWrapper:
         try:
             outcomes = self._run(batch, batch_id)
         except Exception as failure:
-            error = "".join(traceback.format_exception_only(failure)).strip()
+            # An error may name a file that is no text, and the failure of its report would then hide it.
+            error = "".join(traceback.format_exception_only(failure)).strip().encode(errors="replace").decode()
             if not self._cancels or _is_slip(failure):
                 reporter.fail(run, error)
                 raise

@@ -111,7 +111,10 @@ def _retry_after_ms(queue: str, table: pa.Table) -> _Column:
     if pa.types.is_duration(given.type):
         return given.cast(pa.duration("ms"), safe=False).cast(pa.int64())
     seconds = _cast(queue, table, "retry_after", pa.float64())
-    return pc.round(pc.multiply(seconds, 1_000.0)).cast(pa.int64())
+    try:
+        return pc.round(pc.multiply(seconds, 1_000.0)).cast(pa.int64())
+    except pa.ArrowInvalid as reason:
+        raise _invalid(queue, f"retry_after is no number of seconds: {reason}.", "Give the time from now.") from None
 
 
 def _check_values(queue: str, said: pa.Table) -> None:

@@ -103,7 +103,9 @@ class RunReporter:
         if run is None or not run.lease or not self._is_of(run, offset):
             return
         self._prover.call(wire.Prove(**self._address(), run=run), timeout_s=_PROOF_TIMEOUT_S)
-        self._unproven = None
+        # Asked from the listener's thread: meanwhile a newer run may have ended, whose proof is still to come.
+        if self._unproven is run:
+            self._unproven = None
 
     def _is_of(self, run: wire.Run, offset: Mapping[str, Any]) -> bool:
         try:

@@ -69,10 +69,10 @@ class BatchWriter(DataSourceArrowWriter):
         committing.commit(self._job, _staged(messages), transaction=self._job.transaction, exclusive=True)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete what was staged, as far as it is known."""
+        """Delete what was staged, as far as it is known and certain that no commit names it."""
         from spark_queue.source import committing
 
-        committing.discard(self._job, _staged(messages))
+        committing.abort(self._job, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -105,10 +105,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         committing.commit(self._job, staged, transaction=transaction, exclusive=False)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002 - Spark's signature.
-        """Delete what was staged, as far as it is known."""
+        """Delete what was staged, as far as it is known and certain that no commit names it."""
         from spark_queue.source import committing
 
-        committing.discard(self._job, _staged(messages))
+        committing.abort(self._job, messages)
 
 
 def _stage(job: WriteJob, batches: Iterator[pa.RecordBatch], *, query_id: str | None) -> Staged:

@@ -47,12 +47,14 @@ class TopicLog:
         self._log = journal.messages(message_type)
         self._message_type = message_type
         self._topic = topic
-        self._segments = [
-            from_record(record)
+        recorded = [
+            record
             for record in journal.records()
-            if record.kind == Kind.ENTERED and record.message_type == message_type
+            if record.kind in (Kind.ENTERED, Kind.FOREIGN) and record.message_type == message_type
         ]
-        self._version = self._segments[-1].version if self._segments else -1
+        self._segments = [from_record(record) for record in recorded if record.kind == Kind.ENTERED]
+        # Also of commits without messages of ours: the log need not hold anything below the last recorded version.
+        self._version = int(recorded[-1].detail["version"]) if recorded else -1
         self.refresh()
 
     @property

@@ -15,12 +15,13 @@ from tests.source_tree import ROOT
 
 QUEUE = "WORK"
 TOPIC = "ORDERS"
+COPIES = "COPIES"
 
 
 def start() -> str:
     """Start a server on this machine, and give what kind of session talks to it."""
     # The server runs fn in workers that it starts itself, and this package need not be installed for the tests.
-    os.environ["PYTHONPATH"] = str(ROOT)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     builder = SparkSession.Builder().remote("local[2]").appName("spark_queue tests of Spark Connect")
     configured = configure_spark(builder).config("spark.sql.shuffle.partitions", "2").config("spark.ui.enabled", "false")
     session = configured.getOrCreate()
@@ -72,6 +73,16 @@ def fail(path: str) -> str:
     except Exception as failure:  # noqa: BLE001  # It is told, and judged elsewhere.
         return str(failure)
     return ""
+
+
+def copy(path: str) -> None:
+    """Publish by a stream: everything of the topic again, under another."""
+    stream = (
+        SparkSession.active().readStream.format("sparkqueue").options(topic=TOPIC, startingBookmark="earliest", columns="id,item")
+    )
+    writer = stream.load(path).writeStream.format("sparkqueue").option("topic", COPIES)
+    writer = writer.option("checkpointLocation", f"{path}-copy-checkpoint")
+    writer.trigger(availableNow=True).start(path).awaitTermination()
 
 
 def view(path: str) -> list[dict[str, Any]]:

@@ -23,8 +23,8 @@ STORY_S = 240
 Story = Callable[..., Any]
 
 DEFINITIONS = {
-    "message_types": {"order": {"columns": "id BIGINT, item STRING", "topics": [client.TOPIC]}},
-    "queues": {client.QUEUE: {"underlying_topic": client.TOPIC}},
+    "message_types": {"order": {"columns": "id BIGINT, item STRING", "topics": [client.TOPIC, client.COPIES]}},
+    "queues": {client.QUEUE: {"underlying_topic": client.TOPIC}, client.COPIES: {}},
 }
 
 
@@ -71,3 +71,10 @@ def test_a_client_settles_by_hand_and_reads_views(session: Story, journal: Journ
     assert session(client.consume_by_hand, journal.path) == 40
     (status,) = session(client.view, journal.path)
     assert (status["available"], status["backlog"], status["acknowledged"]) == (0, 0, 40)
+
+
+def test_a_stream_publishes_each_micro_batch_once(session: Story, journal: Journal) -> None:
+    session(client.publish, journal.path, 25)
+    for _ in range(2):
+        session(client.copy, journal.path)
+        assert journal.queue(client.COPIES).status().entered == 25

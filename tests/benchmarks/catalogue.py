@@ -13,6 +13,7 @@ BENCHMARKS: Mapping[str, Measure] = {
     "recovery": recovery.measure,
     "memory": memory.measure,
     "micro-batch": micro_batch.measure,
+    "micro-batch-profile": micro_batch.profile,
     "throughput": throughput.measure,
     "latency": latency.measure,
 }

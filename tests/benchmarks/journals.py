@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from spark_queue import Journal
 from spark_queue.coordinator import wire
 from spark_queue.coordinator.client import CoordinatorClient
+from spark_queue.coordinator.launcher import environment
 from spark_queue.coordinator.orders import Orders, Report
 from spark_queue.core import parsing
 from spark_queue.errors import CoordinatorError
@@ -28,9 +29,9 @@ from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.source.planner import QueuePlanner, Seat
-from tests.source_tree import ROOT
 
 QUEUE = "WORK"
+SUBSCRIPTION = "bench"
 TOPIC = "ORDERS"
 
 #: Messages of one commit of a large journal, and how many there are in all.
@@ -80,7 +81,7 @@ class BenchJournal:
         client.close()
         return pong
 
-    def planner(self, *, subscription: str = "bench", ack_mode: str = "auto", max_backlog: int = 100_000) -> QueuePlanner:
+    def planner(self, *, subscription: str = SUBSCRIPTION, ack_mode: str = "auto", max_backlog: int = 100_000) -> QueuePlanner:
         """Take a subscription's seat as a stream's planner does: the product's own code, without a JVM."""
         period_ms = open_journal(self.store).definitions().queue(QUEUE).lease_period_ms
         seat = Seat(
@@ -97,7 +98,7 @@ class BenchJournal:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env=environment(),
         )
         assert process.stdin is not None
         assert process.stdout is not None

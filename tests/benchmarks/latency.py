@@ -35,11 +35,10 @@ def measure(bench: Bench) -> Iterator[Figure]:
         queue = [percentile(times_ms, share) for times_ms, _ in pairs]
         delta = [percentile(times_ms, share) for _, times_ms in pairs]
         ratios = [one / other for one, other in zip(queue, delta, strict=True)]
-        compared = f"queue {shown(median(queue))} ms, Delta {shown(median(delta))} ms"
-        yield Figure(
-            row=f"latency-p{share * 100:.0f}", what=f"publish to foreachBatch, a commit every {PAUSE_MS} ms, p{share * 100:.0f}, against bare Delta",
-            value=median(ratios), unit="x", budget=budget, note=f"{spread(ratios)}; {compared}",
-        )  # fmt: skip
+        name = f"p{share * 100:.0f}"
+        what = f"publish to foreachBatch, a commit every {PAUSE_MS} ms, {name}, against bare Delta"
+        note = f"{spread(ratios)}; queue {shown(median(queue))} ms, Delta {shown(median(delta))} ms"
+        yield Figure(row=f"latency-{name}", what=what, value=median(ratios), unit="x", budget=budget, note=note)
 
 
 def _pair(spark: SparkSession, place: Path, *, delta_first: bool) -> tuple[list[float], list[float]]:

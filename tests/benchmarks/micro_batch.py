@@ -1,78 +1,112 @@
-"""The queue's own share of a micro-batch: what a planner waits for, over the wire, on a journal on disk.
+"""The queue's own share of a micro-batch: what Spark waits for, over the wire, on a journal on disk.
 
-The planner is the product's own; only Spark is missing. Each batch proves the last lease, gets the next (`latestOffset`) and
-asks for its rows (`partitions`), while the coordinator checkpoints and cleans its log as it always does.
+Planner and reporter are the product's own; only Spark is missing. Each batch asks for the rows of its lease (`partitions`), says
+that fn starts and has ended, then proves the lease and gets the next (`latestOffset`), while the coordinator checkpoints and
+cleans its log as it always does.
 """
 
 from __future__ import annotations
 
+import json
 import time
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
 
-from tests.benchmarks.figure import Bench, Figure, median, percentile, spread
-from tests.benchmarks.journals import BenchJournal, kill
+from spark_queue.source.run_reporter import RunReporter
+from tests.benchmarks.figure import Bench, Figure, median, percentile, shown, spread
+from tests.benchmarks.journals import QUEUE, SUBSCRIPTION, BenchJournal, kill
 
 #: Batches of one run, and messages of one batch.
-BATCHES = 2_000
+BATCHES = 10_000
 BATCH_MESSAGES = 100
 
 #: How many batches around a place in the log stand for it.
 _WINDOW = 500
 
+#: Times of every batch of one run by call, in milliseconds.
+Times = dict[str, list[float]]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
-    """Times of every batch of one run, in milliseconds."""
-
-    next_ms: list[float]
-    rows_ms: list[float]
+_NEXT = "latestOffset"
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
     """Measure p50 and p99 of 10,000 batches (10 and 50 ms), and how the commit time grows with the log."""
-    shares, recoveries_s = [], []
+    runs, recoveries_s = [], []
     for run in range(bench.runs):
-        journal = BenchJournal(bench.place / f"journal-{run}", messages=(BATCHES + 1) * BATCH_MESSAGES)
+        journal = _journal(bench, run, BATCHES)
         with journal.coordinator():
-            shares.append(take_batches(journal, BATCHES))
+            runs.append(take_batches(journal, BATCHES))
         recoveries_s.append(_recovery_s(journal))
     for share, budget in ((0.5, 10), (0.99, 50)):
-        values = [percentile(each.next_ms, share) for each in shares]
-        yield Figure(
-            row=f"share-p{share * 100:.0f}", what=f"`latestOffset` incl. commit, p{share * 100:.0f} of {BATCHES:,}", value=median(values),
-            unit="ms", budget=budget, note=f"{spread(values)}; {BATCH_MESSAGES} messages a batch, log clean-up active",
-        )  # fmt: skip
-    values = [percentile(each.rows_ms, 0.5) for each in shares]
-    yield Figure(row="share-partitions-p50", what="`partitions`, p50", value=median(values), unit="ms", note=spread(values))
-    growth = [_around(each.next_ms, BATCHES) / _around(each.next_ms, 1_000) for each in shares]
-    times = f"median {median(_around(each.next_ms, 1_000) for each in shares):.2f} ms at 1,000"
-    yield Figure(
-        row="growth-10000", what="commit time at 10,000 commits against 1,000", value=median(growth), unit="x", budget=1.5,
-        note=f"{spread(growth)}; {times}; the budget is meant for 100,000 commits, with compaction",
-    )  # fmt: skip
-    yield Figure(
-        row="recovery-10000", what="recovery after 10,000 batches (about 30,000 records)", value=median(recoveries_s), unit="s",
-        note=spread(recoveries_s),
-    )  # fmt: skip
+        values = [percentile(times[_NEXT], share) for times in runs]
+        name = f"p{share * 100:.0f}"
+        what = f"`latestOffset` incl. commit, {name} of {BATCHES:,} batches"
+        note = f"{spread(values)}; {BATCH_MESSAGES} messages a batch, log clean-up active"
+        yield Figure(row=f"share-{name}", what=what, value=median(values), unit="ms", budget=budget, note=note)
+    whole = [median(map(sum, zip(*times.values(), strict=True))) for times in runs]
+    parts = ", ".join(f"{call} {shown(median(median(times[call]) for times in runs))}" for call in runs[0])
+    note = f"{spread(whole)}; {parts}"
+    yield Figure(row="share-all-calls", what="all calls of a micro-batch, p50", value=median(whole), unit="ms", note=note)
+    growth = [_around(times[_NEXT], BATCHES) / _around(times[_NEXT], 1_000) for times in runs]
+    note = f"{spread(growth)}; the budget is meant for 100,000 commits"
+    what = f"commit time at {BATCHES:,} commits against 1,000"
+    yield Figure(row="growth", what=what, value=median(growth), unit="x", budget=1.5, note=note)
+    what = f"recovery after {BATCHES:,} batches that were never compacted"
+    yield Figure(row="recovery-batches", what=what, value=median(recoveries_s), unit="s", note=spread(recoveries_s))
 
 
-def take_batches(journal: BenchJournal, batches: int) -> Shares:
-    """Be a subscription's planner for some batches, and time what it waits for."""
+def profile(bench: Bench) -> Iterator[Figure]:
+    """Tell where the time of `latestOffset` goes, and what of it is the coordinator's; no budgets."""
+    batches = BATCHES // 5
+    journal = _journal(bench, 0, batches)
+    told = bench.place / "steps.json"
+    with journal.coordinator("tests.benchmarks.timed_coordinator", str(told)) as process:
+        times = take_batches(journal, batches)
+        cpu = process.cpu_times()
+    for call, values in times.items():
+        yield Figure(row=f"profile-{call}", what=f"caller: `{call}`", value=median(values), unit="ms", note=_tail(values))
+    for step, values in json.loads(told.read_text()).items():
+        row = f"profile-{step.replace(' ', '-')}"
+        yield Figure(row=row, what=f"coordinator: {step}", value=median(values), unit="ms", note=_tail(values))
+    cpu_ms = (cpu.user + cpu.system) * 1e3 / batches
+    yield Figure(row="profile-cpu", what="coordinator: processor time of a batch, start included", value=cpu_ms, unit="ms")
+
+
+def take_batches(journal: BenchJournal, batches: int) -> Times:
+    """Be a subscription's planner and batch wrapper for some batches, and time what they wait for."""
+    times: Times = defaultdict(list)
     planner = journal.planner()
+    reporter = RunReporter(journal.store, coordinator=None, queue=QUEUE, subscription=SUBSCRIPTION)
     granted = planner.next(finished=0, limit=BATCH_MESSAGES, wait_ms=1_000)
-    next_ms, rows_ms = [], []
     for _ in range(batches):
-        began_s = time.perf_counter()
-        rows = planner.rows(granted.lease)
-        asked_s = time.perf_counter()
-        granted = planner.next(finished=granted.lease, limit=BATCH_MESSAGES, wait_ms=1_000)
-        next_ms.append((time.perf_counter() - asked_s) * 1e3)
-        rows_ms.append((asked_s - began_s) * 1e3)
+        with _timed(times, "partitions"):
+            rows = planner.rows(granted.lease)
         assert rows.pieces.num_rows
+        with _timed(times, "fn starts"):
+            run = reporter.start()
+        with _timed(times, "fn ended"):
+            reporter.end(run, (), settle=False)
+        with _timed(times, _NEXT):
+            granted = planner.next(finished=granted.lease, limit=BATCH_MESSAGES, wait_ms=1_000)
         assert granted.messages == BATCH_MESSAGES
     planner.leave()
-    return Shares(next_ms=next_ms, rows_ms=rows_ms)
+    return times
+
+
+@contextmanager
+def _timed(times: Times, call: str) -> Iterator[None]:
+    began_s = time.perf_counter()
+    yield
+    times[call].append((time.perf_counter() - began_s) * 1e3)
+
+
+def _journal(bench: Bench, run: int, batches: int) -> BenchJournal:
+    return BenchJournal(bench.place / f"journal-{run}", messages=(batches + 1) * BATCH_MESSAGES)
+
+
+def _tail(values: list[float]) -> str:
+    return f"p99 {shown(percentile(values, 0.99))} ms, {len(values):,} times, {shown(sum(values) / 1e3)} s in all"
 
 
 def _around(values: list[float], batch: int) -> float:

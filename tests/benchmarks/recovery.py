@@ -28,6 +28,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
     finally:
         kill(pong)
     yield Figure(
-        row="recovery-fifo", what="recovery with 10 M waiting messages, FIFO, from the log", value=median(times_s), unit="s", budget=5,
+        row="recovery-fifo", what="recovery with 10 M waiting messages, FIFO, from the log", value=median(times_s),
+        unit="s", budget=5,
         note=f"{spread(times_s)}; coordinator killed, then the time until one serves: finding it dead, start, election, fold",
     )  # fmt: skip

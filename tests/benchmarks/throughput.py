@@ -24,34 +24,37 @@ BATCH_FILES = 4
 
 COLUMNS = "InvoiceDate, Country, Quantity, UnitPrice"
 
+_STORED = (
+    "InvoiceNo STRING, StockCode STRING, Description STRING, Quantity BIGINT, InvoiceDate TIMESTAMP, UnitPrice DOUBLE, "
+    "CustomerID STRING, Country STRING"
+)
+
+#: Lines per second of queue and of Delta, for each run.
+Pairs = list[tuple[float, float]]
+
 
 def measure(bench: Bench) -> Iterator[Figure]:
     """Measure both in turns; the budget is that the queue is not slower."""
     journal, lines = _journal(bench.place, bench.runs)
     try:
         with session(bench.place) as spark:
-            rates = _rates(spark, journal, bench, lines)
+            whole, steady = _rates(spark, journal, bench, lines)
     finally:
         kill_serving(journal)
-    whole = [queue / delta for (queue, _), (delta, _) in rates]
-    steady = [queue / delta for (_, queue), (_, delta) in rates]
-    lines_s = f"queue {median(queue for (queue, _), _ in rates):,.0f}, Delta {median(delta for _, (delta, _) in rates):,.0f} lines/s"
-    steady_s = f"queue {median(queue for (_, queue), _ in rates):,.0f}, Delta {median(delta for _, (_, delta) in rates):,.0f} lines/s"
-    yield Figure(
-        row="throughput", what=f"throughput, {lines:,} order lines, aggregate to a Delta sink, against bare Delta", value=median(whole),
-        unit="x", budget=1, at_least=True, note=f"{spread(whole)}; {lines_s}, from start of the query to its end",
-    )  # fmt: skip
-    yield Figure(
-        row="throughput-steady", what="the same without the first batch and the start of the query", value=median(steady), unit="x",
-        note=f"{spread(steady)}; {steady_s}",
-    )  # fmt: skip
+    for row, what, budget, pairs in (
+        ("throughput", f"throughput, {lines:,} order lines, aggregate to a Delta sink, against bare Delta", 1.0, whole),
+        ("throughput-steady", "the same without the start of the query and its first batch", None, steady),
+    ):
+        ratios = [queue / delta for queue, delta in pairs]
+        queue_rate, delta_rate = median(queue for queue, _ in pairs), median(delta for _, delta in pairs)
+        note = f"{spread(ratios)}; queue {queue_rate:,.0f}, Delta {delta_rate:,.0f} lines/s"
+        yield Figure(row=row, what=what, value=median(ratios), unit="x", budget=budget, at_least=True, note=note)
 
 
 def _journal(place: Path, runs: int) -> tuple[Journal, int]:
     """Publish the lines once; each run has a queue of its own over them, and one more warms up."""
-    columns = "InvoiceNo STRING, StockCode STRING, Description STRING, Quantity BIGINT, InvoiceDate TIMESTAMP, UnitPrice DOUBLE, CustomerID STRING, Country STRING"
     queues = {f"RUN_{run}": {"underlying_topic": "ORDERS"} for run in range(runs + 1)}
-    definitions = {"message_types": {"order_line": {"columns": columns, "topics": ["ORDERS"]}}, "queues": queues}
+    definitions = {"message_types": {"order_line": {"columns": _STORED, "topics": ["ORDERS"]}}, "queues": queues}
     journal = Journal.create(str(place / "journal"), definitions)
     lines = pa.concat_tables([read_lines(ORDERS_CSV)] * REPEATS)
     with journal.publisher("bench") as publisher:
@@ -60,9 +63,10 @@ def _journal(place: Path, runs: int) -> tuple[Journal, int]:
     return journal, lines.num_rows
 
 
-def _rates(spark: SparkSession, journal: Journal, bench: Bench, lines: int) -> list[tuple[tuple[float, float], tuple[float, float]]]:
-    """Give lines per second, whole and steady, of queue and of Delta, for each run; the first round warms up and is dropped."""
-    found = []
+def _rates(spark: SparkSession, journal: Journal, bench: Bench, lines: int) -> tuple[Pairs, Pairs]:
+    """Give lines per second of queue and of Delta, whole and steady; the first run only warms up."""
+    whole: Pairs = []
+    steady: Pairs = []
     for run in range(bench.runs + 1):
         place = bench.place / f"run-{run}"
         sinks = {name: place / name / "sink" for name in ("queue", "delta")}
@@ -72,8 +76,9 @@ def _rates(spark: SparkSession, journal: Journal, bench: Bench, lines: int) -> l
         turns = [("queue", queue), ("delta", delta)]
         rates = {name: _run(stream, place / name, lines) for name, stream in (turns if run % 2 else reversed(turns))}
         _check_same(spark, sinks["queue"], sinks["delta"], lines)
-        found.append((rates["queue"], rates["delta"]))
-    return found[1:]
+        whole.append((rates["queue"][0], rates["delta"][0]))
+        steady.append((rates["queue"][1], rates["delta"][1]))
+    return whole[1:], steady[1:]
 
 
 def _into(sink: Path) -> BatchFunction:

@@ -20,20 +20,20 @@ from spark_queue.coordinator import process
 from spark_queue.coordinator.commands import Commands
 from spark_queue.coordinator.entering import Entrance
 from spark_queue.coordinator.loop import Loop
-from spark_queue.journal import control_log, delta
+from spark_queue.journal import control_log, log_entry
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.upkeep import Upkeep
 
 #: What is timed: step -> owner and name of the function.
 STEPS: dict[str, tuple[Any, str]] = {
-    "group": (Loop, "step"),
-    "decide": (Commands, "run"),
-    "enter": (Entrance, "admit"),
+    "one group of calls": (Loop, "step"),
+    "decide (engine)": (Commands, "run"),
+    "read the message log": (Entrance, "admit"),
     "append": (DeltaControlLog, "append"),
-    "stage": (control_log, "stage_records"),
-    "swap": (delta, "swap"),
-    "refresh": (delta, "refresh"),
-    "upkeep": (Upkeep, "run"),
+    "write the records (Parquet)": (control_log, "stage_records"),
+    "write the log entry (commit)": (log_entry, "create_entry"),
+    "check the fence": (DeltaControlLog, "_check"),
+    "checkpoint and clean the log": (Upkeep, "_keep_control"),
 }
 
 _times_ms: dict[str, list[float]] = defaultdict(list)

@@ -20,7 +20,7 @@ from spark_queue.coordinator import __main__ as entry
 from spark_queue.coordinator import election, hint, process
 from spark_queue.coordinator.host import host_id
 from spark_queue.core.records import Record
-from spark_queue.journal import delta
+from spark_queue.journal import log_entry
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import DeltaJournal, open_journal
 
@@ -72,7 +72,7 @@ class FaultyControl:
             return
         if self._faults.die == "before":
             die()
-        with mock.patch.object(delta, "create_entry", self._create_entry):
+        with mock.patch.object(log_entry, "create_entry", self._create_entry):
             self._inner.append(records, epoch=epoch)
         if self._faults.die is not None:
             die()
@@ -88,7 +88,7 @@ class FaultyControl:
         return created
 
 
-CREATE_ENTRY = delta.create_entry
+CREATE_ENTRY = log_entry.create_entry
 
 
 def die() -> None:

@@ -83,3 +83,9 @@ def test_a_frame_over_the_limit_is_refused_on_both_sides(monkeypatch: pytest.Mon
         codec.encode(REQUESTS[0])
     with pytest.raises(CoordinatorError, match=f"A call of {len(frame)} bytes is over the limit of {len(frame) - 1} bytes"):
         codec.decode_request(frame)
+
+
+@pytest.mark.parametrize("body", [{"text": "a\udc80b"}, {"number": 10**30}], ids=["no text", "a number too large"])
+def test_what_no_frame_can_hold_is_refused_by_name(body: dict[str, object]) -> None:
+    with pytest.raises(CoordinatorError, match="FRAME_MALFORMED"):
+        codec.encode(wire.Apply(journal="j", request="r", definitions=body))

@@ -130,6 +130,22 @@ def test_a_served_address_of_another_host_is_used() -> None:
     assert elect(Log(CREATED, claim_of("there", address)), ME, world.around()) == Serving(address=address)
 
 
+def test_one_that_listens_where_the_last_claim_stood_does_not_take_itself_for_it() -> None:
+    """`sparkq serve --bind` with a fixed port: the candidate itself would answer at the last one's address."""
+    log, world = Log(CREATED, claim_of("here", ME.address)), World(verdict=Verdict.SERVES)
+    reign = elect(log, ME, world.around())
+    assert isinstance(reign, Reign)
+    assert (reign.epoch, world.pinged) == (2, [])
+
+
+def test_own_address_of_another_hosts_claim_still_leaves_its_living_hint_alone() -> None:
+    """An address may move from host to host; only its hint tells whether the other still lives."""
+    log = Log(CREATED, claim_of("there", "grpc+tls://queue.example:7000"))
+    me = replace(ME, address="grpc+tls://queue.example:7000")
+    with pytest.raises(CoordinatorError, match="COORDINATOR_ELSEWHERE"):
+        elect(log, me, World(verdict=Verdict.SERVES, hints=Hints(hint("there"), living=True)).around())
+
+
 def test_another_host_that_renews_its_hint_is_not_succeeded() -> None:
     log = Log(CREATED, claim_of("there", "grpc://127.0.0.1:1"))
     with pytest.raises(CoordinatorError, match="COORDINATOR_ELSEWHERE.*runs on another host .there,.*sparkq serve"):

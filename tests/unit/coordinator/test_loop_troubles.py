@@ -136,3 +136,15 @@ def test_logs_that_cannot_be_shortened_are_slow_and_not_wrong(world: World, capl
     with caplog.at_level(logging.WARNING):
         Planner(world)
     assert any("could not be shortened" in line for line in caplog.messages)
+
+
+def test_a_retry_in_a_time_that_no_record_holds_is_refused_before_it_ends_the_reign(world: World) -> None:
+    """The caller would ask again, and end the next reign with it."""
+    world.publish(1)
+    Planner(world).next()
+    outcome = wire.OutcomeRows(outcome="cancel", ranges=((0, 1),), retry_after_ms=10**18)
+    before = world.records()
+    reply = world.ask(wire.Settle, queue="WORK", outcomes=(outcome,))
+    assert isinstance(reply, wire.Failed)
+    assert reply.code == "OUTCOME_INVALID"
+    assert world.records() == before

@@ -181,7 +181,7 @@ def test_defaults_are_those_of_the_table() -> None:
     )
     assert (queue.max_backlog, queue.max_per_subscription_backlog, queue.max_deliveries, queue.max_cancels) == (0, 0, 0, 0)
     assert (queue.expiration_ms, queue.dead_letter_queue) == (None, None)
-    assert (definitions.journal.durability, definitions.journal.retention_ms) == ("os", None)
+    assert (definitions.journal.durability, definitions.journal.coordinator_idle_ms) == ("os", 60_000)
     assert definitions.journal.coordinator_idle_ms == 60_000
     assert set(parse({}).message_types) == {"json", "binary"}
 

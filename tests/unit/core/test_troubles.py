@@ -44,7 +44,7 @@ def recovered(code: str | None) -> JournalState:
         topic_min="A", topic_max="B", expires_null_count=4,
     )  # fmt: skip
     engine.enter([segment], now_ms=1)
-    engine.apply(definitions=DEFINITIONS | {"journal": {"retention": "9d"}}, reset=(), now_ms=2)
+    engine.apply(definitions=DEFINITIONS | {"journal": {"coordinator_idle": "9s"}}, reset=(), now_ms=2)
     state = JournalState(Files(code))
     state.fold_all([Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}), *engine.take()])
     return state

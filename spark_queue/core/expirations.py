@@ -1,0 +1,74 @@
+"""When messages with an expiration of their own expire (R60); cost follows what is due, not what is waiting.
+
+A publisher with `expiresAfter` gives every commit a time of its own, so a queue may know as many times as it had commits
+within that age.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterator, Mapping, Sequence
+
+from pyroaring import BitMap64
+
+
+class Expirations(Mapping[int, BitMap64]):
+    """Bookmarks by the time at which they expire, in milliseconds.
+
+    Attributes
+    ----------
+    rows : BitMap64
+        All of them.
+    """
+
+    def __init__(self) -> None:
+        self.rows = BitMap64()
+        self._by_time: dict[int, BitMap64] = {}
+        #: The same times, ascending.
+        self._times: list[int] = []
+
+    def __getitem__(self, at_ms: int) -> BitMap64:
+        return self._by_time[at_ms]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._by_time)
+
+    def __len__(self) -> int:
+        return len(self._by_time)
+
+    def add(self, expires: Mapping[int, BitMap64]) -> None:
+        """Take bookmarks in, each once."""
+        for at_ms, rows in expires.items():
+            if at_ms in self._by_time:
+                self._by_time[at_ms] |= rows
+            else:
+                insort(self._times, at_ms)
+                self._by_time[at_ms] = rows.copy()
+            self.rows |= rows
+
+    def next_after(self, at_ms: int, *, gone: BitMap64) -> int | None:
+        """Give the first time after `at_ms` at which a bookmark expires that is not `gone`; None when there is none.
+
+        Times of nothing but what is gone are forgotten on the way, so that none is looked at again.
+        """
+        start = end = bisect_right(self._times, at_ms)
+        while end < len(self._times) and self._by_time[self._times[end]].issubset(gone):
+            end += 1
+        self._drop(self._times[start:end])
+        return self._times[start] if start < len(self._times) else None
+
+    def overdue(self, now_ms: int) -> BitMap64:
+        """Give the bookmarks whose time has come."""
+        return BitMap64.union(BitMap64(), *(self._by_time[at_ms] for at_ms in self._until(now_ms)))
+
+    def forget(self, now_ms: int, *, kept: BitMap64) -> None:
+        """Forget the times that have come, but those of bookmarks in `kept`."""
+        self._drop([at_ms for at_ms in self._until(now_ms) if not self._by_time[at_ms].intersect(kept)])
+
+    def _until(self, now_ms: int) -> list[int]:
+        return self._times[: bisect_right(self._times, now_ms)]
+
+    def _drop(self, times: Sequence[int]) -> None:
+        if times:
+            self.rows -= BitMap64.union(*(self._by_time.pop(at_ms) for at_ms in times))
+            self._times = [at_ms for at_ms in self._times if at_ms in self._by_time]
