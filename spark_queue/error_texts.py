@@ -200,6 +200,13 @@ COORDINATOR: dict[str, str] = {
     ),
     "FRAME_TOO_LARGE": ("A call of {size} bytes is over the limit of {limit} bytes. Settle fewer rows at once."),
     "FRAME_MALFORMED": ("A call could not be understood: {reason} Use one version of spark_queue on both sides."),
+    "USER_DIRECTORY_UNUSABLE": (
+        "The directory '{directory}' cannot be used for the token, logs and locks of coordinators: {reason} Let the environment "
+        "variable {variable} name a directory that this user may write."
+    ),
+    "ADDRESS_UNUSABLE": (
+        "No coordinator can listen on {address}: {reason} Free the address, or give another one with --bind; port 0 finds one."
+    ),
     "ADDRESS_UNSAFE": (
         "Serving on {address} would expose the queue beyond this host: {reason} Give --tls-cert, --tls-key and a token."
     ),

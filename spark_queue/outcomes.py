@@ -29,10 +29,23 @@ def to_outcomes(queue: str, rows: Any, outcome: str) -> Iterator[tuple[int | Non
     if "lease" not in table.column_names:
         yield None, read_outcomes(queue, table)
         return
-    leases = table.column("lease")
+    # pandas makes floats of a column in which some rows have no lease.
+    leases = _as_numbers(queue, table.column("lease"))
     for lease in pc.unique(leases).to_pylist():
         chosen = pc.is_null(leases) if lease is None else pc.equal(leases, lease)
         yield lease, read_outcomes(queue, table.filter(chosen))
+
+
+def _as_numbers(queue: str, leases: Any) -> Any:
+    try:
+        return leases.cast(pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as reason:
+        raise _unreadable(queue, f"column 'lease' holds no lease numbers: {reason}.") from None
+
+
+def _unreadable(queue: str, reason: str) -> CallerError:
+    next_step = "Give a DataFrame, an Arrow table, dicts with 'bookmark', or bookmarks."
+    return CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step=next_step)
 
 
 def _to_table(queue: str, rows: Any) -> pa.Table:
@@ -44,7 +57,7 @@ def _to_table(queue: str, rows: Any) -> pa.Table:
     elif hasattr(rows, "columns"):
         table = pa.Table.from_pandas(rows, preserve_index=False)
     else:
-        table = _from_values(rows)
+        table = _from_values(queue, rows)
     if "bookmark" not in table.column_names:
         raise CallerError(
             "OUTCOME_INVALID", queue=queue, reason="the rows have no column 'bookmark'.", next_step="Keep it in the rows."
@@ -52,8 +65,11 @@ def _to_table(queue: str, rows: Any) -> pa.Table:
     return table
 
 
-def _from_values(rows: Iterable[Any]) -> pa.Table:
-    values = list(rows)
-    if all(isinstance(value, int) for value in values):
-        return pa.table({"bookmark": pa.array(values, pa.int64())})
-    return pa.Table.from_pylist(values)
+def _from_values(queue: str, rows: Iterable[Any]) -> pa.Table:
+    try:
+        values = list(rows)
+        if all(isinstance(value, int) for value in values):
+            return pa.table({"bookmark": pa.array(values, pa.int64())})
+        return pa.Table.from_pylist(values)
+    except (pa.ArrowException, TypeError, AttributeError, OverflowError) as reason:
+        raise _unreadable(queue, f"the rows cannot be read: {reason}.") from None

@@ -64,6 +64,8 @@ class Publisher:
         self._target: _Target | None = None
         self._opened: OpenedName | None = None
         self._last: int | None = None
+        #: Whether the last publish ended without an answer.
+        self._unsure = False
 
     def __enter__(self) -> Self:
         journal = open_journal(self._store)
@@ -71,6 +73,7 @@ class Publisher:
         publishable = [name for name, message_type in definitions.message_types.items() if message_type.topics]
         self._opened = open_name(self._store, journal.journal_id, publishable, self.name)
         self._last = self._opened.last_sequence
+        self._unsure = False
         self._target = _Target(self._store, journal.journal_id, definitions, self._coordinator)
         return self
 
@@ -94,25 +97,38 @@ class Publisher:
         data, topic, expires_after
             As for `Journal.publish`.
         first_sequence
-            Number of the first row; the others follow. Default: after `last_sequence`.
+            Number of the first row; the others follow. Default: after `last_sequence`. It must be given after a publish of
+            which nobody knows whether it arrived: rows that take the same numbers may be told as its repeat, and dropped.
 
         Raises
         ------
         CallerError
-            PUBLISHER_NAME_IN_USE, SEQUENCE_BEHIND, or what is wrong with the rows; nothing was published.
+            PUBLISHER_NAME_IN_USE, SEQUENCE_BEHIND, SEQUENCE_MISSING, or what is wrong with the rows; nothing was published.
         """
         if self._target is None or self._opened is None:
             reason = f"publisher '{self.name}' is not open."
             raise CallerError("UNSUPPORTED_WRITE", what="Publishing", reason=reason, next_step="Use it in a `with` statement.")
         first = (self._last or 0) + 1 if first_sequence is None else first_sequence
-        done = self._target.publish(
-            data,
-            topic=topic,
-            expires_after=expires_after,
-            identity=Identity(publisher=self.name, exclusive=True),
-            first_sequence=first,
-            opened=self._opened,
-        )
+        if first_sequence is None and self._unsure:
+            reason = (
+                f"Whether the rows of the last publish arrived is not known: with first_sequence={first} the same rows are told as "
+                "a repeat if they did. For other rows, open the publisher again."
+            )
+            raise CallerError("SEQUENCE_MISSING", publisher=self.name, what="first_sequence", reason=reason)
+        was_unsure, self._unsure = self._unsure, True
+        try:
+            done = self._target.publish(
+                data,
+                topic=topic,
+                expires_after=expires_after,
+                identity=Identity(publisher=self.name, exclusive=True),
+                first_sequence=first,
+                opened=self._opened,
+            )
+        except (CallerError, ConfigError):
+            self._unsure = was_unsure
+            raise
+        self._unsure = False
         self._last = max(self._last or 0, done.persisted_sequence or 0) or None
         return done
 

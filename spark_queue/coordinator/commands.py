@@ -54,6 +54,9 @@ class Commands:
             The engine's refusal; it changed nothing.
         """
         match request:
+            case wire.Settle() | wire.Apply() | wire.Unsubscribe() if self._engine.state.has_done(request.request):
+                # Planners' calls are numbered and batches' are about one lease; these would take effect a second time.
+                return Answer(reply=_repeated(request))
             case wire.Next():
                 return self._next(request, now_ms)
             case wire.Rows():
@@ -155,6 +158,13 @@ class Commands:
             self._make_table(message_type.name, message_type.columns)
 
 
+def _repeated(request: wire.Settle | wire.Apply | wire.Unsubscribe) -> wire.Settled | wire.Done:
+    """Give the answer to a request that took effect before, and whose reply was lost."""
+    if isinstance(request, wire.Settle):
+        return wire.Settled(repeated=sum(until - first for each in request.outcomes for first, until in each.ranges))
+    return wire.Done()
+
+
 def _queue_depth(state: JournalState, ledger: QueueLedger, now_ms: int) -> wire.QueueDepth:
     present = [rows for each in (State.AVAILABLE, State.LEASED, State.DELAYED) if (rows := ledger.rows[each])]
     oldest_age_ms = 0
@@ -171,9 +181,7 @@ def _outcome(queue: str, given: wire.OutcomeRows, *, entered_until: int, now_ms:
         next_step = f"Use one of: {', '.join(known)}.{nearest(given.outcome, known)}"
         raise CallerError("OUTCOME_INVALID", queue=queue, reason=f"'{given.outcome}' is no outcome.", next_step=next_step)
     # A time that no record could hold would end the reign at its commit, and the next one, as often as the caller asks again.
-    if given.retry_after_ms is not None and (
-        given.outcome != Outcome.CANCEL or not 0 <= given.retry_after_ms <= DURATION_LIMIT_MS
-    ):
+    if given.retry_after_ms is not None and (given.outcome != Outcome.CANCEL or not 0 <= given.retry_after_ms <= DURATION_LIMIT_MS):
         reason = f"retry_after of {given.retry_after_ms} ms with '{given.outcome}'."
         next_step = "Give retry_after with cancel only, not in the past, and of a century at most."
         raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step=next_step)

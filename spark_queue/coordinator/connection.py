@@ -12,7 +12,7 @@ from pyarrow import flight
 
 from spark_queue.coordinator import codec, user_files, wire
 from spark_queue.coordinator.host import is_loopback
-from spark_queue.errors import CoordinatorError
+from spark_queue.errors import ConfigError, CoordinatorError
 
 #: Names a PEM file of certificates to trust beside the system's, for a coordinator served with one's own certificate.
 TLS_ROOTS_VARIABLE = "SPARKQ_TLS_ROOTS"
@@ -41,12 +41,20 @@ class ConnectionLostError(Exception):
 
 
 class Connection:
-    """A lazy connection to the coordinator of one journal at one address."""
+    """A lazy connection to the coordinator of one journal at one address.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE for what is no address, or a certificate file that cannot be read.
+    CoordinatorError
+        TOKEN_FILE_UNSAFE or USER_DIRECTORY_UNUSABLE.
+    """
 
     def __init__(self, address: str, journal_id: str) -> None:
         self.address = address
         self._journal_id = journal_id
-        self._client = flight.FlightClient(address, tls_root_certs=_tls_roots(address))
+        self._client = _open_client(address)
         self._headers = [(b"authorization", f"Bearer {user_files.token()}".encode())]
 
     def call(self, request: wire.AnyRequest, *, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
@@ -116,6 +124,19 @@ def normalise_address(address: str) -> str:
     return plain if is_loopback(plain) else f"grpc+tls://{address}"
 
 
-def _tls_roots(address: str) -> str | None:
-    named = os.environ.get(TLS_ROOTS_VARIABLE)
-    return Path(named).read_text() if named is not None and address.startswith("grpc+tls") else None
+def _open_client(address: str) -> flight.FlightClient:
+    """Make a client, which connects at its first call."""
+    roots, named = None, os.environ.get(TLS_ROOTS_VARIABLE)
+    if named is not None and address.startswith("grpc+tls"):
+        try:
+            roots = Path(named).read_text()
+        except (OSError, UnicodeDecodeError):
+            expected = "a PEM file that can be read"
+            raise ConfigError(
+                "BAD_VALUE", key=TLS_ROOTS_VARIABLE, where="the environment", value=named, expected=expected
+            ) from None
+    try:
+        return flight.FlightClient(address, tls_root_certs=roots)
+    except (pa.ArrowException, ValueError):
+        expected = "HOST:PORT"
+        raise ConfigError("BAD_VALUE", key="coordinator", where="the call", value=address, expected=expected) from None

@@ -111,7 +111,7 @@ class Loop:
         self._admit(now_ms)
         self._serve_polls(now_ms)
         if self._commit():
-            self._keep_up(now_ms)
+            self._keep_up()
 
     def _serve(self, call: Call, now_ms: int) -> None:
         self._called_at_ms = now_ms
@@ -244,7 +244,8 @@ class Loop:
             call.answer(answer.reply, answer.pieces)
         return bool(records)
 
-    def _keep_up(self, now_ms: int) -> None:
+    def _keep_up(self) -> None:
+        now_ms = self._clock.host_ms()
         try:
             self._journal.upkeep(epoch=self._epoch, entered_versions=self._entrance.versions, now_ms=now_ms)
         except JournalError as trouble:

@@ -22,7 +22,7 @@ class ReignClock:
     Parameters
     ----------
     clock : Clock
-        The host's clock; its wall time is read once, here.
+        The host's clock; the reign's time takes its wall time once, here.
     last_record_ms : int
         Time of the newest record of the control log, in milliseconds.
     """
@@ -35,6 +35,13 @@ class ReignClock:
     def now_ms(self) -> int:
         """Give the reign's time."""
         return self._start_ms + self._clock.monotonic_ms() - self._start_monotonic_ms
+
+    def host_ms(self) -> int:
+        """Give the reign's time, or the host's where that is earlier: by it the ages of files are judged.
+
+        A store stamps files with its own time, so a reign that is ahead would take what was written just now for old.
+        """
+        return min(self.now_ms(), self._clock.wall_ms())
 
 
 def check_skew(clock: Clock, *, last_record_ms: int, path: str, accepted: bool) -> None:

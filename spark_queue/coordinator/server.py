@@ -118,9 +118,13 @@ class Server(flight.FlightServerBase):
         self._door = door
         options: dict[str, Any] = {"middleware": {"token": _TokenCheck(token, journal_id)}}
         location = bind.location()
-        if bind.tls_cert is not None and bind.tls_key is not None:
-            options["tls_certificates"] = [(Path(bind.tls_cert).read_bytes(), Path(bind.tls_key).read_bytes())]
-        super().__init__(location, **options)
+        try:
+            if bind.tls_cert is not None and bind.tls_key is not None:
+                options["tls_certificates"] = [(Path(bind.tls_cert).read_bytes(), Path(bind.tls_key).read_bytes())]
+            super().__init__(location, **options)
+        except (pa.ArrowException, OSError) as failure:
+            # Flight does not say what: nearly always somebody else listens there.
+            raise CoordinatorError("ADDRESS_UNUSABLE", address=location, reason=f"{failure}.") from None
 
     @property
     def address(self) -> str:

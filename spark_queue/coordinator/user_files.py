@@ -34,11 +34,16 @@ def state_directory() -> Path:
 def runtime_directory() -> Path:
     """Give the directory of locks, which one host has for itself, made on first use."""
     root = os.environ.get("XDG_RUNTIME_DIR")
-    return _own_directory(Path(root) / "spark_queue" if root else Path(tempfile.gettempdir()) / f"spark_queue-{os.getuid()}")
+    shared = Path(tempfile.gettempdir()) / f"spark_queue-{os.getuid()}"
+    return _own_directory(Path(root) / "spark_queue" if root else shared, "XDG_RUNTIME_DIR")
 
 
-def _own_directory(directory: Path) -> Path:
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+def _own_directory(directory: Path, variable: str = "XDG_STATE_HOME") -> Path:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as failure:
+        reason = f"{failure.strerror}."
+        raise CoordinatorError("USER_DIRECTORY_UNUSABLE", directory=str(directory), reason=reason, variable=variable) from None
     # Under a shared temporary directory somebody else could have made it first, and would own what is put there.
     if directory.stat().st_uid != os.getuid():
         raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(directory), problem="is a directory of another user")

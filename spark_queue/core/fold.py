@@ -16,6 +16,9 @@ from spark_queue.errors import JournalError
 
 _KINDS = frozenset(Kind)
 
+#: Newest requests that are known to be done: a caller asks again for half a minute at most.
+_REQUESTS_KEPT = 4_096
+
 
 class MessageTypeState:
     """What has entered of one message type."""
@@ -69,6 +72,12 @@ class JournalState:
         #: Queues whose messages cannot be told, since a message file is gone, and why; everything else goes on without them.
         self.troubles: dict[str, JournalError] = {}
         self._lease_numbers: dict[str, int] = {}
+        #: In the order in which they were done.
+        self._requests: dict[str, None] = {}
+
+    def has_done(self, request: str) -> bool:
+        """Tell whether a request that changes something took effect lately; its caller may ask again when the reply was lost."""
+        return request in self._requests
 
     def ledger(self, queue: str) -> QueueLedger:
         """Give a queue's ledger.
@@ -118,8 +127,17 @@ class JournalState:
                 # Records of a queue that was dropped since stay in the log and change nothing.
                 if record.queue in self.queues:
                     self.queues[str(record.queue)].fold(record)
+        self._note_request(record)
         self.next_record = record.record + 1
         self.last_at_ms = max(self.last_at_ms, record.at_ms)
+
+    def _note_request(self, record: Record) -> None:
+        request = record.detail.get("request")
+        if request is None or request in self._requests:
+            return
+        self._requests[request] = None
+        if len(self._requests) > _REQUESTS_KEPT:
+            del self._requests[next(iter(self._requests))]
 
     def aged_until(self, queue: QueueDefinition, now_ms: int) -> int:
         """Give the bookmark before which messages are older than the queue's `expiration`; 0 when it has none."""

@@ -233,12 +233,14 @@ class Commit:
 
     def _has_landed(self, table: DeltaTable, base: int, decision: _Decision) -> bool:
         entry = self._entry(base + 1)
-        if entry is None or entry.token != self._mark.token:
+        if entry is not None and entry.token != self._mark.token:
             return False
-        if table.version() == base + 1 or self._entry(base) is not None:
+        if entry is not None and (table.version() == base + 1 or self._entry(base) is not None):
             return True
-        # The entry before it was cleaned away: a pause may have let this commit land on a version that was cleaned away
-        # too, where nobody looks (tried). Then its files are not in the table.
+        if entry is None and table.version() == base:
+            return False
+        # Entries were cleaned away during a pause: this one too after it had landed, or those around it before, so that it
+        # landed where nobody looks (tried). Whether its files are in the table tells.
         present = set(table.get_add_actions().column("path").to_pylist())
         return all(file.path in present for file in decision.files)
 

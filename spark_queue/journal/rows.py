@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from spark_queue.core.definition import Definitions
 from spark_queue.errors import CallerError, nearest
+from spark_queue.journal.casting import object_loss
 from spark_queue.journal.schema import INSTANT, user_schema
 from spark_queue.journal.stored_rows import Column, sentence
 
@@ -168,6 +169,12 @@ def _array(values: Any, name: str, wanted: pa.DataType, where: str) -> Column:
     """Make a column of Python or pandas values: by their own type, or by the wanted one where theirs says too little."""
     attempts = (wanted,) if pa.types.is_nested(wanted) else (None, wanted)
     reason: Exception | None = None
+    # Columns of pandas and numpy with a type of their own are cast by it; objects lose what pyarrow does not look at.
+    if getattr(values, "dtype", None) in (None, "object") and (pa.types.is_nested(wanted) or pa.types.is_timestamp(wanted)):
+        loss = next((found for value in values if (found := object_loss(value, wanted))), None)
+        if loss is not None:
+            facts = {"column": name, "where": where, "found": "of such values", "expected": str(wanted)}
+            raise CallerError("COLUMN_TYPE_MISMATCH", **facts, reason=loss)
     for kind in attempts:
         try:
             return pa.array(values, type=kind, from_pandas=True)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_queue.errors import CallerError, nearest
+from spark_queue.journal.casting import type_loss, value_loss
 
 #: Largest value of one column of one message, in bytes: Spark and Arrow pass whole values around.
 MESSAGE_LIMIT_BYTES = 512 * 1024 * 1024
@@ -170,15 +171,16 @@ def cast_column(column: Column, wanted: pa.Field[Any], *, where: str) -> Column:
     """
     if column.type == wanted.type:
         return column
-    naive = pa.types.is_timestamp(column.type) and column.type.tz is None
-    if naive and pa.types.is_timestamp(wanted.type) and wanted.type.tz is not None:
-        raise _mismatch(
-            wanted, where, found=str(column.type), reason="the values have no time zone, so they could mean several instants."
-        )
-    try:
-        return column.cast(wanted.type)
-    except (pa.ArrowException, ValueError) as reason:
-        raise _mismatch(wanted, where, found=str(column.type), reason=sentence(reason)) from None
+    loss = type_loss(column.type, wanted.type)
+    if loss is None:
+        try:
+            cast: Column = column.cast(wanted.type)
+        except (pa.ArrowException, ValueError) as reason:
+            raise _mismatch(wanted, where, found=str(column.type), reason=sentence(reason)) from None
+        loss = value_loss(column, cast)
+        if loss is None:
+            return cast
+    raise _mismatch(wanted, where, found=str(column.type), reason=loss)
 
 
 def sentence(reason: BaseException) -> str:

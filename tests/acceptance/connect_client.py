@@ -18,12 +18,13 @@ TOPIC = "ORDERS"
 COPIES = "COPIES"
 
 
-def start() -> str:
-    """Start a server on this machine, and give what kind of session talks to it."""
+def start(home: str) -> str:
+    """Start a server on this machine, whose tables stand below `home`, and give what kind of session talks to it."""
     # The server runs fn in workers that it starts itself, and this package need not be installed for the tests.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     builder = SparkSession.Builder().remote("local[2]").appName("spark_queue tests of Spark Connect")
     configured = configure_spark(builder).config("spark.sql.shuffle.partitions", "2").config("spark.ui.enabled", "false")
+    configured = configured.config("spark.sql.warehouse.dir", f"{home}/warehouse")
     session = configured.getOrCreate()
     return type(session).__module__
 

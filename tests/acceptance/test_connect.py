@@ -29,11 +29,12 @@ DEFINITIONS = {
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Story]:
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Give what runs a story in the client's process."""
     pytest.importorskip("grpc", reason="a client of Spark Connect needs grpcio (pip install 'pyspark[connect]')")
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        assert pool.submit(client.start).result(STORY_S).startswith("pyspark.sql.connect.")
+        home = str(tmp_path_factory.mktemp("server"))
+        assert pool.submit(client.start, home).result(STORY_S).startswith("pyspark.sql.connect.")
         yield lambda story, *arguments: pool.submit(story, *arguments).result(STORY_S)
         pool.submit(client.stop).result(STORY_S)
 

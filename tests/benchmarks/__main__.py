@@ -14,6 +14,7 @@ from rich.console import Console
 from tests.benchmarks import report
 from tests.benchmarks.catalogue import BENCHMARKS
 from tests.benchmarks.figure import Bench, Figure, shown
+from tests.source_tree import ROOT
 
 RUNS = 5
 
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--keep-results", action="store_true", help="leave RESULTS.md as it is")
     given = parser.parse_args(arguments)
     figures: list[Figure] = []
-    with tempfile.TemporaryDirectory(prefix="spark_queue-bench-", dir=Path.cwd() / "build" if _has_build() else None) as place:
+    with tempfile.TemporaryDirectory(prefix="spark_queue-bench-", dir=_scratch()) as place:
         _stay_inside(Path(place))
         for name in given.only or BENCHMARKS:
             figures += _run(name, Path(place) / name, given.runs)
@@ -48,10 +49,11 @@ def _run(name: str, place: Path, runs: int) -> list[Figure]:
     return figures
 
 
-def _has_build() -> bool:
-    """Prefer the repository's own scratch directory: a temporary one may lie in memory, and would flatter every commit."""
-    (Path.cwd() / "build").mkdir(exist_ok=True)
-    return True
+def _scratch() -> Path:
+    """Give the repository's own scratch directory: a temporary one may lie in memory, and would flatter every commit."""
+    scratch = ROOT / "build"
+    scratch.mkdir(exist_ok=True)
+    return scratch
 
 
 def _stay_inside(place: Path) -> None:

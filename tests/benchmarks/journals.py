@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import subprocess
@@ -73,13 +72,14 @@ class BenchJournal:
     def serving(self) -> wire.Pong:
         """Have a coordinator that serves, and tell who it is."""
         client = self.client()
-        for _ in itertools.count():
-            pong = client.call(wire.Ping(journal=self.journal_id, request=request()), timeout_s=_DEADLINE_S)
-            assert isinstance(pong, wire.Pong)
-            if not pong.recovering:
-                break
-        client.close()
-        return pong
+        try:
+            while True:
+                pong = client.call(wire.Ping(journal=self.journal_id, request=request()), timeout_s=_DEADLINE_S)
+                assert isinstance(pong, wire.Pong)
+                if not pong.recovering:
+                    return pong
+        finally:
+            client.close()
 
     def planner(self, *, subscription: str = SUBSCRIPTION, ack_mode: str = "auto", max_backlog: int = 100_000) -> QueuePlanner:
         """Take a subscription's seat as a stream's planner does: the product's own code, without a JVM."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_queue import Journal
 from tests.benchmarks.figure import Bench, Figure, median, percentile, shown, spread

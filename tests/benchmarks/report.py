@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def store(figures: Iterable[Figure], *, command: str, path: Path = RESULTS) -> N
     path.write_text(f"{before}{body}\n{_END}{after}")
 
 
-def _rows(section: str) -> Mapping[str, str]:
+def _rows(section: str) -> dict[str, str]:
     lines = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| row ")]
     return {line.split("|")[1].strip(): line for line in lines}
 
@@ -69,5 +69,6 @@ def _surroundings() -> str:
     packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     return (
         f"{os.cpu_count()} cores ({platform.machine()}), {memory_gib:.0f} GiB of memory; "
-        f"Python {platform.python_version()}, {packages}."
+        f"Python {platform.python_version()}, {packages}. "
+        f"Load average when this was written, the benchmarks' own included: {os.getloadavg()[2]:.1f}."
     )

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pytest
 
 from spark_queue import Journal, Queue
 from spark_queue.errors import CallerError, ConfigError, JournalError
+from spark_queue.journal import delta
 from spark_queue.outcomes import to_outcomes
 
 DEFINITIONS = {
@@ -108,6 +110,23 @@ def test_a_repeated_batch_of_a_publisher_is_dropped_and_counted(journal: Journal
         again = publisher.publish([{"amount": 1}, {"amount": 2}], topic="LINES", first_sequence=1)
     assert (again.rows, again.duplicates) == (0, 2)
     assert len(journal.peek("messages", queue="WORK", columns=["bookmark"])) == 2
+
+
+def test_a_publisher_counts_on_only_when_it_knows_what_arrived(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New rows under the numbers of a publish whose reply was lost would be dropped as its repeat."""
+
+    def unreachable(*_: Any) -> None:
+        raise JournalError("STORE_FAILED", path="/j", doing="reading", reason="it is away.", next_step="Wait.")
+
+    with journal.publisher("p") as publisher:
+        with monkeypatch.context() as patch:
+            patch.setattr(delta, "refresh", unreachable)
+            with pytest.raises(JournalError, match="STORE_FAILED"):
+                publisher.publish([{"amount": 1}], topic="LINES")
+        with pytest.raises(CallerError, match=r"SEQUENCE_MISSING.*first_sequence=1 the same rows.*open the publisher again"):
+            publisher.publish([{"amount": 2}], topic="LINES")
+        assert publisher.publish([{"amount": 1}], topic="LINES", first_sequence=1).duplicates == 1
+        assert publisher.publish([{"amount": 2}], topic="LINES").rows == 1
 
 
 def test_the_older_of_two_publishers_of_one_name_is_refused(journal: Journal) -> None:

@@ -37,6 +37,7 @@ REFUSALS: list[tuple[str, Purpose, dict[str, str], str]] = [
     ("MISSING_OPTION", Purpose.VIEW_BATCH, {"path": "/j", "view": "leases"}, "view 'leases' is of one queue"),
     ("BAD_VALUE", Purpose.QUEUE_STREAM, QUEUE | {"ackmode": "later"}, "one of auto, explicit"),
     ("BAD_VALUE", Purpose.QUEUE_STREAM, QUEUE | {"maxbacklog": "many"}, "a whole number from 0"),
+    ("BAD_VALUE", Purpose.QUEUE_STREAM, QUEUE | {"maxbacklog": str(2**63)}, "of at most 63 bits"),
     ("BAD_VALUE", Purpose.QUEUE_STREAM, QUEUE | {"minpartitions": "0"}, "a whole number from 1"),
     ("BAD_VALUE", Purpose.QUEUE_STREAM, QUEUE | {"queue": "../x"}, "a name"),
     ("BAD_VALUE", Purpose.WRITE_BATCH, TOPIC | {"expiresafter": "60"}, "a duration with a unit"),

@@ -31,12 +31,12 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk(tmp_path / "journal")
 
 
-def reign(disk: Disk, epoch: int) -> Loop:
-    """Begin a reign; its first step enters what is there, and keeps the logs short."""
+def reign(disk: Disk, epoch: int, *, ahead_ms: int = 0) -> Loop:
+    """Begin a reign, its time ahead of the host's; its first step enters what is there, and keeps the logs short."""
     journal = disk.open()
     claim(journal.control, epoch)
     records = deque(journal.control.load())
-    clock = ReignClock(SystemClock(), last_record_ms=records[-1].at_ms)
+    clock = ReignClock(SystemClock(), last_record_ms=SystemClock().wall_ms() + ahead_ms)
     return recover(Reign(epoch=epoch, records=records, clock=clock), journal, Inbox(), ends_idle=False)
 
 
@@ -55,7 +55,7 @@ def entered(loop: Loop) -> int:
 
 
 def test_commits_without_messages_never_outlive_the_one_that_entered_last(disk: Disk) -> None:
-    """The next reign looks for the commit that entered last, and reads on from it; a publisher opening its name leaves no record."""
+    """The next reign looks for the commit that entered last, and reads on from it; opening a publisher's name leaves no record."""
     for number in range(4):
         disk.publish([number])
     for _ in range(4):
@@ -66,6 +66,15 @@ def test_commits_without_messages_never_outlive_the_one_that_entered_last(disk: 
     later = reign(disk, 2)
     disk.publish([4])
     assert entered(later) == 5
+
+
+def test_reign_whose_time_is_ahead_keeps_what_was_written_just_now(disk: Disk) -> None:
+    """A log up to a day ahead is taken over with a warning (CLOCK_SKEW), and files bear the store's time, not the reign's."""
+    for number in range(5):
+        disk.publish([number])
+    assert entered(reign(disk, 1, ahead_ms=2 * 86_400_000)) == 5
+    assert disk.log_path(ORDER, 5).with_name(f"{5:020d}.checkpoint.parquet").exists(), "upkeep was due"
+    assert first_kept(disk) == 0
 
 
 def test_topic_is_read_on_from_a_strangers_commit_that_was_noted(disk: Disk) -> None:

@@ -152,3 +152,40 @@ def test_a_repeat_of_a_call_is_answered_as_the_first(world: World, first: bool) 
     assert isinstance(repeat.reply, wire.Granted)
     assert (repeat.reply.lease, repeat.reply.messages) == (call.reply.lease, call.reply.messages)
     assert world.kinds().count(Kind.GRANTED) == 1
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["in the same reign", "in the next reign"])
+def test_a_settlement_that_is_asked_for_again_takes_effect_once(world: World, *, crash: bool) -> None:
+    """Its first reply was lost, and meanwhile the message is leased to another: a second cancel would break that lease."""
+    world.publish(1)
+    Planner(world, "a").next()
+    cancel = wire.OutcomeRows(outcome="cancel", ranges=((0, 1),))
+    calls = [world.call(wire.Settle, queue="WORK", outcomes=(cancel,)) for _ in range(2)]
+    again = Call(calls[0].request, lambda: False)
+    world.loop.step([calls[0]])
+    assert Planner(world, "b").next().messages == 1
+    if crash:
+        world.loop, world.journal = world.reign()
+    before = world.records()
+    world.loop.step([again])
+    assert again.reply == wire.Settled(repeated=1)
+    assert world.records() == before
+    world.loop.step([calls[1]])
+    assert calls[1].reply == wire.Settled(cancelled=1), "another request is another cancel (R38, sublet)"
+
+
+def test_definitions_and_unsubscribes_that_are_asked_for_again_take_effect_once(world: World) -> None:
+    world.publish(2)
+    planner = Planner(world)
+    planner.next()
+    planner.next()
+    for request in (
+        world.call(wire.Apply, definitions=DEFINITIONS, reset=("WORK",)).request,
+        world.call(wire.Unsubscribe, queue="WORK", subscription="s").request,
+    ):
+        calls = [Call(request, lambda: False) for _ in range(2)]
+        world.loop.step([calls[0]])
+        before = world.records()
+        world.loop.step([calls[1]])
+        assert [call.reply for call in calls] == [wire.Done(), wire.Done()]
+        assert world.records() == before

@@ -13,10 +13,10 @@ import pytest
 from pyarrow import flight
 
 from spark_queue.coordinator import codec, user_files, wire
-from spark_queue.coordinator.connection import Connection, ConnectionLostError, Verdict, ping
+from spark_queue.coordinator.connection import TLS_ROOTS_VARIABLE, Connection, ConnectionLostError, Verdict, ping
 from spark_queue.coordinator.inbox import Inbox
 from spark_queue.coordinator.server import Bind, Door, Server
-from spark_queue.errors import CoordinatorError
+from spark_queue.errors import ConfigError, CoordinatorError
 
 NUDGE = wire.Nudge(journal="j", request="r", message_type="json")
 
@@ -177,3 +177,26 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject, *files]
     subprocess.run(command, check=True, capture_output=True)
     return cert, key
+
+
+def test_an_address_that_is_taken_is_refused_by_name(server: Server, door: Door) -> None:
+    port = int(server.address.rpartition(":")[2])
+    with pytest.raises(CoordinatorError, match=f"ADDRESS_UNUSABLE.*127.0.0.1:{port}"):
+        Server(bind=Bind(port=port), token="t", journal_id="j", door=door)
+
+
+def test_a_certificate_that_cannot_be_read_is_refused_by_name(door: Door) -> None:
+    bind = Bind(tls_cert="/nowhere/cert.pem", tls_key="/nowhere/key.pem")
+    with pytest.raises(CoordinatorError, match="ADDRESS_UNUSABLE.*/nowhere/cert.pem"):
+        Server(bind=bind, token="t", journal_id="j", door=door)
+
+
+def test_what_is_no_address_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="BAD_VALUE.*'coordinator'.*HOST:PORT"):
+        Connection("grpc://no address:1", "j")
+
+
+def test_a_file_of_roots_that_cannot_be_read_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TLS_ROOTS_VARIABLE, "/nowhere/roots.pem")
+    with pytest.raises(ConfigError, match="BAD_VALUE.*SPARKQ_TLS_ROOTS.*/nowhere/roots.pem"):
+        Connection("grpc+tls://127.0.0.1:1", "j")

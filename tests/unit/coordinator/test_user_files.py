@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -84,3 +85,16 @@ def test_a_long_log_is_set_aside() -> None:
     os.close(user_files.open_log("j"))
     assert path.stat().st_size == 0
     assert path.with_suffix(".log.1").stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("variable", "directory"),
+    [("XDG_STATE_HOME", user_files.state_directory), ("XDG_RUNTIME_DIR", user_files.runtime_directory)],
+)
+def test_a_directory_that_cannot_be_made_is_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str, directory: Callable[[], Path]
+) -> None:
+    """A service account often has no home."""
+    monkeypatch.setenv(variable, "/dev/null/nowhere")
+    with pytest.raises(CoordinatorError, match=f"USER_DIRECTORY_UNUSABLE.*/dev/null/nowhere.*{variable}"):
+        directory()

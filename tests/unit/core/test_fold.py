@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from spark_queue.core import fold
 from spark_queue.core.fold import JournalState
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import Kind, Record
@@ -98,3 +99,11 @@ def test_an_unknown_queue_is_answered_with_the_nearest() -> None:
     state.fold(applied({"T": {}}, {"T": 0}))
     with pytest.raises(ConfigError, match="no queue 'TT'. Did you mean 'T'"):
         state.ledger("TT")
+
+
+def test_requests_are_remembered_for_as_long_as_a_caller_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold, "_REQUESTS_KEPT", 2)
+    state = JournalState(MemoryFacts())
+    for number, request in enumerate(("a", "b", "b", "c")):
+        state.fold(Record(kind=Kind.LEFT, record=number, queue="gone", subscription="s", detail={"request": request}))
+    assert [state.has_done(request) for request in "abc"] == [False, True, True]

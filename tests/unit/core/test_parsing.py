@@ -53,6 +53,7 @@ REFUSALS: list[tuple[str, Any, str, str]] = [
     ("longer than a century", with_queue(expiration="36501d"), "BAD_VALUE", "up to 36500d"),
     ("absurdly long", with_queue(expiration="9" * 400 + "d"), "BAD_VALUE", "up to 36500d"),
     ("negative limit", with_queue(max_deliveries=-1), "BAD_VALUE", "a whole number, 0 for no limit"),
+    ("limit beyond any store", with_queue(max_backlog=2**63), "BAD_VALUE", "of at most 63 bits"),
     ("limit as text", with_queue(max_backlog="5"), "BAD_VALUE", "a whole number, 0 for no limit"),
     ("limit as boolean", with_queue(max_cancels=True), "BAD_VALUE", "a whole number, 0 for no limit"),
     ("null", with_queue(max_cancels=None), "BAD_VALUE", "a whole number, 0 for no limit"),

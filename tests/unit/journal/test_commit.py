@@ -187,6 +187,26 @@ def test_commit_of_a_paused_publisher_on_a_cleaned_version_is_made_again(disk: D
     assert disk.ids() == [1, *range(10, 16)]
 
 
+def test_commit_that_landed_and_was_cleaned_away_before_anybody_looked_is_not_made_again(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publisher without sequences that sleeps for a day after its swap has nothing but its files to know the commit by."""
+
+    def land_and_sleep(*given: Any, **named: Any) -> None:
+        SWAP(*given, **named)
+        for number in range(10, 13):
+            disk.publish([number])
+        table = DeltaTable(disk.store.messages_uri("order"))
+        table.create_checkpoint()
+        clean(disk.store, ORDER, below=int(table.version()), before_ms=2**60)
+
+    at_swap(monkeypatch, land_and_sleep)
+    assert disk.publish([1]).rows == 1
+    # A Delta reader counts a file once however often the log names it; bookmarks would be given out anew.
+    assert list(disk.open().messages("order").tail(4)) == []
+    assert disk.ids() == [1, 10, 11, 12]
+
+
 def test_files_staged_more_than_an_hour_ago_are_staged_anew(disk: Disk) -> None:
     """DESIGN 4: leftovers are deleted after a day, so a slow attempt must not rest on old files."""
     clock = FakeClock()

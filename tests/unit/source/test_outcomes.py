@@ -70,6 +70,8 @@ def test_nothing_said_is_no_outcome() -> None:
         ({"bookmark": [1], "outcome": ["expire"], "retry_after": [1.0]}, "retry_after has a meaning with 'cancel' only"),
         ({"bookmark": [1], "outcome": ["cancel"], "retry_after": [-1.0]}, "retry_after is negative"),
         ({"bookmark": [1], "outcome": ["cancel"], "retry_after": ["soon"]}, "column 'retry_after' is string"),
+        ({"bookmark": [1], "outcome": ["cancel"], "retry_after": [float("nan")]}, "retry_after is no number of seconds"),
+        ({"bookmark": [1], "outcome": ["cancel"], "retry_after": [1e300]}, "retry_after is no number of seconds"),
     ],
 )
 def test_misspoken_outcomes_are_refused_by_name(columns: dict[str, Any], reason: str) -> None:

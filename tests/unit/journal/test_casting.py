@@ -1,0 +1,104 @@
+"""Casts that Arrow makes without a word, and that change what a caller said (STYLE: nothing is dropped or altered silently)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from spark_queue.core import parsing
+from spark_queue.errors import CallerError
+from spark_queue.journal.rows import to_arrow
+from spark_queue.journal.schema import INSTANT
+from spark_queue.journal.stored_rows import cast_column
+
+NAIVE = dt.datetime(2024, 5, 1)  # noqa: DTZ001  # That is the point.
+AWARE = NAIVE.replace(tzinfo=dt.UTC)
+MONEY = pa.decimal128(10, 2)
+DEFINITIONS = parsing.parse(
+    {
+        "message_types": {
+            "order": {
+                "columns": "at TIMESTAMP, wall TIMESTAMP_NTZ, times ARRAY<TIMESTAMP>, "
+                "part STRUCT<x: INT NOT NULL, y: TIMESTAMP>, by_name MAP<STRING, STRUCT<x: INT>>",
+                "topics": ["T"],
+            }
+        }
+    }
+)
+
+
+def struct(**kinds: pa.DataType) -> pa.DataType:
+    return pa.struct(list(kinds.items()))
+
+
+@pytest.mark.parametrize(
+    ("column", "wanted", "reason"),
+    [
+        (pa.array([1.239]), MONEY, "stored as other values"),
+        (pa.array([{"price": 1.239}]), struct(price=MONEY), "stored as other values"),
+        (pa.array([0, 5]), pa.bool_(), "stored as other values"),
+        (pa.array([1e300]), pa.float32(), "too large"),
+        (pa.array([1_700_000_000]), INSTANT, "does not say whether it counts seconds"),
+        (pa.array([NAIVE.date()]), INSTANT, "no time zone"),
+        (pa.array([AWARE]), pa.timestamp("us"), "instants"),
+        (pa.array([[NAIVE]]), pa.list_(INSTANT), "no time zone"),
+        (pa.array([{"at": NAIVE}]), struct(at=INSTANT), "no time zone"),
+        (pa.array([[("a", NAIVE)]], pa.map_(pa.string(), pa.timestamp("us"))), pa.map_(pa.string(), INSTANT), "no time zone"),
+        (pa.array([{"x": 1, "typo": 2}]), struct(x=pa.int64()), "no field 'typo'"),
+        (pa.array([[{"x": 1, "typo": 2}]]), pa.list_(struct(x=pa.int64())), "no field 'typo'"),
+    ],
+)
+def test_cast_that_would_change_values_is_refused(column: pa.Array[Any], wanted: pa.DataType, reason: str) -> None:
+    with pytest.raises(CallerError, match=f"COLUMN_TYPE_MISMATCH.*{reason}"):
+        cast_column(column, pa.field("c", wanted), where="the rows")
+
+
+@pytest.mark.parametrize(
+    ("column", "wanted", "stored"),
+    [
+        (pa.array([1.25, None]), MONEY, [Decimal("1.25"), None]),
+        (pa.array([1, 0, None]), pa.bool_(), [True, False, None]),
+        (pa.array([0.1, float("inf")]), pa.float32(), [pytest.approx(0.1), float("inf")]),
+        (pa.array([{"y": 1, "x": 2}]), struct(x=pa.int32(), y=pa.int64()), [{"x": 2, "y": 1}]),
+        (pa.array([{"x": 1}]), struct(x=pa.int64(), y=pa.string()), [{"x": 1, "y": None}]),
+        (pa.array([AWARE]).cast(pa.timestamp("ms", "Europe/Berlin")), INSTANT, [AWARE]),
+        (pa.array([NAIVE.date()]), pa.timestamp("us"), [NAIVE]),
+    ],
+)
+def test_cast_that_keeps_values_is_made(column: pa.Array[Any], wanted: pa.DataType, stored: list[Any]) -> None:
+    assert cast_column(column, pa.field("c", wanted), where="the rows").to_pylist() == stored
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"times": [AWARE, NAIVE]}, "no time zone"),
+        ({"part": {"x": 1, "typo": 2}}, "no field 'typo'"),
+        ({"part": {"x": None}}, "field 'x' is NULL"),
+        ({"part": {"x": 1, "y": NAIVE}}, "no time zone"),
+        ({"by_name": {"a": {"x": 1, "typo": 2}}}, "no field 'typo'"),
+        ({"by_name": [("a", {"x": 1, "typo": 2})]}, "no field 'typo'"),
+        ({"at": 1_700_000_000}, "does not say whether it counts seconds"),
+        ({"wall": AWARE}, "instants"),
+    ],
+)
+def test_dict_that_would_lose_something_inside_is_refused(row: dict[str, Any], reason: str) -> None:
+    with pytest.raises(CallerError, match=f"COLUMN_TYPE_MISMATCH.*{reason}"):
+        to_arrow([row], DEFINITIONS, topic="T")
+
+
+def test_naive_time_behind_an_aware_one_is_refused_too() -> None:
+    """Arrow takes the zone of the first for all."""
+    with pytest.raises(CallerError, match=r"COLUMN_TYPE_MISMATCH.*no time zone"):
+        to_arrow([{"at": AWARE}, {"at": NAIVE}], DEFINITIONS, topic="T")
+
+
+def test_missing_times_of_pandas_are_null() -> None:
+    frame = pd.DataFrame({"at": pd.Series([AWARE, pd.NaT, np.nan, None], dtype="object")})
+    assert to_arrow(frame, DEFINITIONS, topic="T")[1].column("at").to_pylist() == [AWARE, None, None, None]
