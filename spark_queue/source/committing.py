@@ -13,7 +13,7 @@ from spark_queue.journal.layout import messages_key
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import Identity, commit_staged
 from spark_queue.journal.staging import StagingPlan
-from spark_queue.source.stream_writer import Staged, WriteJob
+from spark_queue.source.write_job import Staged, WriteJob
 
 _log = logging.getLogger(__name__)
 

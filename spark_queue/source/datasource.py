@@ -7,7 +7,6 @@ found at load; whatever needs more than pyarrow stands in `loading` and `writing
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from pyspark.sql.datasource import (
@@ -19,20 +18,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """What a read is of, as the journal said when it was loaded; a running query keeps it."""
-
-    journal_id: str
-    #: Empty for a view.
-    message_type: str = ""
-    #: The message type's own columns, in Spark DDL.
-    columns: str = ""
-    #: The topic whose messages are read; empty for a queue or a view.
-    topic: str = ""
-    #: Of the queue; 0 for anything else.
-    lease_period_ms: int = 0
+from spark_queue.source.target import Target
 
 
 class SparkQueueDataSource(DataSource):

@@ -21,12 +21,12 @@ from spark_queue.settings import (
     read_purpose,
 )
 from spark_queue.source.columns import chosen, queue_columns, to_spark, topic_columns
-from spark_queue.source.datasource import Target
 from spark_queue.source.object_store import MessageFiles
 from spark_queue.source.offsets import QueueOffset, TopicOffset
 from spark_queue.source.partitions import MessageReader
 from spark_queue.source.planner import QueuePlanner, Seat
 from spark_queue.source.stream_reader import QueueStream, QueueStreamReader
+from spark_queue.source.target import Target
 from spark_queue.source.topic_log import TopicLog
 from spark_queue.source.topic_reader import TopicBatchReader, TopicStreamReader
 from spark_queue.source.view_reader import ViewReader

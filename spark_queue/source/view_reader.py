@@ -14,7 +14,7 @@ from spark_queue.source.table_partitions import TablePartition, TableReader
 if TYPE_CHECKING:
     from spark_queue.journal.layout import Store
     from spark_queue.settings import ViewOptions
-    from spark_queue.source.datasource import Target
+    from spark_queue.source.target import Target
 
 #: Most rows of a partition.
 PARTITION_ROWS = 50_000

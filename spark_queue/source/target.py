@@ -1,0 +1,20 @@
+"""What a read is of; it travels inside the pickled data source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a read is of, as the journal said when it was loaded; a running query keeps it."""
+
+    journal_id: str
+    #: Empty for a view.
+    message_type: str = ""
+    #: The message type's own columns, in Spark DDL.
+    columns: str = ""
+    #: The topic whose messages are read; empty for a queue or a view.
+    topic: str = ""
+    #: Of the queue; 0 for anything else.
+    lease_period_ms: int = 0
