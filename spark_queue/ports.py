@@ -142,7 +142,7 @@ class Journal(Protocol):
         ...
 
     def upkeep(self, *, epoch: int, entered_versions: dict[str, int], now_ms: int) -> None:
-        """Checkpoint and clean the logs as DESIGN 15.10 says; called between commits, when due."""
+        """Begin to checkpoint and clean the logs as DESIGN 15.10 says; called between commits, which need not wait for it."""
         ...
 
 

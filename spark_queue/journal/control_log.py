@@ -106,8 +106,8 @@ class DeltaControlLog:
         """
         self._check(self.version, known=self.version, epoch=epoch)
 
-    def checkpoint(self, *, epoch: int) -> None:
-        """Write a checkpoint at the head.
+    def checkpoint(self, *, epoch: int) -> int:
+        """Write a checkpoint at the head, and give its version; another thread may go on appending meanwhile.
 
         Raises
         ------
@@ -117,10 +117,11 @@ class DeltaControlLog:
             STORE_FAILED.
         """
         table = _open(self._store)
-        if int(table.version()) != self.version or table.transaction_version(delta.COORDINATOR_TXN) != epoch:
-            raise self._deposed(epoch, f"the log is at version {table.version()} instead of {self.version}, so another has written")
+        found = table.transaction_version(delta.COORDINATOR_TXN) or 0
+        if found != epoch:
+            raise self._deposed(epoch, f"the log carries epoch {found}")
         delta.checkpoint(self._store, CONTROL, table, durable=self.durable)
-        self.check(epoch=epoch)
+        return int(table.version())
 
     def _heed(self, records: Iterable[Record]) -> None:
         for record in records:

@@ -91,7 +91,7 @@ class DeltaJournal:
         message_table.create(self.store, self.journal_id, message_type, columns, durable=self._control.durable)
 
     def upkeep(self, *, epoch: int, entered_versions: dict[str, int], now_ms: int) -> None:
-        """Checkpoint and clean the logs as DESIGN 15.10 says; called between commits, does nothing unless due.
+        """Begin to checkpoint and clean the logs as DESIGN 15.10 says; called between commits, does nothing unless due.
 
         Raises
         ------
@@ -101,6 +101,16 @@ class DeltaJournal:
             STORE_FAILED.
         """
         self._upkeep.run(epoch=epoch, entered_versions=entered_versions, now_ms=now_ms)
+
+    def finish_upkeep(self) -> None:
+        """Wait for the upkeep that is under way.
+
+        Raises
+        ------
+        CoordinatorError, JournalError
+            What it failed with; see `upkeep`.
+        """
+        self._upkeep.finish()
 
 
 def open_journal(store: Store) -> DeltaJournal:

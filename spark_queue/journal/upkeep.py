@@ -1,11 +1,13 @@
 """Keeping the Delta logs short (DESIGN 4, 15.10): checkpoints, and the deletion of entries that nobody needs any more.
 
-Only a coordinator does this, between commits. delta-rs's own clean-up is never called: it cannot be told what to keep.
+Only a coordinator does this, beside its commits: reading a log for a checkpoint takes a tenth of a second and more, for which no
+caller should wait. delta-rs's own clean-up is never called: it cannot be told what to keep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
@@ -18,7 +20,7 @@ from spark_queue.journal.objects import StoredObject
 from spark_queue.journal.recovery import version_of
 
 #: Opening a log costs more with every entry since its last checkpoint, a checkpoint with every file of the table.
-CONTROL_CHECKPOINT_COMMITS = 200
+CONTROL_CHECKPOINT_COMMITS = 100
 MESSAGES_CHECKPOINT_COMMITS = 100
 
 #: Entries of the control log that stay before its newest checkpoint, and how long any stays, in milliseconds: a reader or
@@ -31,7 +33,7 @@ MESSAGES_KEPT_MS = 24 * 3600 * 1000
 
 
 class Upkeep:
-    """What one reign keeps in order.
+    """What one reign keeps in order, in a thread of its own; one piece of work at a time.
 
     Parameters
     ----------
@@ -49,22 +51,48 @@ class Upkeep:
         self._control = control
         #: Version of the newest checkpoint, by table.
         self._checkpoints: dict[str, int] = {}
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="upkeep")
+        self._work: Future[None] | None = None
 
-    def run(self, *, epoch: int, entered_versions: dict[str, int], now_ms: int) -> None:
-        """Do what is due.
+    def run(self, *, epoch: int, entered_versions: Mapping[str, int], now_ms: int) -> None:
+        """Begin what is due, unless something is under way; what the last work failed with is raised here.
 
         Raises
         ------
         CoordinatorError
-            COORDINATOR_DEPOSED when a newer reign has worked on a message table.
+            COORDINATOR_DEPOSED when a newer reign has written to the control log or worked on a message table.
         JournalError
             STORE_FAILED, JOURNAL_DAMAGED.
         """
-        if self._is_due(CONTROL, self._control.version, CONTROL_CHECKPOINT_COMMITS):
+        if self._work is not None and not self._work.done():
+            return
+        self.finish()
+        control = self._is_due(CONTROL, self._control.version, CONTROL_CHECKPOINT_COMMITS)
+        messages = {
+            message_type: version
+            for message_type, version in entered_versions.items()
+            if self._is_due(messages_key(message_type), version, MESSAGES_CHECKPOINT_COMMITS)
+        }
+        if control or messages:
+            self._work = self._worker.submit(self._keep, control=control, messages=messages, epoch=epoch, now_ms=now_ms)
+
+    def finish(self) -> None:
+        """Wait for what is under way.
+
+        Raises
+        ------
+        CoordinatorError, JournalError
+            What it failed with; see `run`.
+        """
+        work, self._work = self._work, None
+        if work is not None:
+            work.result()
+
+    def _keep(self, *, control: bool, messages: Mapping[str, int], epoch: int, now_ms: int) -> None:
+        if control:
             self._keep_control(epoch=epoch, now_ms=now_ms)
-        for message_type, version in entered_versions.items():
-            if self._is_due(messages_key(message_type), version, MESSAGES_CHECKPOINT_COMMITS):
-                self._keep_messages(message_type, version, epoch=epoch, now_ms=now_ms)
+        for message_type, version in messages.items():
+            self._keep_messages(message_type, version, epoch=epoch, now_ms=now_ms)
 
     def _is_due(self, table: str, version: int, commits: int) -> bool:
         if version < commits:
@@ -74,9 +102,7 @@ class Upkeep:
         return version - self._checkpoints[table] >= commits
 
     def _keep_control(self, *, epoch: int, now_ms: int) -> None:
-        version = self._control.version
-        self._control.checkpoint(epoch=epoch)
-        self._checkpoints[CONTROL] = version
+        version = self._checkpoints[CONTROL] = self._control.checkpoint(epoch=epoch)
         clean(self._store, CONTROL, below=version - CONTROL_KEPT_COMMITS, before_ms=now_ms - CONTROL_KEPT_MS)
 
     def _keep_messages(self, message_type: str, version: int, *, epoch: int, now_ms: int) -> None:

@@ -1,9 +1,14 @@
-"""From options to readers and writers: what planning processes need, and executors never load."""
+"""From options to readers: what planning processes need, and executors never load.
+
+Each start of a query loads this twice, in its planner and where its reader is pickled, before the first batch; so what only one
+kind of read needs, delta-rs above all, is imported where it is used.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -11,7 +16,6 @@ from pyspark.sql.types import StructType
 
 from spark_queue.core.definition import Definitions
 from spark_queue.journal.layout import Store
-from spark_queue.journal.open import open_journal
 from spark_queue.settings import (
     QueueStreamOptions,
     TopicBatchOptions,
@@ -24,13 +28,12 @@ from spark_queue.source.columns import chosen, queue_columns, to_spark, topic_co
 from spark_queue.source.object_store import MessageFiles
 from spark_queue.source.offsets import QueueOffset, TopicOffset
 from spark_queue.source.partitions import MessageReader
-from spark_queue.source.planner import QueuePlanner, Seat
 from spark_queue.source.stream_reader import QueueStream, QueueStreamReader
 from spark_queue.source.target import Target
-from spark_queue.source.topic_log import TopicLog
-from spark_queue.source.topic_reader import TopicBatchReader, TopicStreamReader
-from spark_queue.source.view_reader import ViewReader
-from spark_queue.views import view_schema
+
+if TYPE_CHECKING:
+    from spark_queue.source.planner import QueuePlanner
+    from spark_queue.source.topic_log import TopicLog
 
 #: Options that only the stream of a queue has: with one of them, a read of a queue is not meant to be a view of it.
 _OF_QUEUE_STREAM = frozenset({"subscription", "ackmode", "maxbacklog", "columns", "minpartitions"})
@@ -49,12 +52,16 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
     SparkQueueError
         Whatever is wrong with the options or the journal.
     """
+    from spark_queue.journal.open import open_journal
+
     names = {name.lower() for name in options}
     given = _typed(options, streaming="topic" not in names and not _OF_QUEUE_STREAM.isdisjoint(names))
     store = Store(given.journal, given.storage)
     journal = open_journal(store)
     definitions = journal.definitions()
     if isinstance(given, ViewOptions):
+        from spark_queue.views import view_schema
+
         target = Target(journal_id=journal.journal_id)
         return target, to_spark(view_schema(given.view, definitions, given.queue))
     target = _target(given, journal.journal_id, definitions)
@@ -75,6 +82,8 @@ def stream_reader(options: Mapping[str, str], target: Target, schema: StructType
     store = Store(given.journal, given.storage)
     if isinstance(given, QueueStreamOptions):
         return QueueStreamReader(_queue_stream(given, store, target, schema))
+    from spark_queue.source.topic_reader import TopicStreamReader
+
     assert isinstance(given, TopicStreamOptions)
     offset = TopicOffset(journal=target.journal_id, message_type=target.message_type, topic=target.topic)
     reader = _message_reader(store, target, schema)
@@ -92,7 +101,11 @@ def batch_reader(options: Mapping[str, str], target: Target, schema: StructType)
     given = _typed(options, streaming=False)
     store = Store(given.journal, given.storage)
     if isinstance(given, ViewOptions):
+        from spark_queue.source.view_reader import ViewReader
+
         return ViewReader(given, store=store, target=target, schema=to_arrow_schema(schema, timezone="UTC"))
+    from spark_queue.source.topic_reader import TopicBatchReader
+
     assert isinstance(given, TopicBatchOptions)
     return TopicBatchReader(given, open_log=_log_opener(store, target), reader=_message_reader(store, target, schema))
 
@@ -115,6 +128,18 @@ def _target(given: QueueStreamOptions | TopicStreamOptions, journal_id: str, def
 
 
 def _queue_stream(given: QueueStreamOptions, store: Store, target: Target, schema: StructType) -> QueueStream:
+    return QueueStream(
+        start=QueueOffset(journal=target.journal_id, queue=given.queue, subscription=given.subscription),
+        max_backlog=given.max_backlog,
+        min_partitions=given.min_partitions,
+        reader=_message_reader(store, target, schema),
+        take_seat=partial(_take_seat, given, store, target),
+    )
+
+
+def _take_seat(given: QueueStreamOptions, store: Store, target: Target, *, available_now: bool) -> QueuePlanner:
+    from spark_queue.source.planner import QueuePlanner, Seat
+
     seat = Seat(
         store=store,
         journal_id=target.journal_id,
@@ -125,16 +150,12 @@ def _queue_stream(given: QueueStreamOptions, store: Store, target: Target, schem
         max_backlog=given.max_backlog,
         lease_period_ms=target.lease_period_ms,
     )
-    return QueueStream(
-        start=QueueOffset(journal=target.journal_id, queue=given.queue, subscription=given.subscription),
-        max_backlog=given.max_backlog,
-        min_partitions=given.min_partitions,
-        reader=_message_reader(store, target, schema),
-        take_seat=partial(QueuePlanner, seat),
-    )
+    return QueuePlanner(seat, available_now=available_now)
 
 
 def _log_opener(store: Store, target: Target) -> Callable[[], TopicLog]:
+    from spark_queue.source.topic_log import TopicLog
+
     return partial(TopicLog, store, target.journal_id, target.message_type, target.topic)
 
 

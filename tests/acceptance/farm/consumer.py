@@ -1,7 +1,7 @@
 """A consumer of the kill farm: one driver, whose query is started again whenever it fails, until it is told to stop.
 
-Its sink keeps one small file per run of fn, written before the batch can be proven; the files are what the farm's judgement
-rests on.
+Its sink keeps one small file per run of fn, written before the batch can be proven; the files are what judgement rests on.
+With ``--counts`` the query is stateful: it counts messages per item, and stops at gates.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark_queue import Journal
+from tests.acceptance.farm.gates import IN_FN, SINK_WRITTEN, GatedSource, Gates
 
 #: One message in this many is settled `expire`, so that outcomes are under test too.
 EXPIRE_EVERY = 97
@@ -30,13 +32,32 @@ def sink_into(folder: Path, subscription: str) -> Callable[[DataFrame, int], Dat
     def fn(batch: DataFrame, batch_id: int) -> DataFrame:
         rows = batch.select("bookmark", "lease").toArrow()
         seen = {"subscription": subscription, "batch": batch_id, "bookmarks": rows.column("bookmark").to_pylist()}
-        partial = folder / f"{uuid.uuid4().hex}.partial"
-        partial.write_text(json.dumps(seen))
-        partial.rename(partial.with_suffix(".json"))
+        _write(folder, seen)
         doomed = batch.where(f.col("bookmark") % EXPIRE_EVERY == 0)
         return doomed.select("bookmark", f.lit("expire").alias("outcome"), f.lit("every 97th").alias("error"))
 
     return fn
+
+
+def counts_into(folder: Path, gates: Gates) -> Callable[[DataFrame, int], None]:
+    """Make a batch function that writes the counts it was given."""
+
+    def fn(batch: DataFrame, batch_id: int) -> None:
+        gates.stop_at(IN_FN)
+        _write(folder, {"batch": batch_id, "counts": {row["item"]: row["n"] for row in batch.collect()}})
+        gates.stop_at(SINK_WRITTEN)
+
+    return fn
+
+
+def _write(folder: Path, seen: dict[str, Any]) -> None:
+    partial = folder / f"{uuid.uuid4().hex}.partial"
+    partial.write_text(json.dumps(seen))
+    partial.rename(partial.with_suffix(".json"))
+
+
+def _counted(messages: DataFrame) -> DataFrame:
+    return messages.groupBy(f.get_json_object("value", "$.item").alias("item")).agg(f.count("*").alias("n"))
 
 
 def main() -> None:
@@ -44,6 +65,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("journal", "subscription", "folder"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--queue", default="WORK")
+    parser.add_argument("--counts", action="store_true")
     arguments = parser.parse_args()
     folder = Path(arguments.folder)
     spark = (
@@ -54,16 +77,17 @@ def main() -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
-    queue = Journal(arguments.journal).queue("WORK")
-    fn = queue.foreach_batch(sink_into(folder / "sink", arguments.subscription), subscription=arguments.subscription)
+    spark.dataSource.register(GatedSource)
+    queue, sink, gates = Journal(arguments.journal).queue(arguments.queue), folder / "sink", Gates(folder=folder)
+    batch_function = counts_into(sink, gates) if arguments.counts else sink_into(sink, arguments.subscription)
+    fn = queue.foreach_batch(batch_function, subscription=arguments.subscription)
     stop = folder / "stop"
     while not stop.exists():
-        stream = spark.readStream.format("sparkqueue").option("journal", arguments.journal).option("queue", "WORK")
-        stream = stream.option("subscription", arguments.subscription).option("maxBacklog", 700)
-        query = (
-            stream.load().writeStream.foreachBatch(fn)
-            .option("checkpointLocation", str(folder / f"checkpoint-{arguments.subscription}")).start()
-        )  # fmt: skip
+        stream = spark.readStream.format(GatedSource.name() if arguments.counts else "sparkqueue")
+        stream = stream.option("queue", arguments.queue).option("subscription", arguments.subscription).option("maxBacklog", 700)
+        messages = stream.load(arguments.journal)
+        writer = (_counted(messages) if arguments.counts else messages).writeStream.outputMode("update").foreachBatch(fn)
+        query = writer.option("checkpointLocation", str(folder / f"checkpoint-{arguments.subscription}")).start()
         try:
             while query.isActive and not stop.exists():
                 query.awaitTermination(1)

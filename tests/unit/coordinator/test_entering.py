@@ -37,7 +37,9 @@ def reign(disk: Disk, epoch: int, *, ahead_ms: int = 0) -> Loop:
     claim(journal.control, epoch)
     records = deque(journal.control.load())
     clock = ReignClock(SystemClock(), last_record_ms=SystemClock().wall_ms() + ahead_ms)
-    return recover(Reign(epoch=epoch, records=records, clock=clock), journal, Inbox(), ends_idle=False)
+    loop = recover(Reign(epoch=epoch, records=records, clock=clock), journal, Inbox(), ends_idle=False)
+    journal.finish_upkeep()
+    return loop
 
 
 def let_a_day_pass(disk: Disk) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from spark_queue.clock import SystemClock
 from spark_queue.errors import CoordinatorError
-from spark_queue.journal import upkeep
+from spark_queue.journal import delta, upkeep
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.open import DeltaJournal
@@ -49,6 +51,7 @@ def versions(disk: Disk, table: str, suffix: str = ".json") -> list[int]:
 
 def run(journal: DeltaJournal, *, order: int = 0, epoch: int = 1) -> None:
     journal.upkeep(epoch=epoch, entered_versions={"order": order, "json": 0}, now_ms=NOW_MS)
+    journal.finish_upkeep()
 
 
 def append(journal: DeltaJournal, record: int, count: int) -> int:
@@ -191,3 +194,37 @@ def test_tables_never_clean_themselves(disk: Disk) -> None:
         disk.publish([number])
     assert versions(disk, ORDER) == list(range(121))
     assert versions(disk, ORDER, ".checkpoint.parquet") == []
+
+
+@pytest.mark.usefixtures("small")
+def test_commits_go_on_while_the_log_is_kept_in_order(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller never waits for a checkpoint; what is due meanwhile waits for the next look."""
+    journal = disk.open()
+    record = append(journal, claim(journal.control), 5)
+    let_go, checkpoint = threading.Event(), delta.checkpoint
+
+    def slow(*given: Any, **named: Any) -> None:
+        assert let_go.wait(60)
+        checkpoint(*given, **named)
+
+    monkeypatch.setattr(delta, "checkpoint", slow)
+    for _ in range(3):
+        journal.upkeep(epoch=1, entered_versions={}, now_ms=NOW_MS)
+        record = append(journal, record, 2)
+        journal.control.check(epoch=1)
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == []
+    let_go.set()
+    journal.finish_upkeep()
+    (checkpointed,) = versions(disk, CONTROL, ".checkpoint.parquet")
+    assert 6 <= checkpointed <= 12, "the head as the work found it"
+    assert len(DeltaControlLog(disk.store).load()) == record
+
+
+@pytest.mark.usefixtures("small")
+def test_upkeep_of_a_deposed_reign_says_so_at_the_next_look(disk: Disk) -> None:
+    old, new = disk.open(), disk.open()
+    append(old, claim(old.control), 5)
+    claim(new.control, 2)
+    with pytest.raises(CoordinatorError, match=r"COORDINATOR_DEPOSED.*the log carries epoch 2"):
+        run(old)
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == []

@@ -1,0 +1,124 @@
+"""Gates at named points of a micro-batch: a test closes one, and whoever comes to it says so and waits until it opens.
+
+A gate is two files: the test makes and removes the one that closes it, the process that came to it leaves its id in the other.
+The source with gates is the real one; it only waits at some places.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from spark_queue.source.datasource import SparkQueueDataSource
+from spark_queue.source.partitions import MessageReader
+from spark_queue.source.stream_reader import QueueStream, QueueStreamReader
+
+#: The planner is about to ask for messages, of which there are none; it does not wait at the gate but in its long poll.
+BEFORE_GRANT = "before grant"
+#: The grant is committed and the planner has not answered Spark, so no offset log names the lease.
+GRANTED = "between grant and offset log"
+#: A Python worker has given the first row of a partition.
+IN_READ = "in read"
+#: The batch function has begun and looked at nothing.
+IN_FN = "in fn"
+#: The batch function has written its sink and not returned.
+SINK_WRITTEN = "between sink write and proof"
+#: Spark has committed a batch, and the planner has not asked for the next; the listener proves the batch meanwhile.
+COMMITTED = "after proof"
+
+POINTS = (BEFORE_GRANT, GRANTED, IN_READ, IN_FN, SINK_WRITTEN, COMMITTED)
+
+#: How often somebody at a gate, or waiting for somebody to come to it, looks again.
+LOOK_AGAIN_S = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
+    """All gates of one consumer, as files in a folder."""
+
+    folder: Path
+
+    def close(self, point: str) -> None:
+        """Make the next who comes to a point wait there."""
+        self._reached(point).unlink(missing_ok=True)
+        self._closed(point).touch()
+
+    def open(self, point: str) -> None:
+        """Let pass who waits at a point."""
+        self._closed(point).unlink(missing_ok=True)
+
+    def who_came_to(self, point: str) -> int | None:
+        """Give the id of the process that came to a closed gate, if one did."""
+        reached = self._reached(point)
+        return int(reached.read_text()) if reached.exists() else None
+
+    def note(self, point: str) -> None:
+        """Say that this process came to a point, if its gate is closed."""
+        if self._closed(point).exists() and not self._reached(point).exists():
+            partial = self.folder / f"{point}.{os.getpid()}"
+            partial.write_text(str(os.getpid()))
+            partial.rename(self._reached(point))
+
+    def stop_at(self, point: str) -> None:
+        """Say that this process came to a point, and wait while its gate is closed."""
+        self.note(point)
+        while self._closed(point).exists():
+            threading.Event().wait(LOOK_AGAIN_S)
+
+    def _closed(self, point: str) -> Path:
+        return self.folder / f"{point}.closed"
+
+    def _reached(self, point: str) -> Path:
+        return self.folder / f"{point}.reached"
+
+
+class GatedSource(SparkQueueDataSource):
+    """The source, whose streams stop at the gates beside their journal."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "gated_sparkqueue"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name.
+        reader = super().streamReader(schema)
+        assert isinstance(reader, QueueStreamReader)
+        return _GatedStream(reader._stream, Gates(folder=Path(self._options["path"]).parent))
+
+
+class _GatedStream(QueueStreamReader):
+    def __init__(self, stream: QueueStream, gates: Gates) -> None:
+        reader: Any = _GatedReader(stream.reader, gates)
+        super().__init__(replace(stream, reader=reader))
+        self._gates = gates
+        self._newest: dict[str, Any] | None = None
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name.
+        if self._newest == start:
+            self._gates.stop_at(COMMITTED)
+        self._gates.note(BEFORE_GRANT)
+        latest = super().latestOffset(start, limit)
+        if latest != start:
+            self._newest = latest
+            self._gates.stop_at(GRANTED)
+        return latest
+
+
+@dataclass(frozen=True, slots=True)
+class _GatedReader:
+    reader: MessageReader
+    gates: Gates
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        for batch in self.reader.read(partition):
+            yield batch.slice(0, 1)
+            self.gates.stop_at(IN_READ)
+            yield batch.slice(1)
