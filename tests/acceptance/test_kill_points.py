@@ -14,7 +14,7 @@ from tests.acceptance.farm.drill import Drill, expected_counts
 from tests.acceptance.farm.gates import BEFORE_GRANT, COMMITTED, GRANTED, IN_FN, IN_READ, SINK_WRITTEN
 from tests.integration.source_journal import end_coordinator
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 #: Each row is one driver's life, or several where the driver or its JVM dies: only those start Spark again.
 PAIRS = {

@@ -83,18 +83,19 @@ def main() -> None:
     fn = queue.foreach_batch(batch_function, subscription=arguments.subscription)
     stop = folder / "stop"
     while not stop.exists():
-        stream = spark.readStream.format(GatedSource.name() if arguments.counts else "sparkqueue")
-        stream = stream.option("queue", arguments.queue).option("subscription", arguments.subscription).option("maxBacklog", 700)
-        messages = stream.load(arguments.journal)
-        writer = (_counted(messages) if arguments.counts else messages).writeStream.outputMode("update").foreachBatch(fn)
-        query = writer.option("checkpointLocation", str(folder / f"checkpoint-{arguments.subscription}")).start()
         try:
+            stream = spark.readStream.format(GatedSource.name() if arguments.counts else "sparkqueue")
+            stream = stream.option("queue", arguments.queue).option("subscription", arguments.subscription)
+            messages = stream.option("maxBacklog", 700).load(arguments.journal)
+            writer = (_counted(messages) if arguments.counts else messages).writeStream.outputMode("update").foreachBatch(fn)
+            query = writer.option("checkpointLocation", str(folder / f"checkpoint-{arguments.subscription}")).start()
             while query.isActive and not stop.exists():
                 query.awaitTermination(1)
             query.stop()
             query.awaitTermination(10)
         except PySparkException as failure:
-            # The planner or the coordinator was killed under it; the next start must pick up where this one was.
+            # The planner, a worker or the coordinator was killed under it, or a worker that Spark kept to plan the next start;
+            # that start must pick up where this one was.
             sys.stderr.write(f"{time.strftime('%X')} {arguments.subscription} starts again: {str(failure)[-600:]}\n")
     spark.stop()
 
