@@ -54,13 +54,19 @@ class Consumer:
         return [part for part in (driver, *driver.children(recursive=True)) if not _is(part, "coordinator")]
 
     def parts(self, victim: str) -> list[psutil.Process]:
-        """Give the processes of one kind."""
-        return [part for part in self.processes() if _is(part, victim)]
+        """Give the processes of one kind; a worker is below the daemon that forks workers, which stays."""
+        found = [part for part in self.processes() if _is(part, victim)]
+        return found if victim != "worker" else [part for part in found if part.ppid() in {each.pid for each in found}]
 
     def wait_for_end(self, processes: list[psutil.Process]) -> None:
         """Wait until the driver has ended, and all that was below it."""
         self.driver.wait(DEADLINE_S)
         wait_until(lambda: not any(map(_lives, processes)), self.log)
+
+    def wait_until(self, what: Callable[[], bool]) -> None:
+        """Wait for something that only a living driver brings about."""
+        wait_until(lambda: self.driver.poll() is not None or what(), self.log)
+        assert self.driver.poll() is None, self.log()
 
     def stop(self) -> None:
         """End it as a person would."""
@@ -96,7 +102,7 @@ class Drill:
 
     def wait_for(self, point: str) -> int:
         """Wait until somebody has come to a closed gate, and give the id of that process."""
-        wait_until(lambda: self.gates.who_came_to(point) is not None, self.consumer.log)
+        self.consumer.wait_until(lambda: self.gates.who_came_to(point) is not None)
         return self.gates.who_came_to(point) or 0
 
     def kill(self, victim: str, came: int) -> None:
@@ -117,7 +123,7 @@ class Drill:
 
     def drain(self) -> None:
         """Wait until every message was acknowledged."""
-        wait_until(lambda: len(self.acknowledged()) >= self.published, self.consumer.log)
+        self.consumer.wait_until(lambda: len(self.acknowledged()) >= self.published)
 
     def history(self, kind: str) -> list[dict[str, Any]]:
         """Give the control log's records of one kind about the consumer's queue."""
@@ -134,7 +140,7 @@ class Drill:
 
     def wait_for_proof(self, lease: int) -> None:
         """Wait until a lease was proven."""
-        wait_until(lambda: self.is_proven(lease), self.consumer.log)
+        self.consumer.wait_until(lambda: self.is_proven(lease))
 
     def offsets_name(self, lease: int) -> bool:
         """Tell whether Spark's offset log names a lease."""
@@ -158,7 +164,7 @@ class Drill:
         (folder / "sink").mkdir(parents=True)
         consumer = Consumer(self.journal, folder, "CALM")
         queue = self.journal.queue("CALM")
-        wait_until(lambda: queue.status().acknowledged == self.published, consumer.log)
+        consumer.wait_until(lambda: queue.status().acknowledged == self.published)
         consumer.stop()
         return counts_of(folder / "sink")
 
