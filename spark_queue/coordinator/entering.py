@@ -6,9 +6,8 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
-from spark_queue.core.definition import QueueDefinition
 from spark_queue.core.engine import Engine
-from spark_queue.core.segment import EntryFacts, FactSource, Segment
+from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment
 from spark_queue.errors import SparkQueueError
 from spark_queue.ports import AddedFile, Journal, MessageLogEntry
 
@@ -29,18 +28,18 @@ class PreparedFacts:
         self._source = source
         self._prepared: dict[tuple[str, int], Mapping[str, EntryFacts]] = {}
 
-    def prepare(self, segments: Iterable[Segment], queues: Sequence[QueueDefinition]) -> None:
+    def prepare(self, segments: Iterable[Segment], requests: Sequence[FactRequest]) -> None:
         """Compute the facts of segments that are about to enter, and forget those prepared before."""
         self._prepared = {}
-        for segment in segments if queues else ():
-            self._prepared[segment.path, segment.first] = self._source.facts(segment, queues)
+        for segment in segments if requests else ():
+            self._prepared[segment.path, segment.first] = self._source.facts(segment, requests)
 
-    def facts(self, segment: Segment, queues: Iterable[QueueDefinition]) -> Mapping[str, EntryFacts]:
+    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
         """Give the facts of a segment; see `FactSource`."""
-        wanted = tuple(queues)
+        wanted = tuple(requests)
         known = self._prepared.get((segment.path, segment.first), {})
-        if all(queue.name in known for queue in wanted):
-            return {queue.name: known[queue.name] for queue in wanted}
+        if all(each.queue.name in known for each in wanted):
+            return {each.queue.name: known[each.queue.name] for each in wanted}
         return self._source.facts(segment, wanted)
 
 
@@ -101,7 +100,7 @@ class Entrance:
             segments = state.message_types[queue.message_type].segments
             try:
                 for segment in (each for each in segments if each.path == trouble.facts["file"]):
-                    self._facts.facts(segment, [queue])
+                    self._facts.facts(segment, [FactRequest(queue=queue)])
             except SparkQueueError:
                 continue
             return True
@@ -128,11 +127,13 @@ class Entrance:
     def _admit_entry(self, message_type: str, entry: MessageLogEntry, now_ms: int) -> None:
         segments = _segments(message_type, entry, first=self._engine.state.message_types[message_type].entered_until, now_ms=now_ms)
         ledgers = self._engine.state.queues.values()
-        queues = [
-            each.definition for each in ledgers if each.definition.message_type == message_type and each.definition.underlying_topic
+        requests = [
+            each.fact_request()
+            for each in ledgers
+            if each.definition.message_type == message_type and each.definition.underlying_topic
         ]
         # All facts first: a commit enters as a whole or not at all, since its version is the next place to read on from.
-        self._facts.prepare(segments, queues)
+        self._facts.prepare(segments, requests)
         self._engine.enter(segments, now_ms=now_ms)
         if entry.foreign_paths:
             paths, rows = entry.foreign_paths, entry.foreign_rows

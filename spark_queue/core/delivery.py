@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
+from spark_queue.core.granting import grant
 from spark_queue.core.lease import Incarnation, Lease, Subscription
-from spark_queue.core.lifecycle import State
-from spark_queue.core.ranges import below, oldest
+from spark_queue.core.ranges import oldest
 from spark_queue.core.records import Kind, Removal, Return
 from spark_queue.core.session import Session
 from spark_queue.core.settlement import end_lease, in_queue, isolate, prove, remove
@@ -65,7 +65,7 @@ def next_lease(turn: Turn, subscription: Subscription, session: Session, *, call
         return lease
     if lease is not None:
         prove(turn, lease, acknowledges=subscription.ack_mode == AUTO)
-    return _grant(turn, subscription, session, call=call, limit=limit)
+    return grant(turn, subscription, session, call=call, limit=limit)
 
 
 def lease_rows(
@@ -114,50 +114,6 @@ def unsubscribe(turn: Turn, subscription: Subscription, *, reason: str) -> None:
     for lease in [lease for lease in turn.ledger.leases.values() if lease.subscription == subscription.name]:
         end_lease(turn, lease, Return.UNSUBSCRIBED)
     turn.emit(Kind.UNSUBSCRIBED, subscription=subscription.name, reason=reason)
-
-
-def _grant(turn: Turn, subscription: Subscription, session: Session, *, call: int, limit: int) -> Lease | None:
-    ledger, queue = turn.ledger, turn.ledger.definition
-    rows = oldest(_grantable(turn, subscription), min(limit, _room(turn, subscription)))
-    if not rows:
-        return None
-    number = ledger.next_lease
-    turn.emit(
-        Kind.GRANTED,
-        rows,
-        subscription=subscription.name,
-        lease=number,
-        due_at_ms=turn.now_ms + queue.lease_period_ms,
-        detail={"incarnation": list(session.incarnation), "call": call, "limit": limit},
-    )
-    lease = ledger.leases[number]
-    session.granted = session.unasked = number
-    if queue.at_most_once:
-        remove(turn, rows, Removal.DELIVERED, lease=lease)
-    return lease
-
-
-def _grantable(turn: Turn, subscription: Subscription) -> BitMap64:
-    rows = turn.ledger.rows[State.AVAILABLE]
-    due = turn.ledger.due(turn.now_ms)
-    if due:
-        rows = rows | due
-    if subscription.run_until is not None:
-        rows = below(rows, subscription.run_until) - subscription.run_granted
-    return rows
-
-
-def _room(turn: Turn, subscription: Subscription) -> int:
-    """Give how many more messages the backlogs and a running isolation allow (R24, R31)."""
-    ledger, queue = turn.ledger, turn.ledger.definition
-    limits = [subscription.max_backlog - ledger.backlog(subscription.name)]
-    if queue.max_per_subscription_backlog:
-        limits.append(queue.max_per_subscription_backlog - ledger.backlog(subscription.name))
-    if queue.max_backlog:
-        limits.append(queue.max_backlog - sum(ledger.backlog(name) for name in ledger.subscriptions))
-    if subscription.isolation_limit is not None:
-        limits.append(subscription.isolation_limit)
-    return max(0, min(limits))
 
 
 def _claim_rows(turn: Turn, lease: Lease, session: Session, *, call: int) -> BitMap64:

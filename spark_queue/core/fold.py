@@ -6,12 +6,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from spark_queue.core import parsing
+from spark_queue.core import folds, parsing
 from spark_queue.core.definition import Definitions, QueueDefinition
 from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.ranges import below
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.segment import EntryFacts, FactSource, Segment, from_record
+from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment, from_record
 from spark_queue.errors import JournalError
 
 _KINDS = frozenset(Kind)
@@ -126,7 +125,7 @@ class JournalState:
             case _:
                 # Records of a queue that was dropped since stay in the log and change nothing.
                 if record.queue in self.queues:
-                    self.queues[str(record.queue)].fold(record)
+                    folds.fold(self.queues[str(record.queue)], record)
         self._note_request(record)
         self.next_record = record.record + 1
         self.last_at_ms = max(self.last_at_ms, record.at_ms)
@@ -154,21 +153,22 @@ class JournalState:
         wanted = {ledger.definition.name: ledger for ledger in ledgers if segment.until > ledger.start}
         if not wanted:
             return
-        facts = self._facts_of(segment, [ledger.definition for ledger in wanted.values()])
+        facts = self._facts_of(segment, [ledger.fact_request() for ledger in wanted.values()])
         for name in facts:
-            wanted[name].enter(_from(facts[name], wanted[name].start))
+            wanted[name].enter(facts[name].since(wanted[name].start))
 
-    def _facts_of(self, segment: Segment, queues: list[QueueDefinition]) -> Mapping[str, EntryFacts]:
+    def _facts_of(self, segment: Segment, requests: list[FactRequest]) -> Mapping[str, EntryFacts]:
         """Give the facts for each queue, and set aside the queues for which a missing file would have to be read."""
         try:
-            return self._facts.facts(segment, queues)
+            return self._facts.facts(segment, requests)
         except JournalError as trouble:
             if trouble.code != "MESSAGE_FILE_MISSING":
                 raise
-            if len(queues) > 1:
-                return {name: facts for queue in queues for name, facts in self._facts_of(segment, [queue]).items()}
-            self.troubles[queues[0].name] = trouble
-            del self.queues[queues[0].name]
+            if len(requests) > 1:
+                return {name: facts for each in requests for name, facts in self._facts_of(segment, [each]).items()}
+            name = requests[0].queue.name
+            self.troubles[name] = trouble
+            del self.queues[name]
             return {}
 
     def _definitions_applied(self, record: Record) -> None:
@@ -204,10 +204,3 @@ class JournalState:
             ]
             for segment in message_type.segments if mine else ():
                 self._enter(segment, [ledger for ledger in mine if ledger.definition.name not in self.troubles])
-
-
-def _from(facts: EntryFacts, start: int) -> EntryFacts:
-    if not facts.rows or facts.rows.min() >= start:
-        return facts
-    earlier = below(facts.rows, start)
-    return EntryFacts(rows=facts.rows - earlier, expires={at_ms: rows - earlier for at_ms, rows in facts.expires.items()})

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.core.definition import QueueDefinition
+from spark_queue.core.ranges import below
 from spark_queue.core.records import Kind, Record
 
 
@@ -79,18 +82,61 @@ def from_record(record: Record) -> Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FactRequest:
+    """What one queue asks of the messages that enter."""
+
+    queue: QueueDefinition
+    #: The distinct filters of its subscriptions.
+    filters: frozenset[str] = frozenset()
+
+
+def _no_numbers(kind: type) -> Callable[[], NDArray[Any]]:
+    return lambda: np.empty(0, dtype=kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EntryFacts:
     """What a queue must know of a segment's messages; computed outside the core, again after every recovery."""
 
-    #: Bookmarks that enter the queue.
+    #: Bookmarks that enter the queue: of its topics, and matching its filter (R65).
     rows: BitMap64
     #: Bookmarks that carry an expiration of their own, by that time in milliseconds (R60).
-    expires: Mapping[int, BitMap64]
+    expires: Mapping[int, BitMap64] = field(default_factory=dict)
+    #: Which of `rows` are barriers (R67).
+    barriers: BitMap64 = field(default_factory=BitMap64)
+    #: Which of `rows` match each asked filter of a subscription (R49).
+    matches: Mapping[str, BitMap64] = field(default_factory=dict)
+    #: Which of `rows` have a priority, ascending, and that priority beside it; all others rank lowest (R66).
+    ranked: NDArray[np.int64] = field(default_factory=_no_numbers(np.int64))
+    priorities: NDArray[np.uint64] = field(default_factory=_no_numbers(np.uint64))
+    #: Which of `rows` have an order key, ascending, and the stable hash of that key beside it.
+    keyed: NDArray[np.int64] = field(default_factory=_no_numbers(np.int64))
+    keys: NDArray[np.uint64] = field(default_factory=_no_numbers(np.uint64))
+    #: How many messages an expression of the queue failed on: they match nothing, rank lowest, and are no barrier (DESIGN 8).
+    failed: int = 0
+
+    def since(self, start: int) -> EntryFacts:
+        """Give the facts of the bookmarks from `start` on."""
+        if not self.rows or self.rows.min() >= start:
+            return self
+        rows = self.rows - below(self.rows, start)
+        ranked, keyed = (int(np.searchsorted(each, start)) for each in (self.ranked, self.keyed))
+        return replace(
+            self,
+            rows=rows,
+            expires={at_ms: part & rows for at_ms, part in self.expires.items()},
+            barriers=self.barriers & rows,
+            matches={text: part & rows for text, part in self.matches.items()},
+            ranked=self.ranked[ranked:],
+            priorities=self.priorities[ranked:],
+            keyed=self.keyed[keyed:],
+            keys=self.keys[keyed:],
+        )
 
 
 class FactSource(Protocol):
     """Computes facts of segments for the fold; the real one reads statistics first and columns only where it must."""
 
-    def facts(self, segment: Segment, queues: Iterable[QueueDefinition]) -> Mapping[str, EntryFacts]:
-        """Give the facts of `segment` for each of `queues`, by queue name."""
+    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+        """Give the facts of `segment` for each of `requests`, by queue name."""
         ...

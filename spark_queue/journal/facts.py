@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.definition import QueueDefinition, is_pattern
 from spark_queue.core.ranges import to_bitmap
-from spark_queue.core.segment import EntryFacts, Segment
+from spark_queue.core.segment import EntryFacts, FactRequest, Segment
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store, messages_key
 
@@ -33,19 +33,18 @@ class FileFacts:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def facts(self, segment: Segment, queues: Iterable[QueueDefinition]) -> Mapping[str, EntryFacts]:
-        """Give the facts of `segment` for each of `queues`, by queue name.
+    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+        """Give the facts of `segment` for each of `requests`, by queue name.
 
         Raises
         ------
         JournalError
             MESSAGE_FILE_MISSING when a column is needed and the file cannot be read.
         """
-        queues = tuple(queues)
         expires = self._expires(segment)
         topics: _Topics | None = None
         facts: dict[str, EntryFacts] = {}
-        for queue in queues:
+        for queue in (each.queue for each in requests):
             taken = _taken_by_statistics(segment, queue)
             if taken is None:
                 topics = topics or _Topics(self._read(segment, "topic"))

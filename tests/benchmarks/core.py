@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
-from spark_queue.core.definition import QueueDefinition
 from spark_queue.core.engine import Engine
 from spark_queue.core.fold import JournalState
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.segment import EntryFacts, Segment
+from spark_queue.core.segment import EntryFacts, FactRequest, Segment
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import MANY_MESSAGES, QUEUE, TOPIC
 
@@ -23,8 +22,8 @@ _NOW_MS = 1_000_000
 class _EverythingEnters:
     """Facts of messages that all belong to every queue and never expire."""
 
-    def facts(self, segment: Segment, queues: Iterable[QueueDefinition]) -> Mapping[str, EntryFacts]:
-        return {queue.name: EntryFacts(rows=to_bitmap([(segment.first, segment.until)]), expires={}) for queue in queues}
+    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+        return {each.queue.name: EntryFacts(rows=to_bitmap([(segment.first, segment.until)])) for each in requests}
 
 
 def measure(bench: Bench) -> Iterator[Figure]:

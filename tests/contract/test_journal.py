@@ -11,7 +11,7 @@ import pytest
 from spark_queue.core.engine import Engine
 from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.segment import EntryFacts, Segment
+from spark_queue.core.segment import EntryFacts, FactRequest, Segment
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import ControlLog, Journal, MessageLogEntry
 from spark_queue.testing.scenario.facts import Published
@@ -59,7 +59,10 @@ def segments(entries: Sequence[MessageLogEntry]) -> list[Segment]:
 
 def facts_of(world: World, journal: Journal) -> list[dict[str, EntryFacts]]:
     found = segments(list(journal.messages("json").tail(-1)))
-    return [dict(journal.facts.facts(segment, world.definitions.queues.values())) for segment in found]
+    return [
+        dict(journal.facts.facts(segment, [FactRequest(queue=queue) for queue in world.definitions.queues.values()]))
+        for segment in found
+    ]
 
 
 def test_load_gives_the_creation_first(world: World) -> None:

@@ -12,6 +12,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from spark_queue.core.records import Kind, Record
+from spark_queue.core.segment import FactRequest
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.layout import Store
@@ -87,7 +88,7 @@ def test_topic_column_is_read_from_there(disk: Disk) -> None:
     publish(disk.plan(None), disk.journal_id, disk.definitions, rows)
     (found,) = segments(list(disk.open().messages("order").tail(-1)))
     segment = replace(found, message_type="order")
-    facts = FileFacts(disk.store).facts(segment, disk.definitions.queues.values())
+    facts = FileFacts(disk.store).facts(segment, [FactRequest(queue=queue) for queue in disk.definitions.queues.values()])
     assert list(facts["WORK"].rows) == [0, 2]
 
 

@@ -8,20 +8,19 @@ those, never against the core's own idea of them.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core.definition import QueueDefinition
 from spark_queue.core.engine import Engine
 from spark_queue.core.fold import JournalState
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import Kind, Outcome, Record
 from spark_queue.core.runs import OutcomeOf
-from spark_queue.core.segment import EntryFacts, Segment
+from spark_queue.core.segment import EntryFacts, FactRequest, Segment
 from spark_queue.errors import SparkQueueError
 
 QUEUE = "WORK"
@@ -30,10 +29,10 @@ QUEUE = "WORK"
 class WholeSegments:
     """Every message enters every queue of its type."""
 
-    def facts(self, segment: Segment, queues: Any) -> Mapping[str, EntryFacts]:
+    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
         """Give all rows of the segment to each queue."""
         rows = to_bitmap([(segment.first, segment.until)])
-        return {queue.name: EntryFacts(rows=rows, expires={}) for queue in queues if isinstance(queue, QueueDefinition)}
+        return {each.queue.name: EntryFacts(rows=rows) for each in requests}
 
 
 class UnreachableError(Exception):

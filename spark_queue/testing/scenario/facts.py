@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyroaring import BitMap64
 
 from spark_queue.core.definition import QueueDefinition
-from spark_queue.core.segment import EntryFacts, Segment
+from spark_queue.core.segment import EntryFacts, FactRequest, Segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +29,9 @@ class MemoryFacts:
         """Keep the messages of a segment."""
         self._files[path] = tuple(messages)
 
-    def facts(self, segment: Segment, queues: Iterable[QueueDefinition]) -> Mapping[str, EntryFacts]:
-        """Give the facts of `segment` for each of `queues`, by queue name."""
-        return {queue.name: self._facts(segment, queue) for queue in queues}
+    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+        """Give the facts of `segment` for each of `requests`, by queue name."""
+        return {each.queue.name: self._facts(segment, each.queue) for each in requests}
 
     def _facts(self, segment: Segment, queue: QueueDefinition) -> EntryFacts:
         rows = BitMap64()

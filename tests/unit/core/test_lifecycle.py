@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from spark_queue.core.folds import fold
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import TRANSITIONS, Event, State
 from spark_queue.core.parsing import parse
@@ -42,9 +43,9 @@ def ledger_with(state: State) -> QueueLedger:
     queue = parse({"message_types": {"json": {"topics": ["T"]}}, "queues": {"Q": {"underlying_topic": "T"}}}).queues["Q"]
     ledger = QueueLedger(queue, start=0)
     ledger.enter(EntryFacts(rows=to_bitmap([(0, 10)]), expires={}))
-    ledger.fold(record(Kind.SUBSCRIBED, detail={"ack_mode": "auto", "max_backlog": 100, "filter": None}))
-    ledger.fold(record(Kind.ATTACHED))
-    ledger.fold(record(Kind.GRANTED, lease=1, due_at_ms=9_000))
+    fold(ledger, record(Kind.SUBSCRIBED, detail={"ack_mode": "auto", "max_backlog": 100, "filter": None}))
+    fold(ledger, record(Kind.ATTACHED))
+    fold(ledger, record(Kind.GRANTED, lease=1, due_at_ms=9_000))
     path = {
         State.LEASED: (),
         State.AVAILABLE: (Event.RETURNED,),
@@ -53,7 +54,7 @@ def ledger_with(state: State) -> QueueLedger:
         State.REMOVED: (Event.REMOVED,),
     }
     for event in path[state]:
-        ledger.fold(EVENTS[event])
+        fold(ledger, EVENTS[event])
     assert ledger.rows[state] >= to_bitmap(ROWS)
     return ledger
 
@@ -69,10 +70,10 @@ def test_an_event_moves_a_message_as_the_table_says_or_raises_and_changes_nothin
     target = TRANSITIONS.get((state, event))
     if target is None:
         with pytest.raises(CoordinatorError, match=f"{event} of 3 messages of 'Q' finds 3 {state}"):
-            ledger.fold(EVENTS[event])
+            fold(ledger, EVENTS[event])
         assert of_ledger(ledger) == before
         return
-    ledger.fold(EVENTS[event])
+    fold(ledger, EVENTS[event])
     assert ledger.rows[target] >= to_bitmap(ROWS)
     assert sum(len(rows) for rows in ledger.rows.values()) == 10
 
@@ -82,7 +83,7 @@ def test_an_event_raises_and_changes_nothing_when_a_message_never_entered(event:
     ledger = ledger_with(State.AVAILABLE)
     before = of_ledger(ledger)
     with pytest.raises(CoordinatorError, match="finds"):
-        ledger.fold(replace(EVENTS[event], ranges=((8, 12),)))
+        fold(ledger, replace(EVENTS[event], ranges=((8, 12),)))
     assert of_ledger(ledger) == before
 
 
@@ -90,7 +91,7 @@ def test_an_event_raises_and_changes_nothing_when_a_message_never_entered(event:
 def test_a_dead_letter_that_its_queue_still_has_stays_as_it_is(state: State) -> None:
     ledger = ledger_with(state)
     before = of_ledger(ledger)
-    ledger.fold(EVENTS[Event.REENTERED])
+    fold(ledger, EVENTS[Event.REENTERED])
     assert of_ledger(ledger) == before
 
 

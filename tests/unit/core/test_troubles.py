@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from spark_queue.core.definition import QueueDefinition
 from spark_queue.core.engine import Engine
 from spark_queue.core.fold import JournalState
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.segment import EntryFacts, Segment
+from spark_queue.core.segment import EntryFacts, FactRequest, Segment
 from spark_queue.errors import JournalError
 
 DEFINITIONS = {
@@ -26,12 +25,12 @@ class Files:
     def __init__(self, code: str | None) -> None:
         self.code = code
 
-    def facts(self, segment: Segment, queues: Iterable[QueueDefinition]) -> Mapping[str, EntryFacts]:
-        queues = tuple(queues)
-        if self.code is not None and any(queue.name == "ONLY_A" for queue in queues):
+    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+        requests = tuple(requests)
+        if self.code is not None and any(each.queue.name == "ONLY_A" for each in requests):
             raise JournalError(self.code, path="p", file=segment.path, reason="it is gone.", doing="reading", next_step="")
         rows = to_bitmap([(segment.first, segment.until)])
-        return {queue.name: EntryFacts(rows=rows, expires={}) for queue in queues}
+        return {each.queue.name: EntryFacts(rows=rows) for each in requests}
 
 
 def recovered(code: str | None) -> JournalState:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from spark_queue.core import parsing
-from spark_queue.core.segment import EntryFacts, Segment
+from spark_queue.core.segment import EntryFacts, FactRequest, Segment
 from spark_queue.errors import JournalError
 from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.publisher import publish
@@ -51,7 +51,7 @@ def segment(disk: Disk, topics: list[str], expires_ms: list[int | None] | None =
 
 
 def facts(disk: Disk, of: Segment, *names: str) -> dict[str, EntryFacts]:
-    return dict(FileFacts(disk.store).facts(of, [QUEUES[name] for name in names or QUEUES]))
+    return dict(FileFacts(disk.store).facts(of, [FactRequest(queue=QUEUES[name]) for name in names or QUEUES]))
 
 
 def rows(found: dict[str, EntryFacts]) -> dict[str, list[int]]:

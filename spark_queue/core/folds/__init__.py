@@ -1,0 +1,32 @@
+"""How records change the state of one queue: the only way in (DESIGN 5). One function for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spark_queue.core.folds import endings, leases, subscriptions
+from spark_queue.core.ledger import QueueLedger
+from spark_queue.core.records import Kind, Record
+
+_FOLDS: dict[str, Callable[[QueueLedger, Record], None]] = {
+    Kind.SUBSCRIBED: subscriptions.subscribed,
+    Kind.UNSUBSCRIBED: subscriptions.unsubscribed,
+    Kind.ATTACHED: subscriptions.attached,
+    Kind.LEFT: subscriptions.left,
+    Kind.GRANTED: leases.granted,
+    Kind.RESUMED: leases.resumed,
+    Kind.RENEWED: leases.renewed,
+    Kind.CLAIMED: leases.claimed,
+    Kind.OUTCOMES: leases.outcomes,
+    Kind.PROVEN: leases.proven,
+    Kind.RETURNED: endings.returned,
+    Kind.REMOVED: endings.removed,
+    Kind.DEAD_LETTERED: endings.dead_lettered,
+}
+
+
+def fold(ledger: QueueLedger, record: Record) -> None:
+    """Apply one record of a queue to its ledger; a kind that is unknown here changes nothing."""
+    apply = _FOLDS.get(record.kind)
+    if apply is not None:
+        apply(ledger, record)

@@ -1,0 +1,57 @@
+"""What records about returned, removed and dead messages change in a queue's ledger."""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from spark_queue.core.ledger import QueueLedger
+from spark_queue.core.lifecycle import Event, State
+from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.records import DEAD_LETTER_REASONS, Record, Removal, Return
+from spark_queue.core.segment import EntryFacts
+
+
+def returned(ledger: QueueLedger, record: Record) -> None:
+    """Give rows back to the queue."""
+    rows, lease = to_bitmap(record.ranges), ledger.leases.get(int(record.lease or 0))
+    ledger.move(rows, Event.RETURNED if record.due_at_ms is None else Event.POSTPONED)
+    if record.due_at_ms is not None:
+        ledger.delayed[record.due_at_ms] = ledger.delayed.get(record.due_at_ms, BitMap64()) | rows
+    if record.reason == Return.CANCELLED:
+        ledger.cancelled.increment(rows)
+    if record.reason == Return.ISOLATED or record.detail.get("undelivered"):
+        ledger.delivered.decrement(rows)
+    if record.detail.get("undelivered") and lease is not None:
+        lease.undelivered = True
+    if record.reason == Return.ISOLATED and lease is not None:
+        ledger.subscriptions[lease.subscription].isolation_limit = record.detail["limit"]
+    if lease is not None and record.reason in (Return.CANCELLED, Return.ISOLATED):
+        lease.claim -= rows
+    ledger.returned_counts[str(record.reason)] += len(rows)
+
+
+def removed(ledger: QueueLedger, record: Record) -> None:
+    """Take rows out of the queue: the delete marker."""
+    rows = to_bitmap(record.ranges)
+    dead = record.reason in DEAD_LETTER_REASONS
+    taken_back = BitMap64() if dead else ledger.rows[State.DEAD] & rows
+    ledger.move(rows, Event.DEAD_LETTERED if dead else Event.REMOVED)
+    # Only the end of a lease by max_deliveries may be taken back by that lease's late proof (P5).
+    ledger.drop_claims(rows, but=record.lease if record.reason == Removal.MAX_DELIVERIES else None)
+    if record.reason != Removal.DELIVERED:
+        ledger.delivered.forget(rows)
+        ledger.cancelled.forget(rows)
+    if dead:
+        ledger.dead_letters.add(record, rows)
+    elif taken_back:
+        ledger.removed_counts.subtract(ledger.dead_letters.take_back(taken_back))
+    ledger.removed_counts[str(record.reason)] += len(rows)
+
+
+def dead_lettered(ledger: QueueLedger, record: Record) -> None:
+    """Let the dead letters of the source queue in, by reference."""
+    rows = to_bitmap(record.ranges)
+    # What it still has, after its source was reset, stays as it is.
+    ledger.move(rows & ledger.rows[State.REMOVED], Event.REENTERED)
+    new = rows - ledger.entered
+    ledger.enter(EntryFacts(rows=new, expires={}))

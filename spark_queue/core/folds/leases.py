@@ -1,0 +1,95 @@
+"""What records about leases change in a queue's ledger."""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from spark_queue.core.folds.subscriptions import incarnation_of, seen
+from spark_queue.core.lease import Lease
+from spark_queue.core.ledger import QueueLedger
+from spark_queue.core.lifecycle import Event
+from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.records import RUN_FAILED, Record
+
+
+def granted(ledger: QueueLedger, record: Record) -> None:
+    """Lease rows to a subscription."""
+    rows, number = to_bitmap(record.ranges), int(record.lease or 0)
+    ledger.move(rows, Event.GRANTED)
+    subscription = seen(ledger, record)
+    ledger.forget_leases(subscription.name)
+    ledger.drop_claims(rows, but=None)
+    ledger.leases[number] = Lease(
+        number=number,
+        subscription=subscription.name,
+        rows=rows,
+        held=rows.copy(),
+        claim=rows.copy(),
+        granted_at_ms=record.at_ms,
+        begun_at_ms=record.at_ms,
+        due_at_ms=int(record.due_at_ms or 0),
+        incarnation=incarnation_of(record),
+        limit=record.detail["limit"],
+    )
+    subscription.lease = number
+    ledger.next_lease = number + 1
+    ledger.delivered.increment(rows)
+    if subscription.run_until is not None:
+        subscription.run_granted |= rows
+
+
+def resumed(ledger: QueueLedger, record: Record) -> None:
+    """Let a lease be what its resume recorded, from now on (P2)."""
+    rows, lease = to_bitmap(record.ranges), ledger.leases[int(record.lease or 0)]
+    ledger.move(rows, Event.RESUMED)
+    subscription = seen(ledger, record)
+    if incarnation_of(record) != lease.incarnation:
+        # What the older incarnation said is dropped (P4).
+        lease.staged.clear()
+    lease.rows, lease.held, lease.claim = rows, rows.copy(), rows.copy()
+    lease.due_at_ms = int(record.due_at_ms or 0)
+    lease.incarnation = incarnation_of(record)
+    lease.begun_at_ms = record.at_ms
+    lease.resumed = True
+    lease.undelivered = False
+    lease.failure = None
+    lease.vanished_runs = record.detail["vanished_runs"]
+    if record.detail["counted"]:
+        ledger.delivered.increment(rows)
+    if subscription.run_until is not None:
+        subscription.run_granted |= rows
+
+
+def renewed(ledger: QueueLedger, record: Record) -> None:
+    """Extend a lease."""
+    ledger.leases[int(record.lease or 0)].due_at_ms = int(record.due_at_ms or 0)
+    seen(ledger, record)
+
+
+def claimed(ledger: QueueLedger, record: Record) -> None:
+    """Give an at-most-once lease to one planner start."""
+    ledger.leases[int(record.lease or 0)].claimed_by = incarnation_of(record)
+    seen(ledger, record)
+
+
+def outcomes(ledger: QueueLedger, record: Record) -> None:
+    """Stage what a batch said, or note that it failed."""
+    lease = ledger.leases[int(record.lease or 0)]
+    if record.reason == RUN_FAILED:
+        lease.failure = record.detail["error"]
+    else:
+        lease.stage((str(record.reason), record.due_at_ms, record.detail.get("error")), to_bitmap(record.ranges))
+
+
+def proven(ledger: QueueLedger, record: Record) -> None:
+    """End a lease whose batch Spark has committed."""
+    subscription, lease = seen(ledger, record), ledger.leases[int(record.lease or 0)]
+    lease.proven = True
+    if ledger.definition.at_most_once:
+        ledger.delivered.forget(lease.rows)
+    lease.claim = BitMap64()
+    lease.staged.clear()
+    # A batch that read nothing, since its messages were given back, is no success.
+    if subscription.isolation_limit is not None and lease.rows and lease.failure is None:
+        doubled = subscription.isolation_limit * 2
+        subscription.isolation_limit = doubled if doubled < lease.limit else None
