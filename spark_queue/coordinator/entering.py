@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
+from pyroaring import BitMap64
+
 from spark_queue.core.engine import Engine
 from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment
 from spark_queue.errors import SparkQueueError
@@ -41,6 +43,10 @@ class PreparedFacts:
         if all(each.queue.name in known for each in wanted):
             return {each.queue.name: known[each.queue.name] for each in wanted}
         return self._source.facts(segment, wanted)
+
+    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+        """Tell which of `rows` match a filter; see `FactSource`."""
+        return self._source.matches(segments, expression, rows, columns=columns)
 
 
 class Entrance:

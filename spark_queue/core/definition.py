@@ -53,10 +53,12 @@ class MessageTypeDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDefinition:
-    """One queue: a view over the topics of one message type (R1). Fields are the keys of `QUEUE_KEYS`."""
+    """One queue: a view over the topics of one message type (R1). Fields are the keys of `QUEUE_KEYS`, and `columns`."""
 
     name: str
     message_type: str
+    #: The columns of its message type, in Spark DDL, which its expressions may use; no key, since the message type has it.
+    columns: str
     #: None for a dead-letter queue, which messages enter only by reference.
     underlying_topic: str | None
     default_publish_target: str | None

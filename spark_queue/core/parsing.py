@@ -160,8 +160,7 @@ def _parse_queue(name: str, table: Mapping[str, Any], known: Definitions, *, is_
             keys = "message_type, underlying_topic"
             reason = f"topic '{values['default_publish_target']}' belongs to message type '{home}', not '{values['message_type']}'."
             raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys=keys)
-    known.message_type(values["message_type"])
-    return QueueDefinition(name=name, **values)
+    return QueueDefinition(name=name, columns=known.message_type(values["message_type"]).columns, **values)
 
 
 def _publish_target(table: Mapping[str, Any], topic: str, where: str) -> str:

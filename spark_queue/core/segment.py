@@ -140,3 +140,19 @@ class FactSource(Protocol):
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
         """Give the facts of `segment` for each of `requests`, by queue name."""
         ...
+
+    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+        """Tell which of `rows` match a filter: a subscription's new one (R49), or one that settles, redrives or purges (R37).
+
+        Parameters
+        ----------
+        segments : Iterable of Segment
+            Where the rows may lie; those that hold none of them are not read.
+        expression : str
+            A filter that was checked against the message type.
+        rows : BitMap64
+            The bookmarks in question.
+        columns : str
+            The message type's columns, in Spark DDL.
+        """
+        ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import pytest
+from pyroaring import BitMap64
 
 from spark_queue.core.engine import Engine
 from spark_queue.core.fold import JournalState
@@ -31,6 +32,9 @@ class Files:
             raise JournalError(self.code, path="p", file=segment.path, reason="it is gone.", doing="reading", next_step="")
         rows = to_bitmap([(segment.first, segment.until)])
         return {each.queue.name: EntryFacts(rows=rows) for each in requests}
+
+    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+        return BitMap64(rows)
 
 
 def recovered(code: str | None) -> JournalState:
