@@ -27,6 +27,9 @@ CONFIG: dict[str, str] = {
     "UNKNOWN_TOPIC": (
         "No message type takes topic '{topic}'.{nearest} Add it to the `topics` of a message type and run `sparkq apply`."
     ),
+    "QUEUE_TAKES_NO_PUBLISH": (
+        "Queue '{queue}' holds dead letters, which enter it by reference only. Publish to a topic, or to the queue they come from."
+    ),
     "TOPIC_CLAIMED_TWICE": (
         "Topic '{topic}' is claimed by message types '{first}' and '{second}', so a message would have two homes. Leave it in one."
     ),

@@ -101,4 +101,5 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def _text(code: str, facts: Mapping[str, Any]) -> str:
     if code not in CATALOGUE:
         return ", ".join(f"{key}={value}" for key, value in facts.items())
-    return CATALOGUE[code].text.format_map(facts)
+    # What is asked at the end of a fact ends its sentence.
+    return CATALOGUE[code].text.format_map(facts).replace("?.", "?")

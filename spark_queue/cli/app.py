@@ -10,7 +10,6 @@ import typer
 
 app = typer.Typer(
     name="sparkq",
-    help="Look after spark_queue journals: create, publish, look inside, verify, serve.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -24,6 +23,21 @@ StorageOptions = Annotated[
     list[str] | None, typer.Option("--storage-option", "-o", metavar="KEY=VALUE", help="Option of the object store; may repeat.")
 ]
 Coordinator = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="A coordinator that `sparkq serve` runs elsewhere.")]
+
+
+def _print_version(asked: bool) -> None:  # As typer calls it.
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"sparkq {version('spark-queue')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    *, _: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False
+) -> None:
+    """Look after spark_queue journals: create, publish, look inside, verify, serve."""
 
 
 @app.command()
@@ -77,7 +91,11 @@ def publish(
     source: Annotated[str, typer.Argument(metavar="FILE", help="CSV, JSON lines or Parquet, also .gz; - for stdin.")],
     *,
     topic: Annotated[str | None, typer.Option(help="Topic, or a queue's name; default: the rows' own column topic.")] = None,
-    publisher: Annotated[str | None, typer.Option(help="Publisher name: rows are numbered, and a repeat is dropped.")] = None,
+    publisher: Annotated[str | None, typer.Option(help="Publisher name: rows are numbered, so that a repeat can be told.")] = None,
+    repeat: Annotated[
+        bool, typer.Option("--repeat", help="The publisher sent this file before, wholly or in part: drop what is there.")
+    ] = False,
+    append: Annotated[bool, typer.Option("--append", help="The publisher sent other rows before: number on after them.")] = False,
     file_format: Annotated[
         str | None, typer.Option("--format", metavar="csv|jsonl|parquet", help="Default: by the file's name; for stdin: jsonl.")
     ] = None,
@@ -94,6 +112,8 @@ def publish(
         source=source,
         topic=topic,
         publisher=publisher,
+        repeat=repeat,
+        append=append,
         file_format=file_format,
         batch_rows=batch_rows,
         expires_after=expires_after,

@@ -74,7 +74,7 @@ def doctor(path: str | None, storage: list[str] | None, *, as_json: bool) -> Non
     if as_json:
         show_json([asdict(finding) for finding in findings])
     else:
-        out.print(table([asdict(finding) for finding in findings], ("check", "result", "found")))
+        out.print(table([asdict(finding) for finding in findings], ("check", "result", "found"), cut=False))
         for finding in findings:
             if finding.advice:
                 out.print(f"{finding.check}: {finding.advice}", markup=False, soft_wrap=True)

@@ -20,7 +20,8 @@ def options(*, markdown: bool, as_json: bool) -> None:
         out.file.write("\n".join(to_markdown(rows) for rows in tables.values()))
     else:
         for name, rows in tables.items():
-            out.print(table([asdict(row) for row in rows], ("name", "default", "applies_to", "about"), title=_TITLES[name]))
+            columns = ("name", "default", "applies_to", "about")
+            out.print(table([asdict(row) for row in rows], columns, title=_TITLES[name], cut=False))
 
 
 def to_markdown(rows: Sequence[RegistryRow]) -> str:

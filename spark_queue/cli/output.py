@@ -41,13 +41,13 @@ def show_error(refusal: SparkQueueError, *, as_json: bool) -> None:
         err.print(f"[bold red]error[/] {_escaped(str(refusal))}", soft_wrap=True)
 
 
-def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None) -> Table:
-    """Make a table for people."""
+def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None, cut: bool = True) -> Table:
+    """Make a table for people; long cells are cut, or fold into several lines."""
     drawn = Table(title=title, title_justify="left", header_style="bold")
     for name in columns:
         drawn.add_column(name.replace("_", " "), overflow="fold")
     for row in rows:
-        drawn.add_row(*(_escaped(_cell(row.get(name))) for name in columns))
+        drawn.add_row(*(_escaped(_cell(row.get(name), cut=cut)) for name in columns))
     return drawn
 
 
@@ -70,7 +70,7 @@ def _escaped(text: str) -> str:
     return text.replace("[", "\\[")
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, *, cut: bool) -> str:
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -80,7 +80,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}"
     text = value.isoformat(timespec="seconds") if isinstance(value, datetime) else str(_plain_or_same(value))
-    return text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
+    return text if not cut or len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
 
 
 def _plain_or_same(value: Any) -> Any:

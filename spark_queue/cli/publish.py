@@ -17,10 +17,11 @@ from spark_queue.cli.output import out, progress, show_json
 from spark_queue.cli.reading import Source
 from spark_queue.cli.target import open_target
 from spark_queue.core.definition import Definitions, MessageTypeDefinition
-from spark_queue.errors import ConfigError
+from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.commit import Published
 from spark_queue.journal.rows import from_json_lines, to_arrow
 from spark_queue.journal.schema import user_schema
+from spark_queue.publishing import Publisher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,9 @@ class Request:
     source: str
     topic: str | None
     publisher: str | None
+    #: What the file is to a publisher that has published before: the same rows again, or new ones; one of them, or neither.
+    repeat: bool
+    append: bool
     file_format: str | None
     batch_rows: int
     expires_after: str | None
@@ -39,8 +43,15 @@ class Request:
 
 def publish(path: str, request: Request, storage: list[str] | None, *, as_json: bool) -> None:
     """Publish a file; what was committed before a failure stays, and a named publisher can simply be run again."""
+    if request.repeat and request.append:
+        reason = "a file holds rows that were published before, or new ones."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where="the arguments", reason=reason, keys="--repeat, --append")
+    if (request.repeat or request.append) and request.publisher is None:
+        reason = "rows are numbered for a publisher, and no --publisher is named."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where="the arguments", reason=reason, keys="--repeat, --append")
     journal = open_target(path, storage)
     definitions = journal.definitions()
+    first_sequence: int | None = None
     with ExitStack() as stack:
         source = stack.enter_context(Source(request.source, request.file_format))
         bar = stack.enter_context(progress())
@@ -48,7 +59,8 @@ def publish(path: str, request: Request, storage: list[str] | None, *, as_json: 
         if request.publisher is not None:
             opened = stack.enter_context(journal.publisher(request.publisher))
             commit = partial(opened.publish, topic=request.topic, expires_after=request.expires_after)
-        rows, duplicates = _publish_all(source, request, definitions, commit, bar)
+            first_sequence = _first_sequence(request, opened)
+        rows, duplicates = _publish_all(source, request, definitions, commit, bar, first_sequence=first_sequence)
     if as_json:
         show_json({"rows": rows, "duplicates": duplicates})
     else:
@@ -56,8 +68,34 @@ def publish(path: str, request: Request, storage: list[str] | None, *, as_json: 
         out.print(f"Published {rows:,} message(s){repeated}.")
 
 
+def _first_sequence(request: Request, opened: Publisher) -> int:
+    """Give the number of the file's first row: what the file is to earlier ones only its sender knows.
+
+    Raises
+    ------
+    CallerError
+        SEQUENCE_MISSING when the publisher has rows in the journal and nobody said whether these are the same.
+    """
+    last = opened.last_sequence
+    if last is None or request.repeat:
+        return 1
+    if request.append:
+        return last + 1
+    reason = (
+        f"It has {last:,} row(s) in the journal already. If this file is the same, or the same and longer, say --repeat, and what "
+        "is there is dropped; if its rows are new, say --append, or give the file a publisher name of its own."
+    )
+    raise CallerError("SEQUENCE_MISSING", publisher=opened.name, what="--repeat or --append", reason=reason)
+
+
 def _publish_all(
-    source: Source, request: Request, definitions: Definitions, commit: Callable[..., Published], bar: Progress
+    source: Source,
+    request: Request,
+    definitions: Definitions,
+    commit: Callable[..., Published],
+    bar: Progress,
+    *,
+    first_sequence: int | None,
 ) -> tuple[int, int]:
     task = bar.add_task(f"publishing {source.name}", total=source.size_bytes)
     rows = duplicates = read = 0
@@ -68,7 +106,7 @@ def _publish_all(
             message_type, table = to_arrow(batch, definitions, topic=request.topic)
         table = _with_zone(table, definitions.message_type(message_type), request.timezone)
         # Rows are numbered by their place in the file, so that a repeat of the file is known as one.
-        numbered = {} if request.publisher is None else {"first_sequence": read + 1}
+        numbered = {} if first_sequence is None else {"first_sequence": first_sequence + read}
         published = commit(table, **numbered)
         rows, duplicates, read = rows + published.rows, duplicates + published.duplicates, read + len(batch)
         bar.update(task, completed=source.read_bytes, description=f"publishing {source.name}: {rows:,} messages")

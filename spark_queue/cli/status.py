@@ -84,6 +84,8 @@ def peek(
         return
     # Columns that say nothing of any row would only crowd out the others.
     shown = [name for name in found.column_names if wanted is not None or any(row[name] for row in rows)]
+    # What a message is called comes first; its body may be wide.
+    shown.sort(key=lambda name: name != "bookmark" and wanted is None)
     out.print(table(rows, shown) if rows else f"View '{view}' of queue '{queue}' is empty.")
 
 

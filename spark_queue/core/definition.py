@@ -118,6 +118,8 @@ class Definitions:
             UNKNOWN_TOPIC with the nearest name, or TOPIC_AMBIGUOUS.
         """
         queue = self.queues.get(topic)
+        if queue is not None and queue.underlying_topic is None:
+            raise ConfigError("QUEUE_TAKES_NO_PUBLISH", queue=topic)
         if queue is not None and queue.default_publish_target is not None:
             topic = queue.default_publish_target
         return topic, self._message_type_of(topic)

@@ -43,6 +43,7 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
     queue_tables = _tables(stored, "queues")
     _check_names("queue", queue_tables)
     letters = [table.get("dead_letter_queue") for table in queue_tables.values()]
+    _check_letters_exist(queue_tables)
     without_queues = Definitions(journal=journal, message_types=message_types, queues={}, stored=stored)
     queues = {
         name: _parse_queue(name, table, without_queues, is_dead_letter_queue=name in letters)
@@ -188,6 +189,20 @@ def _check_dead_letter_keys(table: Mapping[str, Any], where: str) -> None:
             raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys=key)
     if "message_type" not in table:
         raise ConfigError("BAD_VALUE", key="message_type", where=where, value=None, expected="given for a dead-letter queue")
+
+
+def _check_letters_exist(tables: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse a dead-letter queue that is not defined, before the one that was meant is taken for a queue of messages."""
+    for name, table in tables.items():
+        letters = table.get("dead_letter_queue")
+        if isinstance(letters, str) and letters and letters not in tables:
+            raise ConfigError(
+                "BAD_VALUE",
+                key="dead_letter_queue",
+                where=f"[queues.{name}]",
+                value=letters,
+                expected=f"a queue of these definitions.{nearest(letters, tables)}",
+            )
 
 
 def _check_dead_letters(queue: QueueDefinition, definitions: Definitions) -> None:

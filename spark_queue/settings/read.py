@@ -120,7 +120,10 @@ def _sort_out(options: Mapping[str, str], known: Iterable[Option], purpose: Purp
         elif lowered.startswith(STORAGE_PREFIX):
             storage[lowered.removeprefix(STORAGE_PREFIX)] = value
         elif lowered not in _SPARKS_OWN and not lowered.startswith(_SPARKS_OWN_PREFIXES):
-            raise ConfigError("UNKNOWN_OPTION", option=name, where=f"a {purpose}", nearest=_advice(lowered, names.values()))
+            # Without a view, and with the very option misspelt that a stream would be known by, it may be either.
+            undecided = purpose is Purpose.VIEW_BATCH and "view" not in {each.lower() for each in options}
+            where = "a read of a queue" if undecided else f"a {purpose}"
+            raise ConfigError("UNKNOWN_OPTION", option=name, where=where, nearest=_advice(lowered, names.values()))
     path = next((value for name, value in options.items() if name.lower() == "path"), None)
     if path is not None and given.setdefault("journal", path) != path:
         reason = "the path and option 'journal' name two different journals."

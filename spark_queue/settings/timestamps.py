@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 from spark_queue.errors import CallerError
 
@@ -22,7 +22,9 @@ def parse_timestamp(value: str) -> datetime:
     except ValueError:
         raise ValueError("an ISO-8601 time with offset, such as 2026-01-31T12:00:00Z") from None
     if moment.tzinfo is None:
+        # Where this host's zone is UTC, somebody else's reading shows what is meant.
         utc, local = moment.replace(tzinfo=UTC), moment.astimezone()
+        local = local if local.utcoffset() else moment.replace(tzinfo=timezone(timedelta(hours=1)))
         raise CallerError("TIMESTAMP_AMBIGUOUS", value=value, where="the options", utc=utc.isoformat(), local=local.isoformat())
     return moment.astimezone(UTC)
 

@@ -30,6 +30,7 @@ REFUSALS: list[tuple[str, Purpose, dict[str, str], str]] = [
     ("UNKNOWN_OPTION", Purpose.QUEUE_STREAM, QUEUE | {"maxbacklock": "1"}, "Did you mean 'maxBacklog'?"),
     ("UNKNOWN_OPTION", Purpose.QUEUE_STREAM, QUEUE | {"publisher": "p"}, "It belongs to: batch write, stream write."),
     ("UNKNOWN_OPTION", Purpose.WRITE_STREAM, TOPIC | {"txnappid": "a"}, "It belongs to: batch write."),
+    ("UNKNOWN_OPTION", Purpose.VIEW_BATCH, {"path": "/j", "queue": "Q", "subscribtion": "s"}, "for a read of a queue. Did you"),
     ("MISSING_OPTION", Purpose.QUEUE_STREAM, {"path": "/j", "queue": "WORK"}, "Option 'subscription' is missing"),
     ("MISSING_OPTION", Purpose.TOPIC_BATCH, {"topic": "ORDERS"}, "Option 'journal' is missing"),
     ("MISSING_OPTION", Purpose.WRITE_BATCH, TOPIC | {"txnappid": "a"}, "Option 'txnVersion' is missing"),

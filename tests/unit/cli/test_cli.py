@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -144,23 +145,50 @@ def test_publish_reads_parquet_with_a_topic_column(sparkq: Terminal, journal: Jo
     assert sparkq("publish", journal.path, tmp_path / "lines.parquet", "--json").json["rows"] == 2
 
 
-def test_publish_twice_under_a_name_publishes_once(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
+def publish_lines(sparkq: Terminal, journal: Journal, path: Path, *more: object) -> Any:
+    """Publish a file under the name p."""
+    return sparkq("publish", journal.path, path, "--topic", "LINES", "--publisher", "p", "--batch-rows", 2, "--json", *more)
+
+
+def test_publish_of_a_file_again_under_a_name_publishes_once(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
     """R95: rows are numbered by their place in the file."""
     (tmp_path / "lines.csv").write_text(CSV)
-    arguments = (
-        "publish",
-        journal.path,
-        tmp_path / "lines.csv",
-        "--topic",
-        "LINES",
-        "--publisher",
-        "p",
-        "--batch-rows",
-        2,
-        "--json",
-    )
-    assert sparkq(*arguments).json == {"rows": 3, "duplicates": 0}
-    assert sparkq(*arguments).json == {"rows": 0, "duplicates": 3}
+    assert publish_lines(sparkq, journal, tmp_path / "lines.csv").json == {"rows": 3, "duplicates": 0}
+    assert publish_lines(sparkq, journal, tmp_path / "lines.csv", "--repeat").json == {"rows": 0, "duplicates": 3}
+
+
+def test_publish_of_another_file_under_a_used_name_drops_no_row_in_silence(
+    sparkq: Terminal, journal: Journal, tmp_path: Path
+) -> None:
+    """R95: only the sender knows whether rows are the same; nothing is guessed."""
+    (tmp_path / "lines.csv").write_text(CSV)
+    (tmp_path / "more.csv").write_text("amount\n4\n5\n")
+    publish_lines(sparkq, journal, tmp_path / "lines.csv")
+    refused = publish_lines(sparkq, journal, tmp_path / "more.csv")
+    assert refused.code == 1
+    assert "SEQUENCE_MISSING" in refused.err
+    assert "--append" in refused.err
+    assert len(bodies(journal, "amount")) == 3
+    assert publish_lines(sparkq, journal, tmp_path / "more.csv", "--append").json == {"rows": 2, "duplicates": 0}
+    assert [amount for (amount,) in bodies(journal, "amount")] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("said", [("--publisher", "p", "--repeat", "--append"), ("--repeat",), ("--append",)])
+def test_publish_refuses_to_number_rows_in_two_ways_or_for_nobody(
+    sparkq: Terminal, journal: Journal, tmp_path: Path, said: tuple[str, ...]
+) -> None:
+    (tmp_path / "lines.csv").write_text(CSV)
+    refused = sparkq("publish", journal.path, tmp_path / "lines.csv", "--topic", "LINES", *said)
+    assert "[CONTRADICTORY_SETTINGS]" in refused.err
+    assert bodies(journal, "amount") == []
+
+
+def test_the_version_is_printed(sparkq: Terminal) -> None:
+    assert sparkq("--version").out.startswith("sparkq ")
+
+
+def test_options_are_shown_whole(sparkq: Terminal) -> None:
+    assert "…" not in sparkq("options").out
 
 
 def test_publish_refuses_bare_times_unless_their_zone_is_named(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:

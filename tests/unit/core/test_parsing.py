@@ -123,7 +123,7 @@ REFUSALS: list[tuple[str, Any, str, str]] = [
         "BAD_VALUE",
         "own topics (^T$)",
     ),
-    ("unknown letters", with_queue(dead_letter_queue="D"), "UNKNOWN_QUEUE", "The journal has no queue 'D'."),
+    ("unknown letters", with_queue(dead_letter_queue="D"), "BAD_VALUE", "must be a queue of these definitions"),
     ("letters as list", with_queue(dead_letter_queue=["D"]), "BAD_VALUE", "it must be a text"),
     ("own letters", with_queue(dead_letter_queue="Q"), "CONTRADICTORY_SETTINGS", "'underlying_topic' has no meaning there"),
     (
@@ -216,6 +216,11 @@ def test_a_topic_listed_by_name_is_at_home_there_whatever_patterns_match() -> No
     definitions = parse(with_types(a=["T1", "^T.*$"]))
     assert definitions.route("T1") == ("T1", definitions.message_type("a"))
     assert definitions.route("T2") == ("T2", definitions.message_type("a"))
+
+
+def test_nothing_can_be_published_to_a_dead_letter_queue() -> None:
+    with pytest.raises(ConfigError, match="QUEUE_TAKES_NO_PUBLISH.*'D' holds dead letters"):
+        parse(with_letters()).route("D")
 
 
 @pytest.mark.parametrize(
