@@ -7,6 +7,7 @@ Some pairs are elsewhere: planner and coordinator in fn in `test_source_kills`, 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.acceptance.farm.drill import Drill, expected_counts
 from tests.acceptance.farm.gates import BEFORE_GRANT, COMMITTED, GRANTED, IN_FN, IN_READ, SINK_WRITTEN
 from tests.integration.source_journal import end_coordinator
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 #: Each row is one driver's life, or several where the driver or its JVM dies: only those start Spark again.
 PAIRS = {
@@ -24,6 +25,16 @@ PAIRS = {
     "driver": (BEFORE_GRANT, GRANTED, IN_READ, IN_FN, SINK_WRITTEN, COMMITTED),
     "jvm": (BEFORE_GRANT, GRANTED, IN_READ, IN_FN, COMMITTED),
 }
+
+#: Pairs that every test run goes through; `make soak` goes through all.
+SHORT_FORM = {("planner", GRANTED), ("coordinator", SINK_WRITTEN), ("worker", IN_READ), ("driver", SINK_WRITTEN), ("jvm", IN_FN)}
+
+
+def pairs() -> Iterator[Any]:
+    """Give every victim with every point it is killed at; what is not of the short form is marked slow."""
+    for victim, points in PAIRS.items():
+        for point in points:
+            yield pytest.param(victim, point, marks=() if (victim, point) in SHORT_FORM else pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +50,7 @@ def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drill]:
         end_coordinator(drill.journal)
 
 
-@pytest.mark.parametrize(("victim", "point"), [(victim, point) for victim, points in PAIRS.items() for point in points])
+@pytest.mark.parametrize(("victim", "point"), list(pairs()))
 def test_a_kill_at_a_named_point_loses_and_doubles_nothing(drill: Drill, victim: str, point: str) -> None:
     driver, grants = drill.consumer.driver, len(drill.history("granted"))
     drill.gates.close(point)
