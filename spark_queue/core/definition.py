@@ -13,7 +13,7 @@ from typing import Any
 
 import re2
 
-from spark_queue.core.keys import AT_MOST_ONCE
+from spark_queue.core.keys import AT_MOST_ONCE, Backoff
 from spark_queue.errors import ConfigError, nearest
 
 #: A topic, queue, message type, subscription or publisher name.
@@ -70,6 +70,7 @@ class QueueDefinition:
     expiration_ms: int | None
     max_deliveries: int
     max_cancels: int
+    retry_backoff: Backoff | None
     leasing: str
     recovery_point: str
     subscription_retention_ms: int

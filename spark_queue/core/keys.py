@@ -38,6 +38,51 @@ def parse_duration_ms(value: Any) -> int:
     return duration_ms
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """How long a message waits after a cancel that names no delay: longer each time, up to a maximum."""
+
+    first_ms: int
+    max_ms: int
+    factor: float
+
+    def delay_ms(self, times: int) -> int:
+        """Give the delay after `times` earlier ones, in milliseconds."""
+        try:
+            return min(self.max_ms, round(self.first_ms * self.factor**times))
+        except OverflowError:
+            return self.max_ms
+
+
+#: Fastest growth of a backoff: beyond it, a factor is a slip.
+_BACKOFF_FACTOR_MAX = 100
+
+
+def parse_backoff(value: Any) -> Backoff:
+    """Parse a backoff: ``"30s"`` for always the same, or ``"1s..5m x2"`` for 1 s, 2 s, 4 s and so on, 5 min at most.
+
+    Raises
+    ------
+    ValueError
+        When it is neither, its maximum lies below its first delay, or its factor is not between 1 and 100.
+    """
+    wanted = ValueError('a delay such as "30s", or first..longest and a factor from 1 to 100, such as "1s..5m x2"')
+    pattern = r"(\S+?)(?:\.\.(\S+)\s+x(\d{1,3}(?:\.\d{1,9})?))?"
+    match = re.fullmatch(pattern, value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise wanted
+    first, longest, factor = match.groups()
+    try:
+        first_ms = parse_duration_ms(first)
+        max_ms = first_ms if longest is None else parse_duration_ms(longest)
+    except ValueError:
+        raise wanted from None
+    backoff = Backoff(first_ms=first_ms, max_ms=max_ms, factor=float(factor or 1))
+    if not (first_ms <= max_ms and 1 <= backoff.factor <= _BACKOFF_FACTOR_MAX):
+        raise wanted
+    return backoff
+
+
 def _parse_limit(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LIMIT_MAX:
         raise ValueError("a whole number, 0 for no limit, of at most 63 bits")
@@ -133,6 +178,7 @@ QUEUE_KEYS = (
     _key("expiration", parse_duration_ms, None, "Age after which a message that is not leased is removed (R50, R51)."),
     _key("max_deliveries", _parse_limit, 0, "Deliveries after which a returned message is a dead letter; 0 for none (R54)."),
     _key("max_cancels", _parse_limit, 0, "Times that a message may be returned by cancel; 0 for no limit (R55)."),
+    _key("retry_backoff", parse_backoff, None, 'Delay of a cancel that names none: "30s", or "1s..5m x2", growing by factor 2.'),
     _key("leasing", _one_of("sublet", "strict"), "sublet", "Who may settle a leased message: anybody, or only its holder (R38)."),
     _key("recovery_point", _parse_recovery_point, "epoch", "Where it starts: epoch, now, creation, a bookmark, an ISO time (R90)."),
     _key("subscription_retention", parse_duration_ms, "7d", "How long a subscription without a running query is remembered."),

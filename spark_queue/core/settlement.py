@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pyroaring import BitMap64
 
 from spark_queue.core.lease import Lease, Staged
@@ -112,11 +114,20 @@ def _cancel(turn: Turn, rows: BitMap64, due_at_ms: int | None, error: str | None
     over_age, spent = _ended(turn, rows)
     remove(turn, over_age, Removal.TIME_LIMIT, lease=lease)
     remove(turn, spent, Removal.MAX_DELIVERIES, lease=lease, error=error)
-    rest = rows - over_age - spent
-    if rest:
-        due = due_at_ms if due_at_ms is not None and due_at_ms > turn.now_ms else None
-        detail = {} if error is None else {"error": error}
-        turn.emit(Kind.RETURNED, rest, of=lease, reason=Return.CANCELLED, due_at_ms=due, detail=detail)
+    detail = {} if error is None else {"error": error}
+    for due, part in _retries(turn, rows - over_age - spent, due_at_ms):
+        turn.emit(Kind.RETURNED, part, of=lease, reason=Return.CANCELLED, due_at_ms=due, detail=detail)
+
+
+def _retries(turn: Turn, rows: BitMap64, due_at_ms: int | None) -> Iterator[tuple[int | None, BitMap64]]:
+    """Give cancelled rows with the time at which they become available: as they were cancelled, or by `retry_backoff`."""
+    backoff = turn.ledger.definition.retry_backoff
+    if due_at_ms is not None or backoff is None:
+        if rows:
+            yield due_at_ms if due_at_ms is not None and due_at_ms > turn.now_ms else None, rows
+        return
+    for cancels, part in list(turn.ledger.cancelled.split(rows)):
+        yield turn.now_ms + backoff.delay_ms(cancels), part
 
 
 def _acknowledge_rest(turn: Turn, lease: Lease) -> None:

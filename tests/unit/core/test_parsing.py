@@ -56,6 +56,22 @@ REFUSALS: list[tuple[str, Any, str, str]] = [
     ("limit beyond any store", with_queue(max_backlog=2**63), "BAD_VALUE", "of at most 63 bits"),
     ("limit as text", with_queue(max_backlog="5"), "BAD_VALUE", "a whole number, 0 for no limit"),
     ("limit as boolean", with_queue(max_cancels=True), "BAD_VALUE", "a whole number, 0 for no limit"),
+    *(
+        (f"backoff {value!r}", with_queue(retry_backoff=value), "BAD_VALUE", 'such as "1s..5m x2"')
+        for value in (
+            30,
+            "",
+            "30",
+            "1s..5m",
+            "5m..1s x2",
+            "1s..5m x0.5",
+            "1s..5m x101",
+            "1s..5m x",
+            "1s...5m x2",
+            "1s..5m x2 x3",
+            "0s",
+        )
+    ),
     ("null", with_queue(max_cancels=None), "BAD_VALUE", "a whole number, 0 for no limit"),
     ("semantics", with_queue(semantics="exactly-once"), "BAD_VALUE", '"at-least-once" or "at-most-once"'),
     ("leasing", with_queue(leasing="lax"), "BAD_VALUE", '"sublet" or "strict"'),
@@ -199,6 +215,22 @@ def test_every_key_is_documented_and_named_once() -> None:
 )
 def test_a_duration_is_a_number_and_a_unit(text: str, duration_ms: int) -> None:
     assert parse(with_queue(lease_period=text)).queue("Q").lease_period_ms == duration_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "delays_ms"),
+    [
+        ("30s", [30_000] * 4),
+        ("1s..5m x2", [1_000, 2_000, 4_000, 8_000]),
+        ("1.5s..2s x1.2", [1_500, 1_800, 2_000, 2_000]),
+        (" 1s..1s  x100 ", [1_000] * 4),
+    ],
+)
+def test_a_backoff_grows_by_its_factor_up_to_its_longest_delay(text: str, delays_ms: list[int]) -> None:
+    backoff = parse(with_queue(retry_backoff=text)).queue("Q").retry_backoff
+    assert backoff is not None
+    assert [backoff.delay_ms(times) for times in range(4)] == delays_ms
+    assert backoff.delay_ms(10**6) == backoff.max_ms
 
 
 @pytest.mark.parametrize("value", ["epoch", "now", "creation", "42", 42, "2011-12-09T12:50:00+00:00", "2011-12-09T12:50:00Z"])
