@@ -17,14 +17,14 @@ from spark_queue.core.records import Kind, Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """The messages of one `add` action of a message table."""
+    """The messages of one `add` action of a message table, wherever their rows stand now."""
 
     message_type: str
     #: Bookmark of its first row.
     first: int
     #: Bookmark after its last row.
     until: int
-    #: Path relative to the message table.
+    #: Path of the file that holds it now, relative to the message table.
     path: str
     #: Delta version that added it.
     version: int
@@ -39,6 +39,11 @@ class Segment:
     expires_null_count: int
     expires_min_ms: int | None = None
     expires_max_ms: int | None = None
+    #: Row of the file at which it begins, and whether compaction put it there, beside others.
+    first_row: int = 0
+    merged: bool = False
+    #: Whether retention let it go: no queue needs it, and its file is no longer in the table.
+    retired: bool = False
 
     @property
     def rows(self) -> int:

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from obstore.exceptions import BaseError
 from pyroaring import BitMap64
 
 from spark_queue.core.definition import QueueDefinition, is_pattern
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.segment import EntryFacts, FactRequest, Segment
-from spark_queue.errors import JournalError
-from spark_queue.journal.layout import Store, messages_key
+from spark_queue.journal.layout import Store
+from spark_queue.journal.message_file import MessageFiles
 
 
 class FileFacts:
@@ -31,7 +29,7 @@ class FileFacts:
     """
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._files = MessageFiles(store)
 
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
         """Give the facts of `segment` for each of `requests`, by queue name.
@@ -39,7 +37,7 @@ class FileFacts:
         Raises
         ------
         JournalError
-            MESSAGE_FILE_MISSING when a column is needed and the file cannot be read.
+            MESSAGE_FILE_MISSING when a column is needed and the file is not there or not whole; STORE_FAILED.
         """
         expires = self._expires(segment)
         topics: _Topics | None = None
@@ -47,7 +45,7 @@ class FileFacts:
         for queue in (each.queue for each in requests):
             taken = _taken_by_statistics(segment, queue)
             if taken is None:
-                topics = topics or _Topics(self._read(segment, "topic"))
+                topics = topics or _Topics(self._files.read(segment, ["topic"]).column("topic"))
                 rows = topics.bookmarks(queue, segment.first)
             else:
                 rows = to_bitmap([(segment.first, segment.until)]) if taken else BitMap64()
@@ -64,21 +62,7 @@ class FileFacts:
             return {}
         if segment.expires_null_count == 0 and segment.expires_min_ms == segment.expires_max_ms:
             return {int(segment.expires_min_ms or 0): to_bitmap([(segment.first, segment.until)])}
-        return _group_by_time(self._read(segment, "expires_at"), segment.first)
-
-    def _read(self, segment: Segment, column: str) -> pa.ChunkedArray[Any]:
-        key = f"{messages_key(segment.message_type)}/{segment.path}"
-        try:
-            found = pq.ParquetFile(self._store.open(key)).read(columns=[column]).column(column)
-        except (OSError, BaseError, pa.ArrowException) as failure:
-            raise self._missing(segment, self._store.reason(failure)) from None
-        if len(found) != segment.rows:
-            raise self._missing(segment, f"it has {len(found)} rows instead of {segment.rows}.")
-        return found
-
-    def _missing(self, segment: Segment, reason: str) -> JournalError:
-        path = self._store.messages_uri(segment.message_type)
-        return JournalError("MESSAGE_FILE_MISSING", file=segment.path, path=path, reason=reason)
+        return _group_by_time(self._files.read(segment, ["expires_at"]).column("expires_at"), segment.first)
 
 
 class _Topics:

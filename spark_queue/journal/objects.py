@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -9,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from obstore.exceptions import BaseError
 
 #: Options of the HTTP client rather than of the store; delta-rs takes them with or without the store's prefix.
 _CLIENT_OPTIONS = frozenset(
@@ -75,8 +78,17 @@ class ObjectSource(io.RawIOBase):
         return int(self._reader.tell())
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read bytes from the place on; all of them without a size."""
-        return bytes(self._reader.read(None if size is None or size < 0 else size))
+        """Read bytes from the place on; all of them without a size.
+
+        Raises
+        ------
+        OSError
+            With a number, as a disk that fails would raise it: pyarrow's own, for what it cannot decode, have none.
+        """
+        try:
+            return bytes(self._reader.read(None if size is None or size < 0 else size))
+        except (BaseError, OSError) as failure:
+            raise OSError(errno.EIO, str(failure)) from None
 
 
 class LocalSink(io.FileIO):

@@ -1,0 +1,68 @@
+"""Columns of the messages of a segment, read from the file that holds them now (DESIGN 4: compaction puts many in one file)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from obstore.exceptions import NotFoundError
+
+from spark_queue.core.segment import Segment
+from spark_queue.errors import JournalError
+from spark_queue.journal.layout import Store, messages_key
+
+
+class MessageFiles:
+    """Reads segments' columns; a merged file is read once for all the segments in it, asked for one after the other.
+
+    Parameters
+    ----------
+    store : Store
+        The journal's place.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        #: The merged file that was read last, and its columns.
+        self._last: tuple[str, pa.Table] = ("", pa.table({}))
+
+    def read(self, segment: Segment, columns: Sequence[str]) -> pa.Table:
+        """Give columns of the segment's rows; one that the file does not have is left out.
+
+        Raises
+        ------
+        JournalError
+            MESSAGE_FILE_MISSING when the file is gone or is not what was published; STORE_FAILED when the store does not answer,
+            which says nothing about the file.
+        """
+        key = f"{messages_key(segment.message_type)}/{segment.path}"
+        known, rows = self._last
+        if known != key or not set(columns) <= set(rows.column_names):
+            rows = self._read(segment, key, columns)
+        found = rows.slice(segment.first_row, segment.rows)
+        until = segment.first_row + segment.rows
+        if len(rows) < until or (len(rows) != until and not segment.merged):
+            raise missing(self._store, segment, f"it has {len(rows)} rows instead of {until}.")
+        self._last = (key, rows) if len(rows) > until else ("", pa.table({}))
+        return found.select([name for name in columns if name in found.column_names])
+
+    def _read(self, segment: Segment, key: str, columns: Sequence[str]) -> pa.Table:
+        with self._store.failures(f"reading {key}"):
+            try:
+                file = pq.ParquetFile(self._store.open(key))
+                rows = file.read(columns=[name for name in file.schema_arrow.names if name in columns])
+            except (FileNotFoundError, PermissionError, NotFoundError, pa.ArrowException) as failure:
+                raise missing(self._store, segment, self._store.reason(failure)) from None
+            except OSError as failure:
+                # A disk or a network that fails has a number; what pyarrow cannot decode has none.
+                if failure.errno is None:
+                    raise missing(self._store, segment, self._store.reason(failure)) from None
+                raise
+        return rows
+
+
+def missing(store: Store, segment: Segment, reason: str) -> JournalError:
+    """Make MESSAGE_FILE_MISSING."""
+    path = store.messages_uri(segment.message_type)
+    return JournalError("MESSAGE_FILE_MISSING", file=segment.path, path=path, reason=reason)
