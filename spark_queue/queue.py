@@ -281,6 +281,14 @@ class Queue:
         """Give the queue's figures, now or at a past moment; starts nothing."""
         return queue_status(look(open_journal(self.journal.store), as_of), self.name)
 
+    def pause(self) -> None:
+        """Let the queue grant nothing until `unpause`; what is leased goes on, and may be settled. Repeating it changes nothing."""
+        self._ask(wire.Pause)
+
+    def unpause(self) -> None:
+        """Let the queue grant again, also after an alarm. Repeating it changes nothing."""
+        self._ask(wire.Unpause)
+
     def unsubscribe(self, subscription: str) -> None:
         """End a subscription for good; what it holds returns to the queue.
 

@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from spark_queue.cli.arguments import Coordinator, JournalPath, Json, QueueName, StorageOptions
+from spark_queue.cli.queue_verbs import pause, unpause
+
 app = typer.Typer(
     name="sparkq",
     no_args_is_help=True,
@@ -16,13 +19,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-JournalPath = Annotated[str, typer.Argument(metavar="JOURNAL", help="Directory or object-store prefix of the journal.")]
-QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
-StorageOptions = Annotated[
-    list[str] | None, typer.Option("--storage-option", "-o", metavar="KEY=VALUE", help="Option of the object store; may repeat.")
-]
-Coordinator = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="A coordinator that `sparkq serve` runs elsewhere.")]
+for verb in (pause, unpause):
+    app.command()(verb)
 
 
 def _print_version(asked: bool) -> None:  # As typer calls it.

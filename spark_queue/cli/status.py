@@ -18,6 +18,7 @@ WATCH_S = 2.0
 #: What people see first; the rest is in --json.
 _COLUMNS = (
     "queue",
+    "paused",
     "queue_depth",
     "available",
     "backlog",

@@ -54,7 +54,9 @@ class Commands:
             The engine's refusal; it changed nothing.
         """
         match request:
-            case wire.Settle() | wire.Apply() | wire.Unsubscribe() if self._engine.state.has_done(request.request):
+            case wire.Settle() | wire.Apply() | wire.Unsubscribe() | wire.Pause() | wire.Unpause() if self._engine.state.has_done(
+                request.request
+            ):
                 # Planners' calls are numbered and batches' are about one lease; these would take effect a second time.
                 return Answer(reply=_repeated(request))
             case wire.Next():
@@ -141,6 +143,10 @@ class Commands:
                 self._engine.prove(incarnation=request.run.incarnation, lease=request.run.lease, **common)
             case wire.Unsubscribe():
                 self._engine.unsubscribe(**common)
+            case wire.Pause():
+                self._engine.pause(queue=request.queue, **common)
+            case wire.Unpause():
+                self._engine.unpause(queue=request.queue, **common)
             case wire.Apply():
                 self._apply(request.definitions, request.reset, common)
             case _:
@@ -158,7 +164,7 @@ class Commands:
             self._make_table(message_type.name, message_type.columns)
 
 
-def _repeated(request: wire.Settle | wire.Apply | wire.Unsubscribe) -> wire.Settled | wire.Done:
+def _repeated(request: wire.AnyRequest) -> wire.Settled | wire.Done:
     """Give the answer to a request that took effect before, and whose reply was lost."""
     if isinstance(request, wire.Settle):
         return wire.Settled(repeated=sum(until - first for each in request.outcomes for first, until in each.ranges))

@@ -156,6 +156,18 @@ class Unsubscribe(SubscriptionRequest, frozen=True, kw_only=True):
     """End a subscription; its leases return. Answered with `Done`."""
 
 
+class Pause(Request, frozen=True, kw_only=True):
+    """Grant nothing from now on. Answered with `Done`."""
+
+    queue: str
+
+
+class Unpause(Request, frozen=True, kw_only=True):
+    """Grant again. Answered with `Done`."""
+
+    queue: str
+
+
 class Nudge(Request, frozen=True, kw_only=True):
     """Messages were published. Answered with `Done`."""
 
@@ -168,7 +180,7 @@ class Stop(Request, frozen=True, kw_only=True):
 
 AnyRequest = (
     Ping | DrawIncarnation | Attach | Next | Rows | Renew | Leave | StartRun | EndRun | Prove | Settle | Apply | Unsubscribe
-    | Nudge | Stop
+    | Pause | Unpause | Nudge | Stop
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from spark_queue.core import alteration, definition, delivery, parsing, runs, timers
 from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Incarnation, Lease, Subscription
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Kind, Pause, Record, Unpause
 from spark_queue.core.runs import OutcomeOf, SettledCounts
 from spark_queue.core.segment import Segment, to_record
 from spark_queue.core.session import Session
@@ -175,6 +175,18 @@ class Engine:
         turn = self._turn(queue, now_ms, request)
         delivery.unsubscribe(turn, self._subscription(turn, subscription), reason="user")
         self._sessions.pop((queue, subscription), None)
+
+    def pause(self, *, queue: str, now_ms: int, request: str | None = None) -> None:
+        """Grant nothing from now on; what is leased goes on to its end."""
+        turn = self._turn(queue, now_ms, request)
+        if Pause.USER not in turn.ledger.pauses:
+            turn.emit(Kind.PAUSED, reason=Pause.USER)
+
+    def unpause(self, *, queue: str, now_ms: int, request: str | None = None) -> None:
+        """Grant again, whatever the queue was paused for."""
+        turn = self._turn(queue, now_ms, request)
+        if turn.ledger.pauses:
+            turn.emit(Kind.UNPAUSED, reason=Unpause.USER)
 
     def start_run(self, *, queue: str, subscription: str, now_ms: int) -> tuple[Incarnation, int, str]:
         """Note that fn begins; gives the incarnation and lease that it speaks for, and the acknowledgement mode (P4)."""

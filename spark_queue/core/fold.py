@@ -185,11 +185,12 @@ class JournalState:
                 old.definition = queue
                 continue
             self.queues[queue.name] = QueueLedger(queue, start=resets.get(queue.name, 0))
-            # Lease numbers are never reused, and subscriptions outlive a reset (DESIGN 15.6).
+            # Lease numbers are never reused; subscriptions and pauses outlive a reset (DESIGN 15.6).
             self.queues[queue.name].next_lease = self._lease_numbers.get(queue.name, 1)
             if old is not None:
                 self.queues[queue.name].next_lease = old.next_lease
                 self.queues[queue.name].subscriptions = old.subscriptions
+                self.queues[queue.name].pauses = old.pauses
             fresh.append(self.queues[queue.name])
         for name in [name for name in self.queues if name not in self.definitions.queues]:
             self._lease_numbers[name] = self.queues.pop(name).next_lease

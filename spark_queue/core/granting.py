@@ -7,7 +7,7 @@ from pyroaring import BitMap64
 from spark_queue.core.lease import Lease, Subscription
 from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import below, oldest
-from spark_queue.core.records import Kind, Removal
+from spark_queue.core.records import Kind, Pause, Removal
 from spark_queue.core.session import Session
 from spark_queue.core.settlement import remove
 from spark_queue.core.turn import Turn
@@ -22,6 +22,8 @@ def grant(turn: Turn, subscription: Subscription, session: Session, *, call: int
         Most messages that the caller takes.
     """
     ledger, queue = turn.ledger, turn.ledger.definition
+    if Pause.USER in ledger.pauses:
+        return None
     rows = oldest(grantable(turn, subscription), min(limit, room(turn, subscription)))
     if not rows:
         return None

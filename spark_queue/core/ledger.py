@@ -12,6 +12,7 @@ from spark_queue.core.definition import QueueDefinition
 from spark_queue.core.expirations import Expirations
 from spark_queue.core.lease import Lease, Subscription
 from spark_queue.core.lifecycle import TRANSITIONS, Event, State
+from spark_queue.core.records import Pause
 from spark_queue.core.segment import EntryFacts, FactRequest
 from spark_queue.errors import CoordinatorError
 
@@ -43,6 +44,8 @@ class QueueLedger:
         self.delivered = Counts()
         self.cancelled = Counts()
         self.dead_letters = DeadLetters()
+        #: Why nothing is granted at the moment; empty while the queue runs.
+        self.pauses: set[Pause] = set()
         #: Messages removed so far, by reason.
         self.removed_counts: Counter[str] = Counter()
         self.returned_counts: Counter[str] = Counter()

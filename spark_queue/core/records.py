@@ -40,6 +40,8 @@ class Kind(StrEnum):
     RETURNED = "returned"
     REMOVED = "removed"
     DEAD_LETTERED = "dead_lettered"
+    PAUSED = "paused"
+    UNPAUSED = "unpaused"
 
 
 class Outcome(StrEnum):
@@ -74,6 +76,20 @@ class Return(StrEnum):
     CANCELLED = "cancelled"
     ISOLATED = "isolated"
     UNSUBSCRIBED = "unsubscribed"
+
+
+class Pause(StrEnum):
+    """Why a queue grants nothing, or little: until somebody unpauses it, or until a message succeeds again."""
+
+    USER = "user"
+    ALARM = "alarm"
+
+
+class Unpause(StrEnum):
+    """What ended a pause: somebody's word ends every pause, a lone message that succeeded ends the alarm only."""
+
+    USER = "user"
+    PROBE = "probe"
 
 
 #: The reason of an ``outcomes`` record without ranges: fn raised, and ``detail.error`` says what.

@@ -51,6 +51,7 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
         "delivered": _counts(ledger.delivered, ledger.entered),
         "cancelled": _counts(ledger.cancelled, ledger.entered),
         "dead_letters": [_plain(letter) for letter in ledger.dead_letters],
+        "pauses": sorted(ledger.pauses),
         "removed_counts": {reason: count for reason, count in ledger.removed_counts.items() if count},
         "returned_counts": dict(ledger.returned_counts),
     }

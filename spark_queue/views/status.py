@@ -20,6 +20,8 @@ class QueueStatus:
     queue: str
     message_type: str
     semantics: str
+    #: Whether nothing is granted until somebody unpauses the queue, or its alarm ends.
+    paused: bool
     #: Messages in the queue: available, leased or delayed.
     queue_depth: int
     available: int
@@ -64,6 +66,7 @@ def queue_status(moment: Moment, queue: str) -> QueueStatus:
         queue=queue,
         message_type=ledger.definition.message_type,
         semantics=ledger.definition.semantics,
+        paused=bool(ledger.pauses),
         queue_depth=ledger.depth,
         available=len(ledger.rows[State.AVAILABLE]) + due,
         backlog=len(ledger.rows[State.LEASED]),
@@ -95,4 +98,6 @@ def _age_s(since_ms: int | None, now_ms: int) -> float | None:
 def _shown(value: object) -> str:
     if value is None:
         return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int | float) else html.escape(str(value))

@@ -85,6 +85,14 @@ def test_unsubscribing_somebody_unknown_is_refused_by_name(journal: Journal) -> 
         journal.queue("LINES").unsubscribe("nobody")
 
 
+def test_a_paused_queue_says_so_until_it_is_unpaused(journal: Journal) -> None:
+    assert sparkq_json("pause", journal.path, "LINES") == {"queue": "LINES", "paused": True}
+    assert [row["paused"] for row in sparkq_json("status", journal.path)] == [True]
+    journal.queue("LINES").unpause()
+    assert not journal.queue("LINES").status().paused
+    assert "[UNKNOWN_QUEUE]" in sparkq("pause", journal.path, "LINE").stderr
+
+
 def test_serve_answers_until_ctrl_c_and_ends_in_good_order(journal: Journal) -> None:
     with served(journal) as process:
         assert ping(journal).pid == process.pid

@@ -39,6 +39,8 @@ Steps that act
         Somebody changed the checkpoint: 0 is an empty one.
     ``rows P [lease=n]``, ``renew P [lease=n]``, ``leave P``, ``unsubscribe Q/S``
         As named; the lease is that of the checkpoint, unless given.
+    ``pause Q``, ``unpause Q``
+        By somebody's word.
     ``start P [as RUN]``
         fn begins; RUN names what it speaks for (`P`, unless given).
     ``end RUN [OUTCOME ROWS [after=5s] [error=…] , …] [failed=… [on_error=cancel]] [early]``

@@ -119,6 +119,16 @@ def _unsubscribe(world: World, words: Words) -> str:
     return "done"
 
 
+def _pause(world: World, words: Words) -> str:
+    world.engine.pause(queue=words.take(), now_ms=world.now_ms)
+    return "done"
+
+
+def _unpause(world: World, words: Words) -> str:
+    world.engine.unpause(queue=words.take(), now_ms=world.now_ms)
+    return "done"
+
+
 def _start(world: World, words: Words) -> str:
     name = words.take()
     planner = world.planners[name]
@@ -210,6 +220,8 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "renew": _renew,
     "leave": _leave,
     "unsubscribe": _unsubscribe,
+    "pause": _pause,
+    "unpause": _unpause,
     "start": _start,
     "end": _end,
     "prove": _prove,

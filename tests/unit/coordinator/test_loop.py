@@ -174,6 +174,28 @@ def test_a_settlement_that_is_asked_for_again_takes_effect_once(world: World, *,
     assert calls[1].reply == wire.Settled(cancelled=1), "another request is another cancel (R38, sublet)"
 
 
+def test_a_pause_that_is_asked_for_again_does_not_undo_the_unpause_after_it(world: World) -> None:
+    world.publish(1)
+    pause, unpause = world.call(wire.Pause, queue="WORK"), world.call(wire.Unpause, queue="WORK")
+    again = Call(pause.request, lambda: False)
+    for call in (pause, unpause, again):
+        world.loop.step([call])
+        assert call.reply == wire.Done()
+    assert world.kinds()[-2:] == [Kind.PAUSED, Kind.UNPAUSED]
+
+
+def test_a_poll_on_a_paused_queue_is_served_as_soon_as_the_pause_ends(world: World) -> None:
+    world.publish(1)
+    planner = Planner(world)
+    assert world.ask(wire.Pause, queue="WORK") == wire.Done()
+    poll = planner.next_call(wait_ms=1_000)
+    world.loop.step([poll])
+    replies = [poll.reply]
+    assert world.ask(wire.Unpause, queue="WORK") == wire.Done()
+    replies.append(poll.reply)
+    assert [isinstance(reply, wire.Granted) and reply.messages for reply in replies] == [False, 1]
+
+
 def test_definitions_and_unsubscribes_that_are_asked_for_again_take_effect_once(world: World) -> None:
     world.publish(2)
     planner = Planner(world)

@@ -144,6 +144,16 @@ def test_status_counts_everything_once(world: ViewsWorld) -> None:
     assert [row["queue"] for row in rows(world, "status", queue=None)] == ["WORK", "FAILED", "OTHER"]
 
 
+def test_status_tells_that_a_queue_is_paused(world: ViewsWorld) -> None:
+    world.engine.pause(queue="WORK", now_ms=START_MS)
+    assert {row["queue"]: row["paused"] for row in rows(world, "status", queue=None)} == {
+        "WORK": True,
+        "FAILED": False,
+        "OTHER": False,
+    }
+    assert "<th>paused</th><td>yes</td>" in queue_status(world.moment(), "WORK")._repr_html_()
+
+
 def test_history_is_the_control_log(world: ViewsWorld) -> None:
     world.publish(10)
     world.attach()
