@@ -24,8 +24,8 @@ from spark_queue.clock import SystemClock
 from spark_queue.coordinator import user_files, wire
 from spark_queue.coordinator.asking import ask
 from spark_queue.errors import SparkQueueError
+from spark_queue.facade import Journal
 from spark_queue.journal.open import open_journal
-from spark_queue.queue import Journal
 
 #: Java versions that Spark 4.2 runs on.
 JAVA_VERSIONS = (17, 21)

@@ -10,7 +10,7 @@ from rich.live import Live
 from spark_queue.cli.output import out, show_json, table
 from spark_queue.cli.target import open_target, parse_as_of
 from spark_queue.errors import CallerError, JournalError, nearest
-from spark_queue.queue import Journal
+from spark_queue.facade import Journal
 
 #: Time between two looks of --watch, in seconds.
 WATCH_S = 2.0

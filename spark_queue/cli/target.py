@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from spark_queue.errors import ConfigError
-from spark_queue.queue import Journal
+from spark_queue.facade import Journal
 from spark_queue.settings import parse_timestamp
 
 

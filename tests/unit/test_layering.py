@@ -26,7 +26,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.journal",),
     ("spark_queue.coordinator", "spark_queue.views"),
     ("spark_queue.source",),
-    ("spark_queue.changes", "spark_queue.outcomes", "spark_queue.publishing", "spark_queue.queue", "spark_queue.session"),
+    (
+        "spark_queue.changes",
+        "spark_queue.facade",
+        "spark_queue.outcomes",
+        "spark_queue.publishing",
+        "spark_queue.queue",
+        "spark_queue.session",
+    ),
     # What is shipped for tests may look at everything; of the product only `sparkq verify` needs it, for the invariants.
     ("spark_queue", "spark_queue.cli", "spark_queue.testing", "jobs", "pyspark_sparkqueue"),
 )
