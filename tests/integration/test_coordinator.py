@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
 from spark_queue.coordinator import user_files, wire
@@ -40,6 +41,7 @@ def test_the_first_call_starts_a_coordinator_that_outlives_the_caller(world: Wor
 
 
 def test_messages_are_leased_read_proven_and_removed(world: World) -> None:
+    """R3, R4, R5, R18: publishers know of no queue; each message is available, leased or done with, and that is in the log."""
     world.publish(25)
     planner = Planner(world)
     granted = planner.next(limit=10)
@@ -56,6 +58,7 @@ def test_messages_are_leased_read_proven_and_removed(world: World) -> None:
 
 
 def test_a_long_poll_hears_of_a_publish_within_its_wait(world: World) -> None:
+    """R22: nobody has to ask again and again."""
     planner = Planner(world)
     with ThreadPoolExecutor(1) as pool:
         polled = pool.submit(planner.next, wait_ms=1_000)
@@ -249,3 +252,13 @@ def test_a_fixed_address_is_used_and_nothing_is_started(world: World) -> None:
 def read_address(world: World) -> str:
     world.ping()
     return str(world.claims()[-1].detail["address"])
+
+
+def test_a_body_is_stored_once_and_what_happened_to_it_is_told_by_bookmark(world: World) -> None:
+    """R1, R2, R9, R11: a queue is a view; only what was published enters, and no record carries it."""
+    world.publish(3)
+    Planner(world).consume()
+    texts = {path: str(pq.read_table(path).to_pylist()) for path in Path(world.store.path).rglob("*.parquet")}
+    assert [path.parent.name for path, text in texts.items() if '{"n": 1}' in text] == ["json"]
+    removed = [record for record in world.records() if record.kind == Kind.REMOVED]
+    assert [record.ranges for record in removed] == [((0, 3),)]

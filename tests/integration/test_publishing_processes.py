@@ -65,6 +65,7 @@ def start_together(processes: list[subprocess.Popen[str]]) -> None:
 
 
 def test_four_processes_publishing_at_once_lose_and_double_nothing(disk: Disk) -> None:
+    """R92, R97: what is acknowledged is in the log, and names keep publishers apart."""
     code = """
 print("ready", flush=True); sys.stdin.readline()
 start = int(sys.argv[2])

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_outcomes_of_rows_take_effect_and_the_rest_is_acknowledged(make_home: MakeHome) -> None:
+    """R39, R43, R46: the function says what is not done; the rest is acknowledged."""
     from pyspark.sql import functions as f
 
     home = make_home()
@@ -72,6 +73,7 @@ def test_misspoken_outcomes_fail_the_query_before_anything_is_settled(
 
 
 def test_on_error_cancel_gives_the_batch_back_and_the_query_lives_on(make_home: MakeHome) -> None:
+    """R42, R45: an exception is a cancel, told at once."""
     home = make_home()
     home.publish(0, 6)
     seen = Seen()
@@ -124,7 +126,7 @@ def test_ack_early_settles_when_fn_returns(make_home: MakeHome) -> None:
 
 
 def test_explicit_mode_leaves_settling_to_the_caller(make_home: MakeHome) -> None:
-    """DESIGN 15.1: a proof acknowledges nothing there; rows left alone stay leased until the lease ends."""
+    """R36, R46: dESIGN 15.1: a proof acknowledges nothing there; rows left alone stay leased until the lease ends."""
     home = make_home()
     home.publish(0, 6)
     rows: list[dict[str, Any]] = []
@@ -162,3 +164,27 @@ def test_at_most_once_delivers_to_one_run_only(make_home: MakeHome) -> None:
     home.publish(6, 2)
     home.run(fail_once)
     assert seen.batches == [(0, list(range(6))), (0, []), (1, [6, 7])]
+
+
+def test_a_sink_that_merges_on_the_bookmark_takes_each_message_once(make_home: MakeHome) -> None:
+    """R20, R21: a run that dies after its sink was written comes again, and what the sink knows is not done twice."""
+    home = make_home()
+    home.publish(0, 10)
+    sink = str(home.home / "sink")
+    home.spark.createDataFrame([], "id BIGINT, bookmark BIGINT").write.format("delta").save(sink)
+    runs: list[int] = []
+
+    def book(batch: DataFrame, batch_id: int) -> None:
+        batch.select("id", "bookmark").createOrReplaceTempView("arrived")
+        merge = f"MERGE INTO delta.`{sink}` s USING arrived a ON s.bookmark = a.bookmark WHEN NOT MATCHED THEN INSERT *"
+        batch.sparkSession.sql(merge)
+        runs.append(batch_id)
+        if len(runs) == 1:
+            raise RuntimeError("killed after the sink was written")
+
+    with pytest.raises(Exception, match="killed after the sink was written"):
+        home.run(book)
+    home.run(book)
+    assert len(runs) > 1
+    assert sorted(row.id for row in home.spark.read.format("delta").load(sink).collect()) == list(range(10))
+    assert home.figures() == (0, 0, 10)

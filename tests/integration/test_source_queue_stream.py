@@ -120,6 +120,7 @@ def test_batch_whose_commit_was_lost_runs_again_with_the_same_rows(make_home: Ma
 
 
 def test_batch_function_that_raises_fails_the_query_and_its_rows_come_again(make_home: MakeHome) -> None:
+    """R42: what raises is not acknowledged."""
     home = make_home()
     home.publish(0, 10)
     seen = Seen()
@@ -182,6 +183,7 @@ def test_second_query_of_a_subscription_takes_it_over_and_the_first_is_told(make
 
 
 def test_two_subscriptions_share_a_queue(make_home: MakeHome) -> None:
+    """R14, R28: each message goes to one of them, and each works on many at once."""
     home = make_home()
     home.publish(0, 40)
     seen = {"one": Seen(), "other": Seen()}
@@ -245,6 +247,7 @@ def test_checkpoint_of_a_journal_that_was_restored_is_refused_by_name(make_home:
 
 
 def test_plain_sink_needs_no_wrapper(make_home: MakeHome, tmp_path: Path) -> None:
+    """R42, R44: the batch that Spark has committed is acknowledged as one."""
     home = make_home()
     home.publish(0, 30)
     sink = str(tmp_path / "sink")
@@ -267,6 +270,7 @@ def test_columns_and_partitions_are_as_asked(make_home: MakeHome) -> None:
 
 
 def test_envelope_tells_what_the_lease_knows(make_home: MakeHome) -> None:
+    """R18: the end of the lease comes with each message."""
     home = make_home(lease_period="45s")
     home.publish(0, 2)
     rows: list[dict[str, Any]] = []

@@ -37,6 +37,7 @@ def ids(frame: DataFrame) -> list[int]:
 
 
 def test_batch_read_gives_the_rows_of_one_topic_with_their_bookmarks(home: SourceJournal) -> None:
+    """R8, R96: a read of the topic leases nothing, and every message has a bookmark."""
     rows = batch(home, topic="ORDERS").orderBy("bookmark").collect()
     assert [row["bookmark"] for row in rows] == [1, 2, 4, 5, 7, 8, 9, 10, 11]
     assert [row["id"] for row in rows] == [row["bookmark"] for row in rows]
@@ -101,6 +102,7 @@ def replay(home: SourceJournal, seen: Seen, **options: Any) -> Any:
 
 
 def test_stream_from_earliest_replays_and_goes_on_after_a_restart(home: SourceJournal) -> None:
+    """R7, R8: whoever names the topic instead of the queue gets all of it."""
     seen = Seen()
     for first in (12, 15):
         replay(home, seen, startingBookmark="earliest").trigger(availableNow=True).start().awaitTermination()

@@ -92,6 +92,7 @@ def test_publish_expires_after_is_a_duration(journal: Journal) -> None:
 
 
 def test_a_publisher_counts_on_from_its_last_sequence(journal: Journal) -> None:
+    """R91, R93: one answer tells the highest sequence that is in the log."""
     with journal.publisher("p") as publisher:
         before = publisher.last_sequence
         assert before is None
@@ -113,7 +114,7 @@ def test_a_repeated_batch_of_a_publisher_is_dropped_and_counted(journal: Journal
 
 
 def test_a_publisher_counts_on_only_when_it_knows_what_arrived(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """New rows under the numbers of a publish whose reply was lost would be dropped as its repeat."""
+    """R94: new rows under the numbers of a publish whose reply was lost would be dropped as its repeat."""
 
     def unreachable(*_: Any) -> None:
         raise JournalError("STORE_FAILED", path="/j", doing="reading", reason="it is away.", next_step="Wait.")

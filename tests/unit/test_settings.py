@@ -53,6 +53,14 @@ REFUSALS: list[tuple[str, Purpose, dict[str, str], str]] = [
 ]
 
 
+def test_backlogs_have_defaults_that_suit_a_batch_engine() -> None:
+    """R25, R26, R27: a subscription asks for its backlog by an option; neither it nor the queue's limit defaults to 1 here."""
+    assert read_options(QUEUE, Purpose.QUEUE_STREAM).max_backlog == 100_000
+    assert read_options(QUEUE | {"maxbacklog": "2"}, Purpose.QUEUE_STREAM).max_backlog == 2
+    defined = load_definitions({"message_types": {"json": {"topics": ["T"]}}, "queues": {"T": {}}})
+    assert defined.queue("T").max_per_subscription_backlog == 0
+
+
 def test_queue_stream_options_are_read_from_lower_case() -> None:
     options = read_options(QUEUE | {"maxbacklog": "7", "ackmode": "Explicit", "columns": "a, b"}, Purpose.QUEUE_STREAM)
     assert (options.journal, options.queue, options.subscription) == ("/j", "WORK", "s")

@@ -34,6 +34,7 @@ def moment(at_ms: int) -> datetime:
 
 
 def test_messages_shows_each_message_with_its_body_and_place(world: ViewsWorld) -> None:
+    """R10: looking takes nothing."""
     world.publish(10, 11, 12)
     world.publish(13)
     world.attach()
@@ -53,6 +54,7 @@ def test_messages_shows_each_message_with_its_body_and_place(world: ViewsWorld) 
 
 
 def test_messages_leaves_out_what_left_the_queue(world: ViewsWorld) -> None:
+    """R4, R10: what is done with is no longer shown."""
     world.publish(10, 11, 12)
     world.attach()
     world.next(2)
@@ -131,6 +133,7 @@ def test_leases_and_subscriptions_show_who_works_on_what(world: ViewsWorld) -> N
 
 
 def test_status_counts_everything_once(world: ViewsWorld) -> None:
+    """R119: the statistics of a queue."""
     world.publish(10, 11, 12, 13)
     world.attach()
     world.next(2)
@@ -155,6 +158,7 @@ def test_status_tells_that_a_queue_is_paused(world: ViewsWorld) -> None:
 
 
 def test_history_is_the_control_log(world: ViewsWorld) -> None:
+    """R2, R121: everything that happened is in the log, as a table."""
     world.publish(10)
     world.attach()
     world.next(1)
@@ -168,6 +172,7 @@ def test_history_is_the_control_log(world: ViewsWorld) -> None:
 
 
 def test_a_past_record_shows_the_queue_as_it_was(world: ViewsWorld) -> None:
+    """R120: the state of a queue can be written out, also of a past moment."""
     world.publish(10, 11)
     world.attach()
     before = world.moment().state.next_record - 1
@@ -199,7 +204,7 @@ def test_a_bare_time_is_refused(world: ViewsWorld) -> None:
 
 
 def test_looking_counts_on_from_the_message_logs_and_starts_nothing(world: ViewsWorld) -> None:
-    """DESIGN 15.15: what was published and has not entered is there, and no record says so."""
+    """R10: dESIGN 15.15: what was published and has not entered is there, and no record says so."""
     world.journal.publish([{"item": "x", "amount": 1}] * 3, topic="LINES")
     found = look(world.opened)
     assert queue_status(found, "WORK").available == 3
