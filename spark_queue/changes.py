@@ -9,6 +9,7 @@ from typing import Any, Literal
 from spark_queue.core.definition import Definitions
 from spark_queue.core.engine import Engine
 from spark_queue.core.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS, Key
+from spark_queue.journal.facts import check_expressions
 from spark_queue.journal.schema import appended_columns, check_columns, user_schema
 from spark_queue.views import Moment
 
@@ -54,6 +55,7 @@ def plan(moment: Moment, wanted: Definitions, *, reset: tuple[str, ...]) -> list
         check_columns(name, message_type.columns)
         if name in old.message_types:
             appended_columns(name, user_schema(old.message_types[name].columns), user_schema(message_type.columns))
+    check_expressions(wanted)
     changes = changes_between(old, wanted, reset=reset)
     # A trial on the folded state refuses what the coordinator would refuse.
     Engine(moment.state).apply(definitions=wanted.stored, reset=reset, now_ms=moment.now_ms)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from spark_queue.coordinator import wire
+from spark_queue.core import parsing
 from spark_queue.core.counts import Counts
 from spark_queue.core.engine import Engine
 from spark_queue.core.fold import JournalState
@@ -21,6 +22,7 @@ from spark_queue.core.records import Outcome
 from spark_queue.core.runs import OutcomeOf
 from spark_queue.core.segment import Segment
 from spark_queue.errors import CallerError, nearest
+from spark_queue.journal.facts import check_expressions
 
 #: Cuts the rows of a lease into pieces of message files: segments, rows, delivery counts, cancel counts.
 Cutter = Callable[[list[Segment], BitMap64, Counts, Counts], pa.Table]
@@ -158,6 +160,7 @@ class Commands:
         return [_outcome(queue, each, entered_until=entered_until, now_ms=now_ms) for each in given]
 
     def _apply(self, definitions: Mapping[str, Any], reset: Iterable[str], common: Mapping[str, Any]) -> None:
+        check_expressions(parsing.parse(definitions))
         self._engine.apply(definitions=definitions, reset=reset, **common)
         # Before the commit, so that no definition is ever durable without its table. A table without definition is harmless.
         for message_type in self._engine.state.definitions.message_types.values():

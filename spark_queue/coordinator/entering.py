@@ -106,7 +106,7 @@ class Entrance:
             segments = state.message_types[queue.message_type].segments
             try:
                 for segment in (each for each in segments if each.path == trouble.facts["file"]):
-                    self._facts.facts(segment, [FactRequest(queue=queue)])
+                    self._facts.facts(segment, [state.unanswered[name]])
             except SparkQueueError:
                 continue
             return True

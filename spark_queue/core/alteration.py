@@ -41,6 +41,9 @@ def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
     if leased and (wanted is None or wanted.semantics != known.semantics):
         reason = f"{leased} of its messages are leased."
         raise ConfigError("DEFINITION_IN_USE", what="Queue", name=known.name, reason=reason, next_step="Stop its streams first.")
+    if leased and wanted is not None and wanted.order_key != known.order_key:
+        reason = f"{leased} of its messages are leased by the old order_key, and might share a key by the new one."
+        raise ConfigError("DEFINITION_IN_USE", what="Queue", name=known.name, reason=reason, next_step="Stop its streams first.")
     if wanted is not None and _source(wanted) != _source(known):
         # Its bitmaps hold bookmarks of the old source; mixed with those of another they would mean other messages.
         reason = f"it holds {_source(known)}, and the new definition would add {_source(wanted)}."

@@ -74,6 +74,8 @@ class QueueDefinition:
     leasing: str
     recovery_point: str
     subscription_retention_ms: int
+    priority: str | None
+    order_key: str | None
     dead_letter_queue: str | None
 
     @property

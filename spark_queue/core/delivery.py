@@ -6,6 +6,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.granting import grant
 from spark_queue.core.lease import Incarnation, Lease, Subscription
+from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import oldest
 from spark_queue.core.records import Kind, Removal, Return
 from spark_queue.core.session import Session
@@ -20,11 +21,32 @@ AUTO = "auto"
 EXPLICIT = "explicit"
 
 
-def attach(turn: Turn, name: str, session: Session, call: int, *, ack_mode: str, max_backlog: int, available_now: bool) -> None:
-    """Make a planner start the owner of a subscription, which begins with its first attach; the newest wins (P1)."""
+def attach(
+    turn: Turn,
+    name: str,
+    session: Session,
+    call: int,
+    *,
+    ack_mode: str,
+    max_backlog: int,
+    filter_sql: str | None,
+    available_now: bool,
+) -> None:  # fmt: skip
+    """Make a planner start the owner of a subscription, which begins with its first attach; the newest wins (P1).
+
+    What it asks for replaces what the subscription asked for before, and breaks no lease (R118).
+
+    Parameters
+    ----------
+    filter_sql : str or None
+        What it is given must match; None for everything (R49).
+    """
     incarnation = session.incarnation
     if ack_mode not in (AUTO, EXPLICIT):
         raise ConfigError("BAD_VALUE", key="ackMode", where=f"subscription '{name}'", value=ack_mode, expected="auto or explicit")
+    if filter_sql is not None and turn.ledger.definition.underlying_topic is None:
+        reason = "messages enter a dead-letter queue by reference only, and no filter is evaluated there."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=f"subscription '{name}'", reason=reason, keys="filter")
     known = turn.ledger.subscriptions.get(name)
     if known is not None and incarnation < known.incarnation:
         raise _taken(turn, known, incarnation)
@@ -33,8 +55,10 @@ def attach(turn: Turn, name: str, session: Session, call: int, *, ack_mode: str,
         if call == known.call:
             # The reply to this very call was lost; nothing came after it that a second record might undo.
             return
-    if known is None or (known.ack_mode, known.max_backlog) != (ack_mode, max_backlog):
-        turn.emit(Kind.SUBSCRIBED, subscription=name, detail={"ack_mode": ack_mode, "max_backlog": max_backlog, "filter": None})
+    if known is None or (known.ack_mode, known.max_backlog, known.filter) != (ack_mode, max_backlog, filter_sql):
+        turn.state.prepare_filter(turn.ledger, filter_sql)
+        wanted = {"ack_mode": ack_mode, "max_backlog": max_backlog, "filter": filter_sql}
+        turn.emit(Kind.SUBSCRIBED, subscription=name, detail=wanted)
     detail = {"incarnation": list(incarnation), "call": call}
     if available_now:
         detail["until"] = turn.state.message_types[turn.ledger.definition.message_type].entered_until
@@ -60,7 +84,7 @@ def next_lease(turn: Turn, subscription: Subscription, session: Session, *, call
     lease = turn.ledger.open_lease(subscription)
     if lease is not None and lease.number > finished:
         if lease.incarnation != session.incarnation and not turn.ledger.definition.at_most_once:
-            rows = in_queue(turn, lease.claim)
+            rows = _resumable(turn, lease)
             _resume(turn, lease, session, rows, call=call, counted=False, vanished_runs=lease.vanished_runs)
         return lease
     if lease is not None:
@@ -125,7 +149,7 @@ def _claim_rows(turn: Turn, lease: Lease, session: Session, *, call: int) -> Bit
 
 def _resume_run(turn: Turn, lease: Lease, session: Session, *, call: int) -> None:
     asked_before = session.unasked != lease.number
-    rows = in_queue(turn, lease.claim)
+    rows = _resumable(turn, lease)
     # Only a run that had nothing but this message says anything about it (P3).
     lone = asked_before and len(lease.rows) == len(rows) == 1
     vanished_runs = lease.vanished_runs + 1 if asked_before and lease.failure is None else 0
@@ -138,6 +162,12 @@ def _resume_run(turn: Turn, lease: Lease, session: Session, *, call: int) -> Non
         remove(turn, rows, Removal.MAX_DELIVERIES, lease=lease, error=lease.failure)
         rows = BitMap64()
     _resume(turn, lease, session, rows, call=call, counted=lone and bool(rows), vanished_runs=vanished_runs)
+
+
+def _resumable(turn: Turn, lease: Lease) -> BitMap64:
+    """Give what a resume may cover: what is still held, and what came back and is not held up by its order key (P2)."""
+    came_back = in_queue(turn, lease.claim) - lease.held
+    return lease.held | turn.ledger.selection.in_order(came_back, leased=turn.ledger.rows[State.LEASED])
 
 
 def _halve(turn: Turn, lease: Lease, rows: BitMap64) -> BitMap64:

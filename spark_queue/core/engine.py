@@ -112,7 +112,7 @@ class Engine:
 
     def attach(
         self, *, queue: str, subscription: str, incarnation: Incarnation, call: int, ack_mode: str, max_backlog: int,
-        available_now: bool = False, now_ms: int, request: str | None = None,
+        filter_sql: str | None = None, available_now: bool = False, now_ms: int, request: str | None = None,
     ) -> None:  # fmt: skip
         """Make a planner start the owner of a subscription (P1)."""
         if not definition.valid_name(subscription):
@@ -125,7 +125,10 @@ class Engine:
             raise ConfigError("NAME_CASE_CLASH", what="subscription", name=subscription, other=clash)
         session = self._sessions.get((queue, subscription), Session(incarnation))
         session = session if session.incarnation == incarnation else Session(incarnation)
-        delivery.attach(turn, subscription, session, call, ack_mode=ack_mode, max_backlog=max_backlog, available_now=available_now)
+        delivery.attach(
+            turn, subscription, session, call,
+            ack_mode=ack_mode, max_backlog=max_backlog, filter_sql=filter_sql, available_now=available_now,
+        )  # fmt: skip
         session = self._session(queue, subscription, incarnation)
         session.call = max(session.call, call)
 

@@ -6,11 +6,15 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pyroaring import BitMap64
+
 from spark_queue.core import folds, parsing
 from spark_queue.core.definition import Definitions, QueueDefinition
 from spark_queue.core.ledger import QueueLedger
+from spark_queue.core.lifecycle import State
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment, from_record
+from spark_queue.core.selection import Selection
 from spark_queue.errors import JournalError
 
 _KINDS = frozenset(Kind)
@@ -70,6 +74,10 @@ class JournalState:
         self.queues: dict[str, QueueLedger] = {}
         #: Queues whose messages cannot be told, since a message file is gone, and why; everything else goes on without them.
         self.troubles: dict[str, JournalError] = {}
+        #: What was asked of the missing file, by queue.
+        self.unanswered: dict[str, FactRequest] = {}
+        #: What new filters match, by queue and filter, from before the record that says so until its fold.
+        self._prepared: dict[tuple[str, str], BitMap64] = {}
         self._lease_numbers: dict[str, int] = {}
         #: In the order in which they were done.
         self._requests: dict[str, None] = {}
@@ -119,6 +127,9 @@ class JournalState:
                 message_type = self.message_types[str(record.message_type)]
                 message_type.version = record.detail["version"]
                 message_type.foreign[record.detail["version"]] = record.detail
+            case Kind.SUBSCRIBED if record.queue in self.queues and not self._match_new_filter(record):
+                # The queue was set aside.
+                pass
             case _ if record.kind not in _KINDS:
                 if record.detail.get("critical"):
                     raise JournalError("PROTOCOL_NEWER", path=self.journal_id, what=f"records of kind '{record.kind}'")
@@ -162,14 +173,46 @@ class JournalState:
         try:
             return self._facts.facts(segment, requests)
         except JournalError as trouble:
-            if trouble.code != "MESSAGE_FILE_MISSING":
-                raise
-            if len(requests) > 1:
+            if trouble.code == "MESSAGE_FILE_MISSING" and len(requests) > 1:
                 return {name: facts for each in requests for name, facts in self._facts_of(segment, [each]).items()}
-            name = requests[0].queue.name
-            self.troubles[name] = trouble
-            del self.queues[name]
+            self._set_aside(requests[0], trouble)
             return {}
+
+    def _set_aside(self, request: FactRequest, trouble: JournalError) -> None:
+        """Go on without a queue for which a missing file would have to be read."""
+        if trouble.code != "MESSAGE_FILE_MISSING":
+            raise trouble
+        name = request.queue.name
+        self.troubles[name], self.unanswered[name] = trouble, request
+        del self.queues[name]
+
+    def prepare_filter(self, ledger: QueueLedger, filter_sql: str | None) -> None:
+        """Find out what a filter matches, before a record says that a subscription has it.
+
+        Raises
+        ------
+        JournalError
+            MESSAGE_FILE_MISSING: inside the fold that would set the queue aside.
+        """
+        self._prepared.clear()
+        if filter_sql is not None and filter_sql not in ledger.selection.matches:
+            self._prepared[ledger.definition.name, filter_sql] = self._matching(ledger, filter_sql)
+
+    def _match_new_filter(self, record: Record) -> bool:
+        """Let a queue know what a new filter matches; tells whether it could be found out."""
+        ledger, filter_sql = self.queues[str(record.queue)], record.detail["filter"]
+        if filter_sql is not None and filter_sql not in ledger.selection.matches:
+            prepared = self._prepared.get((ledger.definition.name, filter_sql))
+            try:
+                ledger.selection.matches[filter_sql] = self._matching(ledger, filter_sql) if prepared is None else prepared
+            except JournalError as trouble:
+                self._set_aside(FactRequest(queue=ledger.definition, filters=frozenset({filter_sql})), trouble)
+                return False
+        return True
+
+    def _matching(self, ledger: QueueLedger, filter_sql: str) -> BitMap64:
+        queue, segments = ledger.definition, self.message_types[ledger.definition.message_type].segments
+        return self._facts.matches(segments, filter_sql, ledger.standing, columns=queue.columns)
 
     def _definitions_applied(self, record: Record) -> None:
         self.definitions = parsing.parse(record.detail["definitions"])
@@ -182,7 +225,9 @@ class JournalState:
                 continue
             old = self.queues.get(queue.name)
             if old is not None and queue.name not in resets:
-                old.definition = queue
+                known, old.definition = old.definition, queue
+                if (known.priority, known.order_key) != (queue.priority, queue.order_key):
+                    self._select_anew(old)
                 continue
             self.queues[queue.name] = QueueLedger(queue, start=resets.get(queue.name, 0))
             # Lease numbers are never reused; subscriptions and pauses outlive a reset (DESIGN 15.6).
@@ -191,10 +236,24 @@ class JournalState:
                 self.queues[queue.name].next_lease = old.next_lease
                 self.queues[queue.name].subscriptions = old.subscriptions
                 self.queues[queue.name].pauses = old.pauses
+                self.queues[queue.name].selection.matches = {text: BitMap64() for text in old.selection.matches}
             fresh.append(self.queues[queue.name])
         for name in [name for name in self.queues if name not in self.definitions.queues]:
             self._lease_numbers[name] = self.queues.pop(name).next_lease
         self._enter_past(fresh)
+
+    def _select_anew(self, ledger: QueueLedger) -> None:
+        """Compute priorities and keys again of everything that is in a queue, by its new definition."""
+        standing, matches = ledger.standing, ledger.selection.matches
+        ledger.selection = Selection()
+        for segment in self.message_types[ledger.definition.message_type].segments:
+            if standing.range_cardinality(segment.first, segment.until):
+                for facts in self._facts_of(segment, [FactRequest(queue=ledger.definition)]).values():
+                    ledger.selection.add(facts)
+            if ledger.definition.name in self.troubles:
+                return
+        ledger.selection.matches = matches
+        ledger.selection.order_keys.leave(ledger.rows[State.DEAD] | ledger.rows[State.REMOVED])
 
     def _enter_past(self, ledgers: list[QueueLedger]) -> None:
         for name, message_type in self.message_types.items():

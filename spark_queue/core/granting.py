@@ -6,7 +6,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.lease import Lease, Subscription
 from spark_queue.core.lifecycle import State
-from spark_queue.core.ranges import below, oldest
+from spark_queue.core.ranges import below
 from spark_queue.core.records import Kind, Pause, Removal
 from spark_queue.core.session import Session
 from spark_queue.core.settlement import remove
@@ -24,7 +24,7 @@ def grant(turn: Turn, subscription: Subscription, session: Session, *, call: int
     ledger, queue = turn.ledger, turn.ledger.definition
     if Pause.USER in ledger.pauses:
         return None
-    rows = oldest(grantable(turn, subscription), min(limit, room(turn, subscription)))
+    rows = ledger.selection.first(grantable(turn, subscription), min(limit, room(turn, subscription)))
     if not rows:
         return None
     number = ledger.next_lease
@@ -51,7 +51,7 @@ def grantable(turn: Turn, subscription: Subscription) -> BitMap64:
         rows = rows | due
     if subscription.run_until is not None:
         rows = below(rows, subscription.run_until) - subscription.run_granted
-    return rows
+    return turn.ledger.selection.candidates(rows, text=subscription.filter, leased=turn.ledger.rows[State.LEASED])
 
 
 def room(turn: Turn, subscription: Subscription) -> int:

@@ -67,6 +67,8 @@ class Subscription:
     ack_mode: str
     max_backlog: int
     subscribed_at_ms: int
+    #: It is given only what matches; None for everything (R49).
+    filter: str | None = None
     #: The planner start that owns it; (0, 0) before the first.
     incarnation: Incarnation = (0, 0)
     #: Number of the newest call of that incarnation that left a record (P1).

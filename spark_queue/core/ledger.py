@@ -11,9 +11,10 @@ from spark_queue.core.dead_letter import DeadLetters
 from spark_queue.core.definition import QueueDefinition
 from spark_queue.core.expirations import Expirations
 from spark_queue.core.lease import Lease, Subscription
-from spark_queue.core.lifecycle import TRANSITIONS, Event, State
+from spark_queue.core.lifecycle import LEFT, TRANSITIONS, Event, State
 from spark_queue.core.records import Pause
 from spark_queue.core.segment import EntryFacts, FactRequest
+from spark_queue.core.selection import Selection
 from spark_queue.errors import CoordinatorError
 
 
@@ -46,6 +47,7 @@ class QueueLedger:
         self.dead_letters = DeadLetters()
         #: Why nothing is granted at the moment; empty while the queue runs.
         self.pauses: set[Pause] = set()
+        self.selection = Selection()
         #: Messages removed so far, by reason.
         self.removed_counts: Counter[str] = Counter()
         self.returned_counts: Counter[str] = Counter()
@@ -54,6 +56,12 @@ class QueueLedger:
     def depth(self) -> int:
         """Messages in the queue: entered and not removed."""
         return sum(len(self.rows[state]) for state in (State.AVAILABLE, State.LEASED, State.DELAYED))
+
+    @property
+    def standing(self) -> BitMap64:
+        """What is in the queue, may come back to it, or holds its key until the proof of an at-most-once lease."""
+        unproven = (lease.rows for lease in self.leases.values() if self.definition.at_most_once)
+        return BitMap64.union(self.entered - self.rows[State.REMOVED], *unproven)
 
     def open_lease(self, subscription: Subscription) -> Lease | None:
         """Give the subscription's unproven lease, if it has one."""
@@ -73,13 +81,14 @@ class QueueLedger:
 
     def fact_request(self) -> FactRequest:
         """Give what must be known of messages before they enter."""
-        return FactRequest(queue=self.definition)
+        return FactRequest(queue=self.definition, filters=frozenset(self.selection.matches))
 
     def enter(self, facts: EntryFacts) -> None:
         """Take new messages in."""
         self.entered |= facts.rows
         self.rows[State.AVAILABLE] |= facts.rows
         self.expires.add(facts.expires)
+        self.selection.add(facts)
 
     def move(self, rows: BitMap64, event: Event) -> None:
         """Change the state of rows as `TRANSITIONS` says; a pair that is not in it changes nothing and raises."""
@@ -91,6 +100,7 @@ class QueueLedger:
         for state, target, part in moves:
             self._leave(state, part)
             self.rows[target] |= part  # type: ignore[index]  # None was refused above.
+            self._keep_order(state, target, part)
 
     def _leave(self, state: State, part: BitMap64) -> None:
         self.rows[state] -= part
@@ -103,6 +113,16 @@ class QueueLedger:
                 self.delayed[due_at_ms] -= part
                 if not self.delayed[due_at_ms]:
                     del self.delayed[due_at_ms]
+
+    def _keep_order(self, state: State, target: State | None, part: BitMap64) -> None:
+        """Let the next message of a key come up when one leaves the queue, and step back when one returns to it."""
+        if state in LEFT and target not in LEFT:
+            self.selection.order_keys.come_back(part)
+        elif state not in LEFT and target in LEFT and not (self.definition.at_most_once and state is State.LEASED):
+            # What an at-most-once queue removes as it grants holds its key until the proof.
+            self.selection.order_keys.leave(part)
+        if self.selection.is_mostly_gone(len(self.entered) - len(self.rows[State.REMOVED])):
+            self.selection.keep(self.standing)
 
     def drop_claims(self, rows: BitMap64, *, but: int | None) -> None:
         """Take rows from what every lease but one may still resume or settle (P2)."""

@@ -24,6 +24,10 @@ class State(StrEnum):
     REMOVED = "removed"
 
 
+#: Where a message is that is in its queue no more; from some of them it may come back.
+LEFT = frozenset({State.DEAD, State.REMOVED})
+
+
 class Event(StrEnum):
     """What can happen to a message of a queue."""
 

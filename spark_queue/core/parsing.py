@@ -20,6 +20,11 @@ from spark_queue.core.definition import (
 from spark_queue.core.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS, Key
 from spark_queue.errors import ConfigError, nearest
 
+#: Keys that a dead-letter queue cannot have: nothing is published to it, and no expression is evaluated there.
+_NO_DEAD_LETTER_KEYS = (
+    "underlying_topic", "default_publish_target", "recovery_point", "dead_letter_queue", "expiration", "priority", "order_key",
+)  # fmt: skip
+
 
 def parse(stored: Mapping[str, Any]) -> Definitions:
     """Read definitions from their stored form and check every relation between them.
@@ -154,6 +159,7 @@ def _parse_queue(name: str, table: Mapping[str, Any], known: Definitions, *, is_
         topic = values["underlying_topic"] = values["underlying_topic"] or name
         _check_topic_entry(topic, "underlying_topic", where)
         values["default_publish_target"] = _publish_target(table, topic, where)
+        _check_exclusions(values, where)
         if values["message_type"] is None:
             values["message_type"] = known.route(values["default_publish_target"])[1].name
         home = known.route(values["default_publish_target"])[1].name
@@ -182,8 +188,14 @@ def _publish_target(table: Mapping[str, Any], topic: str, where: str) -> str:
     return str(target)
 
 
+def _check_exclusions(values: Mapping[str, Any], where: str) -> None:
+    if values["priority"] is not None and values["order_key"] is not None:
+        reason = "a message of high priority would overtake the older ones of its key."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="order_key, priority")
+
+
 def _check_dead_letter_keys(table: Mapping[str, Any], where: str) -> None:
-    for key in ("underlying_topic", "default_publish_target", "recovery_point", "dead_letter_queue", "expiration"):
+    for key in _NO_DEAD_LETTER_KEYS:
         if key in table:
             reason = f"messages enter a dead-letter queue by reference only, so '{key}' has no meaning there."
             raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys=key)

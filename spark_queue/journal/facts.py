@@ -12,11 +12,27 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.definition import QueueDefinition, is_pattern
+from spark_queue.core.definition import Definitions, QueueDefinition, is_pattern
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.errors import ConfigError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import MessageFiles
+
+
+def check_expressions(definitions: Definitions) -> None:
+    """Refuse expressions that cannot be evaluated: all of them, so far.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE.
+    """
+    for queue in definitions.queues.values():
+        for key, expression in (("priority", queue.priority), ("order_key", queue.order_key)):
+            if expression is not None:
+                expected = "absent, since expressions are not evaluated yet"
+                raise ConfigError("BAD_VALUE", key=key, where=f"[queues.{queue.name}]", value=expression, expected=expected)
 
 
 class FileFacts:

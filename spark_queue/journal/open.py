@@ -15,7 +15,7 @@ from spark_queue.core.segment import FactSource
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta, message_table
 from spark_queue.journal.control_log import DeltaControlLog, read_log, read_setup, stage_records
-from spark_queue.journal.facts import FileFacts
+from spark_queue.journal.facts import FileFacts, check_expressions
 from spark_queue.journal.layout import CONTROL, Store, log_key, messages_key
 from spark_queue.journal.message_log import DeltaMessageLog
 from spark_queue.journal.record_table import CONTROL_SCHEMA
@@ -144,6 +144,7 @@ def create_journal(store: Store, definitions: Definitions | None = None, *, cloc
     definitions = parsing.parse({}) if definitions is None else definitions
     for message_type in definitions.message_types.values():
         check_columns(message_type.name, message_type.columns)
+    check_expressions(definitions)
     if store.is_local:
         with store.failures("making the journal's directory"):
             Path(store.path).mkdir(parents=True, exist_ok=True)

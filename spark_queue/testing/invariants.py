@@ -37,7 +37,7 @@ def of_state(state: JournalState) -> list[str]:
 
 def of_ledger(ledger: QueueLedger) -> list[str]:
     """Give what is broken in one queue."""
-    return [*_conservation(ledger), *_leases(ledger), *_subscriptions(ledger)]
+    return [*_conservation(ledger), *_leases(ledger), *_subscriptions(ledger), *_order(ledger)]
 
 
 def of_records(records: Sequence[Record]) -> list[str]:
@@ -141,6 +141,16 @@ def _subscriptions(ledger: QueueLedger) -> Iterator[str]:
     for lease in ledger.leases.values():
         if lease.subscription not in ledger.subscriptions:
             yield f"lease {lease.number} belongs to subscription '{lease.subscription}', which is gone"
+
+
+def _order(ledger: QueueLedger) -> Iterator[str]:
+    held = [lease.rows if ledger.definition.at_most_once else lease.held for lease in ledger.leases.values() if not lease.proven]
+    rows, keys = ledger.selection.order_keys.keys_of(BitMap64.union(BitMap64(), *held))
+    if len(set(keys.tolist())) < len(rows):
+        yield f"{len(rows)} leased message(s) share {len(set(keys.tolist()))} order key(s)"
+    for text, matching in ledger.selection.matches.items():
+        if not matching.issubset(ledger.entered):
+            yield f"messages match the filter {text!r} that never entered"
 
 
 def _not_dense(records: Sequence[Record]) -> list[int]:

@@ -50,10 +50,22 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
         "next_lease": ledger.next_lease,
         "delivered": _counts(ledger.delivered, ledger.entered),
         "cancelled": _counts(ledger.cancelled, ledger.entered),
+        "selection": _selection(ledger),
         "dead_letters": [_plain(letter) for letter in ledger.dead_letters],
         "pauses": sorted(ledger.pauses),
         "removed_counts": {reason: count for reason, count in ledger.removed_counts.items() if count},
         "returned_counts": dict(ledger.returned_counts),
+    }
+
+
+def _selection(ledger: QueueLedger) -> dict[str, Any]:
+    """Give the facts of what is in the queue or may come back; the others are forgotten some time or other."""
+    selection, standing = ledger.selection, ledger.standing
+    return {
+        "matches": {text: to_ranges(rows & standing) for text, rows in selection.matches.items()},
+        "priorities": [each.tolist() for each in selection.priorities.of(standing)],
+        "order_keys": [each.tolist() for each in selection.order_keys.keys_of(standing)],
+        "behind": to_ranges(selection.order_keys.behind),
     }
 
 

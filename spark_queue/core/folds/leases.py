@@ -87,6 +87,7 @@ def proven(ledger: QueueLedger, record: Record) -> None:
     lease.proven = True
     if ledger.definition.at_most_once:
         ledger.delivered.forget(lease.rows)
+        ledger.selection.order_keys.leave(lease.rows)
     lease.claim = BitMap64()
     lease.staged.clear()
     # A batch that read nothing, since its messages were given back, is no success.

@@ -26,12 +26,19 @@ def subscribed(ledger: QueueLedger, record: Record) -> None:
         )
     ledger.subscriptions[name].ack_mode = detail["ack_mode"]
     ledger.subscriptions[name].max_backlog = detail["max_backlog"]
+    ledger.subscriptions[name].filter = detail["filter"]
+    _drop_matches(ledger)
 
 
 def unsubscribed(ledger: QueueLedger, record: Record) -> None:
     """End a subscription."""
-    del ledger.subscriptions[str(record.subscription)]
-    ledger.forget_leases(str(record.subscription))
+    name = str(record.subscription)
+    if ledger.definition.at_most_once:
+        for lease in [lease for lease in ledger.leases.values() if lease.subscription == name]:
+            ledger.selection.order_keys.leave(lease.rows)
+    del ledger.subscriptions[name]
+    ledger.forget_leases(name)
+    _drop_matches(ledger)
 
 
 def attached(ledger: QueueLedger, record: Record) -> None:
@@ -48,6 +55,13 @@ def attached(ledger: QueueLedger, record: Record) -> None:
 def left(ledger: QueueLedger, record: Record) -> None:
     """Note that its planner said goodbye."""
     seen(ledger, record).left = True
+
+
+def _drop_matches(ledger: QueueLedger) -> None:
+    """Forget what matches filters that no subscription has any more."""
+    wanted = {subscription.filter for subscription in ledger.subscriptions.values()}
+    for text in ledger.selection.matches.keys() - wanted:
+        del ledger.selection.matches[text]
 
 
 def incarnation_of(record: Record) -> Incarnation:

@@ -28,9 +28,10 @@ beginning gives the state that stands.
 Steps that act
     ``define [reset=Q,R]``
         Replaces the definitions by the indented TOML lines below it.
-    ``publish TOPIC ROWS [expires=30s] [, TOPIC ROWS …]``
-        One message file, which enters at once. ROWS must continue the message type's bookmarks.
-    ``draw P Q/S [backlog=n] [mode=explicit] [available_now]``, ``attach P``, ``planner P …``
+    ``publish TOPIC ROWS [expires=30s] [NAME=VALUE …] [, TOPIC ROWS …]``
+        One message file, which enters at once. ROWS must continue the message type's bookmarks. The messages have the named
+        attributes, which expressions compare (``"price > 3 and region = EU"``) or give (``price``); the rest is NULL.
+    ``draw P Q/S [backlog=n] [mode=explicit] [filter=EXPRESSION] [available_now]``, ``attach P``, ``planner P …``
         A planner start of subscription S of queue Q draws its place in the order, attaches, or does both.
     ``next P [limit=n] [finished=n] [lost]``
         Asks for work. `finished` is the newest lease in the checkpoint of the subscription, unless given; a lost reply does

@@ -10,6 +10,7 @@ from typing import Any
 from spark_queue.core.keys import parse_duration_ms
 from spark_queue.core.records import Outcome
 from spark_queue.core.runs import OutcomeOf
+from spark_queue.testing.scenario.attributes import number_or_text
 from spark_queue.testing.scenario.facts import Published
 from spark_queue.testing.scenario.script import Words, compare, rows_text
 from spark_queue.testing.scenario.world import Planner, Run, World
@@ -33,12 +34,13 @@ def _publish(world: World, words: Words) -> str:
         topic, kind = world.state.definitions.route(clause.take())
         message_type = message_type or kind.name
         rows, expires_ms = clause.rows(), clause.duration_ms("expires")
+        attributes = {name: number_or_text(value) for name, value in clause.options().items()}
         clause.end()
         first = world.state.message_types[message_type].entered_until + len(messages)
         compare(list(rows), list(range(first, first + len(rows))), f"bookmark {first} is next")
         compare(kind.name, message_type, "one file holds one message type")
         expires_at_ms = None if expires_ms is None else world.now_ms + expires_ms
-        messages.extend(Published(topic=topic, expires_at_ms=expires_at_ms) for _ in rows)
+        messages.extend(Published(topic=topic, expires_at_ms=expires_at_ms, attributes=attributes) for _ in rows)
     world.publish(message_type, messages)
     return "done"
 
@@ -51,6 +53,7 @@ def _draw(world: World, words: Words) -> str:
         incarnation=world.engine.draw_incarnation(),
         max_backlog=words.number("backlog", _LIMIT),
         ack_mode=words.option("mode") or "auto",
+        filter_sql=words.option("filter"),
         available_now=words.flag("available_now"),
     )
     return "done"
@@ -61,7 +64,8 @@ def _attach(world: World, words: Words) -> str:
     call = _call(planner, words)
     world.engine.attach(
         queue=planner.queue, subscription=planner.subscription, incarnation=planner.incarnation, call=call,
-        ack_mode=planner.ack_mode, max_backlog=planner.max_backlog, available_now=planner.available_now, now_ms=world.now_ms,
+        ack_mode=planner.ack_mode, max_backlog=planner.max_backlog, filter_sql=planner.filter_sql,
+        available_now=planner.available_now, now_ms=world.now_ms,
     )  # fmt: skip
     return "done"
 
@@ -69,7 +73,7 @@ def _attach(world: World, words: Words) -> str:
 def _planner(world: World, words: Words) -> str:
     name = words.take()
     words_of_draw = [name, words.take()]
-    words_of_draw += [f"{key}={value}" for key in ("backlog", "mode") if (value := words.option(key)) is not None]
+    words_of_draw += [f"{key}={value}" for key in ("backlog", "mode", "filter") if (value := words.option(key)) is not None]
     if words.flag("available_now"):
         words_of_draw.append("available_now")
     _draw(world, Words(tuple(words_of_draw)))

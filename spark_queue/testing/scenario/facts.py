@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 from pyroaring import BitMap64
 
-from spark_queue.core.definition import QueueDefinition
 from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.testing.scenario.attributes import Attributes, key_of, matches, priority_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,7 @@ class Published:
 
     topic: str
     expires_at_ms: int | None = None
+    attributes: Attributes = field(default_factory=dict)
 
 
 class MemoryFacts:
@@ -31,18 +33,34 @@ class MemoryFacts:
 
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
         """Give the facts of `segment` for each of `requests`, by queue name."""
-        return {each.queue.name: self._facts(segment, each.queue) for each in requests}
+        return {each.queue.name: self._facts(segment, each) for each in requests}
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
-        """Tell which of `rows` match a filter: all of them, since these messages have no columns."""
-        return BitMap64(rows)
+        """Tell which of `rows` match a filter."""
+        del columns
+        messages = {bookmark: message for segment in segments for bookmark, message in self._messages(segment).items()}
+        return BitMap64([row for row in rows if matches(expression, messages[row].attributes)])
 
-    def _facts(self, segment: Segment, queue: QueueDefinition) -> EntryFacts:
-        rows = BitMap64()
+    def _messages(self, segment: Segment) -> dict[int, Published]:
+        return dict(enumerate(self._files[segment.path], start=segment.first))
+
+    def _facts(self, segment: Segment, request: FactRequest) -> EntryFacts:
+        queue = request.queue
+        taken = {row: message for row, message in self._messages(segment).items() if queue.takes(message.topic)}
         expires: dict[int, BitMap64] = {}
-        for bookmark, message in enumerate(self._files[segment.path], start=segment.first):
-            if queue.takes(message.topic):
-                rows.add(bookmark)
-                if message.expires_at_ms is not None:
-                    expires.setdefault(message.expires_at_ms, BitMap64()).add(bookmark)
-        return EntryFacts(rows=rows, expires=expires)
+        for row, message in taken.items():
+            if message.expires_at_ms is not None:
+                expires.setdefault(message.expires_at_ms, BitMap64()).add(row)
+        ranked = {row: value for row, each in taken.items() if (value := priority_of(queue.priority, each.attributes)) is not None}
+        keyed = {row: key for row, each in taken.items() if (key := key_of(queue.order_key, each.attributes)) is not None}
+        return EntryFacts(
+            rows=BitMap64(taken),
+            expires=expires,
+            matches={
+                text: BitMap64([row for row, each in taken.items() if matches(text, each.attributes)]) for text in request.filters
+            },
+            ranked=np.array(list(ranked), dtype=np.int64),
+            priorities=np.array(list(ranked.values()), dtype=np.uint64),
+            keyed=np.array(list(keyed), dtype=np.int64),
+            keys=np.array(list(keyed.values()), dtype=np.uint64),
+        )

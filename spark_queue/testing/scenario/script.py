@@ -50,6 +50,12 @@ class Words:
                 return word[len(name) + 1 :]
         return None
 
+    def options(self) -> dict[str, str]:
+        """Take all options that are left."""
+        found = [word for word in self._words if "=" in word]
+        self._words = [word for word in self._words if "=" not in word]
+        return {name: value for name, _, value in (word.partition("=") for word in found)}
+
     def number(self, name: str, default: int) -> int:
         """Take a number option."""
         value = self.option(name)

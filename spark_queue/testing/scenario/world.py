@@ -23,6 +23,7 @@ class Planner:
     incarnation: Incarnation
     max_backlog: int
     ack_mode: str
+    filter_sql: str | None
     available_now: bool
     call: int = 0
 
