@@ -28,19 +28,21 @@ class PreparedFacts:
 
     def __init__(self, source: FactSource) -> None:
         self._source = source
+        self._requests: Sequence[FactRequest] = ()
         self._prepared: dict[tuple[str, int], Mapping[str, EntryFacts]] = {}
 
     def prepare(self, segments: Iterable[Segment], requests: Sequence[FactRequest]) -> None:
         """Compute the facts of segments that are about to enter, and forget those prepared before."""
-        self._prepared = {}
+        self._requests, self._prepared = requests, {}
         for segment in segments if requests else ():
             self._prepared[segment.path, segment.first] = self._source.facts(segment, requests)
 
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
         """Give the facts of a segment; see `FactSource`."""
         wanted = tuple(requests)
-        known = self._prepared.get((segment.path, segment.first), {})
-        if all(each.queue.name in known for each in wanted):
+        known = self._prepared.get((segment.path, segment.first))
+        # A queue that was altered since asks for something else.
+        if known is not None and all(each in self._requests for each in wanted):
             return {each.queue.name: known[each.queue.name] for each in wanted}
         return self._source.facts(segment, wanted)
 
