@@ -8,6 +8,7 @@
 - `log_entry`: one `_delta_log/N.json` as we read it, and in the control log write it, ourselves; `recovery`: what a power loss
   tore.
 - `schema`, `record_table`: columns and records as Arrow.
+- `control_files`, `control_compaction`: the control log's data files, and merging small ones.
 - `control_log`: append, then check that the head and the epoch are still one's own; else the coordinator ends.
 - `message_log`: versions forward, in the only order there is; what strangers did is named.
 - `rows` → `stored_rows` → `staging` → `commit`, in front of them `publisher`: from a caller's rows to one atomic commit that

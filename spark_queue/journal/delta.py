@@ -50,6 +50,8 @@ class Mark:
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     first_sequence: int | None = None
     last_sequence: int | None = None
+    #: Whether the commit only adds files.
+    is_append: bool = True
 
     def commit_info(self, actions: int | None) -> dict[str, Any]:
         """Give the commitInfo of a commit of `actions` further actions; a count lets a torn entry be told from a whole one."""
@@ -58,7 +60,7 @@ class Mark:
             mark["actions"] = actions
         if self.first_sequence is not None:
             mark |= {"first_sequence": self.first_sequence, "last_sequence": self.last_sequence}
-        return {MARK_KEY: mark, "isBlindAppend": True}
+        return {MARK_KEY: mark, "isBlindAppend": self.is_append}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +73,12 @@ class NewFile:
     modified_ms: int
     #: Delta's statistics: numRecords, minValues, maxValues, nullCount.
     stats: dict[str, Any]
+    #: Whether it brings rows that were not in the table before.
+    data_change: bool = True
 
     def action(self) -> AddAction:
         """Give delta-rs's form."""
-        return AddAction(self.path, self.size_bytes, {}, self.modified_ms, data_change=True, stats=self._stats())
+        return AddAction(self.path, self.size_bytes, {}, self.modified_ms, data_change=self.data_change, stats=self._stats())
 
     def entry(self) -> dict[str, Any]:
         """Give the form that it has in a log entry."""
@@ -83,7 +87,7 @@ class NewFile:
             "partitionValues": {},
             "size": self.size_bytes,
             "modificationTime": self.modified_ms,
-            "dataChange": True,
+            "dataChange": self.data_change,
             "stats": self._stats(),
         }
 

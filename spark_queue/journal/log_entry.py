@@ -15,6 +15,10 @@ import msgspec
 from spark_queue.journal.delta import MARK_KEY, Mark, NewFile
 from spark_queue.journal.layout import Store, log_key
 
+#: What Delta calls our commits.
+_APPEND: Mapping[str, Any] = {"operation": "WRITE", "operationParameters": {"mode": "Append", "partitionBy": "[]"}}
+_REWRITE: Mapping[str, Any] = {"operation": "OPTIMIZE", "operationParameters": {"predicate": "[]"}}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
@@ -96,8 +100,11 @@ def create_entry(
     mark: Mark,
     transactions: Sequence[tuple[str, int]],
     at_ms: int,
+    removed: Sequence[str] = (),
 ) -> bool:
     """Commit as `version` by writing its entry, if there is none; tell whether it was this call that did.
+
+    Files whose paths are in `removed` leave the table; their rows stand in `files`.
 
     Raises
     ------
@@ -106,12 +113,12 @@ def create_entry(
     """
     info = {
         "timestamp": at_ms,
-        "operation": "WRITE",
-        "operationParameters": {"mode": "Append", "partitionBy": "[]"},
+        **(_REWRITE if removed else _APPEND),
         "engineInfo": "spark_queue",
-        **mark.commit_info(len(files) + len(transactions)),
+        **mark.commit_info(len(files) + len(removed) + len(transactions)),
     }
     actions: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": file.entry()} for file in files)]
+    actions += [{"remove": {"path": path, "deletionTimestamp": at_ms, "dataChange": False}} for path in removed]
     actions += [{"txn": {"appId": name, "version": number, "lastUpdated": at_ms}} for name, number in transactions]
     return store.create(log_key(table, version), b"".join(msgspec.json.encode(action) + b"\n" for action in actions))
 

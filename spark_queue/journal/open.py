@@ -14,7 +14,8 @@ from spark_queue.core.records import Record
 from spark_queue.core.segment import FactSource
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta, message_table
-from spark_queue.journal.control_log import DeltaControlLog, read_log, read_setup, stage_records
+from spark_queue.journal.control_files import stage_records
+from spark_queue.journal.control_log import DeltaControlLog, read_log, read_setup
 from spark_queue.journal.facts import FileFacts, check_expressions
 from spark_queue.journal.layout import CONTROL, Store, log_key, messages_key
 from spark_queue.journal.message_log import DeltaMessageLog
@@ -91,7 +92,7 @@ class DeltaJournal:
         message_table.create(self.store, self.journal_id, message_type, columns, durable=self._control.durable)
 
     def upkeep(self, *, epoch: int, entered_versions: dict[str, int], now_ms: int) -> None:
-        """Begin to checkpoint and clean the logs as DESIGN 15.10 says; called between commits, does nothing unless due.
+        """Begin to checkpoint, merge and clean the logs as DESIGN 15.10 says; called between commits, does nothing unless due.
 
         Raises
         ------

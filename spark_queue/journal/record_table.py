@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_queue.core.records import DETAIL_VERSION, Kind, Ranges, Record
 from spark_queue.journal.schema import INSTANT, schema_of
@@ -68,14 +69,14 @@ def to_records(table: pa.Table) -> Iterator[Record]:
         yield from _batch_records(batch)
 
 
-def stats(records: Sequence[Record]) -> dict[str, Any]:
-    """Give Delta's statistics of a file of these records: what finding one's way among files needs."""
-    kinds = [str(record.kind) for record in records]
+def stats(rows: pa.Table) -> dict[str, Any]:
+    """Give Delta's statistics of a file of these rows: what finding one's way among files needs."""
+    columns: dict[str, Any] = {name: pc.min_max(rows.column(name)).as_py() for name in ("record", "kind")}
     return {
-        "numRecords": len(records),
-        "minValues": {"record": records[0].record, "kind": min(kinds)},
-        "maxValues": {"record": records[-1].record, "kind": max(kinds)},
-        "nullCount": {"record": 0, "kind": 0},
+        "numRecords": rows.num_rows,
+        "minValues": {name: found["min"] for name, found in columns.items()},
+        "maxValues": {name: found["max"] for name, found in columns.items()},
+        "nullCount": dict.fromkeys(columns, 0),
     }
 
 

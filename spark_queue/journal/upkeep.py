@@ -12,7 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import msgspec
 
 from spark_queue.errors import CoordinatorError
-from spark_queue.journal import delta
+from spark_queue.journal import control_compaction, delta
+from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL, Store, messages_key
 from spark_queue.journal.message_table import open_messages
@@ -27,6 +28,9 @@ MESSAGES_CHECKPOINT_COMMITS = 100
 #: a paused coordinator that still stands there can go on, or fails by name.
 CONTROL_KEPT_COMMITS = 200
 CONTROL_KEPT_MS = 10 * 60 * 1000
+
+#: How often a reign looks for leftovers of the control log, in milliseconds: there may be as many as commits in a day.
+SWEEP_MS = 3600 * 1000
 
 #: How long an entry of a message table stays after it was entered, in milliseconds: a paused publisher finds its commit.
 MESSAGES_KEPT_MS = 24 * 3600 * 1000
@@ -52,10 +56,15 @@ class Upkeep:
         #: Version of the newest checkpoint, by table.
         self._checkpoints: dict[str, int] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="upkeep")
-        self._work: Future[None] | None = None
+        self._work: Future[control_compaction.Merge | None] | None = None
+        #: What the last work planned, to be committed between two commits of records.
+        self._merge: control_compaction.Merge | None = None
+        self._swept_at_ms: int | None = None
 
     def run(self, *, epoch: int, entered_versions: Mapping[str, int], now_ms: int) -> None:
-        """Begin what is due, unless something is under way; what the last work failed with is raised here.
+        """Commit what the last work planned, and begin what is due, unless something is under way.
+
+        What the last work failed with is raised here.
 
         Raises
         ------
@@ -67,6 +76,9 @@ class Upkeep:
         if self._work is not None and not self._work.done():
             return
         self.finish()
+        merge, self._merge = self._merge, None
+        if merge is not None and now_ms - merge.at_ms < control_compaction.PLAN_VALID_MS:
+            self._control.replace(merge)
         control = self._is_due(CONTROL, self._control.version, CONTROL_CHECKPOINT_COMMITS)
         messages = {
             message_type: version
@@ -77,7 +89,7 @@ class Upkeep:
             self._work = self._worker.submit(self._keep, control=control, messages=messages, epoch=epoch, now_ms=now_ms)
 
     def finish(self) -> None:
-        """Wait for what is under way.
+        """Wait for what is under way; what it planned for the control log waits for `run`.
 
         Raises
         ------
@@ -86,13 +98,12 @@ class Upkeep:
         """
         work, self._work = self._work, None
         if work is not None:
-            work.result()
+            self._merge = work.result()
 
-    def _keep(self, *, control: bool, messages: Mapping[str, int], epoch: int, now_ms: int) -> None:
-        if control:
-            self._keep_control(epoch=epoch, now_ms=now_ms)
+    def _keep(self, *, control: bool, messages: Mapping[str, int], epoch: int, now_ms: int) -> control_compaction.Merge | None:
         for message_type, version in messages.items():
             self._keep_messages(message_type, version, epoch=epoch, now_ms=now_ms)
+        return self._keep_control(epoch=epoch, now_ms=now_ms) if control else None
 
     def _is_due(self, table: str, version: int, commits: int) -> bool:
         if version < commits:
@@ -101,9 +112,17 @@ class Upkeep:
             self._checkpoints[table] = _last_checkpoint(self._store, table)
         return version - self._checkpoints[table] >= commits
 
-    def _keep_control(self, *, epoch: int, now_ms: int) -> None:
-        version = self._checkpoints[CONTROL] = self._control.checkpoint(epoch=epoch)
+    def _keep_control(self, *, epoch: int, now_ms: int) -> control_compaction.Merge | None:
+        table = self._control.open_own(epoch=epoch)
+        version, durable = int(table.version()), self._control.durable
+        delta.checkpoint(self._store, CONTROL, table, durable=durable)
+        self._checkpoints[CONTROL] = version
         clean(self._store, CONTROL, below=version - CONTROL_KEPT_COMMITS, before_ms=now_ms - CONTROL_KEPT_MS)
+        files = listing(self._store, table)
+        if self._swept_at_ms is None or now_ms - self._swept_at_ms >= SWEEP_MS:
+            self._store.delete(control_compaction.leftovers(self._store, files))
+            self._swept_at_ms = now_ms
+        return control_compaction.stage(self._store, files, epoch=epoch, at_ms=now_ms, durable=durable)
 
     def _keep_messages(self, message_type: str, version: int, *, epoch: int, now_ms: int) -> None:
         key = messages_key(message_type)

@@ -20,7 +20,7 @@ from spark_queue.coordinator import __main__ as entry
 from spark_queue.coordinator import election, hint, process
 from spark_queue.coordinator.host import host_id
 from spark_queue.core.records import Record
-from spark_queue.journal import log_entry
+from spark_queue.journal import log_entry, upkeep
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import DeltaJournal, open_journal
 
@@ -31,6 +31,11 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     #: Where in a commit the process kills itself: before it, staged (data file written, no log entry), committed (log entry
     #: written, not checked), or answerless (all done, no reply sent).
     die: str | None = None
+    #: Where in the merging of the control log's files it kills itself: planned (files written, no log entry), committed (log
+    #: entry written, not checked), or done.
+    die_merging: str | None = None
+    #: Commits after which the control log is kept in order.
+    upkeep_commits: int = upkeep.CONTROL_CHECKPOINT_COMMITS
     #: Stop, as by `kill -STOP`, just before putting the log entry; go on from there when continued.
     stall: bool = False
     #: Only in a commit that holds a record of this kind.
@@ -77,6 +82,21 @@ class FaultyControl:
         if self._faults.die is not None:
             die()
 
+    def replace(self, merge: Any) -> None:
+        """Stand in for the log's own `replace`, which upkeep calls."""
+        if self._faults.die_merging == "planned":
+            die()
+        with mock.patch.object(log_entry, "create_entry", self._create_merge):
+            self._inner.replace(merge)
+        if self._faults.die_merging == "done":
+            die()
+
+    def _create_merge(self, *given: Any, **options: Any) -> bool:
+        created = CREATE_ENTRY(*given, **options)
+        if self._faults.die_merging == "committed":
+            die()
+        return created
+
     def _create_entry(self, *given: Any, **options: Any) -> bool:
         if self._faults.die == "staged":
             die()
@@ -103,6 +123,8 @@ def main(faults: Faults) -> int:
         journal = open_journal(store)
         if faults.die is not None or faults.stall:
             journal.control = FaultyControl(journal.control, faults)
+        upkeep_control: Any = FaultyControl(journal._upkeep._control, faults)
+        journal._upkeep._control = upkeep_control
         return journal
 
     environment = process.Environment(
@@ -112,6 +134,7 @@ def main(faults: Faults) -> int:
     with (
         mock.patch.object(election, "SILENCE_S", faults.silence_s),
         mock.patch.object(election, "WATCH_S", faults.watch_s),
+        mock.patch.object(upkeep, "CONTROL_CHECKPOINT_COMMITS", faults.upkeep_commits),
         mock.patch.object(hint, "RENEWAL_S", faults.renewal_s),
         mock.patch.object(entry, "serve", lambda orders, announce: serve(orders, announce, environment)),
     ):

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.journal import control_log, delta, log_entry
+from spark_queue.journal import control_files, control_log, delta, log_entry
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL, Store
 from spark_queue.journal.record_table import CONTROL_SCHEMA
@@ -54,14 +54,14 @@ def test_definitions_stand_in_files_of_their_own_in_the_same_commit(disk: Disk) 
     assert control.version == 2
     assert len(list((Path(disk.store.path) / CONTROL).glob("*.parquet"))) == 6
     read: list[str] = []
-    original = control_log._read_file
+    original = control_files.read_known
 
     def read_file(store: object, path: str) -> object:
         read.append(path)
         return original(disk.store, path)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(control_log, "_read_file", read_file)
+        patch.setattr(control_log, "read_known", read_file)
         assert disk.open().definitions().journal.coordinator_idle_ms == 30 * 86_400_000
     assert {path[:20] for path in read} == {f"{0:020d}", f"{number + 1:020d}"}
     assert [record.record for record in DeltaControlLog(disk.store).load()] == list(range(number + 3))
@@ -120,7 +120,7 @@ def test_paused_reign_is_deposed_however_far_the_log_was_cleaned_meanwhile(disk:
     for _ in range(6):
         new.append([left(record, 2)], epoch=2)
         record += 1
-    new.checkpoint(epoch=2)
+    delta.checkpoint(disk.store, CONTROL, new.open_own(epoch=2), durable=False)
     assert new.version == 8
     for version in range(kept_from):
         disk.log_path(CONTROL, version).unlink()
@@ -166,7 +166,7 @@ def test_load_names_a_missing_record(disk: Disk) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control)
     table = DeltaTable(disk.store.control_uri)
-    files = control_log.stage_records(disk.store, [left(number + 1)])
+    files = control_files.stage_records(disk.store, [left(number + 1)])
     delta.swap(table, files, schema=CONTROL_SCHEMA, mark=delta.Mark(writer="coordinator"), transactions=[], at_ms=0)
     with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*record {number} is missing"):
         DeltaControlLog(disk.store).load()
@@ -176,7 +176,7 @@ def test_load_names_an_epoch_that_goes_back(disk: Disk) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control, 3)
     table = DeltaTable(disk.store.control_uri)
-    files = control_log.stage_records(disk.store, [left(number, 2)])
+    files = control_files.stage_records(disk.store, [left(number, 2)])
     delta.swap(table, files, schema=CONTROL_SCHEMA, mark=delta.Mark(writer="coordinator"), transactions=[], at_ms=0)
     with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*record {number} has epoch 2 after 3"):
         DeltaControlLog(disk.store).load()
@@ -211,7 +211,7 @@ def test_load_after_a_checkpoint_gives_the_same_records(disk: Disk) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control)
     control.append([left(number)], epoch=1)
-    control.checkpoint(epoch=1)
+    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=False)
     control.append([left(number + 1)], epoch=1)
     control.check(epoch=1)
     assert [record.record for record in DeltaControlLog(disk.store).load()] == list(range(number + 2))
@@ -253,7 +253,7 @@ def test_every_claim_probes_the_store(disk: Disk, monkeypatch: pytest.MonkeyPatc
 
 def test_file_of_a_stranger_in_the_control_log_is_named(disk: Disk) -> None:
     table = DeltaTable(disk.store.control_uri)
-    (file,) = control_log.stage_records(disk.store, [left(2)])
+    (file,) = control_files.stage_records(disk.store, [left(2)])
     stranger = delta.NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=0, stats={"numRecords": 1})
     delta.swap(table, [stranger], schema=CONTROL_SCHEMA, mark=delta.Mark(writer="publisher"), transactions=[], at_ms=0)
     with pytest.raises(JournalError, match=r"JOURNAL_DAMAGED.*has no statistics"):

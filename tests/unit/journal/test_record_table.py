@@ -45,5 +45,5 @@ def test_details_are_stored_with_their_version() -> None:
 
 
 def test_stats_tell_the_records_and_kinds_of_a_file() -> None:
-    found = stats([Record(kind=Kind.PROVEN, record=4), Record(kind=Kind.GRANTED, record=5)])
+    found = stats(to_table([Record(kind=Kind.PROVEN, record=4), Record(kind=Kind.GRANTED, record=5)]))
     assert (found["minValues"], found["maxValues"]) == ({"record": 4, "kind": "granted"}, {"record": 5, "kind": "proven"})

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue.errors import JournalError
+from spark_queue.journal import delta
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.recovery import repair_head
@@ -93,7 +94,7 @@ def test_torn_checkpoint_is_set_aside_when_the_log_still_has_everything(disk: Di
     control = DeltaControlLog(disk.store)
     number = claim(control)
     control.append([left(number)], epoch=1)
-    control.checkpoint(epoch=1)
+    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=False)
     control.append([left(number + 1)], epoch=1)
     (checkpoint,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
     checkpoint.write_bytes(b"")
@@ -105,7 +106,7 @@ def test_torn_checkpoint_without_the_entries_behind_it_is_damage(disk: Disk) -> 
     control = DeltaControlLog(disk.store)
     number = claim(control)
     control.append([left(number)], epoch=1)
-    control.checkpoint(epoch=1)
+    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=False)
     (checkpoint,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
     checkpoint.write_bytes(b"")
     disk.log_path(CONTROL, 0).unlink()

@@ -1,0 +1,275 @@
+"""Merging the control log's files: no record is lost, no reader disturbed, no zombie believed (DESIGN 4)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from spark_queue.core.records import Kind, Record
+from spark_queue.errors import CoordinatorError, JournalError
+from spark_queue.journal import control_compaction, control_files, log_entry, upkeep
+from spark_queue.journal.control_compaction import Merge
+from spark_queue.journal.control_files import ControlFile, listing, read_records
+from spark_queue.journal.control_log import DeltaControlLog, read_log, read_setup
+from spark_queue.journal.layout import CONTROL
+from tests.unit.journal.journal_on_disk import Disk, claim, left
+
+DAY_S = 24 * 3600
+NOW_MS = 1_000_000
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "journal")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "CONTROL_CHECKPOINT_COMMITS", 5)
+
+
+def table(disk: Disk) -> DeltaTable:
+    return DeltaTable(disk.store.control_uri)
+
+
+def files(disk: Disk) -> list[ControlFile]:
+    return listing(disk.store, table(disk))
+
+
+def on_disk(disk: Disk) -> set[str]:
+    return {path.name for path in (Path(disk.store.path) / CONTROL).glob("*.parquet")}
+
+
+def filled(disk: Disk, commits: int = 8) -> tuple[DeltaControlLog, int]:
+    """Give a control log of a reign with some commits, and the number of its next record."""
+    control = DeltaControlLog(disk.store)
+    record = claim(control)
+    for number in range(record, record + commits):
+        control.append([left(number)], epoch=1)
+    return control, record + commits
+
+
+def staged(disk: Disk, *, epoch: int = 1, durable: bool = False) -> Merge:
+    merge = control_compaction.stage(disk.store, files(disk), epoch=epoch, at_ms=NOW_MS, durable=durable)
+    assert merge is not None
+    return merge
+
+
+def age(disk: Disk, names: set[str], age_s: int, *, by: float) -> None:
+    for name in names:
+        os.utime(Path(disk.store.path) / CONTROL / name, (by - age_s, by - age_s))
+
+
+def test_merge_keeps_every_record_and_what_must_be_found_alone(disk: Disk) -> None:
+    control, record = filled(disk)
+    before = list(read_log(disk.store))
+    control.replace(staged(disk))
+    assert list(read_log(disk.store)) == before
+    assert [(file.first, file.last) for file in files(disk)] == [(0, 0), (1, 1), (2, record - 1)]
+    assert [each.kind for each in read_setup(disk.store)] == [Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED]
+    assert table(disk).transaction_version("c:coordinator") == 1
+    control.append([left(record)], epoch=1)
+    assert len(DeltaControlLog(disk.store).load()) == record + 1
+    assert control_compaction.stage(disk.store, files(disk), epoch=1, at_ms=NOW_MS, durable=False) is None
+
+
+def test_merge_is_one_delta_commit_that_changes_no_data(disk: Disk) -> None:
+    """Any Delta reader sees the same rows before and after, and streams of the table see nothing new."""
+    control, record = filled(disk)
+    control.replace(staged(disk))
+    lines = [json.loads(line) for line in disk.log_path(CONTROL, control.version).read_text().splitlines()]
+    info = lines[0]["commitInfo"]
+    assert (info["operation"], info["isBlindAppend"], info["sparkqueue"]["actions"]) == ("OPTIMIZE", False, len(lines) - 1)
+    changes = [action for line in lines for kind, action in line.items() if kind in ("add", "remove")]
+    assert [change["dataChange"] for change in changes] == [False] * (record - 2 + 1)
+    assert sorted(table(disk).to_pyarrow_table().column("record").to_numpy()) == list(range(record))
+
+
+def test_reader_that_opened_before_the_merge_reads_on(disk: Disk) -> None:
+    control, record = filled(disk)
+    opened = files(disk)
+    control.replace(staged(disk))
+    assert len(read_records(disk.store, opened)) == record
+
+
+@pytest.mark.usefixtures("small")
+def test_upkeep_merges_between_commits_and_files_stay_few(disk: Disk) -> None:
+    journal = disk.open()
+    record = claim(journal.control)
+    for _ in range(300):
+        journal.control.append([left(record)], epoch=1)
+        record += 1
+        journal.upkeep(epoch=1, entered_versions={}, now_ms=NOW_MS)
+        journal.finish_upkeep()
+    assert len(files(disk)) < 2 + 8 + 6
+    assert [each.record for each in journal.records()] == list(range(record))
+    assert table(disk).to_pyarrow_table().num_rows == record
+
+
+def test_merge_that_was_never_committed_harms_nobody_and_goes_later(disk: Disk) -> None:
+    """A kill between staging and commit: the next reign makes its own plan, and the leftover goes with the others."""
+    _, record = filled(disk)
+    (orphan,) = (file.path for file in staged(disk).files)
+    assert len(DeltaControlLog(disk.store).load()) == record
+    again = DeltaControlLog(disk.store)
+    record = claim(again, 2)
+    again.replace(staged(disk, epoch=2))
+    assert len(read_log(disk.store)) == record
+    assert orphan in on_disk(disk)
+    now_s = 10 * DAY_S
+    age(disk, on_disk(disk), 2 * DAY_S, by=now_s)
+    again.append([left(record, 2)], epoch=2)
+    gone = control_compaction.leftovers(disk.store, files(disk))
+    assert f"{CONTROL}/{orphan}" in gone
+    disk.store.delete(gone)
+    assert on_disk(disk) == {file.path for file in files(disk)}
+    assert len(read_log(disk.store)) == record + 1
+
+
+def test_replaced_files_stay_a_day_after_they_were_replaced(disk: Disk) -> None:
+    """However old they are themselves: a reader may have opened the table just before."""
+    control, record = filled(disk)
+    old = on_disk(disk)
+    control.replace(staged(disk))
+    now_s = 10 * DAY_S
+    age(disk, old, 5 * DAY_S, by=now_s)
+    merged = on_disk(disk) - old
+    age(disk, merged, DAY_S - 60, by=now_s)
+    control.append([left(record)], epoch=1)
+    age(disk, on_disk(disk) - old - merged, 0, by=now_s)
+    assert control_compaction.leftovers(disk.store, files(disk)) == []
+    age(disk, merged, DAY_S + 60, by=now_s)
+    named = {file.path for file in files(disk)}
+    assert control_compaction.leftovers(disk.store, files(disk)) == sorted(f"{CONTROL}/{name}" for name in old - named)
+
+
+def test_records_on_their_way_are_no_leftovers_however_clocks_stand(disk: Disk) -> None:
+    """What a commit under way has staged may look old; nothing that the log holds covers it yet."""
+    control, record = filled(disk)
+    control.replace(staged(disk))
+    (staged_now,) = control_files.stage_records(disk.store, [left(record)])
+    age(disk, on_disk(disk), 3 * DAY_S, by=10 * DAY_S)
+    (Path(disk.store.path) / CONTROL / f"{0:020d}-{0:032x}.parquet").write_bytes(b"")
+    assert f"{CONTROL}/{staged_now.path}" not in control_compaction.leftovers(disk.store, files(disk))
+
+
+@pytest.mark.usefixtures("small")
+def test_upkeep_deletes_leftovers_once_an_hour(disk: Disk) -> None:
+    journal = disk.open()
+    record = claim(journal.control)
+    for now_ms in (NOW_MS, NOW_MS + upkeep.SWEEP_MS - 1, NOW_MS + upkeep.SWEEP_MS):
+        for number in range(record, record + 6):
+            journal.control.append([left(number)], epoch=1)
+        record += 6
+        age(disk, on_disk(disk), 2 * DAY_S, by=10 * DAY_S)
+        journal.control.append([left(record)], epoch=1)
+        record += 1
+        orphan = Path(disk.store.path) / CONTROL / f"{0:020d}-{now_ms:032x}.parquet"
+        orphan.write_bytes(b"")
+        os.utime(orphan, (0, 0))
+        journal.upkeep(epoch=1, entered_versions={}, now_ms=now_ms)
+        journal.finish_upkeep()
+        assert orphan.exists() == (now_ms == NOW_MS + upkeep.SWEEP_MS - 1)
+    assert len(read_log(disk.store)) == record
+
+
+def test_zombies_plan_is_refused(disk: Disk) -> None:
+    control, record = filled(disk)
+    merge = staged(disk)
+    record = claim(DeltaControlLog(disk.store), 2)
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        control.replace(merge)
+    assert [each.record for each in read_log(disk.store)] == list(range(record))
+
+
+def test_plan_that_lay_for_long_is_dropped(disk: Disk, small: None) -> None:
+    """A host that slept between plan and commit must not let replaced files go at once."""
+    journal = disk.open()
+    record = claim(journal.control)
+    for number in range(record, record + 6):
+        journal.control.append([left(number)], epoch=1)
+    journal.upkeep(epoch=1, entered_versions={}, now_ms=NOW_MS)
+    journal.finish_upkeep()
+    journal.upkeep(epoch=1, entered_versions={}, now_ms=NOW_MS + control_compaction.PLAN_VALID_MS)
+    assert len(files(disk)) == record + 6
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_doubt_about_a_merge_ends_the_reign(disk: Disk, monkeypatch: pytest.MonkeyPatch, *, landed: bool) -> None:
+    """DESIGN 3.5: whether it landed or not, nothing may be answered or written any more."""
+    control, record = filled(disk)
+    merge = staged(disk)
+    create_entry = log_entry.create_entry
+
+    def fail(*given: Any, **named: Any) -> None:
+        if landed:
+            create_entry(*given, **named)
+        raise OSError("connection reset")
+
+    monkeypatch.setattr(log_entry, "create_entry", fail)
+    with pytest.raises(JournalError, match="STORE_FAILED"):
+        control.replace(merge)
+    monkeypatch.undo()
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        control.check(epoch=1)
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        control.append([left(record)], epoch=1)
+    assert len(read_log(disk.store)) in (record, record + 1)
+    assert claim(DeltaControlLog(disk.store), 2) >= record + 1
+
+
+def test_columns_of_a_newer_version_survive_the_merge(disk: Disk) -> None:
+    """A rollback of the software with newer records in the log: merging them keeps what is not understood."""
+    _, record = filled(disk)
+    path = Path(disk.store.path) / CONTROL / files(disk)[-1].path
+    newer = pq.read_table(path).append_column("of_tomorrow", pa.array(["kept"]))
+    pq.write_table(newer, path)
+    (merged,) = staged(disk).files
+    found = pq.read_table(Path(disk.store.path) / CONTROL / merged.path)
+    assert found.column("of_tomorrow").to_pylist() == [None] * (record - 3) + ["kept"]
+
+
+def test_records_that_are_missing_are_not_merged_over(disk: Disk) -> None:
+    filled(disk)
+    path = Path(disk.store.path) / CONTROL / files(disk)[-1].path
+    pq.write_table(pq.read_table(path).slice(1), path)
+    with pytest.raises(JournalError, match="JOURNAL_DAMAGED"):
+        staged(disk)
+
+
+def test_durable_merge_reaches_the_disk_before_the_entry_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(tmp_path / "journal", journal={"durability": "fsync"})
+    control, _ = filled(disk)
+    synced: list[str] = []
+    monkeypatch.setattr("spark_queue.journal.layout._fsync", synced.append)
+    merge = staged(disk, durable=True)
+    control.replace(merge)
+    data, entry = f"{disk.store.control_uri}/{merge.files[0].path}", str(disk.log_path(CONTROL, control.version))
+    assert synced.index(data) < synced.index(entry)
+    assert entry not in synced[: synced.index(disk.store.control_uri)]
+
+
+def test_large_file_is_read_from_a_record_on(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_files, "_ROW_GROUP_RECORDS", 4)
+    control, record = filled(disk, 18)
+    control.replace(staged(disk))
+    for first in range(record + 1):
+        assert [each.record for each in read_records(disk.store, files(disk), first=first)] == list(range(first, record))
+
+
+def test_merge_keeps_every_column(disk: Disk) -> None:
+    control, record = filled(disk, 1)
+    full = Record(
+        kind=Kind.GRANTED, record=record, epoch=1, at_ms=5, message_type="order", queue="WORK", subscription="s", lease=3,
+        ranges=((0, 4), (6, 8)), reason="r", due_at_ms=9, detail={"incarnation": [1, 2], "request": "q"},
+    )  # fmt: skip
+    control.append([full], epoch=1)
+    control.replace(staged(disk))
+    assert read_log(disk.store)[-1] == full
