@@ -12,8 +12,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from spark_queue.core.fold import JournalState
+from spark_queue.core.moving import MergedFile
 from spark_queue.core.records import Record
-from spark_queue.core.segment import FactSource
+from spark_queue.core.segment import FactSource, Segment
 
 
 class Clock(Protocol):
@@ -53,6 +55,28 @@ class MessageLogEntry:
     #: Paths that a stranger appended: no bookmarks, recorded once as `foreign`.
     foreign_paths: tuple[str, ...] = ()
     foreign_rows: int = 0
+    #: Files that the coordinator's compaction made of others; their messages keep their bookmarks.
+    merged: tuple[MergedFile, ...] = ()
+    #: Files that retention took from the table; the control log retired their messages before.
+    retired_paths: tuple[str, ...] = ()
+
+
+def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, first: int, at_ms: int) -> Segment:
+    """Make the segment of a file that enters at `at_ms`, its first row with bookmark `first`."""
+    return Segment(
+        message_type=message_type,
+        first=first,
+        until=first + added.rows,
+        path=added.path,
+        version=entry.version,
+        token=entry.token,
+        entered_at_ms=at_ms,
+        topic_min=added.topic_min,
+        topic_max=added.topic_max,
+        expires_null_count=added.expires_null_count,
+        expires_min_ms=added.expires_min_ms,
+        expires_max_ms=added.expires_max_ms,
+    )
 
 
 class MessageLog(Protocol):
@@ -141,8 +165,8 @@ class Journal(Protocol):
         """Make the table of a message type, or append nullable columns to it; does nothing when it already fits."""
         ...
 
-    def upkeep(self, *, epoch: int, entered_versions: dict[str, int], now_ms: int) -> None:
-        """Begin to checkpoint and clean the logs as DESIGN 15.10 says; called between commits, which need not wait for it."""
+    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
+        """Begin what keeps the logs short (DESIGN 4, 15.10), of a state that is committed; no commit waits for it."""
         ...
 
 

@@ -10,8 +10,8 @@ from pyroaring import BitMap64
 
 from spark_queue.core.engine import Engine
 from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment
-from spark_queue.errors import SparkQueueError
-from spark_queue.ports import AddedFile, Journal, MessageLogEntry
+from spark_queue.errors import JournalError, SparkQueueError
+from spark_queue.ports import Journal, MessageLogEntry, entered
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,14 +70,6 @@ class Entrance:
         #: Message types whose last entered commit must be looked at before anything of them enters.
         self._unchecked: set[str] = set()
 
-    @property
-    def versions(self) -> dict[str, int]:
-        """The version of each message type that entered last, -1 for none: where the next reign reads on from.
-
-        Later ones that left no record are not counted, though they were read: the next reign must find them all again.
-        """
-        return {name: each.version for name, each in self._engine.state.message_types.items()}
-
     def recover(self) -> None:
         """Begin a reign: what entered last must still be what it was, or nothing of that type enters; bookmarks count on from it.
 
@@ -118,9 +110,7 @@ class Entrance:
         if message_type not in self._unchecked:
             return
         state = self._engine.state.message_types[message_type]
-        last = state.segments[-1] if state.segments else None
-        token = last.token if last is not None and last.version == state.version else ""
-        self._journal.messages(message_type).recover(version=state.version, token=token)
+        self._journal.messages(message_type).recover(version=state.version, token=state.token)
         self._unchecked.discard(message_type)
 
     def _note(self, message_type: str, trouble: SparkQueueError) -> None:
@@ -143,31 +133,25 @@ class Entrance:
         # All facts first: a commit enters as a whole or not at all, since its version is the next place to read on from.
         self._facts.prepare(segments, requests)
         self._engine.enter(segments, now_ms=now_ms)
+        if entry.merged:
+            self._note_merged(message_type, entry, now_ms)
         if entry.foreign_paths:
             paths, rows = entry.foreign_paths, entry.foreign_rows
             self._engine.note_foreign(message_type, version=entry.version, paths=paths, rows=rows, now_ms=now_ms)
+
+    def _note_merged(self, message_type: str, entry: MessageLogEntry, now_ms: int) -> None:
+        state = self._engine.state.message_types[message_type]
+        for file in entry.merged:
+            if not state.fits(file):
+                what = f"version {entry.version} of message type '{message_type}' merges files that do not hold what it says"
+                reason = "Its messages would get other bodies, so nothing after it enters."
+                raise JournalError("JOURNAL_DAMAGED", path=self._journal.path, what=what, reason=reason)
+        self._engine.note_merged(message_type, version=entry.version, token=entry.token, files=entry.merged, now_ms=now_ms)
 
 
 def _segments(message_type: str, entry: MessageLogEntry, *, first: int, now_ms: int) -> list[Segment]:
     segments = []
     for added in entry.added:
-        segments.append(_segment(message_type, entry, added, first=first, now_ms=now_ms))
+        segments.append(entered(message_type, entry, added, first=first, at_ms=now_ms))
         first += added.rows
     return segments
-
-
-def _segment(message_type: str, entry: MessageLogEntry, added: AddedFile, *, first: int, now_ms: int) -> Segment:
-    return Segment(
-        message_type=message_type,
-        first=first,
-        until=first + added.rows,
-        path=added.path,
-        version=entry.version,
-        token=entry.token,
-        entered_at_ms=now_ms,
-        topic_min=added.topic_min,
-        topic_max=added.topic_max,
-        expires_null_count=added.expires_null_count,
-        expires_min_ms=added.expires_min_ms,
-        expires_max_ms=added.expires_max_ms,
-    )

@@ -247,7 +247,7 @@ class Loop:
     def _keep_up(self) -> None:
         now_ms = self._clock.host_ms()
         try:
-            self._journal.upkeep(epoch=self._epoch, entered_versions=self._entrance.versions, now_ms=now_ms)
+            self._journal.upkeep(epoch=self._epoch, state=self._engine.state, now_ms=now_ms)
         except JournalError as trouble:
             # Logs that stay long are slow, not wrong; the next look tries again.
             _LOG.warning("The logs could not be shortened: %s", trouble)

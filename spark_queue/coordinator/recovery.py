@@ -23,8 +23,11 @@ def recover(reign: Reign, journal: Journal, inbox: Inbox, *, ends_idle: bool) ->
     """
     facts = PreparedFacts(journal.facts)
     state = JournalState(facts)
+    state.foresee(reign.records)
     while reign.records:
+        # One by one, so that what is folded is freed.
         state.fold(reign.records.popleft())
+    state.foresee(())
     engine = Engine(state)
     engine.take_over(now_ms=reign.clock.now_ms())
     entrance = Entrance(journal, engine, facts)

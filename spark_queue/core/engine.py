@@ -15,6 +15,7 @@ from pyroaring import BitMap64
 from spark_queue.core import alteration, definition, delivery, parsing, runs, timers
 from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Incarnation, Lease, Subscription
+from spark_queue.core.moving import MergedFile, moved_record
 from spark_queue.core.records import Kind, Pause, Record, Unpause
 from spark_queue.core.runs import OutcomeOf, SettledCounts
 from spark_queue.core.segment import Segment, to_record
@@ -72,6 +73,11 @@ class Engine:
         """Record, once, that a stranger appended to a message table; its rows have no bookmarks (DESIGN 15.9)."""
         detail = {"version": version, "paths": list(paths), "rows": rows}
         self._emit(now_ms)(Kind.FOREIGN, message_type=message_type, detail=detail)
+
+    def note_merged(self, message_type: str, *, version: int, token: str, files: Sequence[MergedFile], now_ms: int) -> None:
+        """Record that compaction put messages into other files; their bookmarks stay."""
+        made = moved_record(message_type, version=version, token=token, files=files)
+        self._emit(now_ms)(made.kind, message_type=made.message_type, detail=made.detail)
 
     def tick(self, *, now_ms: int) -> None:
         """Do what is due."""

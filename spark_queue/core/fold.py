@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pyroaring import BitMap64
@@ -12,8 +11,10 @@ from spark_queue.core import folds, parsing
 from spark_queue.core.definition import Definitions, QueueDefinition
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
+from spark_queue.core.message_type import MessageTypeState
+from spark_queue.core.moving import Foresight
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment, from_record
+from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment
 from spark_queue.core.selection import Selection
 from spark_queue.errors import JournalError
 
@@ -21,35 +22,6 @@ _KINDS = frozenset(Kind)
 
 #: Newest requests that are known to be done: a caller asks again for half a minute at most.
 _REQUESTS_KEPT = 4_096
-
-
-class MessageTypeState:
-    """What has entered of one message type."""
-
-    def __init__(self) -> None:
-        #: Bookmark after the last entered message.
-        self.entered_until = 0
-        #: Last Delta version that left a record; -1 before the first.
-        self.version = -1
-        #: Oldest first.
-        self.segments: list[Segment] = []
-        #: Versions in which strangers appended, with their paths and row counts.
-        self.foreign: dict[int, Mapping[str, Any]] = {}
-
-    def add(self, segment: Segment) -> None:
-        """Take the next segment."""
-        self.segments.append(segment)
-        self.entered_until = segment.until
-        self.version = segment.version
-
-    def segment_of(self, bookmark: int) -> Segment:
-        """Give the segment that holds an entered bookmark."""
-        return self.segments[bisect_right(self.segments, bookmark, key=lambda segment: segment.first) - 1]
-
-    def entered_by(self, at_ms: int) -> int:
-        """Give the bookmark before which every message had entered at `at_ms` or earlier."""
-        index = bisect_right(self.segments, at_ms, key=lambda segment: segment.entered_at_ms)
-        return self.segments[index - 1].until if index else 0
 
 
 class JournalState:
@@ -78,6 +50,7 @@ class JournalState:
         self.unanswered: dict[str, FactRequest] = {}
         #: What new filters match, by queue and filter, from before the record that says so until its fold.
         self._prepared: dict[tuple[str, str], BitMap64] = {}
+        self._foresight = Foresight()
         self._lease_numbers: dict[str, int] = {}
         #: In the order in which they were done.
         self._requests: dict[str, None] = {}
@@ -101,10 +74,22 @@ class JournalState:
             raise self.troubles[name]
         return self.queues[name]
 
-    def fold_all(self, records: Iterable[Record]) -> None:
-        """Apply records in order."""
+    def foresee(self, records: Iterable[Record]) -> None:
+        """Learn from a log, before it is folded, where its messages stand at its end; with no records, forget it afterwards.
+
+        What a message file held is computed anew when its `entered` record is folded, but the file may have been merged with
+        others or retired since.
+        """
+        self._foresight = Foresight(records)
+        for ledger in self.queues.values():
+            ledger.retired = self._foresight.retired(ledger.definition.message_type)
+
+    def fold_all(self, records: Sequence[Record]) -> None:
+        """Apply a whole log, or the rest of one, in order."""
+        self.foresee(records)
         for record in records:
             self.fold(record)
+        self.foresee(())
 
     def fold(self, record: Record) -> None:
         """Apply one record.
@@ -121,12 +106,8 @@ class JournalState:
                 self.epoch, self.claim = record.epoch, record.detail
             case Kind.DEFINITIONS_APPLIED:
                 self._definitions_applied(record)
-            case Kind.ENTERED:
-                self._entered(from_record(record))
-            case Kind.FOREIGN:
-                message_type = self.message_types[str(record.message_type)]
-                message_type.version = record.detail["version"]
-                message_type.foreign[record.detail["version"]] = record.detail
+            case Kind.ENTERED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
+                self._of_files(record)
             case Kind.SUBSCRIBED if record.queue in self.queues and not self._match_new_filter(record):
                 # The queue was set aside.
                 pass
@@ -155,12 +136,18 @@ class JournalState:
             return 0
         return self.message_types[queue.message_type].entered_by(now_ms - queue.expiration_ms)
 
-    def _entered(self, segment: Segment) -> None:
-        self.message_types[segment.message_type].add(segment)
-        queues = [ledger for ledger in self.queues.values() if ledger.definition.message_type == segment.message_type]
-        self._enter(segment, [ledger for ledger in queues if ledger.definition.underlying_topic is not None])
+    def _of_files(self, record: Record) -> None:
+        message_type = self.message_types[str(record.message_type)]
+        message_type.fold(record)
+        if record.kind == Kind.ENTERED:
+            queues = [ledger for ledger in self.queues.values() if ledger.definition.message_type == record.message_type]
+            self._enter(message_type.segments[-1], [ledger for ledger in queues if ledger.definition.underlying_topic is not None])
 
     def _enter(self, segment: Segment, ledgers: Iterable[QueueLedger]) -> None:
+        segment = self._foresight.place(segment)
+        if segment.retired:
+            # Nobody needs what is not told by records of its own.
+            return
         wanted = {ledger.definition.name: ledger for ledger in ledgers if segment.until > ledger.start}
         if not wanted:
             return
@@ -211,8 +198,10 @@ class JournalState:
         return True
 
     def _matching(self, ledger: QueueLedger, filter_sql: str) -> BitMap64:
-        queue, segments = ledger.definition, self.message_types[ledger.definition.message_type].segments
-        return self._facts.matches(segments, filter_sql, ledger.standing, columns=queue.columns)
+        queue = ledger.definition
+        placed = (self._foresight.place(segment) for segment in self.message_types[queue.message_type].segments)
+        segments = [segment for segment in placed if not segment.retired]
+        return self._facts.matches(segments, filter_sql, ledger.standing - ledger.retired, columns=queue.columns)
 
     def _definitions_applied(self, record: Record) -> None:
         self.definitions = parsing.parse(record.detail["definitions"])
@@ -230,6 +219,7 @@ class JournalState:
                     self._select_anew(old)
                 continue
             self.queues[queue.name] = QueueLedger(queue, start=resets.get(queue.name, 0))
+            self.queues[queue.name].retired = self._foresight.retired(queue.message_type)
             # Lease numbers are never reused; subscriptions and pauses outlive a reset (DESIGN 15.6).
             self.queues[queue.name].next_lease = self._lease_numbers.get(queue.name, 1)
             if old is not None:
@@ -246,8 +236,8 @@ class JournalState:
         """Compute priorities and keys again of everything that is in a queue, by its new definition."""
         standing, matches = ledger.standing, ledger.selection.matches
         ledger.selection = Selection()
-        for segment in self.message_types[ledger.definition.message_type].segments:
-            if standing.range_cardinality(segment.first, segment.until):
+        for segment in map(self._foresight.place, self.message_types[ledger.definition.message_type].segments):
+            if not segment.retired and standing.range_cardinality(segment.first, segment.until):
                 for facts in self._facts_of(segment, [FactRequest(queue=ledger.definition)]).values():
                     ledger.selection.add(facts)
             if ledger.definition.name in self.troubles:

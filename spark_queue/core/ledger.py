@@ -36,6 +36,8 @@ class QueueLedger:
         #: First bookmark of interest: the recovery point.
         self.start = start
         self.entered = BitMap64()
+        #: While a log is folded: messages that it retires further on. Their file is gone, so only records tell of them.
+        self.retired = BitMap64()
         self.rows: dict[State, BitMap64] = {state: BitMap64() for state in State}
         self.delayed: dict[int, BitMap64] = {}
         self.expires = Expirations()
@@ -92,6 +94,8 @@ class QueueLedger:
 
     def move(self, rows: BitMap64, event: Event) -> None:
         """Change the state of rows as `TRANSITIONS` says; a pair that is not in it changes nothing and raises."""
+        if self.retired:
+            self._recall((rows & self.retired) - self.entered, event)
         parts = [(state, rows & members) for state, members in self.rows.items()]
         moves = [(state, TRANSITIONS.get((state, event)), part) for state, part in parts if part]
         if sum(len(part) for _, _, part in moves) != len(rows) or any(target is None for _, target, _ in moves):
@@ -101,6 +105,11 @@ class QueueLedger:
             self._leave(state, part)
             self.rows[target] |= part  # type: ignore[index]  # None was refused above.
             self._keep_order(state, target, part)
+
+    def _recall(self, rows: BitMap64, event: Event) -> None:
+        """Let rows enter that were in the queue, as a record about them shows (records win over facts, DESIGN 4)."""
+        self.entered |= rows
+        self.rows[next(state for state in State if (state, event) in TRANSITIONS)] |= rows
 
     def _leave(self, state: State, part: BitMap64) -> None:
         self.rows[state] -= part

@@ -26,6 +26,8 @@ class Kind(StrEnum):
     EPOCH_CLAIMED = "epoch_claimed"
     DEFINITIONS_APPLIED = "definitions_applied"
     ENTERED = "entered"
+    MOVED = "moved"
+    RETIRED = "retired"
     FOREIGN = "foreign"
     SUBSCRIBED = "subscribed"
     UNSUBSCRIBED = "unsubscribed"

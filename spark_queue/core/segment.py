@@ -86,6 +86,18 @@ def from_record(record: Record) -> Segment:
     )
 
 
+def stretches(segments: Iterable[Segment]) -> list[Segment]:
+    """Join neighbours that stand one after the other in a merged file: for reading, where only rows and bookmarks matter."""
+    joined: list[Segment] = []
+    for segment in segments:
+        before = joined[-1] if joined else segment
+        if segment.merged and before.path == segment.path and before.first_row + before.rows == segment.first_row:
+            joined[-1] = replace(before, until=segment.until)
+        else:
+            joined.append(segment)
+    return joined
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactRequest:
     """What one queue asks of the messages that enter."""

@@ -52,6 +52,10 @@ class Mark:
     last_sequence: int | None = None
     #: Whether the commit only adds files.
     is_append: bool = True
+    #: Of a commit that merges message files: each as `core.moving.MergedFile` is stored.
+    merged: Sequence[dict[str, Any]] = ()
+    #: Of a commit that lets message files go: their paths.
+    retired: Sequence[str] = ()
 
     def commit_info(self, actions: int | None) -> dict[str, Any]:
         """Give the commitInfo of a commit of `actions` further actions; a count lets a torn entry be told from a whole one."""
@@ -60,6 +64,10 @@ class Mark:
             mark["actions"] = actions
         if self.first_sequence is not None:
             mark |= {"first_sequence": self.first_sequence, "last_sequence": self.last_sequence}
+        if self.merged:
+            mark["moved"] = list(self.merged)
+        if self.retired:
+            mark["retired"] = list(self.retired)
         return {MARK_KEY: mark, "isBlindAppend": self.is_append}
 
 

@@ -104,7 +104,7 @@ def create_entry(
 ) -> bool:
     """Commit as `version` by writing its entry, if there is none; tell whether it was this call that did.
 
-    Files whose paths are in `removed` leave the table; their rows stand in `files`.
+    Files whose paths are in `removed` leave the table; their rows stand in `files`, or are gone where there are none.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def create_entry(
         **mark.commit_info(len(files) + len(removed) + len(transactions)),
     }
     actions: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": file.entry()} for file in files)]
-    actions += [{"remove": {"path": path, "deletionTimestamp": at_ms, "dataChange": False}} for path in removed]
+    actions += [{"remove": {"path": path, "deletionTimestamp": at_ms, "dataChange": not files}} for path in removed]
     actions += [{"txn": {"appId": name, "version": number, "lastUpdated": at_ms}} for name, number in transactions]
     return store.create(log_key(table, version), b"".join(msgspec.json.encode(action) + b"\n" for action in actions))
 

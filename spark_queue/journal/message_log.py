@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from spark_queue.core.moving import MergedFile
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import Store, log_key, messages_key
@@ -101,11 +102,8 @@ class DeltaMessageLog:
             raise delta.damaged(self._store, f"version {version} of {self._key} is not whole", self._store.reason(reason)) from None
 
     def _interpret(self, entry: LogEntry) -> MessageLogEntry:
-        # A removal, or an add that changes no data, moves rows that have bookmarks; no software of this version does that.
         if entry.removes or any(not add.get("dataChange", True) for add in entry.adds):
-            previous = entry.version - 1
-            path = self._store.uri(self._key)
-            raise JournalError("JOURNAL_REWRITTEN", path=path, version=entry.version, operation=entry.operation, previous=previous)
+            return self._interpret_change(entry)
         added: list[AddedFile] = []
         foreign: list[str] = []
         foreign_rows = 0
@@ -119,6 +117,26 @@ class DeltaMessageLog:
         return MessageLogEntry(
             version=entry.version, token=entry.token, added=tuple(added), foreign_paths=tuple(foreign), foreign_rows=foreign_rows
         )
+
+    def _interpret_change(self, entry: LogEntry) -> MessageLogEntry:
+        """Read a commit that removes or moves rows: only the coordinator makes such, and says what it did."""
+        merged = _merged_files(entry)
+        removed = {remove["path"] for remove in entry.removes}
+        replaced = {part.path for file in merged for part in file.parts}
+        retired = tuple(str(path) for path in entry.mark.get("retired", ()))
+        explained = bool(entry.token) and removed == replaced | set(retired)
+        if not explained or [add["path"] for add in entry.adds] != [file.path for file in merged]:
+            # Rows that have bookmarks were moved or removed, and nobody knows which.
+            path, previous = self._store.uri(self._key), entry.version - 1
+            raise JournalError("JOURNAL_REWRITTEN", path=path, version=entry.version, operation=entry.operation, previous=previous)
+        return MessageLogEntry(version=entry.version, token=entry.token, merged=merged, retired_paths=retired)
+
+
+def _merged_files(entry: LogEntry) -> tuple[MergedFile, ...]:
+    try:
+        return tuple(MergedFile.from_stored(file) for file in entry.mark.get("moved", ()))
+    except (KeyError, TypeError, ValueError):
+        return ()
 
 
 def _statistics(add: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core import parsing
 from spark_queue.core.creation import FORMAT, first_records
 from spark_queue.core.definition import BUILT_IN_COLUMNS, Definitions
+from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Record
 from spark_queue.core.segment import FactSource
 from spark_queue.errors import JournalError
@@ -91,8 +92,8 @@ class DeltaJournal:
         """
         message_table.create(self.store, self.journal_id, message_type, columns, durable=self._control.durable)
 
-    def upkeep(self, *, epoch: int, entered_versions: dict[str, int], now_ms: int) -> None:
-        """Begin to checkpoint, merge and clean the logs as DESIGN 15.10 says; called between commits, does nothing unless due.
+    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
+        """Begin what keeps the logs short (DESIGN 4, 15.10), as far as it is due; `state` is committed, and read in this call only.
 
         Raises
         ------
@@ -101,7 +102,7 @@ class DeltaJournal:
         JournalError
             STORE_FAILED.
         """
-        self._upkeep.run(epoch=epoch, entered_versions=entered_versions, now_ms=now_ms)
+        self._upkeep.run(epoch=epoch, state=state, now_ms=now_ms)
 
     def finish_upkeep(self) -> None:
         """Wait for the upkeep that is under way.

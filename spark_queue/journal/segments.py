@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.core.counts import Counts
-from spark_queue.core.segment import Segment
+from spark_queue.core.segment import Segment, stretches
 from spark_queue.journal.schema import schema_of
 
 _Bookmarks = NDArray[np.int64]
@@ -53,9 +53,10 @@ def cut_pieces(segments: Sequence[Segment], rows: BitMap64, delivered: Counts, c
         return PIECES.empty_table()
     deliveries = _runs(delivered.split(rows))
     cancels = _runs(cancelled.split(rows))
-    files = segments[_segment_at(segments, rows.min()) : _segment_at(segments, rows.max()) + 1]
+    files = stretches(segments[_segment_at(segments, rows.min()) : _segment_at(segments, rows.max()) + 1])
     first = np.fromiter((file.first for file in files), dtype=np.int64, count=len(files))
     until = np.fromiter((file.until for file in files), dtype=np.int64, count=len(files))
+    first_row = np.fromiter((file.first_row for file in files), dtype=np.int64, count=len(files))
     # A piece starts where a run of either count starts, or where a file starts inside a run.
     starts = np.unique(np.concatenate([deliveries.first, cancels.first, first]))
     starts = starts[deliveries.cover(starts)]
@@ -63,7 +64,7 @@ def cut_pieces(segments: Sequence[Segment], rows: BitMap64, delivered: Counts, c
     ends = np.minimum(np.minimum(deliveries.until[run], cancels.until[cancel_run]), until[file])
     columns = [
         pa.array([file.path for file in files], pa.string()).take(pa.array(file, pa.int64())),
-        pa.array(starts - first[file]),
+        pa.array(starts - first[file] + first_row[file]),
         pa.array(ends - starts),
         pa.array(starts),
         pa.array(deliveries.count[run]),

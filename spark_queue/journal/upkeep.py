@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
+from spark_queue.core.fold import JournalState
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal import control_compaction, delta
 from spark_queue.journal.control_files import listing
@@ -61,10 +62,12 @@ class Upkeep:
         self._merge: control_compaction.Merge | None = None
         self._swept_at_ms: int | None = None
 
-    def run(self, *, epoch: int, entered_versions: Mapping[str, int], now_ms: int) -> None:
+    def run(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
         """Commit what the last work planned, and begin what is due, unless something is under way.
 
         What the last work failed with is raised here.
+
+        The state is read before this returns: the thread gets what it needs of it.
 
         Raises
         ------
@@ -80,10 +83,11 @@ class Upkeep:
         if merge is not None and now_ms - merge.at_ms < control_compaction.PLAN_VALID_MS:
             self._control.replace(merge)
         control = self._is_due(CONTROL, self._control.version, CONTROL_CHECKPOINT_COMMITS)
+        # Later versions that left no record do not count: the next reign must find them all again.
         messages = {
-            message_type: version
-            for message_type, version in entered_versions.items()
-            if self._is_due(messages_key(message_type), version, MESSAGES_CHECKPOINT_COMMITS)
+            message_type: known.version
+            for message_type, known in state.message_types.items()
+            if self._is_due(messages_key(message_type), known.version, MESSAGES_CHECKPOINT_COMMITS)
         }
         if control or messages:
             self._work = self._worker.submit(self._keep, control=control, messages=messages, epoch=epoch, now_ms=now_ms)

@@ -6,19 +6,17 @@ never needs one (DESIGN 15.15).
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator
-
 import pyarrow as pa
 
 from spark_queue.clock import SystemClock
-from spark_queue.core.records import Kind
-from spark_queue.core.segment import Segment, from_record
+from spark_queue.core.message_type import MessageTypeState
+from spark_queue.core.moving import moved_record, retired_record
+from spark_queue.core.segment import stretches
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.segments import PIECES
-from spark_queue.ports import MessageLogEntry
+from spark_queue.ports import MessageLogEntry, entered
 from spark_queue.settings import Position
 
 
@@ -47,20 +45,18 @@ class TopicLog:
         self._log = journal.messages(message_type)
         self._message_type = message_type
         self._topic = topic
-        recorded = [
-            record
-            for record in journal.records()
-            if record.kind in (Kind.ENTERED, Kind.FOREIGN) and record.message_type == message_type
-        ]
-        self._segments = [from_record(record) for record in recorded if record.kind == Kind.ENTERED]
-        # Also of commits without messages of ours: the log need not hold anything below the last recorded version.
-        self._version = int(recorded[-1].detail["version"]) if recorded else -1
+        self._known = MessageTypeState()
+        for record in journal.records():
+            if record.message_type == message_type:
+                self._known.fold(record)
+        # The log need not hold anything below the last recorded version.
+        self._version = self._known.version
         self.refresh()
 
     @property
     def until(self) -> int:
         """Bookmark after the last message of the log."""
-        return self._segments[-1].until if self._segments else 0
+        return self._known.entered_until
 
     def refresh(self) -> None:
         """Read on to the head of the log.
@@ -71,7 +67,7 @@ class TopicLog:
             LOG_GAP, JOURNAL_REWRITTEN or JOURNAL_DAMAGED.
         """
         for entry in self._log.tail(self._version):
-            self._segments.extend(self._count_on(entry))
+            self._count_on(entry)
             self._version = entry.version
 
     def bookmark(self, position: Position) -> int:
@@ -84,43 +80,37 @@ class TopicLog:
             case "bookmark":
                 return position.value
             case "timestamp":
-                index = bisect_left(self._segments, position.value, key=lambda segment: segment.entered_at_ms)
-                return self._segments[index].first if index < len(self._segments) else self.until
+                return self._known.entered_by(position.value - 1)
 
     def pieces(self, start: int, end: int) -> pa.Table:
         """Give what must be read for the messages from `start` to before `end`, as `ports.RowRanges` has it.
 
         A file that holds other topics too is named whole: the reader leaves their rows out.
         """
+        stretched = stretches(
+            segment for segment in self._known.overlapping(start, end) if segment.topic_min <= self._topic <= segment.topic_max
+        )
         rows = [
             {
                 "path": segment.path,
-                "first_row": max(start, segment.first) - segment.first,
+                "first_row": segment.first_row + max(start, segment.first) - segment.first,
                 "rows": min(end, segment.until) - max(start, segment.first),
                 "bookmark": max(start, segment.first),
                 "delivery_count": 0,
                 "cancel_count": 0,
                 "is_barrier": False,
             }
-            for segment in self._segments
-            if start < segment.until and segment.first < end and segment.topic_min <= self._topic <= segment.topic_max
+            for segment in stretched
         ]
         return pa.Table.from_pylist(rows, schema=PIECES)
 
-    def _count_on(self, entry: MessageLogEntry) -> Iterator[Segment]:
-        first = self.until
+    def _count_on(self, entry: MessageLogEntry) -> None:
+        """Take the next version of the log, as the coordinator will (DESIGN 15.15)."""
         for added in entry.added:
-            yield Segment(
-                message_type=self._message_type,
-                first=first,
-                until=first + added.rows,
-                path=added.path,
-                version=entry.version,
-                token=entry.token,
-                # Nobody has entered it yet, so that will be at this moment or later.
-                entered_at_ms=SystemClock().wall_ms(),
-                topic_min=added.topic_min,
-                topic_max=added.topic_max,
-                expires_null_count=added.expires_null_count,
-            )
-            first += added.rows
+            # Nobody has entered it yet, so that will be at this moment or later.
+            at_ms = SystemClock().wall_ms()
+            self._known.add(entered(self._message_type, entry, added, first=self._known.entered_until, at_ms=at_ms))
+        if entry.merged:
+            self._known.fold(moved_record(self._message_type, version=entry.version, token=entry.token, files=entry.merged))
+        if entry.retired_paths:
+            self._known.fold(retired_record(self._message_type, self._known.ranges_in(entry.retired_paths)))

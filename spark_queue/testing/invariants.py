@@ -13,9 +13,10 @@ from itertools import pairwise
 
 from pyroaring import BitMap64
 
-from spark_queue.core.fold import JournalState, MessageTypeState
+from spark_queue.core.fold import JournalState
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
+from spark_queue.core.message_type import MessageTypeState
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
 from spark_queue.core.segment import from_record

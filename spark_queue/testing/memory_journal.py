@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from spark_queue.core import parsing
 from spark_queue.core.creation import first_records
 from spark_queue.core.definition import Definitions
+from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Record
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import AddedFile, ControlLog, MessageLogEntry
@@ -252,7 +253,7 @@ class MemoryJournal:
         with self.storage.step("messages.create"):
             self.storage.create_table(message_type)
 
-    def upkeep(self, *, epoch: int, entered_versions: dict[str, int], now_ms: int) -> None:
+    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
         """Do nothing: a list needs no checkpoints. The hook hears of it."""
         with self.storage.step("upkeep"):
             pass

@@ -26,7 +26,7 @@ def digest(state: JournalState) -> dict[str, Any]:
         "last_at_ms": state.last_at_ms,
         "definitions": repr(state.definitions),
         "message_types": {
-            name: (message_type.entered_until, message_type.version, tuple(message_type.segments), repr(message_type.foreign))
+            name: {key: _copied(value) for key, value in vars(message_type).items()}
             for name, message_type in state.message_types.items()
         },
         "queues": {name: of_ledger(ledger) for name, ledger in state.queues.items()},
@@ -82,4 +82,6 @@ def _copied(value: Any) -> Any:
         return to_ranges(value)
     if isinstance(value, dict):
         return {key: _copied(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_copied(entry) for entry in value]
     return value

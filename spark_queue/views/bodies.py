@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from spark_queue.core.fold import MessageTypeState
-from spark_queue.core.segment import Segment
+from spark_queue.core.message_type import MessageTypeState
+from spark_queue.core.segment import Segment, stretches
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store, messages_key
 
@@ -40,7 +40,7 @@ def read_bodies(store: Store, message_type: MessageTypeState, bookmarks: Bookmar
     pieces = [schema.empty_table()]
     for segment in _overlapping(message_type.segments, bookmarks):
         low, high = np.searchsorted(bookmarks, [segment.first, segment.until])
-        pieces.append(_read_rows(store, segment, bookmarks[low:high] - segment.first, schema))
+        pieces.append(_read_rows(store, segment, bookmarks[low:high] - segment.first + segment.first_row, schema))
     return pa.concat_tables(pieces)
 
 
@@ -49,7 +49,7 @@ def _overlapping(segments: list[Segment], bookmarks: Bookmarks) -> list[Segment]
         return []
     firsts = np.fromiter((segment.first for segment in segments), np.int64, len(segments))
     used = np.unique(np.searchsorted(firsts, bookmarks, side="right") - 1)
-    return [segments[index] for index in used]
+    return stretches(segments[index] for index in used)
 
 
 def _read_rows(store: Store, segment: Segment, rows: Bookmarks, schema: pa.Schema) -> pa.Table:

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from moto.server import ThreadedMotoServer
 
+from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.segment import FactRequest
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError, SparkQueueError
@@ -76,7 +77,7 @@ def test_checkpoint_and_clean_up_work_there_too(disk: Disk, monkeypatch: pytest.
     number = claim(journal.control)
     for record in range(number, number + 4):
         journal.control.append([left(record)], epoch=1)
-    journal.upkeep(epoch=1, entered_versions={}, now_ms=2**50)
+    journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=2**50)
     journal.finish_upkeep()
     names = [entry.key.rsplit("/", 1)[1] for entry in disk.store.list("control/_delta_log")]
     assert names == [f"{4:020d}.json", f"{5:020d}.checkpoint.parquet", f"{5:020d}.json", "_last_checkpoint"]

@@ -31,6 +31,14 @@ class MemoryFacts:
         """Keep the messages of a segment."""
         self._files[path] = tuple(messages)
 
+    def messages(self, segment: Segment) -> tuple[Published, ...]:
+        """Give the messages of a segment."""
+        return self._files[segment.path][segment.first_row : segment.first_row + segment.rows]
+
+    def remove(self, path: str) -> None:
+        """Lose a file, as when nothing names it any more."""
+        del self._files[path]
+
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
         """Give the facts of `segment` for each of `requests`, by queue name."""
         return {each.queue.name: self._facts(segment, each) for each in requests}
@@ -42,7 +50,7 @@ class MemoryFacts:
         return BitMap64([row for row in rows if matches(expression, messages[row].attributes)])
 
     def _messages(self, segment: Segment) -> dict[int, Published]:
-        return dict(enumerate(self._files[segment.path], start=segment.first))
+        return dict(enumerate(self.messages(segment), start=segment.first))
 
     def _facts(self, segment: Segment, request: FactRequest) -> EntryFacts:
         queue = request.queue

@@ -11,11 +11,14 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue.clock import SystemClock
+from spark_queue.core.fold import JournalState
+from spark_queue.core.message_type import MessageTypeState
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal import delta, upkeep
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.open import DeltaJournal
+from spark_queue.testing.scenario.facts import MemoryFacts
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 
 ORDER = messages_key("order")
@@ -49,8 +52,16 @@ def versions(disk: Disk, table: str, suffix: str = ".json") -> list[int]:
     return sorted(int(path.name[:20]) for path in disk.log_path(table, 0).parent.glob(f"*{suffix}"))
 
 
+def entered_state(order: int) -> JournalState:
+    """Give a state in which a version of type order has entered."""
+    state = JournalState(MemoryFacts())
+    state.message_types = {"order": MessageTypeState(), "json": MessageTypeState()}
+    state.message_types["order"].version = order
+    return state
+
+
 def run(journal: DeltaJournal, *, order: int = 0, epoch: int = 1) -> None:
-    journal.upkeep(epoch=epoch, entered_versions={"order": order, "json": 0}, now_ms=NOW_MS)
+    journal.upkeep(epoch=epoch, state=entered_state(order), now_ms=NOW_MS)
     journal.finish_upkeep()
 
 
@@ -210,7 +221,7 @@ def test_commits_go_on_while_the_log_is_kept_in_order(disk: Disk, monkeypatch: p
 
     monkeypatch.setattr(delta, "checkpoint", slow)
     for _ in range(3):
-        journal.upkeep(epoch=1, entered_versions={}, now_ms=NOW_MS)
+        journal.upkeep(epoch=1, state=entered_state(0), now_ms=NOW_MS)
         record = append(journal, record, 2)
         journal.control.check(epoch=1)
     assert versions(disk, CONTROL, ".checkpoint.parquet") == []
