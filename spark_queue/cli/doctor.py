@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -26,6 +25,7 @@ from spark_queue.coordinator.asking import ask
 from spark_queue.errors import SparkQueueError
 from spark_queue.facade import Journal
 from spark_queue.journal.open import open_journal
+from spark_queue.journal.store_time import store_time_ms
 
 #: Java versions that Spark 4.2 runs on.
 JAVA_VERSIONS = (17, 21)
@@ -192,13 +192,7 @@ def _store(journal: Journal) -> Finding:
 
 def _clock(journal: Journal) -> Finding:
     """Compare this host's clock with the store's, and with the newest record."""
-    key = f"probe-{uuid.uuid4().hex}"
-    now_ms = SystemClock().wall_ms()
-    journal.store.write(key, b"")
-    try:
-        written_ms = next(entry.modified_ms for entry in journal.store.list("", after=key[:-1]) if entry.key == key)
-    finally:
-        journal.store.delete([key])
+    now_ms, written_ms = SystemClock().wall_ms(), store_time_ms(journal.store)
     ahead_ms = open_journal(journal.store).records()[-1].at_ms - now_ms
     advice = "Set this host's clock: leases and expirations count by it."
     if ahead_ms > _DAY_MS:

@@ -32,6 +32,8 @@ class MessageTypeState:
         self.replaced: dict[str, int] = {}
         #: Number of leading segments that are all retired.
         self.retired_segments = 0
+        #: Number of retired messages.
+        self.retired_rows = 0
 
     @property
     def kept_from(self) -> int:
@@ -105,6 +107,7 @@ class MessageTypeState:
         low, high = self._index(first), self._index(until)
         for segment in self.segments[low:high]:
             self._note_replaced(segment.path, at_ms)
+            self.retired_rows += segment.rows
         self.segments[low:high] = [replace(segment, retired=True) for segment in self.segments[low:high]]
         while self.retired_segments < len(self.segments) and self.segments[self.retired_segments].retired:
             self.retired_segments += 1

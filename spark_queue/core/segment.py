@@ -87,15 +87,27 @@ def from_record(record: Record) -> Segment:
 
 
 def stretches(segments: Iterable[Segment]) -> list[Segment]:
-    """Join neighbours that stand one after the other in a merged file: for reading, where only rows and bookmarks matter."""
-    joined: list[Segment] = []
+    """Join neighbours that stand one after the other in a merged file, statistics and all; they are as old as the first."""
+    joined: list[list[Segment]] = []
     for segment in segments:
-        before = joined[-1] if joined else segment
+        before = joined[-1][-1] if joined else segment
         if segment.merged and before.path == segment.path and before.first_row + before.rows == segment.first_row:
-            joined[-1] = replace(before, until=segment.until)
+            joined[-1].append(segment)
         else:
-            joined.append(segment)
-    return joined
+            joined.append([segment])
+    return [parts[0] if len(parts) == 1 else _joined(parts) for parts in joined]
+
+
+def _joined(parts: list[Segment]) -> Segment:
+    return replace(
+        parts[0],
+        until=parts[-1].until,
+        topic_min=min(part.topic_min for part in parts),
+        topic_max=max(part.topic_max for part in parts),
+        expires_null_count=sum(part.expires_null_count for part in parts),
+        expires_min_ms=min((part.expires_min_ms for part in parts if part.expires_min_ms is not None), default=None),
+        expires_max_ms=max((part.expires_max_ms for part in parts if part.expires_max_ms is not None), default=None),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,7 +40,7 @@ class MessageFiles:
         key = f"{messages_key(segment.message_type)}/{segment.path}"
         known, rows = self._last
         if known != key or not set(columns) <= set(rows.column_names):
-            rows = self._read(segment, key, columns)
+            rows = self._read(segment, columns)
         found = rows.slice(segment.first_row, segment.rows)
         until = segment.first_row + segment.rows
         if len(rows) < until or (len(rows) != until and not segment.merged):
@@ -47,19 +48,32 @@ class MessageFiles:
         self._last = (key, rows) if len(rows) > until else ("", pa.table({}))
         return found.select([name for name in columns if name in found.column_names])
 
-    def _read(self, segment: Segment, key: str, columns: Sequence[str]) -> pa.Table:
-        with self._store.failures(f"reading {key}"):
-            try:
-                file = pq.ParquetFile(self._store.open(key))
-                rows = file.read(columns=[name for name in file.schema_arrow.names if name in columns])
-            except (FileNotFoundError, PermissionError, NotFoundError, pa.ArrowException) as failure:
-                raise missing(self._store, segment, self._store.reason(failure)) from None
-            except OSError as failure:
-                # A disk or a network that fails has a number; what pyarrow cannot decode has none.
-                if failure.errno is None:
-                    raise missing(self._store, segment, self._store.reason(failure)) from None
-                raise
-        return rows
+    def _read(self, segment: Segment, columns: Sequence[str]) -> pa.Table:
+        with decoding(self._store, segment) as file:
+            rows = file.read(columns=[name for name in file.schema_arrow.names if name in columns])
+        return rows  # noqa: RET504 - for a type checker the context might swallow an error.
+
+
+@contextmanager
+def decoding(store: Store, segment: Segment) -> Iterator[pq.ParquetFile]:
+    """Open the file in which a segment stands, and tell damage of it from a store that does not answer.
+
+    Raises
+    ------
+    JournalError
+        MESSAGE_FILE_MISSING, STORE_FAILED.
+    """
+    key = f"{messages_key(segment.message_type)}/{segment.path}"
+    with store.failures(f"reading {key}"):
+        try:
+            yield pq.ParquetFile(store.open(key))
+        except (FileNotFoundError, PermissionError, NotFoundError, pa.ArrowException) as failure:
+            raise missing(store, segment, store.reason(failure)) from None
+        except OSError as failure:
+            # A disk or a network that fails has a number; what pyarrow cannot decode has none.
+            if failure.errno is None:
+                raise missing(store, segment, store.reason(failure)) from None
+            raise
 
 
 def missing(store: Store, segment: Segment, reason: str) -> JournalError:

@@ -20,6 +20,7 @@ from spark_queue.journal.control_log import DeltaControlLog, read_log, read_setu
 from spark_queue.journal.facts import FileFacts, check_expressions
 from spark_queue.journal.layout import CONTROL, Store, log_key, messages_key
 from spark_queue.journal.message_log import DeltaMessageLog
+from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.schema import check_columns, stored_schema
 from spark_queue.journal.upkeep import Upkeep
@@ -38,19 +39,21 @@ class DeltaJournal:
         The journal's place.
     journal_id : str
         Its id.
+    limits : MessageLimits or None
+        When a coordinator works on message tables, where it is not to be as usual.
     """
 
     control: ControlLog
     facts: FactSource
 
-    def __init__(self, store: Store, journal_id: str) -> None:
+    def __init__(self, store: Store, journal_id: str, *, limits: MessageLimits | None = None) -> None:
         self.store = store
         self.path = store.path
         self.journal_id = journal_id
         self._control = DeltaControlLog(store)
         self.control = self._control
         self.facts = FileFacts(store)
-        self._upkeep = Upkeep(store, journal_id, self._control)
+        self._upkeep = Upkeep(store, journal_id, self._control, limits or MessageLimits())
 
     def definitions(self) -> Definitions:
         """Read the definitions that hold now; starts nothing and reads nothing else.
@@ -115,8 +118,8 @@ class DeltaJournal:
         self._upkeep.finish()
 
 
-def open_journal(store: Store) -> DeltaJournal:
-    """Open a journal: reads its id and definitions, and nothing else.
+def open_journal(store: Store, *, limits: MessageLimits | None = None) -> DeltaJournal:
+    """Open a journal: reads its id and definitions, and nothing else; `limits` as `DeltaJournal` takes them.
 
     Raises
     ------
@@ -127,7 +130,7 @@ def open_journal(store: Store) -> DeltaJournal:
     written = setup[0].detail["format"]
     if written > FORMAT:
         raise JournalError("PROTOCOL_NEWER", path=store.path, what=f"format {written} (known: {FORMAT})")
-    return DeltaJournal(store, str(setup[0].detail["journal"]))
+    return DeltaJournal(store, str(setup[0].detail["journal"]), limits=limits)
 
 
 def create_journal(store: Store, definitions: Definitions | None = None, *, clock: Clock | None = None) -> str:

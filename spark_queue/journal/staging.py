@@ -61,14 +61,27 @@ class StagedFile:
 
     def stats(self) -> dict[str, object]:
         """Give Delta's statistics (DESIGN 15.17)."""
-        low: dict[str, object] = {"topic": min(self.topics)}
-        high: dict[str, object] = {"topic": max(self.topics)}
-        if self.expires_min_us is not None and self.expires_max_us is not None:
-            # Delta keeps milliseconds: the range is widened to them, never narrowed.
-            low["expires_at"] = _instant_text(self.expires_min_us // 1_000)
-            high["expires_at"] = _instant_text(-(-self.expires_max_us // 1_000))
-        null_count = {"topic": 0, "expires_at": self.expires_null_count}
-        return {"numRecords": self.rows, "minValues": low, "maxValues": high, "nullCount": null_count}
+        # Delta keeps milliseconds: the range is widened to them, never narrowed.
+        return statistics(
+            rows=self.rows,
+            topic_min=min(self.topics),
+            topic_max=max(self.topics),
+            expires_null_count=self.expires_null_count,
+            expires_min_ms=None if self.expires_min_us is None else self.expires_min_us // 1_000,
+            expires_max_ms=None if self.expires_max_us is None else -(-self.expires_max_us // 1_000),
+        )
+
+
+def statistics(
+    *, rows: int, topic_min: str, topic_max: str, expires_null_count: int, expires_min_ms: int | None, expires_max_ms: int | None
+) -> dict[str, object]:
+    """Give Delta's statistics of a message file (DESIGN 15.17)."""
+    low: dict[str, object] = {"topic": topic_min}
+    high: dict[str, object] = {"topic": topic_max}
+    if expires_min_ms is not None and expires_max_ms is not None:
+        low["expires_at"] = _instant_text(expires_min_ms)
+        high["expires_at"] = _instant_text(expires_max_ms)
+    return {"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": {"topic": 0, "expires_at": expires_null_count}}
 
 
 def stage_file(
@@ -109,7 +122,7 @@ def write_file(plan: StagingPlan, stored: Iterator[pa.Table], *, now_ms: int) ->
     JournalError
         STORE_FAILED.
     """
-    groups = _grouped(stored)
+    groups = grouped(stored)
     first = next(groups, None)
     if first is None:
         return None
@@ -120,7 +133,7 @@ def write_file(plan: StagingPlan, stored: Iterator[pa.Table], *, now_ms: int) ->
         with pq.ParquetWriter(cast(IO[bytes], sink), first.schema) as writer:
             for table in chain([first], groups):
                 tally.add(table)
-                writer.write_table(table, row_group_size=_row_group_rows(table))
+                writer.write_table(table, row_group_size=row_group_rows(table))
         size_bytes = sink.tell()
     if plan.durable:
         plan.store.sync([key])
@@ -193,7 +206,7 @@ def topics_of(files: Iterable[StagedFile]) -> set[str]:
     return {topic for file in files for topic in file.topics}
 
 
-def _grouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def grouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Join small tables: each one written becomes a row group of its own."""
     pending: list[pa.Table] = []
     for table in tables:
@@ -205,7 +218,8 @@ def _grouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(pending)
 
 
-def _row_group_rows(table: pa.Table) -> int:
+def row_group_rows(table: pa.Table) -> int:
+    """Give the rows of a row group for rows of this size."""
     row_bytes = max(1, table.nbytes // table.num_rows)
     return max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // row_bytes))
 

@@ -12,12 +12,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import msgspec
 
 from spark_queue.core.fold import JournalState
-from spark_queue.errors import CoordinatorError
 from spark_queue.journal import control_compaction, delta
 from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL, Store, messages_key
-from spark_queue.journal.message_table import open_messages
+from spark_queue.journal.message_upkeep import Job, MessageLimits, MessageUpkeep
 from spark_queue.journal.objects import StoredObject
 from spark_queue.journal.recovery import version_of
 
@@ -48,12 +47,14 @@ class Upkeep:
         Its id.
     control : DeltaControlLog
         The reign's control log.
+    limits : MessageLimits
+        When message tables are worked on.
     """
 
-    def __init__(self, store: Store, journal_id: str, control: DeltaControlLog) -> None:
+    def __init__(self, store: Store, journal_id: str, control: DeltaControlLog, limits: MessageLimits) -> None:
         self._store = store
-        self._journal_id = journal_id
         self._control = control
+        self._messages = MessageUpkeep(store, journal_id, control, limits)
         #: Version of the newest checkpoint, by table.
         self._checkpoints: dict[str, int] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="upkeep")
@@ -89,8 +90,9 @@ class Upkeep:
             for message_type, known in state.message_types.items()
             if self._is_due(messages_key(message_type), known.version, MESSAGES_CHECKPOINT_COMMITS)
         }
-        if control or messages:
-            self._work = self._worker.submit(self._keep, control=control, messages=messages, epoch=epoch, now_ms=now_ms)
+        jobs = self._messages.due(state, now_ms=now_ms)
+        if control or messages or jobs:
+            self._work = self._worker.submit(self._keep, control=control, messages=messages, jobs=jobs, epoch=epoch, now_ms=now_ms)
 
     def finish(self) -> None:
         """Wait for what is under way; what it planned for the control log waits for `run`.
@@ -104,9 +106,15 @@ class Upkeep:
         if work is not None:
             self._merge = work.result()
 
-    def _keep(self, *, control: bool, messages: Mapping[str, int], epoch: int, now_ms: int) -> control_compaction.Merge | None:
+    def _keep(
+        self, *, control: bool, messages: Mapping[str, int], jobs: Mapping[str, Sequence[Job]], epoch: int, now_ms: int
+    ) -> control_compaction.Merge | None:
         for message_type, version in messages.items():
             self._keep_messages(message_type, version, epoch=epoch, now_ms=now_ms)
+        for message_type, of_type in jobs.items():
+            work = self._messages.open(message_type, epoch=epoch, now_ms=now_ms)
+            for job in of_type:
+                job(work)
         return self._keep_control(epoch=epoch, now_ms=now_ms) if control else None
 
     def _is_due(self, table: str, version: int, commits: int) -> bool:
@@ -130,7 +138,7 @@ class Upkeep:
 
     def _keep_messages(self, message_type: str, version: int, *, epoch: int, now_ms: int) -> None:
         key = messages_key(message_type)
-        self._fence(message_type, epoch=epoch, now_ms=now_ms)
+        self._messages.open(message_type, epoch=epoch, now_ms=now_ms)
         # At the last entered version, not at the head: what has not entered must stay readable commit by commit.
         table = delta.open_table(self._store, key, version=version)
         if table is None:
@@ -138,22 +146,6 @@ class Upkeep:
         delta.checkpoint(self._store, key, table, durable=self._control.durable)
         self._checkpoints[key] = version
         clean(self._store, key, below=version, before_ms=now_ms - MESSAGES_KEPT_MS)
-
-    def _fence(self, message_type: str, *, epoch: int, now_ms: int) -> None:
-        """Claim the table for this reign by a commit of its own, and check that no newer one did (DESIGN 4)."""
-        table = open_messages(self._store, self._journal_id, message_type)
-        found = delta.commit_transaction(
-            self._store,
-            messages_key(message_type),
-            table,
-            name=delta.COORDINATOR_TXN,
-            version=lambda newest: epoch if newest < epoch else None,
-            writer="coordinator",
-            at_ms=now_ms,
-        )
-        if found != epoch:
-            reason = f"message type '{message_type}' carries epoch {found}"
-            raise CoordinatorError("COORDINATOR_DEPOSED", epoch=epoch, path=self._store.path, reason=reason)
 
 
 def clean(store: Store, table: str, *, below: int, before_ms: int) -> None:

@@ -17,6 +17,7 @@ from spark_queue.core.fold import JournalState
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
 from spark_queue.core.message_type import MessageTypeState
+from spark_queue.core.moving import merged_files
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
 from spark_queue.core.segment import from_record
@@ -58,7 +59,7 @@ def of_records(records: Sequence[Record]) -> list[str]:
     return broken
 
 
-def of_message_log(records: Iterable[Record], message_type: str, entries: Iterable[MessageLogEntry]) -> list[str]:
+def of_message_log(records: Sequence[Record], message_type: str, entries: Iterable[MessageLogEntry]) -> list[str]:
     """Give what is broken between the `entered` records of a message type and its log.
 
     Parameters
@@ -83,6 +84,18 @@ def of_message_log(records: Iterable[Record], message_type: str, entries: Iterab
             broken.append(f"message type '{message_type}': version {version} is another commit than the one that entered")
         elif [(segment.path, segment.rows) for segment in mine] != [_file(added) for added in entry.added]:
             broken.append(f"message type '{message_type}': version {version} names other files or rows than those that entered")
+    moved = {
+        record.detail["version"]: record for record in records if record.kind == Kind.MOVED and record.message_type == message_type
+    }
+    for entry in by_version.values():
+        record = moved.pop(entry.version, None)
+        if entry.merged and record is not None and tuple(merged_files(record)) != entry.merged:
+            broken.append(f"message type '{message_type}': version {entry.version} merged other files than the control log says")
+    broken += [
+        f"message type '{message_type}': version {version} merged files, but its log does not say so"
+        for version in moved
+        if version >= oldest
+    ]
     return broken
 
 
@@ -98,6 +111,9 @@ def _of_segments(message_type: MessageTypeState) -> Iterator[str]:
         if segment.version < version:
             yield f"version {segment.version} entered after version {version}"
         until, version = segment.until, segment.version
+    for earlier, later in pairwise(message_type.segments):
+        if earlier.path == later.path and later.first_row != earlier.first_row + earlier.rows:
+            yield f"messages {later.first} to {later.until} stand at row {later.first_row} of {later.path}, in which others stand"
     if until != message_type.entered_until:
         yield f"{message_type.entered_until} messages count as entered, but its files hold {until}"
 

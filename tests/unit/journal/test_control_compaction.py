@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal import control_compaction, control_files, log_entry, upkeep
@@ -19,6 +20,7 @@ from spark_queue.journal.control_compaction import Merge
 from spark_queue.journal.control_files import ControlFile, listing, read_records
 from spark_queue.journal.control_log import DeltaControlLog, read_log, read_setup
 from spark_queue.journal.layout import CONTROL
+from spark_queue.testing.scenario.facts import MemoryFacts
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 
 DAY_S = 24 * 3600
@@ -106,7 +108,7 @@ def test_upkeep_merges_between_commits_and_files_stay_few(disk: Disk) -> None:
     for _ in range(300):
         journal.control.append([left(record)], epoch=1)
         record += 1
-        journal.upkeep(epoch=1, entered_versions={}, now_ms=NOW_MS)
+        journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=NOW_MS)
         journal.finish_upkeep()
     assert len(files(disk)) < 2 + 8 + 6
     assert [each.record for each in journal.records()] == list(range(record))
@@ -174,7 +176,7 @@ def test_upkeep_deletes_leftovers_once_an_hour(disk: Disk) -> None:
         orphan = Path(disk.store.path) / CONTROL / f"{0:020d}-{now_ms:032x}.parquet"
         orphan.write_bytes(b"")
         os.utime(orphan, (0, 0))
-        journal.upkeep(epoch=1, entered_versions={}, now_ms=now_ms)
+        journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=now_ms)
         journal.finish_upkeep()
         assert orphan.exists() == (now_ms == NOW_MS + upkeep.SWEEP_MS - 1)
     assert len(read_log(disk.store)) == record
@@ -195,9 +197,9 @@ def test_plan_that_lay_for_long_is_dropped(disk: Disk, small: None) -> None:
     record = claim(journal.control)
     for number in range(record, record + 6):
         journal.control.append([left(number)], epoch=1)
-    journal.upkeep(epoch=1, entered_versions={}, now_ms=NOW_MS)
+    journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=NOW_MS)
     journal.finish_upkeep()
-    journal.upkeep(epoch=1, entered_versions={}, now_ms=NOW_MS + control_compaction.PLAN_VALID_MS)
+    journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=NOW_MS + control_compaction.PLAN_VALID_MS)
     assert len(files(disk)) == record + 6
 
 

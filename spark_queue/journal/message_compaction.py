@@ -1,0 +1,155 @@
+"""Merging small message files (DESIGN 4): one commit adds the merged file and takes its parts away; bookmarks stay.
+
+A job that publishes every second leaves a hundred thousand files a day, and every reader of the table pays for each. What is
+merged is adjacent in the log, so rows keep the order of their bookmarks, and a file's rows are rewritten only where it
+becomes at least twice as large: each message is copied a handful of times in its life.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_queue.core.moving import MergedFile, MovedRows
+from spark_queue.core.segment import Segment, stretches
+from spark_queue.errors import JournalError
+from spark_queue.journal import delta
+from spark_queue.journal.message_file import MessageFiles
+from spark_queue.journal.message_work import MessageTableWork, TableChange
+from spark_queue.journal.staging import grouped, row_group_rows, statistics
+
+_LOG = logging.getLogger(__name__)
+
+#: Key of the mapping in the merged file's own metadata.
+METADATA_KEY = "sparkqueue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeLimits:
+    """What is worth merging, and how much of it at once."""
+
+    #: Fewest files that are merged: fewer are cheaper to read than to rewrite.
+    files_min: int = 16
+    #: Largest merged file, in bytes; one of this size is not touched again.
+    target_bytes: int = 128 * 1024 * 1024
+    #: Most that is copied before other upkeep has its turn, in bytes.
+    round_bytes: int = 512 * 1024 * 1024
+
+
+def worth_merging(segments: Sequence[Segment], sizes: Mapping[str, int], limits: MergeLimits) -> list[list[Segment]]:
+    """Give runs of adjacent whole files to merge, oldest first, as far as one round goes.
+
+    Parameters
+    ----------
+    segments : Sequence[Segment]
+        All of the message type.
+    sizes : Mapping[str, int]
+        The files of the table, in bytes; what does not stand there is left alone.
+    limits : MergeLimits
+        What is worth it.
+    """
+    found: list[list[Segment]] = []
+    run: list[Segment] = []
+    run_bytes = copied_bytes = 0
+    for file in [*stretches(segments), None]:
+        size = limits.target_bytes if file is None or file.retired else sizes.get(file.path, limits.target_bytes)
+        if file is None or run_bytes + size > limits.target_bytes or size >= limits.target_bytes:
+            run = _balanced(run, sizes, limits.files_min)
+            copied_bytes += sum(sizes[each.path] for each in run)
+            if run:
+                found.append(run)
+            if copied_bytes >= limits.round_bytes:
+                return found
+            run, run_bytes = [], 0
+        if file is not None and size < limits.target_bytes:
+            run.append(file)
+            run_bytes += size
+    return found
+
+
+def _balanced(run: list[Segment], sizes: Mapping[str, int], files_min: int) -> list[Segment]:
+    """Give the end of a run in which no file is larger than the others together; none when few files are left."""
+    while len(run) >= files_min:
+        of_run = [sizes[file.path] for file in run]
+        if sum(of_run) >= 2 * max(of_run):
+            return run
+        run = run[of_run.index(max(of_run)) + 1 :]
+    return []
+
+
+def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimits) -> bool:
+    """Merge what is worth it, one commit for each merged file; tells whether there was something.
+
+    Raises
+    ------
+    CoordinatorError
+        COORDINATOR_DEPOSED.
+    JournalError
+        STORE_FAILED, PUBLISH_CONTENDED.
+    """
+    sizes = work.sizes()
+    runs = worth_merging(segments, sizes, limits)
+    for run in runs:
+        try:
+            added, merged = _write(work, run)
+        except JournalError as damage:
+            if damage.code != "MESSAGE_FILE_MISSING":
+                raise
+            # Its queues say so where it matters; the other files can be merged all the same.
+            _LOG.warning("Files of message type '%s' stay unmerged: %s", work.message_type, damage)
+            continue
+        mark = delta.Mark(writer="coordinator", merged=[merged.stored()], is_append=False)
+        if not work.commit(TableChange(mark=mark, removed=[file.path for file in run], added=[added])):
+            # Something that was to be merged has gone meanwhile; the next round plans anew.
+            return False
+        _LOG.info("Merged %d files of message type '%s' into %s.", len(run), work.message_type, added.path)
+    return bool(runs)
+
+
+def _write(work: MessageTableWork, run: Sequence[Segment]) -> tuple[delta.NewFile, MergedFile]:
+    path = f"{uuid.uuid4().hex}.parquet"
+    parts = tuple(MovedRows(path=file.path, first_row=file.first_row, rows=file.rows, bookmark=file.first) for file in run)
+    merged = MergedFile(path=path, parts=parts)
+    schema = work.schema()
+    key = f"{work.key}/{path}"
+    with work.store.writer(key) as sink:
+        with pq.ParquetWriter(cast(IO[bytes], sink), schema) as writer:
+            for table in grouped(_rows(work, run, schema)):
+                writer.write_table(table, row_group_size=row_group_rows(table))
+            writer.add_key_value_metadata({METADATA_KEY: json.dumps(merged.stored())})
+        size_bytes = sink.tell()
+    if work.durable:
+        work.store.sync([key])
+    stats = _statistics(run)
+    return delta.NewFile(path=path, size_bytes=size_bytes, modified_ms=work.now_ms, stats=stats, data_change=False), merged
+
+
+def _rows(work: MessageTableWork, run: Sequence[Segment], schema: pa.Schema) -> Iterator[pa.Table]:
+    files = MessageFiles(work.store)
+    for file in run:
+        rows = files.read(file, schema.names)
+        columns: list[Any] = [
+            rows.column(field.name).cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+            for field in schema
+        ]
+        yield pa.table(columns, schema=schema)
+
+
+def _statistics(run: Sequence[Segment]) -> dict[str, object]:
+    lows = [file.expires_min_ms for file in run if file.expires_min_ms is not None]
+    highs = [file.expires_max_ms for file in run if file.expires_max_ms is not None]
+    return statistics(
+        rows=sum(file.rows for file in run),
+        topic_min=min(file.topic_min for file in run),
+        topic_max=max(file.topic_max for file in run),
+        expires_null_count=sum(file.expires_null_count for file in run),
+        expires_min_ms=min(lows, default=None),
+        expires_max_ms=max(highs, default=None),
+    )

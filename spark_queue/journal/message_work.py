@@ -1,0 +1,138 @@
+"""The coordinator's own commits on message tables: files replaced or let go by one swap that the epoch fences (DESIGN 3.4, 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
+from spark_queue.journal import delta, log_entry
+from spark_queue.journal.layout import Store, log_key, messages_key
+from spark_queue.journal.message_table import open_messages
+
+#: Races with publishers that one commit may lose.
+_ATTEMPTS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableChange:
+    """Files that come and files that go in one commit."""
+
+    mark: delta.Mark
+    #: Paths.
+    removed: Sequence[str]
+    added: Sequence[delta.NewFile] = ()
+
+
+class MessageTableWork:
+    """What one reign does to the table of one message type.
+
+    Parameters
+    ----------
+    store : Store
+        The journal's place.
+    journal_id : str
+        Its id.
+    message_type : str
+        Whose table.
+    epoch : int
+        The reign.
+    now_ms : int
+        Its time, in milliseconds since 1970 UTC.
+    durable : bool
+        Whether commits must reach the disk.
+
+    Raises
+    ------
+    CoordinatorError
+        COORDINATOR_DEPOSED, here and in every method, when a newer reign has worked on the table.
+    JournalError
+        JOURNAL_MISMATCH, STORE_FAILED.
+    """
+
+    def __init__(self, store: Store, journal_id: str, message_type: str, *, epoch: int, now_ms: int, durable: bool) -> None:
+        self.store = store
+        self.message_type = message_type
+        self.key = messages_key(message_type)
+        self.durable = durable
+        self.now_ms = now_ms
+        self._epoch = epoch
+        self._table = open_messages(store, journal_id, message_type)
+        found = delta.commit_transaction(
+            store,
+            self.key,
+            self._table,
+            name=delta.COORDINATOR_TXN,
+            version=lambda newest: epoch if newest < epoch else None,
+            writer="coordinator",
+            at_ms=now_ms,
+        )
+        if found != epoch:
+            raise self._deposed(f"message type '{message_type}' carries epoch {found}")
+
+    def refresh(self) -> None:
+        """Read the head, and check that the reign still holds."""
+        delta.refresh(self.store, self.key, self._table)
+        found = self._table.transaction_version(delta.COORDINATOR_TXN)
+        if found != self._epoch:
+            raise self._deposed(f"message type '{self.message_type}' carries epoch {found}")
+
+    def schema(self) -> pa.Schema:
+        """Give the table's columns."""
+        exported: object = self._table.schema()
+        return pa.schema(exported)  # type: ignore[arg-type]  # It speaks Arrow's C interface.
+
+    def sizes(self) -> Mapping[str, int]:
+        """Give the sizes of the table's files by path, in bytes."""
+        actions = pa.table(self._table.get_add_actions(flatten=True))
+        paths: list[Any] = actions.column("path").to_pylist()
+        sizes: list[Any] = actions.column("size_bytes").to_pylist()
+        return dict(zip(paths, sizes, strict=True))
+
+    def commit(self, change: TableChange) -> bool:
+        """Commit by a swap at the head; tells whether everything that goes still stood there.
+
+        After a lost race the head is read anew and the change looked over again: a stale one would double rows (tried).
+
+        Raises
+        ------
+        CoordinatorError
+            COORDINATOR_DEPOSED.
+        JournalError
+            PUBLISH_CONTENDED, STORE_FAILED: the outcome may be unknown, which the next reading of the log settles.
+        """
+        for attempt in range(_ATTEMPTS):
+            self.refresh()
+            if not set(change.removed) <= self.sizes().keys():
+                return False
+            base = int(self._table.version())
+            if self._swap(base + 1, change):
+                self._check_landed(base, change)
+                return True
+            delta.back_off(attempt)
+        raise JournalError("PUBLISH_CONTENDED", path=self.store.uri(self.key), attempts=_ATTEMPTS)
+
+    def _swap(self, version: int, change: TableChange) -> bool:
+        transactions = [(delta.COORDINATOR_TXN, self._epoch)]
+        with self.store.failures(f"committing to {self.key}"):
+            created = log_entry.create_entry(
+                self.store, self.key, version, change.added, mark=change.mark, transactions=transactions, at_ms=self.now_ms,
+                removed=change.removed,
+            )  # fmt: skip
+        if created and self.durable:
+            self.store.sync([log_key(self.key, version)])
+        return created
+
+    def _check_landed(self, base: int, change: TableChange) -> None:
+        """Look whether the commit is where readers look: after a pause its version may have been cleaned away (DESIGN 3.4)."""
+        self.refresh()
+        standing = self.sizes().keys()
+        seen = all(file.path in standing for file in change.added) and not any(path in standing for path in change.removed)
+        if not seen:
+            raise self._deposed(f"its commit after version {base} of {self.key} is not to be seen")
+
+    def _deposed(self, reason: str) -> SparkQueueError:
+        return CoordinatorError("COORDINATOR_DEPOSED", epoch=self._epoch, path=self.store.path, reason=reason)

@@ -1,0 +1,70 @@
+"""What a coordinator does with message files, without its calls, for the tests of merging, retention and leftovers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_queue.clock import SystemClock
+from spark_queue.coordinator.entering import Entrance, PreparedFacts
+from spark_queue.core.engine import Engine
+from spark_queue.core.fold import JournalState
+from spark_queue.core.segment import Segment
+from spark_queue.journal.message_compaction import MergeLimits
+from spark_queue.journal.message_upkeep import MessageLimits
+from spark_queue.journal.open import open_journal
+from spark_queue.journal.schema import schema_of
+from spark_queue.views.bodies import read_bodies
+from tests.unit.journal.journal_on_disk import Disk
+
+NOW_MS = SystemClock().wall_ms()
+SMALL = MergeLimits(files_min=4, target_bytes=1_000_000)
+
+
+class Reign:
+    """What a coordinator does with message files, without its calls."""
+
+    def __init__(self, disk: Disk, *, epoch: int, limits: MergeLimits = SMALL) -> None:
+        self.journal = open_journal(disk.store, limits=MessageLimits(merging=limits))
+        self.epoch = epoch
+        facts = PreparedFacts(self.journal.facts)
+        self.state = JournalState(facts)
+        self.state.fold_all(self.journal.control.load())
+        self.engine = Engine(self.state)
+        self.engine.claim(epoch=epoch, host="h", address="a", pid=1, now_ms=NOW_MS)
+        self.entrance = Entrance(self.journal, self.engine, facts)
+        self.entrance.recover()
+        self.commit()
+
+    def commit(self) -> None:
+        self.journal.control.append(self.engine.take(), epoch=self.epoch)
+
+    def enter(self) -> None:
+        """Read the message log, and commit what it says."""
+        self.entrance.admit("order", now_ms=NOW_MS)
+        assert not self.entrance.trouble, self.entrance.trouble
+        records = self.engine.take()
+        if records:
+            self.journal.control.append(records, epoch=self.epoch)
+
+    def upkeep(self) -> None:
+        self.journal.upkeep(epoch=self.epoch, state=self.state, now_ms=NOW_MS)
+        self.journal.finish_upkeep()
+
+    @property
+    def segments(self) -> list[Segment]:
+        return self.state.message_types["order"].segments
+
+
+def publish_some(disk: Disk, count: int, *, rows: int = 3, first: int = 0) -> None:
+    for number in range(first, first + count):
+        disk.publish([number * rows + row for row in range(rows)], topic=["ORDERS", "RETURNS", "QUOTES"][number % 3])
+
+
+def bodies(reign: Reign, disk: Disk) -> list[Any]:
+    """Give id and item of every entered message, in the order of bookmarks."""
+    state = reign.state.message_types["order"]
+    schema = schema_of(pa.field("id", pa.int64()), pa.field("item", pa.string()), pa.field("topic", pa.string()))
+    return read_bodies(disk.store, state, np.arange(state.entered_until), schema).to_pylist()
