@@ -110,9 +110,9 @@ class Priorities:
             higher = rows & digit
             if len(taken) + len(higher) > count:
                 rows = higher
-            else:
+            elif higher:
                 taken |= higher
-                rows = rows - digit
+                rows = rows - higher
         return taken | oldest(rows, count - len(taken))
 
 

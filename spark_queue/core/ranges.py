@@ -2,27 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, overload
 
+import numpy as np
+from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.records import Ranges
+from spark_queue.core.numbers import from_array
+
+#: Ranges of fewer messages than this on average become a bitmap by way of their messages, in one step.
+_LONG = 16
+
+
+class RangeArray(Sequence[tuple[int, int]]):
+    """Half-open ranges, ascending and disjoint, as an array: a lease by priority may have one range for each message.
+
+    Attributes
+    ----------
+    edges : NDArray of int64
+        First row, row after the last, first row, and so on.
+    """
+
+    __slots__ = ("edges",)
+
+    def __init__(self, edges: NDArray[np.int64]) -> None:
+        self.edges = edges
+
+    def __len__(self) -> int:
+        return len(self.edges) // 2
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[int, int]: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[tuple[int, int], ...]: ...
+    def __getitem__(self, index: int | slice) -> tuple[int, int] | tuple[tuple[int, int], ...]:
+        return tuple(self)[index]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        edges = self.edges.tolist()
+        return zip(edges[::2], edges[1::2], strict=True)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, RangeArray):
+            return np.array_equal(self.edges, other.edges)
+        return isinstance(other, tuple) and tuple(self) == other
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
 
 
 def to_bitmap(ranges: Iterable[tuple[int, int]]) -> BitMap64:
     """Make a bitmap of half-open ranges."""
+    if isinstance(ranges, RangeArray):
+        firsts, untils = ranges.edges[::2], ranges.edges[1::2]
+        lengths = untils - firsts
+        count = int(lengths.sum())
+        if count < _LONG * len(lengths):
+            return from_array(np.repeat(firsts - np.cumsum(lengths) + lengths, lengths) + np.arange(count))
     rows = BitMap64()
     for first, until in ranges:
         rows.add_range(first, until)
     return rows
 
 
-def to_ranges(rows: BitMap64) -> Ranges:
+def to_ranges(rows: BitMap64) -> RangeArray:
     """Give the ascending half-open ranges of a bitmap."""
     # A bitmap XOR itself shifted by one keeps exactly the edges: the first row of each run and the row after its last.
-    edges = (rows ^ rows.shift(1)).to_array()
-    return tuple(pairwise(edges))[::2]
+    edges: Any = (rows ^ rows.shift(1)).to_array()
+    return RangeArray(np.frombuffer(edges, dtype=np.uint64).astype(np.int64))
 
 
 def oldest(rows: BitMap64, count: int) -> BitMap64:

@@ -7,12 +7,12 @@ microseconds, which hold them exactly).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-#: Half-open ranges of bookmarks, ascending and disjoint.
+#: Half-open ranges of bookmarks, ascending and disjoint, as they travel.
 Ranges = tuple[tuple[int, int], ...]
 
 #: The version written into every ``detail``.
@@ -115,8 +115,8 @@ class Record:
     subscription: str | None = None
     #: Number of the lease, one counter per queue, from 1.
     lease: int | None = None
-    #: The bookmarks it speaks of.
-    ranges: Ranges = ()
+    #: The bookmarks it speaks of, as half-open ranges, ascending and disjoint.
+    ranges: Sequence[tuple[int, int]] = ()
     reason: str | None = None
     #: End of a lease, or the moment a delayed message becomes available, in milliseconds since 1970 UTC.
     due_at_ms: int | None = None

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from spark_queue.core.records import DETAIL_VERSION, Kind, Ranges, Record
+from spark_queue.core.ranges import RangeArray
+from spark_queue.core.records import DETAIL_VERSION, Kind, Record
 from spark_queue.journal.schema import INSTANT, schema_of
 
 _RANGE = pa.struct([pa.field("first", pa.int64(), nullable=False), pa.field("until", pa.int64(), nullable=False)])
@@ -88,8 +89,8 @@ def _instants(times_ms: Sequence[int | None]) -> pa.Array[Any]:
     return pa.array([None if time_ms is None else time_ms * _MICROSECONDS for time_ms in times_ms], INSTANT)
 
 
-def _ranges(lists: Sequence[Ranges]) -> pa.Array[Any]:
-    edges = np.fromiter(chain.from_iterable(chain.from_iterable(lists)), dtype=np.int64)
+def _ranges(lists: Sequence[Sequence[tuple[int, int]]]) -> pa.Array[Any]:
+    edges = np.concatenate([_edges(ranges) for ranges in lists]) if lists else np.empty(0, dtype=np.int64)
     offsets = np.cumsum([0, *(len(ranges) for ranges in lists)], dtype=np.int32)
     pairs = pa.StructArray.from_arrays([pa.array(edges[0::2]), pa.array(edges[1::2])], fields=list(_RANGE))
     kind: Any = CONTROL_SCHEMA.field("ranges").type
@@ -103,7 +104,7 @@ def _batch_records(batch: pa.RecordBatch) -> Iterator[Record]:
     values = {name: columns[name].to_pylist() for name in plain}
     at = columns["at"].cast(pa.int64()).to_pylist()
     due_at = columns["due_at"].cast(pa.int64()).to_pylist()
-    ranges = _range_tuples(columns["ranges"])
+    ranges = _range_arrays(columns["ranges"])
     for i in range(batch.num_rows):
         detail = msgspec.json.decode(values["detail"][i])
         if detail.pop("v") > DETAIL_VERSION:
@@ -124,13 +125,14 @@ def _batch_records(batch: pa.RecordBatch) -> Iterator[Record]:
         )
 
 
-def _range_tuples(lists: Any) -> list[Ranges]:
+def _edges(ranges: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    return ranges.edges if isinstance(ranges, RangeArray) else np.array(ranges, dtype=np.int64).reshape(-1)
+
+
+def _range_arrays(lists: Any) -> list[RangeArray]:
     flat = lists.flatten()
-    pairs = list(zip(flat.field("first").to_pylist(), flat.field("until").to_pylist(), strict=True))
-    lengths = lists.value_lengths().to_pylist()
-    result: list[Ranges] = []
-    start = 0
-    for length in lengths:
-        result.append(tuple(pairs[start : start + (length or 0)]))
-        start += length or 0
-    return result
+    edges = np.empty(2 * len(flat), dtype=np.int64)
+    edges[::2], edges[1::2] = flat.field("first").to_numpy(), flat.field("until").to_numpy()
+    lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    ends = 2 * np.cumsum(lengths)
+    return [RangeArray(edges[end - 2 * length : end]) for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.benchmarks import core, entering, latency, memory, micro_batch, recovery, throughput
+from tests.benchmarks import core, core_selection, entering, latency, memory, micro_batch, recovery, throughput
 from tests.benchmarks.figure import Measure
 
 BENCHMARKS: Mapping[str, Measure] = {
     "core": core.measure,
+    "core-selection": core_selection.measure,
     "entering": entering.measure,
     "recovery": recovery.measure,
     "memory": memory.measure,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from pyroaring import BitMap64
 
@@ -11,7 +12,7 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.fold import JournalState
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import MANY_MESSAGES, QUEUE, TOPIC
 
@@ -33,26 +34,36 @@ class _EverythingEnters:
 
 def measure(bench: Bench) -> Iterator[Figure]:
     """Measure large and small leases; the budgets are 50 M messages/s and 0.1 ms."""
-    large = [100_000 / _lease_s(100_000) / 1e6 for _ in range(bench.runs)]
+    large = [100_000 / lease_s(100_000, _EverythingEnters()) / 1e6 for _ in range(bench.runs)]
     yield Figure(
         row="core-fifo-100000", what="core: grant + acknowledge 100,000 of 10 M waiting, FIFO", value=median(large),
         unit="M msg/s", budget=50, at_least=True, note=f"{spread(large)}, each the median of {LEASES} leases",
     )  # fmt: skip
-    small = [_lease_s(100) * 1e3 for _ in range(bench.runs)]
+    small = [lease_s(100, _EverythingEnters()) * 1e3 for _ in range(bench.runs)]
     yield Figure(
         row="core-fifo-100", what="core: grant + acknowledge 100 of 10 M waiting, FIFO", value=median(small),
         unit="ms", budget=0.1, note=f"{spread(small)}, each the median of {LEASES} leases",
     )  # fmt: skip
 
 
-def _lease_s(limit: int) -> float:
-    """Give the median time of proving a lease and granting the next, in seconds."""
-    engine = _engine()
+def lease_s(
+    limit: int, facts: FactSource, *, queue: Mapping[str, Any] | None = None, filter_sql: str | None = None, leases: int = LEASES
+) -> float:
+    """Give the median time of proving a lease and granting the next, in seconds.
+
+    Parameters
+    ----------
+    queue : Mapping, optional
+        Further keys of the queue.
+    leases : int
+        How many to take; every one must find `limit` messages.
+    """
+    engine = _engine(facts, queue or {})
     incarnation = engine.draw_incarnation()
     about = {"queue": QUEUE, "subscription": "bench", "incarnation": incarnation}
-    engine.attach(**about, call=1, ack_mode="auto", max_backlog=100_000, now_ms=_NOW_MS)  # type: ignore[arg-type]  # A mixed dict.
+    engine.attach(**about, call=1, ack_mode="auto", max_backlog=100_000, filter_sql=filter_sql, now_ms=_NOW_MS)  # type: ignore[arg-type]  # A mixed dict.
     times_s, finished = [], 0
-    for call in range(LEASES):
+    for call in range(leases):
         began_s = time.perf_counter()
         lease = engine.next(**about, call=2 + call, finished=finished, limit=limit, now_ms=_NOW_MS)  # type: ignore[arg-type]  # As above.
         engine.take()
@@ -63,12 +74,12 @@ def _lease_s(limit: int) -> float:
     return median(times_s[1:])
 
 
-def _engine() -> Engine:
-    state = JournalState(_EverythingEnters())
+def _engine(facts: FactSource, queue: Mapping[str, Any]) -> Engine:
+    state = JournalState(facts)
     state.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "bench", "format": 1}))
     engine = Engine(state)
     engine.claim(epoch=1, host="here", address="memory", pid=1, now_ms=_NOW_MS)
-    definitions = {"message_types": {"json": {"topics": [TOPIC]}}, "queues": {QUEUE: {"underlying_topic": TOPIC}}}
+    definitions = {"message_types": {"json": {"topics": [TOPIC]}}, "queues": {QUEUE: {"underlying_topic": TOPIC, **queue}}}
     engine.apply(definitions=definitions, reset=(), now_ms=_NOW_MS)
     segment = Segment(
         message_type="json", first=0, until=MANY_MESSAGES, path="one", version=1, token="t", entered_at_ms=_NOW_MS,
