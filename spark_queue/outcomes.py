@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_queue.coordinator.wire import OutcomeRows
+from spark_queue.coordinator.wire import HandOutcome, OutcomeRows
 from spark_queue.errors import CallerError
 from spark_queue.source.outcomes import read_outcomes
 
 _COLUMNS = ("bookmark", "outcome", "retry_after", "error", "lease")
 
 
-def to_outcomes(queue: str, rows: Any, outcome: str) -> Iterator[tuple[int | None, tuple[OutcomeRows, ...]]]:
-    """Give the outcomes of rows, for each lease that they name; None for rows that name none.
+def to_outcomes(queue: str, rows: Any, outcome: str) -> Iterator[HandOutcome]:
+    """Give the outcomes of rows, for each lease that they name.
 
     Raises
     ------
@@ -27,13 +28,17 @@ def to_outcomes(queue: str, rows: Any, outcome: str) -> Iterator[tuple[int | Non
     if "outcome" not in table.column_names:
         table = table.append_column("outcome", pa.repeat(pa.scalar(outcome), table.num_rows))
     if "lease" not in table.column_names:
-        yield None, read_outcomes(queue, table)
+        yield from _under(None, read_outcomes(queue, table))
         return
     # pandas makes floats of a column in which some rows have no lease.
     leases = _as_numbers(queue, table.column("lease"))
     for lease in pc.unique(leases).to_pylist():
         chosen = pc.is_null(leases) if lease is None else pc.equal(leases, lease)
-        yield lease, read_outcomes(queue, table.filter(chosen))
+        yield from _under(lease, read_outcomes(queue, table.filter(chosen)))
+
+
+def _under(lease: int | None, outcomes: Iterable[OutcomeRows]) -> Iterator[HandOutcome]:
+    return (HandOutcome(lease=lease, **msgspec.structs.asdict(each)) for each in outcomes)
 
 
 def _as_numbers(queue: str, leases: Any) -> Any:

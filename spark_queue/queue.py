@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from spark_queue.coordinator import wire
 from spark_queue.coordinator.asking import ask
+from spark_queue.errors import CallerError
 from spark_queue.journal.open import open_journal
 from spark_queue.outcomes import to_outcomes
 from spark_queue.views import QueueStatus, look, queue_status
@@ -61,8 +62,8 @@ class Queue:
             ack_early=ack_early,
         )
 
-    def settle(self, rows: Any, outcome: str = "acknowledge") -> wire.Settled:
-        """Give messages their outcome by hand, for streams with ``ackMode=explicit`` (DESIGN 15.1).
+    def settle(self, rows: Any = None, outcome: str = "acknowledge", *, where: str | None = None) -> wire.Settled:
+        """Give messages their outcome by hand: all that are named, or none when one of them is refused (DESIGN 15.1).
 
         Parameters
         ----------
@@ -70,7 +71,10 @@ class Queue:
             A Spark or pandas DataFrame, an Arrow table or dicts with ``bookmark`` and optionally ``outcome``, ``retry_after``,
             ``error`` and ``lease``; or bookmarks.
         outcome
-            For rows without a column ``outcome``: acknowledge, cancel or expire.
+            For rows without a column ``outcome``, and for `where`: acknowledge, cancel or expire.
+        where
+            Instead of rows, a filter in Spark SQL over the message type's columns: whatever matches it, leased or not (R37). Strict
+            leasing leaves alone what is leased, and cancel finds only what is leased.
 
         Returns
         -------
@@ -84,8 +88,27 @@ class Queue:
         LeaseError
             LEASE_HELD or LEASE_SETTLED.
         """
-        replies = [self._ask(wire.Settle, outcomes=said, lease=lease) for lease, said in to_outcomes(self.name, rows, outcome)]
-        return wire.Settled(**{name: sum(getattr(reply, name) for reply in replies) for name in wire.Settled.__struct_fields__})
+        if (rows is None) == (where is None):
+            reason = "rows and where are both given." if where is not None else "neither rows nor where is given."
+            raise CallerError("OUTCOME_INVALID", queue=self.name, reason=reason, next_step="Give one of them.")
+        if where is not None:
+            return cast(wire.Settled, self._ask(wire.SettleWhere, where=where, outcome=outcome))
+        return cast(wire.Settled, self._ask(wire.Settle, outcomes=tuple(to_outcomes(self.name, rows, outcome))))
+
+    def purge(self, where: str | None = None) -> wire.Purged:
+        """Remove the messages that nobody has leased, for good and without dead letters; dead letters stay.
+
+        Parameters
+        ----------
+        where
+            Only those that match this filter in Spark SQL over the message type's columns.
+
+        Returns
+        -------
+        Purged
+            How many were removed, and how many are leased and stay.
+        """
+        return cast(wire.Purged, self._ask(wire.Purge, where=where))
 
     def status(self, as_of: datetime | int | None = None) -> QueueStatus:
         """Give the queue's figures, now or at a past moment; starts nothing."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import asdict
+
 from spark_queue.cli.output import out, show_json
 from spark_queue.cli.target import open_target
 
@@ -17,6 +19,22 @@ def unpause(path: str, queue: str, storage: list[str] | None, coordinator: str |
     """Let a queue grant again."""
     open_target(path, storage, coordinator).queue(queue).unpause()
     _show({"queue": queue, "paused": False}, f"Queue '{queue}' grants again.", as_json=as_json)
+
+
+def settle(
+    path: str, queue: str, storage: list[str] | None, coordinator: str | None, *, where: str, outcome: str, as_json: bool
+) -> None:
+    """Give an outcome to what matches a filter."""
+    counts = asdict(open_target(path, storage, coordinator).queue(queue).settle(where=where, outcome=outcome))
+    said = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    _show({"queue": queue, **counts}, f"Queue '{queue}': {said or 'nothing matched'}.", as_json=as_json)
+
+
+def purge(path: str, queue: str, storage: list[str] | None, coordinator: str | None, *, where: str | None, as_json: bool) -> None:
+    """Remove what nobody has leased."""
+    done = open_target(path, storage, coordinator).queue(queue).purge(where)
+    text = f"Queue '{queue}': {done.purged:,} messages were purged, {done.leased:,} are leased and stay."
+    _show({"queue": queue, **asdict(done)}, text, as_json=as_json)
 
 
 def _show(value: dict[str, object], text: str, *, as_json: bool) -> None:

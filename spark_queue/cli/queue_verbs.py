@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from spark_queue.cli.arguments import Coordinator, JournalPath, Json, QueueName, StorageOptions
 
 
@@ -21,3 +25,36 @@ def unpause(
     from spark_queue.cli import changing as verb
 
     verb.unpause(journal, queue, storage, coordinator, as_json=json)
+
+
+def settle(
+    journal: JournalPath,
+    queue: QueueName,
+    *,
+    where: Annotated[str, typer.Option(metavar="FILTER", help="Spark SQL over the message type's columns.")],
+    outcome: Annotated[str, typer.Option(help="acknowledge, cancel or expire.")] = "acknowledge",
+    coordinator: Coordinator = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Give an outcome to every message that matches a filter, leased or not."""
+    from spark_queue.cli import changing as verb
+
+    verb.settle(journal, queue, storage, coordinator, where=where, outcome=outcome, as_json=json)
+
+
+def purge(
+    journal: JournalPath,
+    queue: QueueName,
+    *,
+    where: Annotated[
+        str | None, typer.Option(metavar="FILTER", help="Only what matches: Spark SQL over the message type's columns.")
+    ] = None,
+    coordinator: Coordinator = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Remove the messages that nobody has leased, for good and without dead letters."""
+    from spark_queue.cli import changing as verb
+
+    verb.purge(journal, queue, storage, coordinator, where=where, as_json=json)

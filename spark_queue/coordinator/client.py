@@ -26,7 +26,8 @@ _LOG = logging.getLogger(__name__)
 #: busy finds the same request again; a stopped one is left sooner.
 ATTEMPT_S = 4.0
 
-#: The same for new definitions, which may let everything that was ever published enter a new queue.
+#: The same for new definitions, which may let everything that was ever published enter a new queue, and for filters, which
+#: may have to read every message in a queue.
 APPLY_ATTEMPT_S = 20.0
 
 #: How long a ping waits, in seconds.
@@ -186,7 +187,7 @@ def _attempt_s(request: wire.AnyRequest) -> float:
     match request:
         case wire.Next():
             return ATTEMPT_S + request.wait_ms / 1000
-        case wire.Apply():
+        case wire.Apply() | wire.SettleWhere() | wire.Purge():
             return APPLY_ATTEMPT_S
         case _:
             return ATTEMPT_S

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import Outcome
 from spark_queue.core.runs import OutcomeOf
 from spark_queue.core.segment import Segment
+from spark_queue.core.settling import SettledCounts
 from spark_queue.errors import CallerError, nearest
 from spark_queue.journal.facts import check_expressions
 
@@ -29,6 +30,10 @@ Cutter = Callable[[list[Segment], BitMap64, Counts, Counts], pa.Table]
 
 #: Makes the table of a message type, or appends columns to it.
 TableMaker = Callable[[str, str], None]
+
+
+#: What would take effect a second time when its caller asks again; planners' calls are numbered, and batches' are about one lease.
+_NOT_TWICE = (wire.Settle, wire.SettleWhere, wire.Purge, wire.Apply, wire.Unsubscribe, wire.Pause, wire.Unpause)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +61,8 @@ class Commands:
             The engine's refusal; it changed nothing.
         """
         match request:
-            case wire.Settle() | wire.Apply() | wire.Unsubscribe() | wire.Pause() | wire.Unpause() if self._engine.state.has_done(
-                request.request
-            ):
-                # Planners' calls are numbered and batches' are about one lease; these would take effect a second time.
-                return Answer(reply=_repeated(request))
+            case _ if isinstance(request, _NOT_TWICE) and self._engine.state.has_done(request.request):
+                return Answer(reply=self._repeated(request))
             case wire.Next():
                 return self._next(request, now_ms)
             case wire.Rows():
@@ -73,12 +75,14 @@ class Commands:
             case wire.DrawIncarnation():
                 self._engine.state.ledger(request.queue)
                 return Answer(reply=wire.Drawn(incarnation=self._engine.draw_incarnation()))
-            case wire.Settle():
-                outcomes = self._outcomes(request.queue, request.outcomes, now_ms)
-                counts = self._engine.settle(
-                    queue=request.queue, outcomes=outcomes, lease=request.lease, now_ms=now_ms, request=request.request
+            case wire.Settle() | wire.SettleWhere():
+                return Answer(reply=wire.Settled(**asdict(self._settle(request, now_ms))))
+            case wire.Purge():
+                _refuse_filter(request.where, "A purge by filter")
+                purged, leased = self._engine.purge(
+                    queue=request.queue, where=request.where, now_ms=now_ms, request=request.request
                 )
-                return Answer(reply=wire.Settled(**asdict(counts)))
+                return Answer(reply=wire.Purged(purged=purged, leased=leased))
             case _:
                 self._change(request, now_ms)
                 return Answer(reply=wire.Done())
@@ -113,6 +117,27 @@ class Commands:
             reply=wire.RowsOf(message_type=message_type, lease=request.lease, leased_until_ms=leased_until_ms), pieces=pieces
         )
 
+    def _settle(self, request: wire.Settle | wire.SettleWhere, now_ms: int) -> SettledCounts:
+        common: dict[str, Any] = {"queue": request.queue, "now_ms": now_ms, "request": request.request}
+        if isinstance(request, wire.SettleWhere):
+            _refuse_filter(request.where, "A settlement by filter")
+            return self._engine.settle_where(where=request.where, outcome=_known_outcome(request.queue, request.outcome), **common)
+        said = zip(self._outcomes(request.queue, request.outcomes, now_ms), request.outcomes, strict=True)
+        return self._engine.settle(outcomes=[replace(each, lease=given.lease) for each, given in said], **common)
+
+    def _repeated(self, request: wire.AnyRequest) -> wire.Settled | wire.Purged | wire.Done:
+        """Give the answer to a request that took effect before, and whose reply was lost."""
+        match request:
+            case wire.Settle():
+                return wire.Settled(repeated=sum(until - first for each in request.outcomes for first, until in each.ranges))
+            case wire.SettleWhere():
+                return wire.Settled(repeated=self._engine.state.messages_of(request.request))
+            case wire.Purge():
+                leased = len(self._engine.state.ledger(request.queue).rows[State.LEASED])
+                return wire.Purged(purged=self._engine.state.messages_of(request.request), leased=leased)
+            case _:
+                return wire.Done()
+
     def _depth(self, queue: str, now_ms: int) -> wire.QueueDepth:
         ledger = self._engine.state.queues.get(queue)
         if ledger is None:
@@ -126,7 +151,7 @@ class Commands:
             common |= {"queue": request.queue, "subscription": request.subscription}
         match request:
             case wire.Attach():
-                _refuse_filter(request)
+                _refuse_filter(request.filter, f"A filter on subscription '{request.subscription}'")
                 self._engine.attach(
                     incarnation=request.incarnation, call=request.call, ack_mode=request.ack_mode, max_backlog=request.max_backlog,
                     available_now=request.available_now, **common,
@@ -167,13 +192,6 @@ class Commands:
             self._make_table(message_type.name, message_type.columns)
 
 
-def _repeated(request: wire.AnyRequest) -> wire.Settled | wire.Done:
-    """Give the answer to a request that took effect before, and whose reply was lost."""
-    if isinstance(request, wire.Settle):
-        return wire.Settled(repeated=sum(until - first for each in request.outcomes for first, until in each.ranges))
-    return wire.Done()
-
-
 def _queue_depth(state: JournalState, ledger: QueueLedger, now_ms: int) -> wire.QueueDepth:
     present = [rows for each in (State.AVAILABLE, State.LEASED, State.DELAYED) if (rows := ledger.rows[each])]
     oldest_age_ms = 0
@@ -185,13 +203,10 @@ def _queue_depth(state: JournalState, ledger: QueueLedger, now_ms: int) -> wire.
 
 
 def _outcome(queue: str, given: wire.OutcomeRows, *, entered_until: int, now_ms: int) -> OutcomeOf:
-    known = [outcome.value for outcome in Outcome]
-    if given.outcome not in known:
-        next_step = f"Use one of: {', '.join(known)}.{nearest(given.outcome, known)}"
-        raise CallerError("OUTCOME_INVALID", queue=queue, reason=f"'{given.outcome}' is no outcome.", next_step=next_step)
+    outcome = _known_outcome(queue, given.outcome)
     # A time that no record could hold would end the reign at its commit, and the next one, as often as the caller asks again.
-    if given.retry_after_ms is not None and (given.outcome != Outcome.CANCEL or not 0 <= given.retry_after_ms <= DURATION_LIMIT_MS):
-        reason = f"retry_after of {given.retry_after_ms} ms with '{given.outcome}'."
+    if given.retry_after_ms is not None and (outcome != Outcome.CANCEL or not 0 <= given.retry_after_ms <= DURATION_LIMIT_MS):
+        reason = f"retry_after of {given.retry_after_ms} ms with '{outcome}'."
         next_step = "Give retry_after with cancel only, not in the past, and of a century at most."
         raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step=next_step)
     for first, until in given.ranges:
@@ -205,14 +220,18 @@ def _outcome(queue: str, given: wire.OutcomeRows, *, entered_until: int, now_ms:
                 "UNKNOWN_BOOKMARK", queue=queue, count=count, bookmark=first_unknown, reason="never entered the queue"
             )
     due_at_ms = None if given.retry_after_ms is None else now_ms + given.retry_after_ms
-    return OutcomeOf(outcome=Outcome(given.outcome), rows=to_bitmap(given.ranges), due_at_ms=due_at_ms, error=given.error)
+    return OutcomeOf(outcome=outcome, rows=to_bitmap(given.ranges), due_at_ms=due_at_ms, error=given.error)
 
 
-def _refuse_filter(request: wire.Attach) -> None:
-    if request.filter is not None:
-        raise CallerError(
-            "UNSUPPORTED_READ",
-            what=f"A filter on subscription '{request.subscription}'",
-            reason="the coordinator evaluates no expressions.",
-            next_step="Filter inside foreachBatch, and acknowledge what you do not want.",
-        )
+def _known_outcome(queue: str, given: str) -> Outcome:
+    known = [outcome.value for outcome in Outcome]
+    if given not in known:
+        next_step = f"Use one of: {', '.join(known)}.{nearest(given, known)}"
+        raise CallerError("OUTCOME_INVALID", queue=queue, reason=f"'{given}' is no outcome.", next_step=next_step)
+    return Outcome(given)
+
+
+def _refuse_filter(where: str | None, what: str) -> None:
+    if where is not None:
+        reason, next_step = "the coordinator evaluates no expressions.", "Filter in the consumer, and settle by bookmarks."
+        raise CallerError("UNSUPPORTED_READ", what=what, reason=reason, next_step=next_step)

@@ -135,13 +135,33 @@ class Prove(SubscriptionRequest, frozen=True, kw_only=True):
     run: Run
 
 
-class Settle(Request, frozen=True, kw_only=True):
-    """Outcomes given by hand (R36 to R39, DESIGN 15.1). Answered with `Settled`."""
+class HandOutcome(OutcomeRows, frozen=True, kw_only=True):
+    """One outcome that somebody gives by hand."""
 
-    queue: str
-    outcomes: tuple[OutcomeRows, ...]
     #: The lease under which the caller received the rows; None for somebody who holds no lease.
     lease: int | None = None
+
+
+class Settle(Request, frozen=True, kw_only=True):
+    """Outcomes given by hand, in effect all or none (R36 to R39, DESIGN 15.1). Answered with `Settled`."""
+
+    queue: str
+    outcomes: tuple[HandOutcome, ...]
+
+
+class SettleWhere(Request, frozen=True, kw_only=True):
+    """One outcome for every message that matches a filter (R37). Answered with `Settled`."""
+
+    queue: str
+    where: str
+    outcome: str
+
+
+class Purge(Request, frozen=True, kw_only=True):
+    """Remove what is not leased, or what of it matches a filter. Answered with `Purged`."""
+
+    queue: str
+    where: str | None = None
 
 
 class Apply(Request, frozen=True, kw_only=True):
@@ -179,8 +199,8 @@ class Stop(Request, frozen=True, kw_only=True):
 
 
 AnyRequest = (
-    Ping | DrawIncarnation | Attach | Next | Rows | Renew | Leave | StartRun | EndRun | Prove | Settle | Apply | Unsubscribe
-    | Pause | Unpause | Nudge | Stop
+    Ping | DrawIncarnation | Attach | Next | Rows | Renew | Leave | StartRun | EndRun | Prove | Settle | SettleWhere
+    | Purge | Apply | Unsubscribe | Pause | Unpause | Nudge | Stop
 )  # fmt: skip
 
 
@@ -237,13 +257,25 @@ class RunStarted(Reply, frozen=True, kw_only=True):
 
 
 class Settled(Reply, frozen=True, kw_only=True):
-    """Counts of what a settlement did; `late` were acknowledged after another delivery began, `repeated` were settled before."""
+    """Counts of what a settlement did.
+
+    `late` were acknowledged after another delivery began, `repeated` were settled before, and `skipped` matched a filter and were
+    left alone: leased to somebody else under strict leasing, or of an at-most-once queue.
+    """
 
     acknowledged: int = 0
     cancelled: int = 0
     expired: int = 0
     late: int = 0
     repeated: int = 0
+    skipped: int = 0
+
+
+class Purged(Reply, frozen=True, kw_only=True):
+    """Messages that a purge removed, and leased ones that it left."""
+
+    purged: int
+    leased: int
 
 
 class Done(Reply, frozen=True, kw_only=True):
@@ -257,4 +289,4 @@ class Failed(Reply, frozen=True, kw_only=True):
     facts: dict[str, Any]
 
 
-AnyReply = Pong | Drawn | Granted | RowsOf | RunStarted | Settled | Done | Failed
+AnyReply = Pong | Drawn | Granted | RowsOf | RunStarted | Settled | Purged | Done | Failed

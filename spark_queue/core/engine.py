@@ -12,14 +12,15 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core import alteration, definition, delivery, parsing, runs, timers
+from spark_queue.core import alteration, definition, delivery, parsing, runs, settling, timers
 from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Incarnation, Lease, Subscription
 from spark_queue.core.moving import MergedFile, moved_record
-from spark_queue.core.records import Kind, Pause, Record, Unpause
-from spark_queue.core.runs import OutcomeOf, SettledCounts
+from spark_queue.core.records import Kind, Outcome, Pause, Record, Unpause
+from spark_queue.core.runs import OutcomeOf
 from spark_queue.core.segment import Segment, to_record
 from spark_queue.core.session import Session
+from spark_queue.core.settling import SettledCounts
 from spark_queue.core.turn import Turn
 from spark_queue.errors import CallerError, ConfigError, nearest
 
@@ -225,11 +226,17 @@ class Engine:
         turn = self._turn(queue, now_ms, request)
         runs.prove_run(turn, self._subscription(turn, subscription), incarnation, lease)
 
-    def settle(
-        self, *, queue: str, outcomes: Iterable[OutcomeOf], lease: int | None, now_ms: int, request: str | None = None
-    ) -> SettledCounts:
+    def settle(self, *, queue: str, outcomes: Iterable[OutcomeOf], now_ms: int, request: str | None = None) -> SettledCounts:
         """Settle messages by hand (DESIGN 15.1)."""
-        return runs.settle(self._turn(queue, now_ms, request), outcomes, lease_number=lease)
+        return settling.settle(self._turn(queue, now_ms, request), outcomes)
+
+    def settle_where(self, *, queue: str, where: str, outcome: Outcome, now_ms: int, request: str | None = None) -> SettledCounts:
+        """Settle the messages that match a filter (R37)."""
+        return settling.settle_where(self._turn(queue, now_ms, request), where, outcome)
+
+    def purge(self, *, queue: str, where: str | None = None, now_ms: int, request: str | None = None) -> tuple[int, int]:
+        """Remove what is not leased; gives how many messages that were, and how many leased ones stay."""
+        return settling.purge(self._turn(queue, now_ms, request), where)
 
     def _emit(self, now_ms: int, epoch: int | None = None) -> Any:
         at_ms = max(now_ms, self.state.last_at_ms)

@@ -20,6 +20,9 @@ from spark_queue.errors import JournalError
 
 _KINDS = frozenset(Kind)
 
+#: What a settlement or a purge records of the messages that it changes.
+_SETTLING_KINDS = frozenset({Kind.OUTCOMES, Kind.RETURNED, Kind.REMOVED})
+
 #: Newest requests that are known to be done: a caller asks again for half a minute at most.
 _REQUESTS_KEPT = 4_096
 
@@ -52,12 +55,16 @@ class JournalState:
         self._prepared: dict[tuple[str, str], BitMap64] = {}
         self._foresight = Foresight()
         self._lease_numbers: dict[str, int] = {}
-        #: In the order in which they were done.
-        self._requests: dict[str, None] = {}
+        #: How many messages each settled, staged, returned or removed, in the order in which they were done.
+        self._requests: dict[str, int] = {}
 
     def has_done(self, request: str) -> bool:
         """Tell whether a request that changes something took effect lately; its caller may ask again when the reply was lost."""
         return request in self._requests
+
+    def messages_of(self, request: str) -> int:
+        """Give how many messages a request that was done lately settled or purged."""
+        return self._requests[request]
 
     def ledger(self, queue: str) -> QueueLedger:
         """Give a queue's ledger.
@@ -124,9 +131,10 @@ class JournalState:
 
     def _note_request(self, record: Record) -> None:
         request = record.detail.get("request")
-        if request is None or request in self._requests:
+        if request is None:
             return
-        self._requests[request] = None
+        messages = sum(until - first for first, until in record.ranges) if record.kind in _SETTLING_KINDS else 0
+        self._requests[request] = self._requests.get(request, 0) + messages
         if len(self._requests) > _REQUESTS_KEPT:
             del self._requests[next(iter(self._requests))]
 
@@ -183,7 +191,7 @@ class JournalState:
         """
         self._prepared.clear()
         if filter_sql is not None and filter_sql not in ledger.selection.matches:
-            self._prepared[ledger.definition.name, filter_sql] = self._matching(ledger, filter_sql)
+            self._prepared[ledger.definition.name, filter_sql] = self.matching(ledger, filter_sql, ledger.standing)
 
     def _match_new_filter(self, record: Record) -> bool:
         """Let a queue know what a new filter matches; tells whether it could be found out."""
@@ -191,17 +199,26 @@ class JournalState:
         if filter_sql is not None and filter_sql not in ledger.selection.matches:
             prepared = self._prepared.get((ledger.definition.name, filter_sql))
             try:
-                ledger.selection.matches[filter_sql] = self._matching(ledger, filter_sql) if prepared is None else prepared
+                ledger.selection.matches[filter_sql] = (
+                    self.matching(ledger, filter_sql, ledger.standing) if prepared is None else prepared
+                )
             except JournalError as trouble:
                 self._set_aside(FactRequest(queue=ledger.definition, filters=frozenset({filter_sql})), trouble)
                 return False
         return True
 
-    def _matching(self, ledger: QueueLedger, filter_sql: str) -> BitMap64:
+    def matching(self, ledger: QueueLedger, filter_sql: str, rows: BitMap64) -> BitMap64:
+        """Tell which of `rows` of a queue match a filter.
+
+        Raises
+        ------
+        JournalError
+            MESSAGE_FILE_MISSING.
+        """
         queue = ledger.definition
         placed = (self._foresight.place(segment) for segment in self.message_types[queue.message_type].segments)
         segments = [segment for segment in placed if not segment.retired]
-        return self._facts.matches(segments, filter_sql, ledger.standing - ledger.retired, columns=queue.columns)
+        return self._facts.matches(segments, filter_sql, rows - ledger.retired, columns=queue.columns)
 
     def _definitions_applied(self, record: Record) -> None:
         self.definitions = parsing.parse(record.detail["definitions"])

@@ -39,6 +39,10 @@ class Turn:
         fields.setdefault("queue", self.ledger.definition.name)
         self.emit_record(kind, ranges=() if rows is None else to_ranges(rows), detail=detail, **fields)
 
+    def matching(self, where: str, rows: BitMap64) -> BitMap64:
+        """Tell which of `rows` match a filter."""
+        return self.state.matching(self.ledger, where, rows)
+
     @property
     def dead_letters(self) -> QueueLedger | None:
         """The ledger of this queue's dead-letter queue, if it has one."""

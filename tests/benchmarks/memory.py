@@ -67,7 +67,7 @@ def _scatter(journal: BenchJournal) -> None:
     for first in range(0, MANY_MESSAGES, _LEASE_MESSAGES):
         lease = planner.next(finished=lease, limit=_LEASE_MESSAGES, wait_ms=1_000).lease
         drawn = sorted(chance.sample(range(first, first + _LEASE_MESSAGES), _LEASE_MESSAGES // 2))
-        outcome = wire.OutcomeRows(outcome="acknowledge", ranges=tuple((row, row + 1) for row in drawn))
+        outcome = wire.HandOutcome(outcome="acknowledge", lease=lease, ranges=tuple((row, row + 1) for row in drawn))
         planner.next(finished=lease, limit=1, wait_ms=0)
-        client.call(wire.Settle(journal=journal.journal_id, request=request(), queue=QUEUE, outcomes=(outcome,), lease=lease))
+        client.call(wire.Settle(journal=journal.journal_id, request=request(), queue=QUEUE, outcomes=(outcome,)))
     client.call(wire.Unsubscribe(journal=journal.journal_id, request=request(), queue=QUEUE, subscription="scatter"))

@@ -85,6 +85,22 @@ def test_unsubscribing_somebody_unknown_is_refused_by_name(journal: Journal) -> 
         journal.queue("LINES").unsubscribe("nobody")
 
 
+def test_a_settlement_over_several_leases_is_one_that_is_refused_as_a_whole(journal: Journal) -> None:
+    """R36: the refusal of one row leaves the others as they were."""
+    journal.publish([{"amount": amount} for amount in range(4)], topic="LINES")
+    queue = journal.queue("LINES")
+    rows = [{"bookmark": 0, "outcome": "acknowledge", "lease": None}, {"bookmark": 1, "outcome": "cancel", "lease": 9}]
+    with pytest.raises(LeaseError, match=r"\[LEASE_SETTLED\]"):
+        queue.settle(rows)
+    assert queue.status().available == 4
+
+
+def test_a_purge_removes_what_is_not_leased(journal: Journal) -> None:
+    journal.publish([{"amount": amount} for amount in range(4)], topic="LINES")
+    assert sparkq_json("purge", journal.path, "LINES") == {"queue": "LINES", "purged": 4, "leased": 0}
+    assert journal.queue("LINES").status().queue_depth == 0
+
+
 def test_a_paused_queue_says_so_until_it_is_unpaused(journal: Journal) -> None:
     assert sparkq_json("pause", journal.path, "LINES") == {"queue": "LINES", "paused": True}
     assert [row["paused"] for row in sparkq_json("status", journal.path)] == [True]

@@ -109,7 +109,7 @@ def test_outcomes_that_make_no_sense_are_refused_by_name_and_change_nothing(worl
     planner.next()
 
     def settle(outcome: str, first: int, until: int, retry_after_ms: int | None = None) -> None:
-        rows = wire.OutcomeRows(outcome=outcome, ranges=((first, until),), retry_after_ms=retry_after_ms)
+        rows = wire.HandOutcome(outcome=outcome, ranges=((first, until),), retry_after_ms=retry_after_ms)
         client.call(wire.Settle(journal=world.journal_id, request=request_id(), queue=QUEUE, outcomes=(rows,)))
 
     from spark_queue.errors import CallerError

@@ -68,7 +68,7 @@ def test_a_coordinator_stopped_and_continued_after_its_reign_changes_and_answers
     zombie_address = address_of(world)
     granted, idle = Planner(world, "granted"), Planner(world, "idle")
     granted.next(limit=5)
-    outcome = wire.OutcomeRows(outcome="acknowledge", ranges=((0, 5),))
+    outcome = wire.HandOutcome(outcome="acknowledge", ranges=((0, 5),))
     requests: dict[str, wire.AnyRequest] = {
         "a grant": idle.next_request(limit=5),
         "a proof": granted.next_request(limit=5),

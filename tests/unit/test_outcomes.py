@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from spark_queue.coordinator.wire import OutcomeRows
+from spark_queue.coordinator.wire import HandOutcome
 from spark_queue.errors import CallerError
 from spark_queue.outcomes import to_outcomes
 
@@ -15,12 +15,12 @@ from spark_queue.outcomes import to_outcomes
 def test_rows_are_settled_by_the_leases_that_they_name() -> None:
     """A frame in which some rows have no lease holds floats."""
     rows = pd.DataFrame({"bookmark": [1, 2, 3], "lease": [5, None, 5]})
-    found = dict(to_outcomes("Q", rows, "acknowledge"))
-    assert found == {
-        5: (OutcomeRows(outcome="acknowledge", ranges=((1, 2), (3, 4))),),
-        None: (OutcomeRows(outcome="acknowledge", ranges=((2, 3),)),),
-    }
-    assert [type(lease) for lease in found] == [int, type(None)]
+    found = list(to_outcomes("Q", rows, "acknowledge"))
+    assert found == [
+        HandOutcome(outcome="acknowledge", ranges=((1, 2), (3, 4)), lease=5),
+        HandOutcome(outcome="acknowledge", ranges=((2, 3),), lease=None),
+    ]
+    assert [type(said.lease) for said in found] == [int, type(None)]
 
 
 @pytest.mark.parametrize(

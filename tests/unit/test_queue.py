@@ -176,16 +176,20 @@ def test_queue_status_is_a_table_in_a_notebook(journal: Journal) -> None:
     ids=["bookmarks", "dicts", "table", "pandas"],
 )
 def test_settle_takes_rows_of_every_common_kind(rows: object) -> None:
-    ((lease, (said,)),) = to_outcomes("WORK", rows, "expire")
-    assert (lease, said.outcome, said.ranges) == (None, "expire", ((1, 3), (5, 6)))
+    (said,) = to_outcomes("WORK", rows, "expire")
+    assert (said.lease, said.outcome, said.ranges) == (None, "expire", ((1, 3), (5, 6)))
 
 
 def test_settle_speaks_for_each_lease_that_the_rows_came_under() -> None:
     rows = pa.table({"bookmark": [1, 2, 5], "lease": [7, 7, 8], "outcome": ["cancel", "cancel", "expire"]})
-    found = {
-        lease: [(said.outcome, said.ranges) for said in outcomes] for lease, outcomes in to_outcomes("WORK", rows, "acknowledge")
-    }
-    assert found == {7: [("cancel", ((1, 3),))], 8: [("expire", ((5, 6),))]}
+    found = [(said.lease, said.outcome, said.ranges) for said in to_outcomes("WORK", rows, "acknowledge")]
+    assert found == [(7, "cancel", ((1, 3),)), (8, "expire", ((5, 6),))]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"rows": [1], "where": "amount > 3"}])
+def test_settle_wants_either_rows_or_a_filter(journal: Journal, arguments: dict[str, Any]) -> None:
+    with pytest.raises(CallerError, match=r"\[OUTCOME_INVALID\].*rows"):
+        journal.queue("WORK").settle(**arguments)
 
 
 def test_settle_of_rows_without_bookmarks_is_refused() -> None:

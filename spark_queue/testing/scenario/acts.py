@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from spark_queue.core.keys import parse_duration_ms
 from spark_queue.core.records import Outcome
 from spark_queue.core.runs import OutcomeOf
+from spark_queue.core.settling import SettledCounts
 from spark_queue.testing.scenario.attributes import number_or_text
 from spark_queue.testing.scenario.facts import Published
 from spark_queue.testing.scenario.script import Words, compare, rows_text
@@ -156,9 +157,23 @@ def _prove(world: World, words: Words) -> str:
 
 
 def _settle(world: World, words: Words) -> str:
-    queue, lease = words.take(), words.number("lease", 0)
-    counts = world.engine.settle(queue=queue, outcomes=_outcomes(world, words), lease=lease or None, now_ms=world.now_ms)
+    queue, where = words.take(), words.option("where")
+    if where is not None:
+        outcome = Outcome(words.take())
+        return _counts_text(world.engine.settle_where(queue=queue, where=where, outcome=outcome, now_ms=world.now_ms))
+    lease = words.number("lease", 0) if words.peek().startswith("lease=") else 0
+    clauses = [(clause.number("lease", lease) or None, clause) for clause in words.clauses()]
+    outcomes = [replace(each, lease=under) for under, clause in clauses for each in _outcomes(world, clause)]
+    return _counts_text(world.engine.settle(queue=queue, outcomes=outcomes, now_ms=world.now_ms))
+
+
+def _counts_text(counts: SettledCounts) -> str:
     return " ".join(f"{name} {count}" for name, count in asdict(counts).items() if count) or "nothing"
+
+
+def _purge(world: World, words: Words) -> str:
+    purged, leased = world.engine.purge(queue=words.take(), where=words.option("where"), now_ms=world.now_ms)
+    return f"purged {purged} leased {leased}"
 
 
 def _tick(world: World, words: Words) -> str:
@@ -230,6 +245,7 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "end": _end,
     "prove": _prove,
     "settle": _settle,
+    "purge": _purge,
     "tick": _tick,
     "wait": _wait,
     "crash": _crash,

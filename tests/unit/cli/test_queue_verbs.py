@@ -43,6 +43,28 @@ def journal(tmp_path: Path) -> Journal:
     return Journal.create(str(tmp_path / "journal"), definitions)
 
 
+def test_purge_tells_what_went_and_what_stays(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
+    asked.reply = wire.Purged(purged=1_200, leased=3)
+    assert sparkq("purge", journal.path, "WORK", "--json").json == {"queue": "WORK", "purged": 1_200, "leased": 3}
+    said = sparkq("purge", journal.path, "WORK", "--where", "amount > 3").out
+    assert said == "Queue 'WORK': 1,200 messages were purged, 3 are leased and stay.\n"
+    assert [getattr(request, "where", "") for request in asked.requests] == [None, "amount > 3"]
+
+
+def test_settle_tells_what_it_did_and_what_it_left_alone(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
+    asked.reply = wire.Settled(expired=2, skipped=1)
+    arguments = ("settle", journal.path, "WORK", "--where", "amount > 3", "--outcome", "expire")
+    assert sparkq(*arguments).out == "Queue 'WORK': 2 expired, 1 skipped.\n"
+    found = sparkq(*arguments, "--json").json
+    assert {name: count for name, count in found.items() if count} == {"queue": "WORK", "expired": 2, "skipped": 1}
+    assert asked.requests[0] == wire.SettleWhere(
+        journal=journal.journal_id(), request="r", queue="WORK", where="amount > 3", outcome="expire"
+    )
+    asked.reply = wire.Settled()
+    assert sparkq(*arguments).out == "Queue 'WORK': nothing matched.\n"
+    assert sparkq("settle", journal.path, "WORK").code == 2
+
+
 @pytest.mark.parametrize(("verb", "request_type", "paused"), [("pause", wire.Pause, True), ("unpause", wire.Unpause, False)])
 def test_pause_and_unpause_ask_for_it_and_say_so(
     sparkq: Terminal, asked: Asked, journal: Journal, *, verb: str, request_type: type, paused: bool

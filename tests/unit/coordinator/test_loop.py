@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from spark_queue.coordinator import wire
@@ -159,7 +161,7 @@ def test_a_settlement_that_is_asked_for_again_takes_effect_once(world: World, *,
     """Its first reply was lost, and meanwhile the message is leased to another: a second cancel would break that lease."""
     world.publish(1)
     Planner(world, "a").next()
-    cancel = wire.OutcomeRows(outcome="cancel", ranges=((0, 1),))
+    cancel = wire.HandOutcome(outcome="cancel", ranges=((0, 1),))
     calls = [world.call(wire.Settle, queue="WORK", outcomes=(cancel,)) for _ in range(2)]
     again = Call(calls[0].request, lambda: False)
     world.loop.step([calls[0]])
@@ -172,6 +174,26 @@ def test_a_settlement_that_is_asked_for_again_takes_effect_once(world: World, *,
     assert world.records() == before
     world.loop.step([calls[1]])
     assert calls[1].reply == wire.Settled(cancelled=1), "another request is another cancel (R38, sublet)"
+
+
+def test_a_purge_that_is_asked_for_again_removes_nothing_more_and_answers_the_same(world: World) -> None:
+    world.publish(3)
+    Planner(world).next(limit=1)
+    purge = world.call(wire.Purge, queue="WORK")
+    again = Call(purge.request, lambda: False)
+    world.loop.step([purge])
+    world.publish(2)
+    world.loop.step([again])
+    assert [purge.reply, again.reply] == [wire.Purged(purged=2, leased=1)] * 2
+    assert world.kinds().count(Kind.REMOVED) == 1
+
+
+@pytest.mark.parametrize(("kind", "fields"), [(wire.Purge, {}), (wire.SettleWhere, {"outcome": "expire"})], ids=["purge", "settle"])
+def test_a_filter_is_refused_by_name_before_anything_happens(world: World, kind: type[Any], fields: dict[str, Any]) -> None:
+    world.publish(3)
+    reply = world.ask(kind, queue="WORK", where="a > 1", **fields)
+    assert isinstance(reply, wire.Failed)
+    assert reply.code == "UNSUPPORTED_READ"
 
 
 def test_a_pause_that_is_asked_for_again_does_not_undo_the_unpause_after_it(world: World) -> None:

@@ -142,7 +142,7 @@ def test_a_retry_in_a_time_that_no_record_holds_is_refused_before_it_ends_the_re
     """The caller would ask again, and end the next reign with it."""
     world.publish(1)
     Planner(world).next()
-    outcome = wire.OutcomeRows(outcome="cancel", ranges=((0, 1),), retry_after_ms=10**18)
+    outcome = wire.HandOutcome(outcome="cancel", ranges=((0, 1),), retry_after_ms=10**18)
     before = world.records()
     reply = world.ask(wire.Settle, queue="WORK", outcomes=(outcome,))
     assert isinstance(reply, wire.Failed)

@@ -24,7 +24,7 @@ def begin(more: str = "") -> Scenario:
 
 def test_take_gives_records_once() -> None:
     engine = begin().world.engine
-    engine.settle(queue="Q", outcomes=[OutcomeOf(outcome=Outcome.ACKNOWLEDGE, rows=to_bitmap([(0, 2)]))], lease=None, now_ms=1)
+    engine.settle(queue="Q", outcomes=[OutcomeOf(outcome=Outcome.ACKNOWLEDGE, rows=to_bitmap([(0, 2)]))], now_ms=1)
     assert [record.kind for record in engine.take()] == [Kind.REMOVED]
     assert engine.take() == []
 

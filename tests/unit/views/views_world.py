@@ -84,7 +84,7 @@ class ViewsWorld:
     ) -> None:
         """Settle messages by hand, as somebody without a lease: it takes effect at once."""
         said = OutcomeOf(outcome=outcome, rows=BitMap64(bookmarks), due_at_ms=due_at_ms, error=error)
-        self.engine.settle(queue="WORK", outcomes=[said], lease=None, now_ms=now_ms)
+        self.engine.settle(queue="WORK", outcomes=[said], now_ms=now_ms)
 
     def moment(self, now_ms: int = START_MS, *, as_of: int | None = None) -> Moment:
         """Fold what was recorded so far."""

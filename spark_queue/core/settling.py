@@ -1,0 +1,147 @@
+"""What people do to messages by hand: settle them by list or by filter, and purge them (R36 to R40, DESIGN 15.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pyroaring import BitMap64
+
+from spark_queue.core.lease import Lease
+from spark_queue.core.lifecycle import State
+from spark_queue.core.records import Outcome, Removal
+from spark_queue.core.runs import OutcomeOf, check_outcomes, stage
+from spark_queue.core.settlement import apply_outcome, in_queue, remove
+from spark_queue.core.turn import Turn
+from spark_queue.errors import LeaseError
+
+
+@dataclass(slots=True)
+class SettledCounts:
+    """Messages that a settlement by hand changed, and those that it left as they were."""
+
+    acknowledged: int = 0
+    cancelled: int = 0
+    expired: int = 0
+    #: Acknowledged although the named lease no longer held them.
+    late: int = 0
+    #: Removed before; nothing changed.
+    repeated: int = 0
+    #: Matched, and left alone: leased to somebody else under strict leasing, or of an at-most-once queue.
+    skipped: int = 0
+
+
+def settle(turn: Turn, outcomes: Iterable[OutcomeOf]) -> SettledCounts:
+    """Settle the listed messages, all of them or none.
+
+    What came under a lease is staged before its proof; after it, it acts while that lease holds it; later only an acknowledge is
+    accepted. Somebody who holds no lease acts at once.
+    """
+    outcomes = tuple(outcomes)
+    check_outcomes(turn, outcomes, turn.ledger.entered, "never entered the queue")
+    counts = SettledCounts()
+    if turn.ledger.definition.at_most_once:
+        # R40: these messages are gone already; the proof of their batch frees the backlog (R17).
+        counts.repeated = sum(len(each.rows) for each in outcomes)
+        return counts
+    plans = [_plan(turn, each) for each in outcomes]
+    for lease, staged, _ in plans:
+        if lease is not None:
+            stage(turn, lease, (staged,))
+        _count(counts, staged.outcome, len(staged.rows))
+    for lease, _, now in plans:
+        _settle_now(turn, now, lease, counts)
+    return counts
+
+
+def settle_where(turn: Turn, where: str, outcome: Outcome) -> SettledCounts:
+    """Settle the messages that match a filter, whether or not somebody holds a lease on them (R37).
+
+    Strict leasing leaves alone what is leased (R38). A cancel finds leased messages only: the others are in the queue already.
+    """
+    ledger = turn.ledger
+    leased = ledger.rows[State.LEASED]
+    rows = turn.matching(where, leased.copy() if outcome == Outcome.CANCEL else in_queue(turn, ledger.entered))
+    counts = SettledCounts()
+    untouched = rows if ledger.definition.at_most_once else rows & leased if ledger.definition.leasing == "strict" else BitMap64()
+    counts.skipped = len(untouched)
+    _settle_now(turn, OutcomeOf(outcome=outcome, rows=rows - untouched), None, counts)
+    return counts
+
+
+def purge(turn: Turn, where: str | None) -> tuple[int, int]:
+    """Remove what is not leased, or what matches a filter of it; gives how many that were, and how many leased ones stay.
+
+    Purged messages are no dead letters (R13).
+    """
+    leased = turn.ledger.rows[State.LEASED].copy()
+    rows = in_queue(turn, turn.ledger.entered) - leased
+    if where is not None:
+        rows, leased = turn.matching(where, rows), turn.matching(where, leased)
+    remove(turn, rows, Removal.PURGED)
+    return len(rows), len(leased)
+
+
+def _plan(turn: Turn, each: OutcomeOf) -> tuple[Lease | None, OutcomeOf, OutcomeOf]:
+    """Give the lease that an outcome speaks of, what of it is staged there, and what acts at once; refuse what is not allowed."""
+    lease = None if each.lease is None else turn.ledger.leases.get(each.lease)
+    staged = BitMap64()
+    if lease is not None and not lease.proven:
+        check_outcomes(turn, (each,), lease.rows, f"are not in lease {lease.number}")
+        # What somebody else has taken from the lease is settled as after its end.
+        staged = each.rows & lease.claim
+    now = replace(each, rows=each.rows - staged)
+    _check_permitted(turn, now, lease)
+    return lease, replace(each, rows=staged), now
+
+
+def _check_permitted(turn: Turn, each: OutcomeOf, lease: Lease | None) -> None:
+    """Refuse what is too late for anything but an acknowledge, and what strict leasing forbids (R38)."""
+    ledger = turn.ledger
+    rows = in_queue(turn, each.rows)
+    held = BitMap64() if lease is None else rows & lease.held
+    if each.outcome != Outcome.ACKNOWLEDGE:
+        allowed = held if each.lease is not None else rows & ledger.rows[State.LEASED]
+        if each.outcome == Outcome.EXPIRE and each.lease is None:
+            allowed = rows
+        refused = each.rows - allowed
+        if refused:
+            reason = "the lease that delivered them is over" if each.lease is not None else "they are not leased"
+            raise LeaseError(
+                "LEASE_SETTLED",
+                count=len(refused),
+                queue=ledger.definition.name,
+                bookmark=refused.min(),
+                outcome=each.outcome,
+                reason=reason,
+            )
+    if ledger.definition.leasing == "strict":
+        _check_holder(turn, (rows & ledger.rows[State.LEASED]) - held)
+
+
+def _check_holder(turn: Turn, foreign: BitMap64) -> None:
+    for lease in turn.ledger.leases.values():
+        if lease.held.intersect(foreign):
+            first = (lease.held & foreign).min()
+            name = turn.ledger.definition.name
+            raise LeaseError("LEASE_HELD", bookmark=first, queue=name, holder=lease.subscription, leased_until=lease.due_at_ms)
+
+
+def _settle_now(turn: Turn, each: OutcomeOf, lease: Lease | None, counts: SettledCounts) -> None:
+    rows = in_queue(turn, each.rows)
+    counts.repeated += len(each.rows) - len(rows)
+    if each.lease is not None:
+        counts.late += len(rows) - (0 if lease is None else len(rows & lease.held))
+    if rows:
+        apply_outcome(turn, (each.outcome, each.due_at_ms, each.error), rows, lease=lease)
+    _count(counts, each.outcome, len(rows))
+
+
+def _count(counts: SettledCounts, outcome: Outcome, messages: int) -> None:
+    match outcome:
+        case Outcome.ACKNOWLEDGE:
+            counts.acknowledged += messages
+        case Outcome.CANCEL:
+            counts.cancelled += messages
+        case Outcome.EXPIRE:
+            counts.expired += messages
