@@ -90,7 +90,10 @@ class Commands:
     def nothing_there(self, request: wire.Next, *, now_ms: int) -> Answer:
         """Give the answer to a `Next` whose wait is over."""
         depth = self._depth(request.queue, now_ms)
-        return Answer(reply=wire.Granted(lease=request.finished, messages=0, leased_until_ms=0, queue_depth=depth))
+        withheld = self._engine.is_withheld(queue=request.queue, subscription=request.subscription, now_ms=now_ms)
+        return Answer(
+            reply=wire.Granted(lease=request.finished, messages=0, leased_until_ms=0, queue_depth=depth, withheld=withheld)
+        )
 
     def _next(self, request: wire.Next, now_ms: int) -> Answer | None:
         lease = self._engine.next(

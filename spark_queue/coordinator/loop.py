@@ -7,7 +7,7 @@ that leaves `run` is a doubt: the process must end, and the next coordinator rec
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -105,6 +105,7 @@ class Loop:
     def step(self, calls: Sequence[Call]) -> None:
         """Serve one group of calls, and whatever is due."""
         now_ms = self._clock.now_ms()
+        self._note_polls([*(poll.call for poll in self._polls), *calls], now_ms)
         for call in calls:
             self._serve(call, now_ms)
         self._do_due(now_ms)
@@ -112,6 +113,16 @@ class Loop:
         self._serve_polls(now_ms)
         if self._commit():
             self._keep_up()
+
+    def _note_polls(self, calls: Iterable[Call], now_ms: int) -> None:
+        """Let the core know everybody who waits before it gives anybody a share, so that nobody gains by being first."""
+        for call in calls:
+            if isinstance(call.request, wire.Next) and not call.abandoned:
+                request = call.request
+                self._engine.note_poll(
+                    queue=request.queue, subscription=request.subscription, incarnation=request.incarnation,
+                    limit=request.limit, now_ms=now_ms,
+                )  # fmt: skip
 
     def _serve(self, call: Call, now_ms: int) -> None:
         self._called_at_ms = now_ms

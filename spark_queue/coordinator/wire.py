@@ -239,6 +239,8 @@ class Granted(Reply, frozen=True, kw_only=True):
     messages: int
     leased_until_ms: int
     queue_depth: QueueDepth
+    #: Nothing is there now, but messages wait for other subscriptions that may not come for them: ask again.
+    withheld: bool = False
 
 
 class RowsOf(Reply, frozen=True, kw_only=True):

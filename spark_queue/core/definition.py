@@ -67,6 +67,8 @@ class QueueDefinition:
     lease_renewal_limit_ms: int
     max_backlog: int
     max_per_subscription_backlog: int
+    fairness: str
+    fairness_window_ms: int
     expiration_ms: int | None
     max_deliveries: int
     max_cancels: int

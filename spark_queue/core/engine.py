@@ -12,7 +12,7 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core import alteration, definition, delivery, parsing, runs, settling, timers
+from spark_queue.core import alteration, definition, delivery, granting, parsing, runs, settling, timers
 from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Incarnation, Lease, Subscription
 from spark_queue.core.moving import MergedFile, moved_record
@@ -21,6 +21,7 @@ from spark_queue.core.runs import OutcomeOf
 from spark_queue.core.segment import Segment, to_record
 from spark_queue.core.session import Session
 from spark_queue.core.settling import SettledCounts
+from spark_queue.core.shares import Shares
 from spark_queue.core.turn import Turn
 from spark_queue.errors import CallerError, ConfigError, nearest
 
@@ -39,6 +40,7 @@ class Engine:
         self._pending: list[Record] = []
         self._sessions: dict[tuple[str, str], Session] = {}
         self._heard_at_ms: dict[str, dict[str, int]] = {}
+        self._shares: dict[str, Shares] = {}
         self._incarnations_drawn = 0
         self._ticked_at_ms = 0
         self._reign_began_at_ms = 0
@@ -54,10 +56,12 @@ class Engine:
         self._emit(now_ms, epoch)(Kind.EPOCH_CLAIMED, detail={"host": host, "address": address, "pid": pid})
 
     def take_over(self, *, now_ms: int) -> None:
-        """Give every open lease time to be renewed by a living holder (DESIGN 15.2)."""
+        """Give every open lease time to be renewed by a living holder, and every planner to poll (DESIGN 15.2, 8)."""
         self._reign_began_at_ms = now_ms
         for queue in list(self.state.queues):
             turn = self._turn(queue, now_ms)
+            for subscription in turn.ledger.subscriptions.values():
+                turn.shares.note_poll(subscription, limit=subscription.max_backlog, now_ms=now_ms)
             for lease in [lease for lease in turn.ledger.leases.values() if lease.held]:
                 due_at_ms = max(lease.due_at_ms, now_ms + turn.ledger.definition.lease_period_ms // 3)
                 turn.emit(
@@ -89,7 +93,10 @@ class Engine:
 
     def next_due_ms(self) -> int | None:
         """Give the earliest time at which `tick` has something more to do, or a waiting poll might be served."""
-        times = (timers.next_due_ms(self.state, ledger, ticked_at_ms=self._ticked_at_ms) for ledger in self.state.queues.values())
+        times = (
+            timers.next_due_ms(self.state, ledger, self._shares.get(queue, Shares()), ticked_at_ms=self._ticked_at_ms)
+            for queue, ledger in self.state.queues.items()
+        )
         return min((time for time in times if time is not None), default=None)
 
     def apply(self, *, definitions: Mapping[str, Any], reset: Iterable[str], now_ms: int, request: str | None = None) -> None:
@@ -147,7 +154,20 @@ class Engine:
         turn, known, session = self._planner(
             queue, subscription, incarnation=incarnation, call=call, now_ms=now_ms, request=request
         )
+        turn.shares.note_poll(known, limit=limit, now_ms=now_ms)
         return delivery.next_lease(turn, known, session, call=call, finished=finished, limit=limit)
+
+    def note_poll(self, *, queue: str, subscription: str, incarnation: Incarnation, limit: int, now_ms: int) -> None:
+        """Note that a planner waits for its `next`, before anybody else's is decided; changes nothing else."""
+        ledger = self.state.queues.get(queue)
+        known = None if ledger is None else ledger.subscriptions.get(subscription)
+        if known is not None and known.incarnation == incarnation:
+            self._turn(queue, now_ms).shares.note_poll(known, limit=limit, now_ms=now_ms)
+
+    def is_withheld(self, *, queue: str, subscription: str, now_ms: int) -> bool:
+        """Tell whether a planner that got nothing would get something if others do not come for it in time."""
+        known = self.state.queues[queue].subscriptions.get(subscription) if queue in self.state.queues else None
+        return known is not None and granting.is_withheld(self._turn(queue, now_ms), known)
 
     def rows(
         self,
@@ -252,8 +272,9 @@ class Engine:
 
     def _turn(self, queue: str, now_ms: int, request: str | None = None) -> Turn:
         return Turn(
-            state=self.state, ledger=self.state.ledger(queue), now_ms=now_ms, request=request, emit_record=self._emit(now_ms)
-        )
+            state=self.state, ledger=self.state.ledger(queue), shares=self._shares.setdefault(queue, Shares()), now_ms=now_ms,
+            request=request, emit_record=self._emit(now_ms),
+        )  # fmt: skip
 
     def _session(self, queue: str, subscription: str, incarnation: Incarnation) -> Session:
         """Give what this reign saw of a planner start; a newer one begins anew, but rows nobody asked for stay so (P3)."""

@@ -1,16 +1,24 @@
-"""Granting: which messages a subscription is leased next, and how many (R22 to R31, R47 to R49)."""
+"""Granting: which messages a subscription is leased next, and how many (R22 to R35, R47 to R49)."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 from pyroaring import BitMap64
 
+from spark_queue.core.fairness import Candidate, assign
+from spark_queue.core.keys import FAST
 from spark_queue.core.lease import Lease, Subscription
+from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import below
 from spark_queue.core.records import Kind, Pause, Removal
 from spark_queue.core.session import Session
 from spark_queue.core.settlement import remove
 from spark_queue.core.turn import Turn
+
+#: More than any backlog can be.
+UNLIMITED = 2**63
 
 
 def grant(turn: Turn, subscription: Subscription, session: Session, *, call: int, limit: int) -> Lease | None:
@@ -24,7 +32,7 @@ def grant(turn: Turn, subscription: Subscription, session: Session, *, call: int
     ledger, queue = turn.ledger, turn.ledger.definition
     if Pause.USER in ledger.pauses:
         return None
-    rows = ledger.selection.first(grantable(turn, subscription), min(limit, room(turn, subscription)))
+    rows = _take_part(turn, subscription, limit)
     if not rows:
         return None
     number = ledger.next_lease
@@ -54,14 +62,58 @@ def grantable(turn: Turn, subscription: Subscription) -> BitMap64:
     return turn.ledger.selection.candidates(rows, text=subscription.filter, leased=turn.ledger.rows[State.LEASED])
 
 
-def room(turn: Turn, subscription: Subscription) -> int:
-    """Give how many more messages the backlogs and a running isolation allow (R24, R31)."""
-    ledger, queue = turn.ledger, turn.ledger.definition
-    limits = [subscription.max_backlog - ledger.backlog(subscription.name)]
-    if queue.max_per_subscription_backlog:
-        limits.append(queue.max_per_subscription_backlog - ledger.backlog(subscription.name))
-    if queue.max_backlog:
-        limits.append(queue.max_backlog - sum(ledger.backlog(name) for name in ledger.subscriptions))
-    if subscription.isolation_limit is not None:
-        limits.append(subscription.isolation_limit)
-    return max(0, min(limits))
+def is_withheld(turn: Turn, subscription: Subscription) -> bool:
+    """Tell whether messages that a subscription has room for wait for others, until they come or their window ends."""
+    if _room(turn.ledger, subscription, turn.ledger.backlogs()) <= 0:
+        return False
+    others = (rows for name, rows in turn.shares.kept.items() if name != subscription.name)
+    return bool(BitMap64.union(BitMap64(), *others).intersect(grantable(turn, subscription)))
+
+
+def _take_part(turn: Turn, asker: Subscription, limit: int) -> BitMap64:
+    """Give what the model of fairness gives to the asker now; what it gives to others is kept for them (R32 to R35)."""
+    ledger, queue, shares = turn.ledger, turn.ledger.definition, turn.shares
+    backlogs = ledger.backlogs()
+    left = queue.max_backlog - backlogs.total() if queue.max_backlog else UNLIMITED
+    if min(limit, left, _room(ledger, asker, backlogs)) <= 0 or not grantable(turn, asker):
+        return BitMap64()
+    # The asker comes first: of messages that may stand for each other it takes the oldest.
+    limits = {asker.name: limit}
+    if queue.fairness != FAST:
+        limits |= {each.name: most for each, most in shares.polling(ledger, turn.now_ms) if each is not asker}
+    names = list(ledger.subscriptions)
+    candidates = [
+        Candidate(
+            name=name,
+            position=names.index(name),
+            unacknowledged=backlogs[name],
+            max_backlog=_backlog_limit(ledger, ledger.subscriptions[name]),
+            room=room,
+            rows=grantable(turn, ledger.subscriptions[name]),
+            kept=shares.kept.get(name, BitMap64()),
+        )
+        for name, most in limits.items()
+        if (room := min(most, _room(ledger, ledger.subscriptions[name], backlogs))) > 0
+    ]
+    last = shares.last if shares.last in names else _served_last(ledger)
+    place = names.index(last) if last else -1
+    found = assign(queue.fairness, candidates, last=place, messages=left, order=ledger.selection.priorities)
+    shares.kept, shares.last = found.parts, "" if found.last < 0 else names[found.last]
+    return shares.kept.pop(asker.name)
+
+
+def _room(ledger: QueueLedger, subscription: Subscription, backlogs: Counter[str]) -> int:
+    """Give how many more messages its own backlog and a running isolation allow (R24)."""
+    room = _backlog_limit(ledger, subscription) - backlogs[subscription.name]
+    return room if subscription.isolation_limit is None else min(room, subscription.isolation_limit)
+
+
+def _backlog_limit(ledger: QueueLedger, subscription: Subscription) -> int:
+    """Give how many messages it may have unacknowledged (R24)."""
+    return min(subscription.max_backlog, ledger.definition.max_per_subscription_backlog or UNLIMITED)
+
+
+def _served_last(ledger: QueueLedger) -> str:
+    """Give the subscription of the newest lease; empty before the first."""
+    newest = max(ledger.subscriptions.values(), key=lambda each: each.lease)
+    return newest.name if newest.lease else ""

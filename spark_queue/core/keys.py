@@ -14,6 +14,10 @@ from typing import Any
 AT_LEAST_ONCE = "at-least-once"
 AT_MOST_ONCE = "at-most-once"
 
+FAST = "fast"
+ROUND_ROBIN = "round-robin"
+PROPORTIONAL = "proportional"
+
 #: Longest duration: a century, so that no time stored with it can overflow.
 DURATION_LIMIT_MS = 36_500 * 86_400_000
 
@@ -175,6 +179,8 @@ QUEUE_KEYS = (
     _key("lease_renewal_limit", parse_duration_ms, "1h", "How long a living reader may go on renewing one lease."),
     _key("max_backlog", _parse_limit, 0, "Most messages leased from the whole queue; 0 for no limit (R31)."),
     _key("max_per_subscription_backlog", _parse_limit, 0, "Most messages leased to one subscription; 0 for no limit (R24)."),
+    _key("fairness", _one_of(FAST, ROUND_ROBIN, PROPORTIONAL), PROPORTIONAL, "Who is next (R32); at-most-once: round-robin (R34)."),
+    _key("fairness_window", parse_duration_ms, "1s", "How long after its last poll a subscription's part waits for it."),
     _key("expiration", parse_duration_ms, None, "Age after which a message that is not leased is removed (R50, R51)."),
     _key("max_deliveries", _parse_limit, 0, "Deliveries after which a returned message is a dead letter; 0 for none (R54)."),
     _key("max_cancels", _parse_limit, 0, "Times that a message may be returned by cancel; 0 for no limit (R55)."),

@@ -70,12 +70,13 @@ class QueueLedger:
         lease = self.leases.get(subscription.lease)
         return None if lease is None or lease.proven else lease
 
-    def backlog(self, subscription: str) -> int:
-        """Messages provided to a subscription and not yet acknowledged (R23; for at-most-once R17)."""
-        leases = [lease for lease in self.leases.values() if lease.subscription == subscription]
-        if self.definition.at_most_once:
-            return sum(len(lease.rows) for lease in leases if not lease.proven)
-        return sum(len(lease.held) for lease in leases)
+    def backlogs(self) -> Counter[str]:
+        """Count the messages provided to each subscription and not yet acknowledged (R23; for at-most-once R17)."""
+        backlogs: Counter[str] = Counter()
+        for lease in self.leases.values():
+            provided = lease.rows if self.definition.at_most_once and not lease.proven else lease.held
+            backlogs[lease.subscription] += len(provided)
+        return backlogs
 
     def due(self, now_ms: int) -> BitMap64:
         """Delayed messages whose time has come."""

@@ -17,7 +17,7 @@ from spark_queue.core.definition import (
     topic_matches,
     valid_name,
 )
-from spark_queue.core.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS, Key
+from spark_queue.core.keys import AT_MOST_ONCE, JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS, ROUND_ROBIN, Key
 from spark_queue.errors import ConfigError, nearest
 
 #: Keys that a dead-letter queue cannot have: nothing is published to it, and no expression is evaluated there.
@@ -153,6 +153,9 @@ def _check_topics(message_types: Iterable[MessageTypeDefinition]) -> None:
 def _parse_queue(name: str, table: Mapping[str, Any], known: Definitions, *, is_dead_letter_queue: bool) -> QueueDefinition:
     where = f"[queues.{name}]"
     values = _read(table, QUEUE_KEYS, where)
+    values["lease_renewal_limit_ms"] = _renewal_limit_ms(table, values, where)
+    if values["semantics"] == AT_MOST_ONCE:
+        values["fairness"] = _at_most_once_fairness(table, where)
     if is_dead_letter_queue:
         _check_dead_letter_keys(table, where)
     else:
@@ -168,6 +171,23 @@ def _parse_queue(name: str, table: Mapping[str, Any], known: Definitions, *, is_
             reason = f"topic '{values['default_publish_target']}' belongs to message type '{home}', not '{values['message_type']}'."
             raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys=keys)
     return QueueDefinition(name=name, columns=known.message_type(values["message_type"]).columns, **values)
+
+
+def _renewal_limit_ms(table: Mapping[str, Any], values: Mapping[str, Any], where: str) -> int:
+    """Give how long a lease may be renewed: not less than its first period, and where nothing is said no longer than by default."""
+    limit_ms, period_ms = int(values["lease_renewal_limit_ms"]), int(values["lease_period_ms"])
+    if "lease_renewal_limit" in table and limit_ms < period_ms:
+        reason = "a lease would have to end before its first period is over."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="lease_renewal_limit, lease_period")
+    return max(limit_ms, period_ms)
+
+
+def _at_most_once_fairness(table: Mapping[str, Any], where: str) -> str:
+    """Give the one model that at-most-once queues have (R34)."""
+    if table.get("fairness", ROUND_ROBIN) != ROUND_ROBIN:
+        reason = f"an at-most-once queue is shared out by {ROUND_ROBIN} only (R34)."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="fairness, semantics")
+    return ROUND_ROBIN
 
 
 def _publish_target(table: Mapping[str, Any], topic: str, where: str) -> str:

@@ -7,6 +7,8 @@ that goes from the highest digit to the lowest, whatever the number of values is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
@@ -60,6 +62,17 @@ class Priorities:
         if len(taken) < count:
             taken |= oldest(rows - self.ranked, count - len(taken))
         return taken
+
+    def levels(self, rows: BitMap64) -> Iterator[BitMap64]:
+        """Give `rows` in parts of one priority each, the highest first and those without one last."""
+        if self._digits:
+            bookmarks, values = self.of(rows)
+            order = np.argsort(~values, kind="stable")
+            ends = np.flatnonzero(np.diff(values[order])) + 1
+            yield from (from_array(level) for level in np.split(bookmarks[order], ends))
+        else:
+            yield from (rows & level for level in self._levels.values())
+        yield rows - self.ranked
 
     def of(self, rows: BitMap64) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Give those of `rows` that have a priority, ascending, and that priority beside it."""

@@ -71,9 +71,14 @@ def to_bitmap(ranges: Iterable[tuple[int, int]]) -> BitMap64:
 
 def to_ranges(rows: BitMap64) -> RangeArray:
     """Give the ascending half-open ranges of a bitmap."""
-    # A bitmap XOR itself shifted by one keeps exactly the edges: the first row of each run and the row after its last.
-    edges: Any = (rows ^ rows.shift(1)).to_array()
-    return RangeArray(np.frombuffer(edges, dtype=np.uint64).astype(np.int64))
+    ends: Any = edges(rows).to_array()
+    return RangeArray(np.frombuffer(ends, dtype=np.uint64).astype(np.int64))
+
+
+def edges(rows: BitMap64) -> BitMap64:
+    """Give the first row of each run, and the row after its last."""
+    # These are exactly what a bitmap XOR itself shifted by one keeps.
+    return rows ^ rows.shift(1)
 
 
 def oldest(rows: BitMap64, count: int) -> BitMap64:

@@ -11,6 +11,7 @@ from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import below
 from spark_queue.core.records import Removal, Return
 from spark_queue.core.settlement import end_lease, remove
+from spark_queue.core.shares import Shares
 from spark_queue.core.turn import Turn
 
 
@@ -27,14 +28,15 @@ def tick(turn: Turn, *, heard_at_ms: dict[str, int], reign_began_at_ms: int) -> 
     for lease in [lease for lease in turn.ledger.leases.values() if lease.held and lease.due_at_ms <= turn.now_ms]:
         end_lease(turn, lease, Return.LEASE_EXPIRED)
     _expire_messages(turn)
+    turn.shares.drop_lapsed(turn.ledger, turn.now_ms)
     for subscription in list(turn.ledger.subscriptions.values()):
         heard = max(heard_at_ms.get(subscription.name, 0), subscription.last_seen_at_ms, reign_began_at_ms)
         if turn.now_ms - heard > turn.ledger.definition.subscription_retention_ms:
             unsubscribe(turn, subscription, reason="retention")
 
 
-def next_due_ms(state: JournalState, ledger: QueueLedger, *, ticked_at_ms: int) -> int | None:
-    """Give the earliest time at which a lease ends, a delay falls due, or a message may expire; None when nothing waits.
+def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, ticked_at_ms: int) -> int | None:
+    """Give the earliest time at which a lease or a share ends, a delay falls due, or a message may expire; None for never.
 
     Parameters
     ----------
@@ -45,7 +47,7 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, *, ticked_at_ms: int) 
     times.extend(due_at_ms for due_at_ms in ledger.delayed if due_at_ms > ticked_at_ms)
     # What is leased waits for the end of its lease; a tick too many costs less than finding out.
     expires_at_ms = ledger.expires.next_after(ticked_at_ms, gone=ledger.rows[State.REMOVED])
-    times.extend(() if expires_at_ms is None else (expires_at_ms,))
+    times.extend(each for each in (expires_at_ms, shares.next_lapse_ms(ledger)) if each is not None)
     oldest = _oldest_ageing(ledger)
     if ledger.definition.expiration_ms is not None and oldest is not None:
         message_type = state.message_types[ledger.definition.message_type]

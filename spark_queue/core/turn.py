@@ -13,6 +13,7 @@ from spark_queue.core.lease import Lease
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.ranges import to_ranges
 from spark_queue.core.records import Kind
+from spark_queue.core.shares import Shares
 
 #: Makes, numbers, folds and collects one record.
 Emit = Callable[..., None]
@@ -24,6 +25,7 @@ class Turn:
 
     state: JournalState
     ledger: QueueLedger
+    shares: Shares
     now_ms: int
     #: Id of the request that is being served; None for a timer's work.
     request: str | None

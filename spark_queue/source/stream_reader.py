@@ -80,6 +80,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # A run that takes what is there now (AvailableNow, Once) ends where nothing is; any other waits for messages.
         waits = isinstance(limit, ReadMaxRows) and not self._available_now
         granted = self._seated().next(finished=place.lease, limit=rows_limit, wait_ms=LONG_POLL_MS if waits else 0)
+        while granted.withheld and not waits:
+            # What waits for other subscriptions is this run's as well, unless they come for it in time.
+            granted = self._seated().next(finished=place.lease, limit=rows_limit, wait_ms=LONG_POLL_MS)
         depth = granted.queue_depth
         self._depth = {
             "depth": depth.depth,

@@ -143,11 +143,12 @@ def _leases(moment: Moment, queue: str | None) -> pa.Table:
 
 def _subscriptions(moment: Moment, queue: str | None) -> pa.Table:
     ledger = moment.state.ledger(str(queue))
+    backlogs = ledger.backlogs()
     rows = [
         {
             "subscription": name,
             "max_backlog": subscription.max_backlog,
-            "backlog": ledger.backlog(name),
+            "backlog": backlogs[name],
             "last_seen_at": subscription.last_seen_at_ms * 1_000,
             "incarnation": list(subscription.incarnation),
         }

@@ -36,6 +36,8 @@ Steps that act
     ``next P [limit=n] [finished=n] [lost]``
         Asks for work. `finished` is the newest lease in the checkpoint of the subscription, unless given; a lost reply does
         not get there.
+    ``waits P [limit=n]``
+        Its poll waits at the coordinator: whoever asks next, this one is known to be there.
     ``checkpoint Q/S n``
         Somebody changed the checkpoint: 0 is an empty one.
     ``rows P [lease=n]``, ``renew P [lease=n]``, ``leave P``, ``unsubscribe Q/S``

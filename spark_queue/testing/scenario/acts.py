@@ -94,6 +94,12 @@ def _next(world: World, words: Words) -> str:
     return f"lease {lease.number}: {rows_text(lease.rows)}"
 
 
+def _waits(world: World, words: Words) -> str:
+    limit = words.number("limit", _LIMIT)
+    world.engine.note_poll(**_who(world.planners[words.take()]), limit=limit, now_ms=world.now_ms)
+    return "done"
+
+
 def _checkpoint(world: World, words: Words) -> str:
     place = _place(words)
     world.checkpoints[place] = int(words.take())
@@ -234,6 +240,7 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "attach": _attach,
     "planner": _planner,
     "next": _next,
+    "waits": _waits,
     "checkpoint": _checkpoint,
     "rows": _rows,
     "renew": _renew,

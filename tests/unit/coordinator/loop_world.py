@@ -22,6 +22,8 @@ DEFINITIONS: dict[str, Any] = {
     "queues": {"WORK": {"underlying_topic": "ORDERS", "lease_period": "10s"}},
 }
 PERIOD_MS = 10_000
+#: The default of `fairness_window`.
+WINDOW_MS = 1_000
 
 
 class NoHints:

@@ -11,7 +11,7 @@ from spark_queue.coordinator.inbox import Call
 from spark_queue.core import parsing
 from spark_queue.core.records import Kind
 from spark_queue.errors import CoordinatorError, JournalError
-from tests.unit.coordinator.loop_world import DEFINITIONS, PERIOD_MS, Planner, World, answered
+from tests.unit.coordinator.loop_world import DEFINITIONS, PERIOD_MS, WINDOW_MS, Planner, World, answered
 
 
 def test_nobody_hears_of_a_grant_before_it_is_committed(world: World) -> None:
@@ -165,6 +165,7 @@ def test_a_settlement_that_is_asked_for_again_takes_effect_once(world: World, *,
     calls = [world.call(wire.Settle, queue="WORK", outcomes=(cancel,)) for _ in range(2)]
     again = Call(calls[0].request, lambda: False)
     world.loop.step([calls[0]])
+    world.clock.advance(WINDOW_MS)
     assert Planner(world, "b").next().messages == 1
     if crash:
         world.loop, world.journal = world.reign()

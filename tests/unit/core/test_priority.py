@@ -38,6 +38,9 @@ def test_the_first_messages_are_those_of_the_highest_priority_and_then_the_oldes
     assert list(priorities.first(rows, count)) == naive(values, rows, count)
     bookmarks, found = priorities.of(rows)
     assert dict(zip(bookmarks.tolist(), found.tolist(), strict=True)) == {row: values[row] for row in rows if row in values}
+    levels = [list(level) for level in priorities.levels(rows)]
+    assert [row for level in levels for row in level] == sorted(rows, key=lambda row: (-values.get(row, -1), row))
+    assert all(len({values.get(row, -1) for row in level}) == 1 for level in levels if level)
     priorities.keep(rows)
     assert list(priorities.first(rows, count)) == naive(values, rows, count)
 

@@ -30,11 +30,16 @@ class FakePlanner:
         self.available_now = available_now
         self.asked: list[tuple[Any, ...]] = []
         self.has_more = True
+        #: How many more answers say that something waits for others.
+        self.withheld = 0
         self.left = 0
 
     def next(self, *, finished: int, limit: int, wait_ms: int) -> Granted:
         self.asked.append(("next", finished, limit, wait_ms))
         depth = QueueDepth(depth=9, available=7, leased=2, oldest_age_ms=1_234)
+        if self.withheld:
+            self.withheld -= 1
+            return Granted(lease=finished, messages=0, leased_until_ms=0, queue_depth=depth, withheld=True)
         return Granted(lease=finished + self.has_more, messages=2, leased_until_ms=5_000, queue_depth=depth)
 
     def rows(self, lease: int) -> RowRanges:
@@ -92,6 +97,21 @@ def test_reader_asks_for_what_is_there_now_when_the_trigger_is_available_now(rea
     reader.latestOffset(offset(0), ReadMaxRows(100))
     assert [seat.available_now for seat in seats.taken] == [True]
     assert seats.taken[0].asked == [("next", 0, 100, 0)]
+
+
+def test_a_run_of_what_is_there_now_waits_for_what_others_may_not_take(reader: QueueStreamReader, seats: Seats) -> None:
+    """DESIGN 8: it ends when nothing is left that it may get, not when others have a share of it."""
+    reader.prepareForTriggerAvailableNow()
+    seats.taken[0].withheld = 2
+    assert reader.latestOffset(offset(0), ReadMaxRows(100)) == offset(1)
+    assert seats.taken[0].asked == [("next", 0, 100, 0), ("next", 0, 100, LONG_POLL_MS), ("next", 0, 100, LONG_POLL_MS)]
+
+
+def test_a_run_without_end_asks_again_when_spark_does(reader: QueueStreamReader, seats: Seats) -> None:
+    reader.initialOffset()
+    seats.taken[0].withheld = 1
+    assert reader.latestOffset(offset(0), ReadMaxRows(100)) == offset(0)
+    assert len(seats.taken[0].asked) == 1
 
 
 def test_latest_offset_proves_its_start_and_names_the_next_lease(reader: QueueStreamReader, seats: Seats) -> None:
