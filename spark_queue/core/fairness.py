@@ -61,9 +61,7 @@ class Assignment:
     last: int
 
 
-def assign(
-    model: str, candidates: Sequence[Candidate], *, last: int, messages: int, order: Order
-) -> Assignment:
+def assign(model: str, candidates: Sequence[Candidate], *, last: int, messages: int, order: Order) -> Assignment:
     """Share messages out as if each went, in the order of grants, to whom the model names; uses the candidates up.
 
     Parameters
