@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyroaring import BitMap64
 
 from spark_queue.coordinator import wire
-from spark_queue.core import parsing
+from spark_queue.core import barrier, parsing
 from spark_queue.core.counts import Counts
 from spark_queue.core.engine import Engine
 from spark_queue.core.fold import JournalState
@@ -20,13 +19,12 @@ from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import Outcome
 from spark_queue.core.runs import OutcomeOf
-from spark_queue.core.segment import Segment
 from spark_queue.core.settling import SettledCounts
 from spark_queue.errors import CallerError, nearest
 from spark_queue.journal.facts import check_expressions
 
-#: Cuts the rows of a lease into pieces of message files: segments, rows, delivery counts, cancel counts.
-Cutter = Callable[[list[Segment], BitMap64, Counts, Counts], pa.Table]
+#: Cuts the rows of a lease into pieces of message files: segments, rows, delivery counts, cancel counts; `is_barrier`.
+Cutter = Callable[..., pa.Table]
 
 #: Makes the table of a message type, or appends columns to it.
 TableMaker = Callable[[str, str], None]
@@ -114,7 +112,12 @@ class Commands:
         )  # fmt: skip
         ledger = self._engine.state.ledger(request.queue)
         message_type = ledger.definition.message_type
-        pieces = self._cut(self._engine.state.message_types[message_type].segments, rows, ledger.delivered, ledger.cancelled)
+        segments = self._engine.state.message_types[message_type].segments
+        if lease is not None and lease.is_barrier:
+            deliveries = barrier.deliveries(ledger.subscriptions[request.subscription])
+            pieces = self._cut(segments, rows, deliveries, Counts(), is_barrier=True)
+        else:
+            pieces = self._cut(segments, rows, ledger.delivered, ledger.cancelled)
         leased_until_ms = 0 if lease is None else lease.due_at_ms
         return Answer(
             reply=wire.RowsOf(message_type=message_type, lease=request.lease, leased_until_ms=leased_until_ms), pieces=pieces
@@ -196,7 +199,7 @@ class Commands:
 
 
 def _queue_depth(state: JournalState, ledger: QueueLedger, now_ms: int) -> wire.QueueDepth:
-    present = [rows for each in (State.AVAILABLE, State.LEASED, State.DELAYED) if (rows := ledger.rows[each])]
+    present = [rows for each in (State.AVAILABLE, State.LEASED, State.DELAYED, State.HELD) if (rows := ledger.rows[each])]
     oldest_age_ms = 0
     if present:
         oldest = state.message_types[ledger.definition.message_type].segment_of(min(rows.min() for rows in present))

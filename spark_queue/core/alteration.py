@@ -55,6 +55,13 @@ def _source(queue: QueueDefinition) -> str:
     return f"{what} of message type '{queue.message_type}'"
 
 
+def starts(state: JournalState, wanted: Definitions, resets: Collection[str]) -> dict[str, int]:
+    """Give the bookmarks at which queues start that are new or begin anew; UNKNOWN_QUEUE for one that is not `wanted`."""
+    fresh = {name: wanted.queue(name) for name in resets}
+    fresh |= {name: queue for name, queue in wanted.queues.items() if name not in state.queues}
+    return {name: recovery_point(state, queue) for name, queue in fresh.items()}
+
+
 def recovery_point(state: JournalState, queue: QueueDefinition) -> int:
     """Resolve a queue's recovery point to a bookmark, once (R90, DESIGN 8)."""
     message_type = state.message_types.get(queue.message_type)

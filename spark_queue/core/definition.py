@@ -78,6 +78,8 @@ class QueueDefinition:
     subscription_retention_ms: int
     priority: str | None
     order_key: str | None
+    #: A filter; what matches it is a barrier (R67).
+    barrier: str | None
     dead_letter_queue: str | None
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
+from spark_queue.core.barrier import give_up, is_spent, release
+from spark_queue.core.definition import valid_name
 from spark_queue.core.granting import grant
 from spark_queue.core.lease import Incarnation, Lease, Subscription
 from spark_queue.core.lifecycle import State
@@ -41,6 +43,7 @@ def attach(
     filter_sql : str or None
         What it is given must match; None for everything (R49).
     """
+    _check_name(turn, name)
     incarnation = session.incarnation
     if ack_mode not in (AUTO, EXPLICIT):
         raise ConfigError("BAD_VALUE", key="ackMode", where=f"subscription '{name}'", value=ack_mode, expected="auto or explicit")
@@ -65,6 +68,14 @@ def attach(
     turn.emit(Kind.ATTACHED, subscription=name, detail=detail)
 
 
+def _check_name(turn: Turn, name: str) -> None:
+    if not valid_name(name):
+        raise ConfigError("NAME_INVALID", what="subscription", name=name)
+    clash = next((other for other in turn.ledger.subscriptions if other != name and other.lower() == name.lower()), None)
+    if clash is not None:
+        raise ConfigError("NAME_CASE_CLASH", what="subscription", name=name, other=clash)
+
+
 def check_planner(turn: Turn, subscription: Subscription, session: Session, incarnation: Incarnation, call: int) -> None:
     """Refuse a planner that was superseded, and a call that was overtaken by a newer one (P1)."""
     if incarnation != subscription.incarnation:
@@ -83,12 +94,14 @@ def next_lease(turn: Turn, subscription: Subscription, session: Session, *, call
     _check_lease_number(turn, subscription, finished)
     lease = turn.ledger.open_lease(subscription)
     if lease is not None and lease.number > finished:
-        if lease.incarnation != session.incarnation and not turn.ledger.definition.at_most_once:
+        if lease.incarnation != session.incarnation and not _is_claimed_once(turn, lease):
             rows = _resumable(turn, lease)
             _resume(turn, lease, session, rows, call=call, counted=False, vanished_runs=lease.vanished_runs)
         return lease
     if lease is not None:
         prove(turn, lease, acknowledges=subscription.ack_mode == AUTO)
+        # What the proof has freed is there for this very call.
+        release(turn)
     return grant(turn, subscription, session, call=call, limit=limit)
 
 
@@ -103,10 +116,11 @@ def lease_rows(
     lease = turn.ledger.open_lease(subscription)
     if lease is None or lease.number != number:
         return None, BitMap64()
-    if turn.ledger.definition.at_most_once:
+    if _is_claimed_once(turn, lease):
         return lease, _claim_rows(turn, lease, session, call=call)
     own = lease.incarnation == session.incarnation
-    if not (own and (session.asked == number or len(lease.held) == len(lease.rows))):
+    is_whole = lease.is_barrier or len(lease.held) == len(lease.rows)
+    if not (own and (session.asked == number or is_whole)):
         _resume_run(turn, lease, session, call=call)
     session.asked, session.unasked = number, 0
     return lease, lease.rows
@@ -140,6 +154,11 @@ def unsubscribe(turn: Turn, subscription: Subscription, *, reason: str) -> None:
     turn.emit(Kind.UNSUBSCRIBED, subscription=subscription.name, reason=reason)
 
 
+def _is_claimed_once(turn: Turn, lease: Lease) -> bool:
+    """Tell whether only the first planner start that asks gets the rows (R16); a barrier is everybody's until its proof."""
+    return turn.ledger.definition.at_most_once and not lease.is_barrier
+
+
 def _claim_rows(turn: Turn, lease: Lease, session: Session, *, call: int) -> BitMap64:
     """Give an at-most-once lease's rows to the first planner start that asks, and to no other (DESIGN 7)."""
     if lease.claimed_by is None:
@@ -157,6 +176,9 @@ def _resume_run(turn: Turn, lease: Lease, session: Session, *, call: int) -> Non
         rows = _halve(turn, lease, rows)
         vanished_runs = 0
     maximum = turn.ledger.definition.max_deliveries
+    if lone and lease.is_barrier and is_spent(turn, turn.ledger.subscriptions[lease.subscription]):
+        give_up(turn, lease, error=lease.failure)
+        rows = BitMap64()
     if lone and maximum and turn.ledger.delivered.at_least(maximum, rows):
         # The lone message of a failing batch has used its deliveries: it becomes a dead letter, and the batch reads empty.
         remove(turn, rows, Removal.MAX_DELIVERIES, lease=lease, error=lease.failure)
@@ -165,7 +187,12 @@ def _resume_run(turn: Turn, lease: Lease, session: Session, *, call: int) -> Non
 
 
 def _resumable(turn: Turn, lease: Lease) -> BitMap64:
-    """Give what a resume may cover: what is still held, and what came back and is not held up by its order key (P2)."""
+    """Give what a resume may cover: what is still held, and what came back and is not held up by its order key (P2).
+
+    A barrier is its subscription's until the proof: nobody else takes it from there.
+    """
+    if lease.is_barrier:
+        return lease.rows & turn.ledger.subscriptions[lease.subscription].barriers
     came_back = in_queue(turn, lease.claim) - lease.held
     return lease.held | turn.ledger.selection.in_order(came_back, leased=turn.ledger.rows[State.LEASED])
 
@@ -189,7 +216,8 @@ def _resume(turn: Turn, lease: Lease, session: Session, rows: BitMap64, *, call:
             # What came back undelivered was not counted when it was granted.
             "counted": counted or lease.undelivered,
             "vanished_runs": vanished_runs,
-        },
+        }
+        | ({"barrier": True} if lease.is_barrier else {}),
     )
 
 

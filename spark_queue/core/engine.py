@@ -8,13 +8,16 @@ where a commit fails, the process ends (DESIGN 3.5).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core import alteration, definition, delivery, granting, parsing, runs, settling, timers
+from spark_queue.core import alteration, barrier, delivery, granting, parsing, runs, settling, timers
+from spark_queue.core.barrier import releases_barriers
 from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Incarnation, Lease, Subscription
+from spark_queue.core.lifecycle import State
 from spark_queue.core.moving import MergedFile, moved_record
 from spark_queue.core.records import Kind, Outcome, Pause, Record, Unpause
 from spark_queue.core.runs import OutcomeOf
@@ -23,7 +26,6 @@ from spark_queue.core.session import Session
 from spark_queue.core.settling import SettledCounts
 from spark_queue.core.shares import Shares
 from spark_queue.core.turn import Turn
-from spark_queue.errors import CallerError, ConfigError, nearest
 
 
 class Engine:
@@ -68,10 +70,11 @@ class Engine:
                     Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="takeover", detail={"incarnation": list(lease.incarnation)}
                 )
 
+    @releases_barriers
     def enter(self, segments: Sequence[Segment], *, now_ms: int) -> None:
         """Take the messages of one commit of a message table in; the segments continue its bookmarks."""
         for segment in segments:
-            made = to_record(segment)
+            made = to_record(replace(segment, barriers=self.state.find_barriers(segment)))
             self._emit(now_ms)(made.kind, message_type=made.message_type, ranges=made.ranges, detail=made.detail)
 
     def note_foreign(self, message_type: str, *, version: int, paths: Sequence[str], rows: int, now_ms: int) -> None:
@@ -84,6 +87,7 @@ class Engine:
         made = moved_record(message_type, version=version, token=token, files=files)
         self._emit(now_ms)(made.kind, message_type=made.message_type, detail=made.detail)
 
+    @releases_barriers
     def tick(self, *, now_ms: int) -> None:
         """Do what is due."""
         self._ticked_at_ms = now_ms
@@ -99,6 +103,7 @@ class Engine:
         )
         return min((time for time in times if time is not None), default=None)
 
+    @releases_barriers
     def apply(self, *, definitions: Mapping[str, Any], reset: Iterable[str], now_ms: int, request: str | None = None) -> None:
         """Replace the whole set of definitions.
 
@@ -109,11 +114,8 @@ class Engine:
         """
         wanted = parsing.parse(definitions)
         resets = set(reset)
-        for name in resets:
-            wanted.queue(name)
+        starts = alteration.starts(self.state, wanted, resets)
         alteration.check(self.state, wanted, resets)
-        fresh = [queue for queue in wanted.queues.values() if queue.name in resets or queue.name not in self.state.queues]
-        starts = {queue.name: alteration.recovery_point(self.state, queue) for queue in fresh}
         detail: dict[str, Any] = {"definitions": dict(definitions), "resets": starts}
         if request is not None:
             detail["request"] = request
@@ -124,19 +126,13 @@ class Engine:
         self._incarnations_drawn += 1
         return (self.state.epoch, self._incarnations_drawn)
 
+    @releases_barriers
     def attach(
         self, *, queue: str, subscription: str, incarnation: Incarnation, call: int, ack_mode: str, max_backlog: int,
         filter_sql: str | None = None, available_now: bool = False, now_ms: int, request: str | None = None,
     ) -> None:  # fmt: skip
         """Make a planner start the owner of a subscription (P1)."""
-        if not definition.valid_name(subscription):
-            raise ConfigError("NAME_INVALID", what="subscription", name=subscription)
         turn = self._turn(queue, now_ms, request)
-        clash = next(
-            (name for name in turn.ledger.subscriptions if name != subscription and name.lower() == subscription.lower()), None
-        )
-        if clash is not None:
-            raise ConfigError("NAME_CASE_CLASH", what="subscription", name=subscription, other=clash)
         session = self._sessions.get((queue, subscription), Session(incarnation))
         session = session if session.incarnation == incarnation else Session(incarnation)
         delivery.attach(
@@ -146,6 +142,7 @@ class Engine:
         session = self._session(queue, subscription, incarnation)
         session.call = max(session.call, call)
 
+    @releases_barriers
     def next(
         self, *, queue: str, subscription: str, incarnation: Incarnation, call: int, finished: int, limit: int,
         now_ms: int, request: str | None = None,
@@ -169,17 +166,11 @@ class Engine:
         known = self.state.queues[queue].subscriptions.get(subscription) if queue in self.state.queues else None
         return known is not None and granting.is_withheld(self._turn(queue, now_ms), known)
 
+    @releases_barriers
     def rows(
-        self,
-        *,
-        queue: str,
-        subscription: str,
-        incarnation: Incarnation,
-        call: int,
-        lease: int,
-        now_ms: int,
-        request: str | None = None,
-    ) -> tuple[Lease | None, BitMap64]:
+        self, *, queue: str, subscription: str, incarnation: Incarnation, call: int, lease: int,
+        now_ms: int, request: str | None = None,
+    ) -> tuple[Lease | None, BitMap64]:  # fmt: skip
         """Give the rows of a lease; none, with no lease, when it is settled."""
         turn, known, session = self._planner(
             queue, subscription, incarnation=incarnation, call=call, now_ms=now_ms, request=request
@@ -191,19 +182,21 @@ class Engine:
     ) -> None:
         """Extend a lease by one period."""
         turn = self._turn(queue, now_ms, request)
-        delivery.renew(turn, self._subscription(turn, subscription), incarnation=incarnation, number=lease)
+        delivery.renew(turn, turn.subscription(subscription), incarnation=incarnation, number=lease)
 
+    @releases_barriers
     def leave(self, *, queue: str, subscription: str, incarnation: Incarnation, now_ms: int, request: str | None = None) -> None:
         """Note that a planner ends (P6)."""
         turn = self._turn(queue, now_ms, request)
         session = self._sessions.get((queue, subscription), Session(incarnation))
         if session.incarnation == incarnation:
-            delivery.leave(turn, self._subscription(turn, subscription), session)
+            delivery.leave(turn, turn.subscription(subscription), session)
 
+    @releases_barriers
     def unsubscribe(self, *, queue: str, subscription: str, now_ms: int, request: str | None = None) -> None:
         """End a subscription; what it holds returns."""
         turn = self._turn(queue, now_ms, request)
-        delivery.unsubscribe(turn, self._subscription(turn, subscription), reason="user")
+        delivery.unsubscribe(turn, turn.subscription(subscription), reason="user")
         self._sessions.pop((queue, subscription), None)
 
     def pause(self, *, queue: str, now_ms: int, request: str | None = None) -> None:
@@ -212,6 +205,7 @@ class Engine:
         if Pause.USER not in turn.ledger.pauses:
             turn.emit(Kind.PAUSED, reason=Pause.USER)
 
+    @releases_barriers
     def unpause(self, *, queue: str, now_ms: int, request: str | None = None) -> None:
         """Grant again, whatever the queue was paused for."""
         turn = self._turn(queue, now_ms, request)
@@ -221,42 +215,53 @@ class Engine:
     def start_run(self, *, queue: str, subscription: str, now_ms: int) -> tuple[Incarnation, int, str]:
         """Note that fn begins; gives the incarnation and lease that it speaks for, and the acknowledgement mode (P4)."""
         turn = self._turn(queue, now_ms)
-        known = self._subscription(turn, subscription)
+        known = turn.subscription(subscription)
         lease = turn.ledger.open_lease(known)
         number = 0 if lease is None else lease.number
         session = self._session(queue, subscription, known.incarnation)
         session.started = number
         return known.incarnation, number, known.ack_mode
 
+    @releases_barriers
     def end_run(
         self, *, queue: str, subscription: str, incarnation: Incarnation, lease: int, outcomes: Iterable[OutcomeOf],
         error: str | None = None, cancel: bool = False, settle: bool = False, now_ms: int, request: str | None = None,
     ) -> None:  # fmt: skip
         """Note that fn ended, and what it said (P4, P5)."""
         turn = self._turn(queue, now_ms, request)
-        known = self._subscription(turn, subscription)
+        known = turn.subscription(subscription)
         session = self._sessions.get((queue, subscription), Session(incarnation))
         session = session if session.incarnation == incarnation else Session(incarnation)
         runs.end_run(turn, known, session, lease_number=lease, outcomes=outcomes, error=error, cancel=cancel, settle=settle)
 
+    @releases_barriers
     def prove(
         self, *, queue: str, subscription: str, incarnation: Incarnation, lease: int, now_ms: int, request: str | None = None
     ) -> None:
         """Take the listener's word that Spark committed the batch of a lease."""
         turn = self._turn(queue, now_ms, request)
-        runs.prove_run(turn, self._subscription(turn, subscription), incarnation, lease)
+        runs.prove_run(turn, turn.subscription(subscription), incarnation, lease)
 
+    @releases_barriers
     def settle(self, *, queue: str, outcomes: Iterable[OutcomeOf], now_ms: int, request: str | None = None) -> SettledCounts:
         """Settle messages by hand (DESIGN 15.1)."""
         return settling.settle(self._turn(queue, now_ms, request), outcomes)
 
+    @releases_barriers
     def settle_where(self, *, queue: str, where: str, outcome: Outcome, now_ms: int, request: str | None = None) -> SettledCounts:
         """Settle the messages that match a filter (R37)."""
         return settling.settle_where(self._turn(queue, now_ms, request), where, outcome)
 
+    @releases_barriers
     def purge(self, *, queue: str, where: str | None = None, now_ms: int, request: str | None = None) -> tuple[int, int]:
         """Remove what is not leased; gives how many messages that were, and how many leased ones stay."""
         return settling.purge(self._turn(queue, now_ms, request), where)
+
+    def release_barriers(self, *, now_ms: int) -> None:
+        """Release what is due in any queue; every command that may empty a queue ahead of a barrier ends with it."""
+        for name, ledger in self.state.queues.items():
+            if ledger.rows[State.HELD]:
+                barrier.release(self._turn(name, now_ms))
 
     def _emit(self, now_ms: int, epoch: int | None = None) -> Any:
         at_ms = max(now_ms, self.state.last_at_ms)
@@ -287,18 +292,9 @@ class Engine:
         self, queue: str, subscription: str, *, incarnation: Incarnation, call: int, now_ms: int, request: str | None
     ) -> tuple[Turn, Subscription, Session]:
         turn = self._turn(queue, now_ms, request)
-        known = self._subscription(turn, subscription)
+        known = turn.subscription(subscription)
         current = incarnation == known.incarnation
         session = self._session(queue, subscription, incarnation) if current else Session(incarnation)
         delivery.check_planner(turn, known, session, incarnation, call)
         self._heard_at_ms.setdefault(queue, {})[subscription] = now_ms
         return turn, known, session
-
-    @staticmethod
-    def _subscription(turn: Turn, name: str) -> Subscription:
-        known = turn.ledger.subscriptions
-        if name not in known:
-            raise CallerError(
-                "UNKNOWN_SUBSCRIPTION", queue=turn.ledger.definition.name, subscription=name, nearest=nearest(name, known)
-            )
-        return known[name]

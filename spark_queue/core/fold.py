@@ -13,7 +13,8 @@ from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
 from spark_queue.core.message_type import MessageTypeState
 from spark_queue.core.moving import Foresight
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.ranges import to_ranges
+from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment
 from spark_queue.core.selection import Selection
 from spark_queue.errors import JournalError
@@ -148,10 +149,25 @@ class JournalState:
         message_type = self.message_types[str(record.message_type)]
         message_type.fold(record)
         if record.kind == Kind.ENTERED:
-            queues = [ledger for ledger in self.queues.values() if ledger.definition.message_type == record.message_type]
-            self._enter(message_type.segments[-1], [ledger for ledger in queues if ledger.definition.underlying_topic is not None])
+            segment = message_type.segments[-1]
+            self._enter(segment, self._queues_of(segment.message_type), recorded=segment.barriers)
 
-    def _enter(self, segment: Segment, ledgers: Iterable[QueueLedger]) -> None:
+    def find_barriers(self, segment: Segment) -> dict[str, Ranges]:
+        """Tell which messages of a segment that is about to enter are barriers, by queue (R67).
+
+        Their `entered` record keeps it, so that it is decided once (R75).
+        """
+        ledgers = [ledger for ledger in self._queues_of(segment.message_type) if ledger.definition.barrier is not None]
+        facts = self._facts.facts(segment, [ledger.fact_request() for ledger in ledgers]) if ledgers else {}
+        return {name: tuple(to_ranges(each.barriers)) for name, each in facts.items() if each.barriers}
+
+    def _queues_of(self, message_type: str) -> list[QueueLedger]:
+        """Give the queues that messages of a type enter from its log."""
+        ledgers = self.queues.values()
+        return [each for each in ledgers if each.definition.message_type == message_type and each.definition.underlying_topic]
+
+    def _enter(self, segment: Segment, ledgers: Iterable[QueueLedger], *, recorded: Mapping[str, Ranges] | None = None) -> None:
+        """Let a segment into queues, with the barriers that its record names, or as their expressions find them now."""
         segment = self._foresight.place(segment)
         if segment.retired:
             # Nobody needs what is not told by records of its own.
@@ -160,8 +176,9 @@ class JournalState:
         if not wanted:
             return
         facts = self._facts_of(segment, [ledger.fact_request() for ledger in wanted.values()])
-        for name in facts:
-            wanted[name].enter(facts[name].since(wanted[name].start))
+        for name, found in facts.items():
+            facts_of_it = found if recorded is None else found.with_barriers(recorded.get(name, ()))
+            wanted[name].enter(facts_of_it.since(wanted[name].start))
 
     def _facts_of(self, segment: Segment, requests: list[FactRequest]) -> Mapping[str, EntryFacts]:
         """Give the facts for each queue, and set aside the queues for which a missing file would have to be read."""
@@ -244,6 +261,7 @@ class JournalState:
                 self.queues[queue.name].subscriptions = old.subscriptions
                 self.queues[queue.name].pauses = old.pauses
                 self.queues[queue.name].selection.matches = {text: BitMap64() for text in old.selection.matches}
+                self.queues[queue.name].forget_released()
             fresh.append(self.queues[queue.name])
         for name in [name for name in self.queues if name not in self.definitions.queues]:
             self._lease_numbers[name] = self.queues.pop(name).next_lease
@@ -264,10 +282,6 @@ class JournalState:
 
     def _enter_past(self, ledgers: list[QueueLedger]) -> None:
         for name, message_type in self.message_types.items():
-            mine = [
-                ledger
-                for ledger in ledgers
-                if ledger.definition.message_type == name and ledger.definition.underlying_topic is not None
-            ]
+            mine = [ledger for ledger in self._queues_of(name) if ledger in ledgers]
             for segment in message_type.segments if mine else ():
                 self._enter(segment, [ledger for ledger in mine if ledger.definition.name not in self.troubles])

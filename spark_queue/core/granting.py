@@ -6,6 +6,7 @@ from collections import Counter
 
 from pyroaring import BitMap64
 
+from spark_queue.core.barrier import before_held, pending
 from spark_queue.core.fairness import Candidate, assign
 from spark_queue.core.keys import FAST
 from spark_queue.core.lease import Lease, Subscription
@@ -24,6 +25,8 @@ UNLIMITED = 2**63
 def grant(turn: Turn, subscription: Subscription, session: Session, *, call: int, limit: int) -> Lease | None:
     """Lease the next messages to a subscription; None when there is nothing for it now (R47, R48).
 
+    A barrier that was released to it comes first and alone, whatever room it has (R71, R72).
+
     Parameters
     ----------
     limit : int
@@ -32,7 +35,8 @@ def grant(turn: Turn, subscription: Subscription, session: Session, *, call: int
     ledger, queue = turn.ledger, turn.ledger.definition
     if Pause.USER in ledger.pauses:
         return None
-    rows = _take_part(turn, subscription, limit)
+    barrier = pending(subscription)
+    rows = barrier or _take_part(turn, subscription, limit)
     if not rows:
         return None
     number = ledger.next_lease
@@ -42,11 +46,11 @@ def grant(turn: Turn, subscription: Subscription, session: Session, *, call: int
         subscription=subscription.name,
         lease=number,
         due_at_ms=turn.now_ms + queue.lease_period_ms,
-        detail={"incarnation": list(session.incarnation), "call": call, "limit": limit},
+        detail={"incarnation": list(session.incarnation), "call": call, "limit": limit} | ({"barrier": True} if barrier else {}),
     )
     lease = ledger.leases[number]
     session.granted = session.unasked = number
-    if queue.at_most_once:
+    if queue.at_most_once and not barrier:
         remove(turn, rows, Removal.DELIVERED, lease=lease)
     return lease
 
@@ -59,6 +63,10 @@ def grantable(turn: Turn, subscription: Subscription) -> BitMap64:
         rows = rows | due
     if subscription.run_until is not None:
         rows = below(rows, subscription.run_until) - subscription.run_granted
+    if subscription.barriers:
+        # One that waits for the next run still comes before everything behind it.
+        rows = below(rows, subscription.barriers.min())
+    rows = before_held(turn.ledger, rows)
     return turn.ledger.selection.candidates(rows, text=subscription.filter, leased=turn.ledger.rows[State.LEASED])
 
 

@@ -190,5 +190,6 @@ QUEUE_KEYS = (
     _key("leasing", _one_of("sublet", "strict"), "sublet", "Who may settle a leased message: anybody, or only its holder (R38)."),
     _key("recovery_point", _parse_recovery_point, "epoch", "Where it starts: epoch, now, creation, a bookmark, an ISO time (R90)."),
     _key("subscription_retention", parse_duration_ms, "7d", "How long a subscription without a running query is remembered."),
+    _key("barrier", _parse_text, None, "A filter: what matches is held until all before it is gone, then goes to everybody (R67)."),
     _key("dead_letter_queue", _parse_text, None, "The queue that receives this queue's dead letters by reference."),
 )  # fmt: skip

@@ -36,6 +36,8 @@ class Lease:
     incarnation: Incarnation
     #: Most messages the grant had asked for.
     limit: int
+    #: Whether its one message is a barrier, which no lease holds: it is the subscription's until the proof (R71).
+    is_barrier: bool = False
     proven: bool = False
     #: Whether it was taken over or resumed since it was granted (P6).
     resumed: bool = False
@@ -85,3 +87,7 @@ class Subscription:
     run_until: int | None = None
     #: Trigger.AvailableNow: what this incarnation was granted already.
     run_granted: BitMap64 = field(default_factory=BitMap64)
+    #: Released barriers that it has not received yet; the oldest is its next micro-batch (R70).
+    barriers: BitMap64 = field(default_factory=BitMap64)
+    #: How often the oldest of them was delivered to it.
+    barrier_deliveries: int = 0

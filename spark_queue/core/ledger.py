@@ -50,6 +50,10 @@ class QueueLedger:
         #: Why nothing is granted at the moment; empty while the queue runs.
         self.pauses: set[Pause] = set()
         self.selection = Selection()
+        #: Every barrier that ever entered, also those that were released.
+        self.barriers = BitMap64()
+        #: How often a subscription counted as having received a barrier on which it only failed (DESIGN 8).
+        self.barriers_given_up = 0
         #: Messages removed so far, by reason.
         self.removed_counts: Counter[str] = Counter()
         self.returned_counts: Counter[str] = Counter()
@@ -57,7 +61,7 @@ class QueueLedger:
     @property
     def depth(self) -> int:
         """Messages in the queue: entered and not removed."""
-        return sum(len(self.rows[state]) for state in (State.AVAILABLE, State.LEASED, State.DELAYED))
+        return sum(len(self.rows[state]) for state in (State.AVAILABLE, State.LEASED, State.DELAYED, State.HELD))
 
     @property
     def standing(self) -> BitMap64:
@@ -74,8 +78,8 @@ class QueueLedger:
         """Count the messages provided to each subscription and not yet acknowledged (R23; for at-most-once R17)."""
         backlogs: Counter[str] = Counter()
         for lease in self.leases.values():
-            provided = lease.rows if self.definition.at_most_once and not lease.proven else lease.held
-            backlogs[lease.subscription] += len(provided)
+            counts_as_granted = self.definition.at_most_once and not lease.proven and not lease.is_barrier
+            backlogs[lease.subscription] += len(lease.rows if counts_as_granted else lease.held)
         return backlogs
 
     def due(self, now_ms: int) -> BitMap64:
@@ -88,10 +92,14 @@ class QueueLedger:
 
     def enter(self, facts: EntryFacts) -> None:
         """Take new messages in."""
+        held = facts.barriers
         self.entered |= facts.rows
-        self.rows[State.AVAILABLE] |= facts.rows
-        self.expires.add(facts.expires)
-        self.selection.add(facts)
+        self.rows[State.AVAILABLE] |= facts.rows - held
+        self.rows[State.HELD] |= held
+        self.barriers |= held
+        # A barrier does not expire: dropping one silently would break what waits for it.
+        self.expires.add({at_ms: rows - held for at_ms, rows in facts.expires.items()} if held else facts.expires)
+        self.selection.add(facts.without_keys_of_barriers())
 
     def move(self, rows: BitMap64, event: Event) -> None:
         """Change the state of rows as `TRANSITIONS` says; a pair that is not in it changes nothing and raises."""
@@ -144,6 +152,11 @@ class QueueLedger:
         """Forget the leases of a subscription that hold nothing."""
         for number in [lease.number for lease in self.leases.values() if lease.subscription == subscription and not lease.held]:
             del self.leases[number]
+
+    def forget_released(self) -> None:
+        """Forget the barriers that were released and not received: in a queue that begins anew they are held again."""
+        for subscription in self.subscriptions.values():
+            subscription.barriers, subscription.barrier_deliveries = BitMap64(), 0
 
     def over_age(self, rows: BitMap64, *, now_ms: int, aged_until: int) -> BitMap64:
         """Give those of `rows` whose own expiration has passed, or that stand before `aged_until` and have none."""

@@ -18,6 +18,8 @@ class State(StrEnum):
     LEASED = "leased"
     #: Returned, and not available before a due time.
     DELAYED = "delayed"
+    #: A barrier that waits until nothing stands before it (R68).
+    HELD = "held"
     #: Removed with a reason that makes it a dead letter, and neither redriven nor taken back.
     DEAD = "dead"
     #: Left the queue for good.
@@ -37,6 +39,8 @@ class Event(StrEnum):
     POSTPONED = "postponed"
     REMOVED = "removed"
     DEAD_LETTERED = "dead_lettered"
+    #: A barrier that nothing stands before any more leaves the queue, for every subscription at once (R70, R71).
+    RELEASED = "released"
     #: Only in a dead-letter queue: the message comes (again) by reference.
     REENTERED = "reentered"
 
@@ -63,5 +67,6 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.AVAILABLE, Event.DEAD_LETTERED): State.DEAD,
     (State.LEASED, Event.DEAD_LETTERED): State.DEAD,
     (State.DELAYED, Event.DEAD_LETTERED): State.DEAD,
+    (State.HELD, Event.RELEASED): State.REMOVED,
     (State.REMOVED, Event.REENTERED): State.AVAILABLE,
 }

@@ -44,6 +44,8 @@ class Kind(StrEnum):
     DEAD_LETTERED = "dead_lettered"
     PAUSED = "paused"
     UNPAUSED = "unpaused"
+    BARRIER_RELEASED = "barrier_released"
+    BARRIER_RECEIVED = "barrier_received"
 
 
 class Outcome(StrEnum):

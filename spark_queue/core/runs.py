@@ -9,6 +9,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.delivery import AUTO
 from spark_queue.core.lease import Incarnation, Lease, Subscription
+from spark_queue.core.lifecycle import State
 from spark_queue.core.records import RUN_FAILED, Kind, Outcome
 from spark_queue.core.session import Session
 from spark_queue.core.settlement import prove, settle_early
@@ -54,6 +55,8 @@ def end_run(
         outcomes, error = (OutcomeOf(outcome=Outcome.CANCEL, rows=lease.rows.copy(), error=error),), None
     outcomes = tuple(outcomes)
     check_outcomes(turn, outcomes, lease.rows, "are not in the batch")
+    if not cancel:
+        refuse_barriers(turn, outcomes)
     if error is not None:
         turn.emit(Kind.OUTCOMES, of=lease, reason=RUN_FAILED, detail={"error": error[:ERROR_TEXT_LIMIT]})
     stage(turn, lease, outcomes)
@@ -101,6 +104,17 @@ def check_outcomes(turn: Turn, outcomes: Iterable[OutcomeOf], known: BitMap64, r
             text = f"bookmark {twice.min()} has two outcomes."
             raise CallerError("OUTCOME_INVALID", queue=name, reason=text, next_step="Name each row once.")
         said |= each.rows
+
+
+def refuse_barriers(turn: Turn, outcomes: Iterable[OutcomeOf]) -> None:
+    """Refuse to settle a barrier: it needs no outcome (R71). To acknowledge one that was released changes nothing, and may be."""
+    ledger = turn.ledger
+    for each in outcomes:
+        refused = each.rows & (ledger.rows[State.HELD] if each.outcome == Outcome.ACKNOWLEDGE else ledger.barriers)
+        if refused:
+            reason = f"bookmark {refused.min()} is a barrier, which leaves the queue by itself once nothing stands before it."
+            next_step = "Leave rows out for which is_barrier is true."
+            raise CallerError("OUTCOME_INVALID", queue=ledger.definition.name, reason=reason, next_step=next_step)
 
 
 def stage(turn: Turn, lease: Lease, outcomes: Iterable[OutcomeOf]) -> None:

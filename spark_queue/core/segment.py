@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.core.definition import QueueDefinition
-from spark_queue.core.ranges import below
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.ranges import below, to_bitmap
+from spark_queue.core.records import Kind, Ranges, Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,8 @@ class Segment:
     merged: bool = False
     #: Whether retention let it go: no queue needs it, and its file is no longer in the table.
     retired: bool = False
+    #: Which of its messages were found to be barriers of which queue when they entered; decided once (R75).
+    barriers: Mapping[str, Ranges] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -62,6 +64,8 @@ def to_record(segment: Segment) -> Record:
     }
     if segment.expires_null_count < segment.rows:
         detail["expires"] = [segment.expires_null_count, segment.expires_min_ms, segment.expires_max_ms]
+    if segment.barriers:
+        detail["barriers"] = dict(segment.barriers)
     return Record(kind=Kind.ENTERED, message_type=segment.message_type, ranges=((segment.first, segment.until),), detail=detail)
 
 
@@ -83,6 +87,7 @@ def from_record(record: Record) -> Segment:
         expires_null_count=expires[0],
         expires_min_ms=expires[1],
         expires_max_ms=expires[2],
+        barriers={queue: tuple((first, until) for first, until in found) for queue, found in detail.get("barriers", {}).items()},
     )
 
 
@@ -143,6 +148,18 @@ class EntryFacts:
     keys: NDArray[np.uint64] = field(default_factory=_no_numbers(np.uint64))
     #: How many messages an expression of the queue failed on: they match nothing, rank lowest, and are no barrier (DESIGN 8).
     failed: int = 0
+
+    def with_barriers(self, barriers: Ranges) -> EntryFacts:
+        """Give the facts with the barriers that were recorded on entering, whatever their expression would say now (R75)."""
+        held = to_bitmap(barriers)
+        return replace(self, rows=self.rows | held, barriers=held) if held or self.barriers else self
+
+    def without_keys_of_barriers(self) -> EntryFacts:
+        """Give the facts with no order key for barriers: nobody leases one, and many are given it at once."""
+        if not self.barriers or not len(self.keyed):
+            return self
+        kept = np.isin(self.keyed, np.array(self.barriers.to_array(), dtype=np.int64), invert=True)
+        return replace(self, keyed=self.keyed[kept], keys=self.keys[kept])
 
     def since(self, start: int) -> EntryFacts:
         """Give the facts of the bookmarks from `start` on."""

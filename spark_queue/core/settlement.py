@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pyroaring import BitMap64
 
+from spark_queue.core.barrier import receive
 from spark_queue.core.lease import Lease, Staged
 from spark_queue.core.lifecycle import State
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Outcome, Removal, Return
@@ -20,7 +21,9 @@ def prove(turn: Turn, lease: Lease, *, acknowledges: bool) -> None:
     acknowledges : bool
         False in explicit mode, where what was not settled stays leased until the lease ends (DESIGN 15.1).
     """
-    if not turn.ledger.definition.at_most_once:
+    if lease.is_barrier:
+        receive(turn, lease)
+    elif not turn.ledger.definition.at_most_once:
         apply_staged(turn, lease, _settleable(turn, lease))
         if acknowledges:
             _acknowledge_rest(turn, lease)
@@ -29,7 +32,9 @@ def prove(turn: Turn, lease: Lease, *, acknowledges: bool) -> None:
 
 def settle_early(turn: Turn, lease: Lease) -> None:
     """Let everything that a batch said take effect before its proof; the rest of it is acknowledged (`ack_early`)."""
-    if not turn.ledger.definition.at_most_once:
+    if lease.is_barrier:
+        receive(turn, lease)
+    elif not turn.ledger.definition.at_most_once:
         apply_staged(turn, lease, _settleable(turn, lease))
         _acknowledge_rest(turn, lease)
 

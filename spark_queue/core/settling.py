@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 from spark_queue.core.lease import Lease
 from spark_queue.core.lifecycle import State
 from spark_queue.core.records import Outcome, Removal
-from spark_queue.core.runs import OutcomeOf, check_outcomes, stage
+from spark_queue.core.runs import OutcomeOf, check_outcomes, refuse_barriers, stage
 from spark_queue.core.settlement import apply_outcome, in_queue, remove
 from spark_queue.core.turn import Turn
 from spark_queue.errors import LeaseError
@@ -39,6 +39,7 @@ def settle(turn: Turn, outcomes: Iterable[OutcomeOf]) -> SettledCounts:
     """
     outcomes = tuple(outcomes)
     check_outcomes(turn, outcomes, turn.ledger.entered, "never entered the queue")
+    refuse_barriers(turn, outcomes)
     counts = SettledCounts()
     if turn.ledger.definition.at_most_once:
         # R40: these messages are gone already; the proof of their batch frees the backlog (R17).

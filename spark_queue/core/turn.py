@@ -9,11 +9,12 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.fold import JournalState
-from spark_queue.core.lease import Lease
+from spark_queue.core.lease import Lease, Subscription
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.ranges import to_ranges
 from spark_queue.core.records import Kind
 from spark_queue.core.shares import Shares
+from spark_queue.errors import CallerError, nearest
 
 #: Makes, numbers, folds and collects one record.
 Emit = Callable[..., None]
@@ -40,6 +41,15 @@ class Turn:
             fields = {"lease": of.number, "subscription": of.subscription, **fields}
         fields.setdefault("queue", self.ledger.definition.name)
         self.emit_record(kind, ranges=() if rows is None else to_ranges(rows), detail=detail, **fields)
+
+    def subscription(self, name: str) -> Subscription:
+        """Give a subscription of this queue; UNKNOWN_SUBSCRIPTION names the nearest."""
+        known = self.ledger.subscriptions
+        if name not in known:
+            raise CallerError(
+                "UNKNOWN_SUBSCRIPTION", queue=self.ledger.definition.name, subscription=name, nearest=nearest(name, known)
+            )
+        return known[name]
 
     def matching(self, where: str, rows: BitMap64) -> BitMap64:
         """Tell which of `rows` match a filter."""

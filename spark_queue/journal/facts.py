@@ -29,7 +29,7 @@ def check_expressions(definitions: Definitions) -> None:
         BAD_VALUE.
     """
     for queue in definitions.queues.values():
-        for key, expression in (("priority", queue.priority), ("order_key", queue.order_key)):
+        for key, expression in (("priority", queue.priority), ("order_key", queue.order_key), ("barrier", queue.barrier)):
             if expression is not None:
                 expected = "absent, since expressions are not evaluated yet"
                 raise ConfigError("BAD_VALUE", key=key, where=f"[queues.{queue.name}]", value=expression, expected=expected)

@@ -30,7 +30,9 @@ PIECES = schema_of(
 )
 
 
-def cut_pieces(segments: Sequence[Segment], rows: BitMap64, delivered: Counts, cancelled: Counts) -> pa.Table:
+def cut_pieces(
+    segments: Sequence[Segment], rows: BitMap64, delivered: Counts, cancelled: Counts, *, is_barrier: bool = False
+) -> pa.Table:
     """Cut rows into pieces: each within one file, without a gap, and with one count of deliveries and of cancels.
 
     Cost follows pieces, not rows.
@@ -43,6 +45,8 @@ def cut_pieces(segments: Sequence[Segment], rows: BitMap64, delivered: Counts, c
         Entered bookmarks.
     delivered, cancelled : Counts
         Of the queue.
+    is_barrier : bool
+        Whether the rows are a barrier, whose counts are those of the subscription that it is given to.
 
     Returns
     -------
@@ -69,7 +73,7 @@ def cut_pieces(segments: Sequence[Segment], rows: BitMap64, delivered: Counts, c
         pa.array(starts),
         pa.array(deliveries.count[run]),
         pa.array(cancels.count[cancel_run]),
-        pa.repeat(pa.scalar(value=False), len(starts)),
+        pa.repeat(pa.scalar(is_barrier), len(starts)),
     ]
     return pa.Table.from_arrays(columns, schema=PIECES)
 

@@ -22,6 +22,7 @@ from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
 from spark_queue.core.segment import from_record
 from spark_queue.ports import AddedFile, MessageLogEntry
+from spark_queue.testing.barrier_order import BarrierOrder, of_barriers
 
 
 def of_state(state: JournalState) -> list[str]:
@@ -39,7 +40,7 @@ def of_state(state: JournalState) -> list[str]:
 
 def of_ledger(ledger: QueueLedger) -> list[str]:
     """Give what is broken in one queue."""
-    return [*_conservation(ledger), *_leases(ledger), *_subscriptions(ledger), *_order(ledger)]
+    return [*_conservation(ledger), *_leases(ledger), *_subscriptions(ledger), *_order(ledger), *of_barriers(ledger)]
 
 
 def of_records(records: Sequence[Record]) -> list[str]:
@@ -53,9 +54,10 @@ def of_records(records: Sequence[Record]) -> list[str]:
             broken.append(f"record {later.record}: epoch {later.epoch} follows epoch {earlier.epoch}")
         if later.at_ms < earlier.at_ms:
             broken.append(f"record {later.record}: its time lies {earlier.at_ms - later.at_ms} ms before the one before it")
-    lives = _Lives()
+    lives, barriers = _Lives(), BarrierOrder()
     for record in records:
-        broken += [f"record {record.record} ({record.kind}): {text}" for text in lives.follow(record)]
+        found = [*lives.follow(record), *barriers.follow(record)]
+        broken += [f"record {record.record} ({record.kind}): {text}" for text in found]
     return broken
 
 
@@ -228,7 +230,7 @@ class _Lives:
                 yield from self._granted(record, life, rows)
             case Kind.RESUMED:
                 yield from _ended_before(rows, life.removed | life.dead)
-                life.leased |= rows
+                life.leased |= _leased_by(record, rows)
             case Kind.RETURNED:
                 yield from _ended_before(rows, life.removed | life.dead)
                 life.leased -= rows
@@ -251,7 +253,7 @@ class _Lives:
         if rows.intersect(life.leased):
             yield f"message {(rows & life.leased).min()} is granted while it is leased"
         life.last_lease = record.lease or 0
-        life.leased |= rows
+        life.leased |= _leased_by(record, rows)
 
     def _removed(self, record: Record, life: _Life, rows: BitMap64) -> Iterator[str]:
         dead = record.reason in DEAD_LETTER_REASONS
@@ -263,6 +265,11 @@ class _Lives:
         else:
             life.dead -= rows
             life.removed |= rows
+
+
+def _leased_by(record: Record, rows: BitMap64) -> BitMap64:
+    """Give what a grant or resume leases: a barrier is given to many, and leased to nobody."""
+    return BitMap64() if record.detail.get("barrier") else rows
 
 
 def _ended_before(rows: BitMap64, ended: BitMap64) -> Iterator[str]:

@@ -35,7 +35,7 @@ def digest(state: JournalState) -> dict[str, Any]:
 
 def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
     """Give everything that one queue's ledger knows."""
-    in_queue = BitMap64.union(*(ledger.rows[state] for state in (State.AVAILABLE, State.LEASED, State.DELAYED)))
+    in_queue = BitMap64.union(*(ledger.rows[state] for state in (State.AVAILABLE, State.LEASED, State.DELAYED, State.HELD)))
     # Expirations of messages that left the queue are forgotten when time passes, not when a record says so.
     expires = {at_ms: to_ranges(rows & in_queue) for at_ms, rows in ledger.expires.items() if rows.intersect(in_queue)}
     return {
@@ -48,6 +48,8 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
         "leases": {number: _plain(lease) for number, lease in ledger.leases.items()},
         "subscriptions": {name: _plain(subscription) for name, subscription in ledger.subscriptions.items()},
         "next_lease": ledger.next_lease,
+        "barriers": to_ranges(ledger.barriers),
+        "barriers_given_up": ledger.barriers_given_up,
         "delivered": _counts(ledger.delivered, ledger.entered),
         "cancelled": _counts(ledger.cancelled, ledger.entered),
         "selection": _selection(ledger),

@@ -56,7 +56,7 @@ def dead_letters_schema(columns_ddl: str) -> pa.Schema:
 def messages(store: Store, moment: Moment, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
     """Give the messages in a queue, oldest first; those that left it are in its history."""
     ledger = moment.state.ledger(queue)
-    states = {state: ledger.rows[state] for state in (State.AVAILABLE, State.LEASED, State.DELAYED)}
+    states = {state: ledger.rows[state] for state in (State.AVAILABLE, State.LEASED, State.DELAYED, State.HELD)}
     due = ledger.due(moment.now_ms)
     if due:
         states[State.AVAILABLE], states[State.DELAYED] = states[State.AVAILABLE] | due, states[State.DELAYED] - due
@@ -65,6 +65,8 @@ def messages(store: Store, moment: Moment, queue: str, *, columns: Sequence[str]
     place = _Columns(bookmarks)
     for state, members in states.items():
         place.put("state", members & rows, str(state))
+    place.put("is_barrier", rows & ledger.barriers, value=True)
+    place.put("is_barrier", rows - ledger.barriers, value=False)
     for due_at_ms, members in ledger.delayed.items():
         if due_at_ms > moment.now_ms:
             place.put("due_at", members & rows, due_at_ms * 1_000)
@@ -85,6 +87,8 @@ def dead_letters(store: Store, moment: Moment, queue: str, *, columns: Sequence[
     rows = _limited(BitMap64.union(BitMap64(), *(letter.rows for letter in letters)), limit)
     place = _Columns(to_bookmarks(rows))
     place.put("state", rows, str(State.DEAD))
+    # A barrier never becomes a dead letter.
+    place.put("is_barrier", rows, value=False)
     for letter in letters:
         members = letter.rows & rows
         values = {
@@ -141,8 +145,6 @@ class _Columns:
         """Give a column of the table."""
         if field.name == "bookmark":
             return pa.array(self.bookmarks)
-        if field.name == "is_barrier":
-            return pa.repeat(pa.scalar(value=False), len(self.bookmarks))
         if field.name not in self._codes:
             return pa.nulls(len(self.bookmarks), field.type)
         return pa.array(self._values[field.name], field.type).take(pa.array(self._codes[field.name]))

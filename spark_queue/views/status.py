@@ -22,12 +22,15 @@ class QueueStatus:
     semantics: str
     #: Whether nothing is granted until somebody unpauses the queue, or its alarm ends.
     paused: bool
-    #: Messages in the queue: available, leased or delayed.
+    #: Messages in the queue: available, leased, delayed or held.
     queue_depth: int
     available: int
     #: Messages leased and not yet settled (R23).
     backlog: int
     delayed: int
+    #: Barriers that wait until nothing stands before them (R68), and those that were released to the subscriptions.
+    held: int
+    barriers_released: int
     dead_letters: int
     #: Messages that ever entered, and what became of those that left.
     entered: int
@@ -71,6 +74,8 @@ def queue_status(moment: Moment, queue: str) -> QueueStatus:
         available=len(ledger.rows[State.AVAILABLE]) + due,
         backlog=len(ledger.rows[State.LEASED]),
         delayed=len(ledger.rows[State.DELAYED]) - due,
+        held=len(ledger.rows[State.HELD]),
+        barriers_released=len(ledger.barriers & ledger.rows[State.REMOVED]),
         dead_letters=sum(len(letter.rows) for letter in letters_of(state, queue)),
         entered=len(ledger.entered),
         acknowledged=acknowledged,
@@ -85,7 +90,7 @@ def queue_status(moment: Moment, queue: str) -> QueueStatus:
 
 
 def _oldest_entry_ms(state: JournalState, ledger: QueueLedger) -> int | None:
-    waiting = [ledger.rows[kind].min() for kind in (State.AVAILABLE, State.LEASED, State.DELAYED) if ledger.rows[kind]]
+    waiting = [ledger.rows[kind].min() for kind in (State.AVAILABLE, State.LEASED, State.DELAYED, State.HELD) if ledger.rows[kind]]
     if not waiting:
         return None
     return state.message_types[ledger.definition.message_type].segment_of(min(waiting)).entered_at_ms

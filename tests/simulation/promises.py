@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from spark_queue.core.records import Kind, Outcome, Record, Removal, Return
+from tests.simulation.facts import is_barrier
 from tests.simulation.world import QUEUE, World
 
 
@@ -60,4 +61,45 @@ def expired_by_an_older_run(world: World) -> list[tuple[int, int]]:
             pending += [(int(record.lease or 0), row) for row in rows_of(record)] if forced else []
         else:
             pending = []
+    return wrong
+
+
+def barriers_not_received_once(world: World) -> list[tuple[str, int]]:
+    """Give (subscription, bookmark) of every barrier that stood in another number of committed batches than promised (R70).
+
+    One for each subscription that its release names, none for another; and alone in its batch.
+    """
+    promised = {
+        (name, row)
+        for record in world.coordinator.log
+        if record.kind == Kind.BARRIER_RELEASED
+        for name in record.detail["subscriptions"]
+        for row in rows_of(record)
+    }
+    batches = [
+        (driver.name, rows) for driver in world.drivers for rows in driver.checkpoint.contents[: driver.checkpoint.committed]
+    ]
+    received = [(name, row) for name, rows in batches for row in rows if is_barrier(row)]
+    wrong = [each for each in promised if received.count(each) != 1]
+    wrong += [each for each in received if each not in promised]
+    return wrong + [(name, rows.min()) for name, rows in batches if len(rows) > 1 and any(map(is_barrier, rows))]
+
+
+def granted_out_of_order(world: World) -> list[tuple[int, int]]:
+    """Give (record, bookmark) of every message granted before a barrier that it stands behind, or after one before which it stands.
+
+    R68, R69; dead letters that came back would be the exception, and nobody redrives here.
+    """
+    released = max_granted = -1
+    wrong = []
+    for record in world.coordinator.log:
+        if record.queue != QUEUE:
+            continue
+        rows = list(rows_of(record))
+        if record.kind == Kind.BARRIER_RELEASED:
+            wrong += [(record.record, row) for row in rows if row < max_granted]
+            released = max(released, *rows)
+        elif record.kind == Kind.GRANTED and not record.detail.get("barrier"):
+            wrong += [(record.record, row) for row in rows if row < released]
+            max_granted = max(max_granted, *rows)
     return wrong

@@ -13,7 +13,14 @@ from pyroaring import BitMap64
 
 from spark_queue.core.lifecycle import State
 from spark_queue.core.records import Kind, Removal
-from tests.simulation.promises import committed_after_disconnect, expired_by_an_older_run, removals_from_another_lease
+from spark_queue.testing.invariants import problems
+from tests.simulation.promises import (
+    barriers_not_received_once,
+    committed_after_disconnect,
+    expired_by_an_older_run,
+    granted_out_of_order,
+    removals_from_another_lease,
+)
 from tests.simulation.world import QUEUE, World
 
 SEEDS = range(int(os.environ.get("SIMULATION_SEEDS", "150")))
@@ -83,6 +90,33 @@ def test_an_at_most_once_message_is_never_read_by_two_planner_starts(seed: int) 
             readers.setdefault(row, set()).add((subscription, incarnation))
     assert [row for row, by in readers.items() if len(by) > 1] == []
     assert world.coordinator.engine.state.queues[QUEUE].depth == 0
+
+
+@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS])
+def test_each_subscription_receives_each_barrier_in_one_committed_batch(seed: int) -> None:
+    """R68 to R73: whatever dies, a barrier stands between what was before it and what is behind it, once for each."""
+    world = run(seed, semantics=("at-least-once", "at-most-once")[seed % 2], barrier="by bookmark")
+    ledger = world.coordinator.engine.state.queues[QUEUE]
+    assert ledger.depth == 0
+    assert len(ledger.barriers) > 2
+    assert [name for name, each in ledger.subscriptions.items() if each.barriers] == []
+    assert barriers_not_received_once(world) == []
+    assert granted_out_of_order(world) == []
+    assert problems(world.coordinator.engine.state, world.coordinator.log, {}) == []
+
+
+@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS[::5]])
+def test_barriers_wait_for_dead_letters_and_returned_messages_of_a_failing_batch(seed: int) -> None:
+    """R78, DESIGN 8: a poison message delays the barrier behind it until it is a dead letter; a poison barrier is given up."""
+    settings = {"max_deliveries": 3, "dead_letter_queue": "FAILED", "barrier": "by bookmark"}
+    world = World(seed, settings=settings, poison=(2, 5)[seed % 2], troubled=False, outspoken=False)
+    world.publish(20)
+    world.drain(rounds=6_000)
+    ledger = world.coordinator.engine.state.queues[QUEUE]
+    assert (list(ledger.rows[State.DEAD]), ledger.barriers_given_up) == (([2], 0), ([], 2))[seed % 2]
+    assert ledger.depth == 0
+    assert granted_out_of_order(world) == []
+    assert problems(world.coordinator.engine.state, world.coordinator.log, {}) == []
 
 
 @pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS])

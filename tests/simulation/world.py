@@ -8,7 +8,7 @@ those, never against the core's own idea of them.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,26 +17,13 @@ from pyroaring import BitMap64
 
 from spark_queue.core.engine import Engine
 from spark_queue.core.fold import JournalState
-from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import Kind, Outcome, Record
 from spark_queue.core.runs import OutcomeOf
-from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.segment import Segment
 from spark_queue.errors import SparkQueueError
+from tests.simulation.facts import WholeSegments, is_barrier
 
 QUEUE = "WORK"
-
-
-class WholeSegments:
-    """Every message enters every queue of its type."""
-
-    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
-        """Give all rows of the segment to each queue."""
-        rows = to_bitmap([(segment.first, segment.until)])
-        return {each.queue.name: EntryFacts(rows=rows) for each in requests}
-
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
-        """Let everything match."""
-        return BitMap64(rows)
 
 
 class UnreachableError(Exception):
@@ -212,7 +199,8 @@ class Driver:
 
     def _outcomes(self, rows: BitMap64) -> list[OutcomeOf]:
         said = []
-        for row in rows if self.world.outspoken else ():
+        # A barrier has no outcome.
+        for row in rows if self.world.outspoken and not self.world.is_barrier(rows) else ():
             draw = self.world.random.random()
             if draw < 0.05:
                 said.append(OutcomeOf(outcome=Outcome.EXPIRE, rows=BitMap64([row]), error="bad"))
@@ -245,6 +233,10 @@ class World:
         """Draw whether the coordinator dies in a call."""
         draw = self.random.random() if self.troubled else 1.0
         return "before commit" if draw < 0.03 else "after commit" if draw < 0.06 else ""
+
+    def is_barrier(self, rows: BitMap64) -> bool:
+        """Tell whether a batch is a barrier."""
+        return bool(self.coordinator.definitions["queues"][QUEUE].get("barrier")) and any(map(is_barrier, rows))
 
     def read(self, subscription: str, lease: int, incarnation: tuple[int, int], rows: BitMap64) -> None:
         """Note what executors were told to read."""

@@ -113,7 +113,7 @@ def test_alert_exits_by_the_age_of_the_oldest_message(tmp_path: Path, limit_s: f
 
 
 def test_example_of_publishing_publishes_and_drops_the_repeat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [definitions] = readme.blocks("toml")
+    definitions, *_ = readme.blocks("toml")
     journal = Journal.create(str(tmp_path / "shop"), tomllib.loads(definitions))
     exec(readme.example("publish"), {"journal": journal, "rows": [{"item": "kettle"}, {"item": "lamp"}]})
     assert capsys.readouterr().out == "0 published, 2 dropped\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from spark_queue.core.folds import endings, leases, pauses, subscriptions
+from spark_queue.core.folds import barriers, endings, leases, pauses, subscriptions
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.records import Kind, Record
 
@@ -24,6 +24,8 @@ _FOLDS: dict[str, Callable[[QueueLedger, Record], None]] = {
     Kind.DEAD_LETTERED: endings.dead_lettered,
     Kind.PAUSED: pauses.paused,
     Kind.UNPAUSED: pauses.unpaused,
+    Kind.BARRIER_RELEASED: barriers.released,
+    Kind.BARRIER_RECEIVED: barriers.received,
 }
 
 

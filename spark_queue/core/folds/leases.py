@@ -15,25 +15,29 @@ from spark_queue.core.records import RUN_FAILED, Record
 def granted(ledger: QueueLedger, record: Record) -> None:
     """Lease rows to a subscription."""
     rows, number = to_bitmap(record.ranges), int(record.lease or 0)
-    ledger.move(rows, Event.GRANTED)
+    is_barrier = record.detail.get("barrier", False)
+    held = BitMap64() if is_barrier else rows
+    ledger.move(held, Event.GRANTED)
     subscription = seen(ledger, record)
+    subscription.barrier_deliveries += is_barrier
     ledger.forget_leases(subscription.name)
-    ledger.drop_claims(rows, but=None)
+    ledger.drop_claims(held, but=None)
     ledger.leases[number] = Lease(
         number=number,
         subscription=subscription.name,
         rows=rows,
-        held=rows.copy(),
-        claim=rows.copy(),
+        held=held.copy(),
+        claim=held.copy(),
         granted_at_ms=record.at_ms,
         begun_at_ms=record.at_ms,
         due_at_ms=int(record.due_at_ms or 0),
         incarnation=incarnation_of(record),
         limit=record.detail["limit"],
+        is_barrier=is_barrier,
     )
     subscription.lease = number
     ledger.next_lease = number + 1
-    ledger.delivered.increment(rows)
+    ledger.delivered.increment(held)
     if subscription.run_until is not None:
         subscription.run_granted |= rows
 
@@ -41,12 +45,13 @@ def granted(ledger: QueueLedger, record: Record) -> None:
 def resumed(ledger: QueueLedger, record: Record) -> None:
     """Let a lease be what its resume recorded, from now on (P2)."""
     rows, lease = to_bitmap(record.ranges), ledger.leases[int(record.lease or 0)]
-    ledger.move(rows, Event.RESUMED)
+    held = BitMap64() if lease.is_barrier else rows
+    ledger.move(held, Event.RESUMED)
     subscription = seen(ledger, record)
     if incarnation_of(record) != lease.incarnation:
         # What the older incarnation said is dropped (P4).
         lease.staged.clear()
-    lease.rows, lease.held, lease.claim = rows, rows.copy(), rows.copy()
+    lease.rows, lease.held, lease.claim = rows, held.copy(), held.copy()
     lease.due_at_ms = int(record.due_at_ms or 0)
     lease.incarnation = incarnation_of(record)
     lease.begun_at_ms = record.at_ms
@@ -55,7 +60,8 @@ def resumed(ledger: QueueLedger, record: Record) -> None:
     lease.failure = None
     lease.vanished_runs = record.detail["vanished_runs"]
     if record.detail["counted"]:
-        ledger.delivered.increment(rows)
+        ledger.delivered.increment(held)
+        subscription.barrier_deliveries += lease.is_barrier
     if subscription.run_until is not None:
         subscription.run_granted |= rows
 
@@ -91,6 +97,6 @@ def proven(ledger: QueueLedger, record: Record) -> None:
     lease.claim = BitMap64()
     lease.staged.clear()
     # A batch that read nothing, since its messages were given back, is no success.
-    if subscription.isolation_limit is not None and lease.rows and lease.failure is None:
+    if subscription.isolation_limit is not None and lease.rows and lease.failure is None and not lease.is_barrier:
         doubled = subscription.isolation_limit * 2
         subscription.isolation_limit = doubled if doubled < lease.limit else None

@@ -64,12 +64,15 @@ Steps that act
 ``again`` repeats a planner's call under its last number, ``call=n`` gives it a number.
 
 Steps that look
-    ``state Q [available ROWS] [leased ROWS] [delayed ROWS] [dead ROWS] [removed ROWS]``
+    ``state Q [available ROWS] [leased ROWS] [delayed ROWS] [held ROWS] [dead ROWS] [removed ROWS]``
         States that are left out are empty; `removed` is compared where it is named.
     ``counts Q ROWS [deliveries=n] [cancels=n]``
         Each of the messages was delivered and cancelled that often.
     ``lease Q n [held ROWS] [claim ROWS] [due=60s]``
         What a lease holds, and may still cover; when it ends, from now.
+    ``barriers Q/S [ROWS] [deliveries=n]``, ``given_up Q n``
+        The barriers that were released to a subscription and not received; how often the oldest was delivered. How many
+        were given up.
     ``letters Q [ROWS REASON [error=…] [deliveries=n] [cancels=n] , …]``
         All the dead letters, oldest first.
     ``removals Q REASON=n …``, ``due 5s``, ``due now``, ``due never``

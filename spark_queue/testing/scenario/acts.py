@@ -91,7 +91,7 @@ def _next(world: World, words: Words) -> str:
         return "nothing"
     if not lost:
         world.checkpoints[place] = lease.number
-    return f"lease {lease.number}: {rows_text(lease.rows)}"
+    return f"lease {lease.number}: {'barrier ' if lease.is_barrier else ''}{rows_text(lease.rows)}"
 
 
 def _waits(world: World, words: Words) -> str:

@@ -64,6 +64,7 @@ class MemoryFacts:
         return EntryFacts(
             rows=BitMap64(taken),
             expires=expires,
+            barriers=BitMap64([row for row, each in taken.items() if queue.barrier and matches(queue.barrier, each.attributes)]),
             matches={
                 text: BitMap64([row for row, each in taken.items() if matches(text, each.attributes)]) for text in request.filters
             },

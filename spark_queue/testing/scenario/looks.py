@@ -51,6 +51,21 @@ def _lease(world: World, words: Words) -> str:
     return "so"
 
 
+def _barriers(world: World, words: Words) -> str:
+    queue, _, name = words.take().partition("/")
+    subscription = world.state.ledger(queue).subscriptions[name]
+    compare(subscription.barriers, words.rows(), f"are {rows_text(subscription.barriers)}")
+    deliveries = words.number("deliveries", subscription.barrier_deliveries)
+    compare(subscription.barrier_deliveries, deliveries, f"deliveries are {subscription.barrier_deliveries}")
+    return "so"
+
+
+def _given_up(world: World, words: Words) -> str:
+    found = world.state.ledger(words.take()).barriers_given_up
+    compare(found, int(words.take()), f"are {found}")
+    return "so"
+
+
 def _letters(world: World, words: Words) -> str:
     letters = list(world.state.ledger(words.take()).dead_letters)
     wanted = list(words.clauses())
@@ -98,6 +113,8 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "state": _state,
     "counts": _counts,
     "lease": _lease,
+    "barriers": _barriers,
+    "given_up": _given_up,
     "letters": _letters,
     "removals": _removals,
     "due": _due,

@@ -1,0 +1,27 @@
+"""What records about barriers change in a queue's ledger."""
+
+from __future__ import annotations
+
+from spark_queue.core.folds.subscriptions import seen
+from spark_queue.core.ledger import QueueLedger
+from spark_queue.core.lifecycle import Event
+from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.records import Record, Removal
+
+
+def released(ledger: QueueLedger, record: Record) -> None:
+    """Take barriers out of the queue and give them to the subscriptions that the record names (R70, R71)."""
+    rows = to_bitmap(record.ranges)
+    ledger.move(rows, Event.RELEASED)
+    # Also those whose files are retired since, of which this record tells alone.
+    ledger.barriers |= rows
+    for name in record.detail["subscriptions"]:
+        ledger.subscriptions[name].barriers |= rows
+
+
+def received(ledger: QueueLedger, record: Record) -> None:
+    """Note that a subscription is done with its barrier, or gave up on it."""
+    subscription = seen(ledger, record)
+    subscription.barriers -= to_bitmap(record.ranges)
+    subscription.barrier_deliveries = 0
+    ledger.barriers_given_up += record.reason == Removal.MAX_DELIVERIES

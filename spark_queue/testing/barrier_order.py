@@ -1,0 +1,116 @@
+"""What must hold of barriers (R68 to R73): in a queue's state, and in the records, whatever the fold thinks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap64
+
+from spark_queue.core.ledger import QueueLedger
+from spark_queue.core.lifecycle import State
+from spark_queue.core.ranges import below, to_bitmap
+from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
+
+
+@dataclass(slots=True)
+class _Line:
+    """One queue as a line of messages with barriers across it."""
+
+    #: Barriers that an `entered` record named, until their release; those of past messages in a new queue are in no record.
+    held: BitMap64 = field(default_factory=BitMap64)
+    released: BitMap64 = field(default_factory=BitMap64)
+    #: Messages that were granted, and have not left the queue.
+    present: BitMap64 = field(default_factory=BitMap64)
+    #: Dead letters, and those that came back from there: these may stand before a barrier that is long gone.
+    dead: BitMap64 = field(default_factory=BitMap64)
+    #: What each subscription was promised and has not received.
+    promised: dict[str, BitMap64] = field(default_factory=dict)
+
+
+def of_barriers(ledger: QueueLedger) -> Iterator[str]:
+    """Give what is broken in a queue: what is held waits for something, nothing behind it is leased, what was released is gone."""
+    held = ledger.rows[State.HELD]
+    if not held.issubset(ledger.barriers):
+        yield f"message {(held - ledger.barriers).min()} is held and no barrier"
+    for rows in (ledger.rows[State.LEASED], ledger.rows[State.DELAYED]):
+        if held and rows and rows.max() > held.min():
+            yield f"message {rows.max()} was granted behind barrier {held.min()}, which is held"
+    waiting = [rows.min() for state in (State.AVAILABLE, State.LEASED, State.DELAYED) if (rows := ledger.rows[state])]
+    if held and ledger.subscriptions and not ledger.pauses and min(waiting, default=held.max()) >= held.min():
+        yield f"barrier {held.min()} is held, though nothing stands before it and somebody subscribes"
+    gone = ledger.barriers & ledger.rows[State.REMOVED]
+    for name, subscription in ledger.subscriptions.items():
+        if not subscription.barriers.issubset(gone):
+            yield f"subscription '{name}' waits for a barrier that was not released"
+
+
+class BarrierOrder:
+    """Follows a control log and says what contradicts the order that barriers promise."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, _Line] = {}
+
+    def follow(self, record: Record) -> Iterator[str]:
+        """Take the next record and give what it contradicts."""
+        for queue, ranges in record.detail.get("barriers", {}).items() if record.kind == Kind.ENTERED else ():
+            self._line(queue).held |= to_bitmap(ranges)
+        if record.kind == Kind.DEFINITIONS_APPLIED:
+            kept = record.detail["definitions"].get("queues", {})
+            resets = record.detail["resets"]
+            self._lines = {name: line for name, line in self._lines.items() if name in kept and name not in resets}
+        elif record.queue is not None:
+            yield from _follow(record, self._line(record.queue), to_bitmap(record.ranges))
+
+    def _line(self, queue: str) -> _Line:
+        return self._lines.setdefault(queue, _Line())
+
+
+def _follow(record: Record, line: _Line, rows: BitMap64) -> Iterator[str]:
+    name = str(record.subscription)
+    match record.kind:
+        case Kind.BARRIER_RELEASED:
+            yield from _released(record, line, rows)
+        case Kind.BARRIER_RECEIVED:
+            yield from _not_promised(rows, line.promised.get(name, BitMap64()), f"received by '{name}'")
+            line.promised[name] = line.promised.get(name, BitMap64()) - rows
+        case Kind.UNSUBSCRIBED:
+            line.promised.pop(name, None)
+        case Kind.GRANTED | Kind.RESUMED if record.detail.get("barrier"):
+            yield from _not_promised(rows, line.promised.get(name, BitMap64())[:1], f"granted to '{name}'")
+        case Kind.GRANTED | Kind.RESUMED | Kind.RETURNED:
+            yield from _out_of_place(line, rows)
+            line.present |= rows
+        case Kind.REMOVED:
+            yield from _out_of_place(line, rows - line.dead)
+            line.present -= rows
+            line.held -= rows
+            if record.reason in DEAD_LETTER_REASONS:
+                line.dead |= rows
+
+
+def _released(record: Record, line: _Line, rows: BitMap64) -> Iterator[str]:
+    before = below(line.present | (line.held - rows), rows.max())
+    if before:
+        yield f"barrier {rows.max()} is released while message {before.min()} stands before it"
+    if rows.intersect(line.released):
+        yield f"barrier {(rows & line.released).min()} is released again"
+    line.held -= rows
+    line.released |= rows
+    for name in record.detail["subscriptions"]:
+        line.promised[name] = line.promised.get(name, BitMap64()) | rows
+
+
+def _not_promised(rows: BitMap64, promised: BitMap64, what: str) -> Iterator[str]:
+    if not rows.issubset(promised):
+        yield f"barrier {(rows - promised).min()} is {what}, which does not wait for it now"
+
+
+def _out_of_place(line: _Line, rows: BitMap64) -> Iterator[str]:
+    """Refuse messages behind a barrier that is held, and before one that is gone."""
+    rows = rows - line.held
+    if rows and line.held and rows.max() > line.held.min():
+        yield f"message {rows.max()} stands behind barrier {line.held.min()}, which is held"
+    late = below(rows, line.released.max()) - line.dead if line.released else BitMap64()
+    if late:
+        yield f"message {late.min()} was in the queue when barrier {line.released.max()} was released"
