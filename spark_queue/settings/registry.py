@@ -145,6 +145,13 @@ OPTIONS = (
         "100000",
         "Most messages leased to this subscription at once, hence in one micro-batch (R24).",
     ),
+    _option(
+        "filter",
+        {Purpose.QUEUE_STREAM},
+        _parse_text,
+        None,
+        "SQL condition: only messages that match it are given to this subscription (R49); default: all.",
+    ),
     _option("topic", _READS_OF_TOPICS, _parse_name, None, "The topic to replay, without leases (R8).", required=True),
     _option(
         "topic", _WRITES, _parse_name, None, "The topic, or a queue's name, to publish to; default: the rows' own column topic."

@@ -56,6 +56,7 @@ class QueueStreamOptions(Options):
     subscription: str
     ack_mode: str
     max_backlog: int
+    filter: str | None
     columns: tuple[str, ...] | None
     min_partitions: int | None
 

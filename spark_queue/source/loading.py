@@ -148,6 +148,7 @@ def _take_seat(given: QueueStreamOptions, store: Store, target: Target, *, avail
         subscription=given.subscription,
         ack_mode=given.ack_mode,
         max_backlog=given.max_backlog,
+        filter_sql=given.filter,
         lease_period_ms=target.lease_period_ms,
     )
     return QueuePlanner(seat, available_now=available_now)

@@ -39,6 +39,8 @@ class Seat:
     subscription: str
     ack_mode: str
     max_backlog: int
+    #: Only messages that match it are leased to the subscription; None for all.
+    filter_sql: str | None
     lease_period_ms: int
 
 
@@ -52,7 +54,8 @@ class QueuePlanner:
         self._incarnation = cast(wire.Drawn, drawn).incarnation
         self._numbers = count(1)
         self._renewer = LeaseRenewer(self._renew, lease_period_ms=seat.lease_period_ms)
-        attach = self._numbered(wire.Attach, ack_mode=seat.ack_mode, max_backlog=seat.max_backlog, available_now=available_now)
+        wanted = {"ack_mode": seat.ack_mode, "max_backlog": seat.max_backlog, "filter": seat.filter_sql}
+        attach = self._numbered(wire.Attach, **wanted, available_now=available_now)
         self._client.call(attach)
 
     def next(self, *, finished: int, limit: int, wait_ms: int) -> wire.Granted:

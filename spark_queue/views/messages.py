@@ -35,7 +35,7 @@ _PLACE = make_schema(
     due_at=INSTANT,
     delivery_count=pa.int32(),
     cancel_count=pa.int32(),
-    priority=pa.int64(),
+    priority=pa.decimal128(20, 0),
     is_barrier=pa.bool_(),
 )
 _DEATH = make_schema(reason=pa.string(), error=pa.string(), removed_at=INSTANT)
@@ -75,6 +75,7 @@ def messages(store: Store, moment: Moment, queue: str, *, columns: Sequence[str]
         place.put("subscription", held, lease.subscription)
         place.put("lease", held, lease.number)
         place.put("leased_until", held, lease.due_at_ms * 1_000)
+    place.put_each("priority", *ledger.selection.priorities.of(rows))
     for name, counts in (("delivery_count", ledger.delivered), ("cancel_count", ledger.cancelled)):
         for count, members in counts.split(rows):
             place.put(name, members, count)
@@ -128,6 +129,8 @@ class _Columns:
         #: Which entry of its values each row has; 0 is NULL.
         self._codes: dict[str, NDArray[np.int32]] = {}
         self._values: dict[str, list[Any]] = {}
+        #: Columns with a value for each row.
+        self._whole: dict[str, Any] = {}
 
     def put(self, name: str, rows: BitMap64, value: Any) -> None:
         """Give `rows`, all of them among the bookmarks, a value in a column."""
@@ -141,10 +144,18 @@ class _Columns:
             codes[np.searchsorted(self.bookmarks, to_bookmarks(rows))] = len(values)
         values.append(value)
 
+    def put_each(self, name: str, bookmarks: Bookmarks, values: NDArray[np.uint64]) -> None:
+        """Give some bookmarks, ascending and all of them here, a value each."""
+        places = np.full(len(self.bookmarks), -1)
+        places[np.searchsorted(self.bookmarks, bookmarks)] = np.arange(len(bookmarks))
+        self._whole[name] = pa.array(values).take(pa.array(places, mask=places < 0))
+
     def column(self, field: pa.Field[Any]) -> Any:
         """Give a column of the table."""
         if field.name == "bookmark":
             return pa.array(self.bookmarks)
+        if field.name in self._whole:
+            return self._whole[field.name].cast(field.type)
         if field.name not in self._codes:
             return pa.nulls(len(self.bookmarks), field.type)
         return pa.array(self._values[field.name], field.type).take(pa.array(self._codes[field.name]))

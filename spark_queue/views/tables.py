@@ -147,6 +147,7 @@ def _subscriptions(moment: Moment, queue: str | None) -> pa.Table:
     rows = [
         {
             "subscription": name,
+            "filter": subscription.filter,
             "max_backlog": subscription.max_backlog,
             "backlog": backlogs[name],
             "last_seen_at": subscription.last_seen_at_ms * 1_000,

@@ -86,7 +86,7 @@ class BenchJournal:
         period_ms = open_journal(self.store).definitions().queue(QUEUE).lease_period_ms
         seat = Seat(
             store=self.store, journal_id=self.journal_id, coordinator=None, queue=QUEUE, subscription=subscription,
-            ack_mode=ack_mode, max_backlog=max_backlog, lease_period_ms=period_ms,
+            ack_mode=ack_mode, max_backlog=max_backlog, filter_sql=None, lease_period_ms=period_ms,
         )  # fmt: skip
         return QueuePlanner(seat, available_now=False)
 
