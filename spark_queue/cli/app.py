@@ -130,7 +130,7 @@ def status(
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Show how the queues are doing. Starts nothing."""
+    """Show how the queues are doing. Starts nothing. Exits with 2 where a queue has an alarm."""
     from spark_queue.cli import status as verb
 
     verb.status(journal, queue, storage, watch=watch, as_of=as_of, as_json=json)

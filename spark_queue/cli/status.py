@@ -15,6 +15,9 @@ from spark_queue.facade import Journal
 #: Time between two looks of --watch, in seconds.
 WATCH_S = 2.0
 
+#: Exit code of ``sparkq status`` where a queue has an alarm.
+ALARM_EXIT_CODE = 2
+
 #: What people see first; the rest is in --json.
 _COLUMNS = (
     "queue",
@@ -54,6 +57,11 @@ def status(path: str, queue: str | None, storage: list[str] | None, *, watch: bo
     else:
         out.print(table(rows, _COLUMNS))
         _show_foreign(rows)
+        for row in rows:
+            if row["alarm"]:
+                out.print(f"ALARM: queue '{row['queue']}': {row['alarm']}", style="bold red", markup=False, soft_wrap=True)
+    if any(row["alarm"] for row in rows):
+        raise SystemExit(ALARM_EXIT_CODE)
 
 
 def _show_foreign(rows: list[dict[str, Any]]) -> None:

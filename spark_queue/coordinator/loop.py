@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from spark_queue.coordinator import codec, wire
+from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
 from spark_queue.coordinator.entering import Entrance
 from spark_queue.coordinator.inbox import Call, Inbox
@@ -65,6 +66,7 @@ class Loop:
         self._clock = clock
         self._epoch = epoch
         self._ends_idle = ends_idle
+        self._bell = AlarmBell()
         self._stopped = False
         self._polls: list[_Poll] = []
         self._ready: list[tuple[Call, Answer]] = []
@@ -253,6 +255,7 @@ class Loop:
             self._journal.control.check(epoch=self._epoch)
         for call, answer in ready:
             call.answer(answer.reply, answer.pieces)
+        self._bell.ring(self._engine.state)
         return bool(records)
 
     def _keep_up(self) -> None:

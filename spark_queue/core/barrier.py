@@ -21,7 +21,7 @@ from spark_queue.core.lease import Lease, Subscription
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import below
-from spark_queue.core.records import Kind, Outcome, Pause, Removal
+from spark_queue.core.records import Kind, Pause, Removal
 from spark_queue.core.turn import Turn
 
 
@@ -97,13 +97,12 @@ def pending(subscription: Subscription) -> BitMap64:
 def receive(turn: Turn, lease: Lease) -> None:
     """Note that a subscription has got its barrier; one whose batch was cancelled comes again, up to `max_deliveries`."""
     subscription = turn.ledger.subscriptions[lease.subscription]
-    cancelled = [error for outcome, _, error in lease.staged if outcome == Outcome.CANCEL]
     if not lease.rows & subscription.barriers:
         return
-    if not cancelled:
+    if not lease.gives_back:
         turn.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease)
     elif is_spent(turn, subscription):
-        give_up(turn, lease, error=cancelled[0])
+        give_up(turn, lease, error=lease.failure)
 
 
 def deliveries(subscription: Subscription) -> Counts:

@@ -41,6 +41,13 @@ class Counts:
         for level in self._levels:
             level.difference_update(rows)
 
+    def set(self, bookmark: int, count: int) -> None:
+        """Set the count of one bookmark."""
+        rows = BitMap64([bookmark])
+        self.forget(rows)
+        for _ in range(count):
+            self.increment(rows)
+
     def at_least(self, count: int, rows: BitMap64) -> BitMap64:
         """Give those of `rows` that were counted at least `count` times (count from 1)."""
         return rows & self._levels[count - 1] if count <= len(self._levels) else BitMap64()

@@ -7,12 +7,14 @@ from pyroaring import BitMap64
 from spark_queue.core.barrier import give_up, is_spent, release
 from spark_queue.core.definition import valid_name
 from spark_queue.core.granting import grant
+from spark_queue.core.isolation import is_suspect, isolate, suspect
 from spark_queue.core.lease import Incarnation, Lease, Subscription
 from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import oldest
 from spark_queue.core.records import Kind, Removal, Return
+from spark_queue.core.removal import remove
 from spark_queue.core.session import Session
-from spark_queue.core.settlement import end_lease, in_queue, isolate, prove, remove
+from spark_queue.core.settlement import end_lease, in_queue, prove
 from spark_queue.core.turn import Turn
 from spark_queue.errors import ConfigError, LeaseError
 
@@ -179,7 +181,11 @@ def _resume_run(turn: Turn, lease: Lease, session: Session, *, call: int) -> Non
     if lone and lease.is_barrier and is_spent(turn, turn.ledger.subscriptions[lease.subscription]):
         give_up(turn, lease, error=lease.failure)
         rows = BitMap64()
-    if lone and maximum and turn.ledger.delivered.at_least(maximum, rows):
+    elif lone and is_suspect(turn, lease):
+        # The batch reads empty, and the next one tries another message.
+        suspect(turn, lease, Return.ISOLATED)
+        rows = BitMap64()
+    elif lone and maximum and turn.ledger.delivered.at_least(maximum, rows):
         # The lone message of a failing batch has used its deliveries: it becomes a dead letter, and the batch reads empty.
         remove(turn, rows, Removal.MAX_DELIVERIES, lease=lease, error=lease.failure)
         rows = BitMap64()

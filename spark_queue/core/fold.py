@@ -262,6 +262,7 @@ class JournalState:
                 self.queues[queue.name].pauses = old.pauses
                 self.queues[queue.name].selection.matches = {text: BitMap64() for text in old.selection.matches}
                 self.queues[queue.name].forget_released()
+                self.queues[queue.name].alarm = old.alarm
             fresh.append(self.queues[queue.name])
         for name in [name for name in self.queues if name not in self.definitions.queues]:
             self._lease_numbers[name] = self.queues.pop(name).next_lease

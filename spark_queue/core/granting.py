@@ -14,8 +14,8 @@ from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import below
 from spark_queue.core.records import Kind, Pause, Removal
+from spark_queue.core.removal import remove
 from spark_queue.core.session import Session
-from spark_queue.core.settlement import remove
 from spark_queue.core.turn import Turn
 
 #: More than any backlog can be.
@@ -34,6 +34,9 @@ def grant(turn: Turn, subscription: Subscription, session: Session, *, call: int
     """
     ledger, queue = turn.ledger, turn.ledger.definition
     if Pause.USER in ledger.pauses:
+        return None
+    alarm = ledger.alarm
+    if alarm is not None and alarm.probe_at_ms is not None and turn.now_ms < alarm.probe_at_ms:
         return None
     barrier = pending(subscription)
     rows = barrier or _take_part(turn, subscription, limit)
@@ -83,8 +86,12 @@ def _take_part(turn: Turn, asker: Subscription, limit: int) -> BitMap64:
     ledger, queue, shares = turn.ledger, turn.ledger.definition, turn.shares
     backlogs = ledger.backlogs()
     left = queue.max_backlog - backlogs.total() if queue.max_backlog else UNLIMITED
-    if min(limit, left, _room(ledger, asker, backlogs)) <= 0 or not grantable(turn, asker):
+    rows = _others_first(turn, asker)
+    if min(limit, left, _room(ledger, asker, backlogs)) <= 0 or not rows:
         return BitMap64()
+    if _tries_one(ledger, asker):
+        # Messages that fail stand side by side when one publisher made them; the youngest is the likeliest to tell.
+        return BitMap64([rows.max()])
     # The asker comes first: of messages that may stand for each other it takes the oldest.
     limits = {asker.name: limit}
     if queue.fairness != FAST:
@@ -97,7 +104,7 @@ def _take_part(turn: Turn, asker: Subscription, limit: int) -> BitMap64:
             unacknowledged=backlogs[name],
             max_backlog=_backlog_limit(ledger, ledger.subscriptions[name]),
             room=room,
-            rows=grantable(turn, ledger.subscriptions[name]),
+            rows=_others_first(turn, ledger.subscriptions[name]),
             kept=shares.kept.get(name, BitMap64()),
         )
         for name, most in limits.items()
@@ -125,3 +132,14 @@ def _served_last(ledger: QueueLedger) -> str:
     """Give the subscription of the newest lease; empty before the first."""
     newest = max(ledger.subscriptions.values(), key=lambda each: each.lease)
     return newest.name if newest.lease else ""
+
+
+def _others_first(turn: Turn, subscription: Subscription) -> BitMap64:
+    """Give what may be granted now; while messages are suspected, others as long as there are any."""
+    rows, suspects = grantable(turn, subscription), turn.ledger.suspects
+    return (rows - BitMap64(suspects)) or rows if suspects else rows
+
+
+def _tries_one(ledger: QueueLedger, subscription: Subscription) -> bool:
+    """Tell whether it is found out now whether a message or the sink is to blame."""
+    return Pause.ALARM in ledger.pauses or (bool(ledger.suspects) and subscription.isolation_limit == 1)

@@ -49,8 +49,15 @@ class Lease:
     staged: dict[Staged, BitMap64] = field(default_factory=dict)
     #: What fn raised in the last run, if it reported so.
     failure: str | None = None
+    #: Whether its failed batch goes back with the proof, since Spark takes it for done (`on_error="cancel"`).
+    gives_back: bool = False
     #: Runs in a row that ended without any report.
     vanished_runs: int = 0
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether its batch read something, and nothing failed on it."""
+        return bool(self.rows) and self.failure is None
 
     def stage(self, key: Staged, rows: BitMap64) -> None:
         """Note an outcome of rows; what was said of them earlier is replaced."""

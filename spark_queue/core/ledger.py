@@ -6,6 +6,7 @@ from collections import Counter
 
 from pyroaring import BitMap64
 
+from spark_queue.core.alarm import Alarm, Suspect
 from spark_queue.core.counts import Counts
 from spark_queue.core.dead_letter import DeadLetters
 from spark_queue.core.definition import QueueDefinition
@@ -54,6 +55,9 @@ class QueueLedger:
         self.barriers = BitMap64()
         #: How often a subscription counted as having received a barrier on which it only failed (DESIGN 8).
         self.barriers_given_up = 0
+        #: Messages that failed alone since the last success.
+        self.suspects: dict[int, Suspect] = {}
+        self.alarm: Alarm | None = None
         #: Messages removed so far, by reason.
         self.removed_counts: Counter[str] = Counter()
         self.returned_counts: Counter[str] = Counter()
@@ -141,6 +145,12 @@ class QueueLedger:
             self.selection.order_keys.leave(part)
         if self.selection.is_mostly_gone(len(self.entered) - len(self.rows[State.REMOVED])):
             self.selection.keep(self.standing)
+
+    def acquit(self, row: int) -> None:
+        """Take back what a suspect's failures counted."""
+        known = self.suspects[row]
+        self.delivered.set(row, known.deliveries)
+        self.cancelled.set(row, known.cancels)
 
     def drop_claims(self, rows: BitMap64, *, but: int | None) -> None:
         """Take rows from what every lease but one may still resume or settle (P2)."""

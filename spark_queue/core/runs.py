@@ -46,21 +46,20 @@ def end_run(
 ) -> None:
     """Note that fn ended: stage its outcomes, or its failure; with `settle` they take effect at once.
 
-    With `cancel` a failure is an outcome of the whole batch: Spark takes the batch for done, and its rows go back.
+    With `cancel` Spark takes the batch for done, and its proof gives its rows back.
     """
     lease = _lease_of_run(turn, subscription, session.incarnation, lease_number)
     if lease is None:
         return
-    if cancel:
-        outcomes, error = (OutcomeOf(outcome=Outcome.CANCEL, rows=lease.rows.copy(), error=error),), None
     outcomes = tuple(outcomes)
     check_outcomes(turn, outcomes, lease.rows, "are not in the batch")
     if not cancel:
         refuse_barriers(turn, outcomes)
     if error is not None:
-        turn.emit(Kind.OUTCOMES, of=lease, reason=RUN_FAILED, detail={"error": error[:ERROR_TEXT_LIMIT]})
+        detail = {"error": error[:ERROR_TEXT_LIMIT]} | ({"cancel": True} if cancel else {})
+        turn.emit(Kind.OUTCOMES, of=lease, reason=RUN_FAILED, detail=detail)
     stage(turn, lease, outcomes)
-    if error is None:
+    if error is None or cancel:
         session.returned = lease.number
         if settle:
             settle_early(turn, lease)

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pyroaring import BitMap64
 
 from spark_queue.core.barrier import receive
+from spark_queue.core.isolation import confirm, is_suspect, isolate, suspect
 from spark_queue.core.lease import Lease, Staged
 from spark_queue.core.lifecycle import State
-from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Outcome, Removal, Return
+from spark_queue.core.records import Kind, Outcome, Removal, Return
+from spark_queue.core.removal import remove
 from spark_queue.core.turn import Turn
 
 
@@ -21,36 +23,29 @@ def prove(turn: Turn, lease: Lease, *, acknowledges: bool) -> None:
     acknowledges : bool
         False in explicit mode, where what was not settled stays leased until the lease ends (DESIGN 15.1).
     """
-    if lease.is_barrier:
-        receive(turn, lease)
-    elif not turn.ledger.definition.at_most_once:
-        apply_staged(turn, lease, _settleable(turn, lease))
-        if acknowledges:
-            _acknowledge_rest(turn, lease)
+    _settle_batch(turn, lease, acknowledges=acknowledges)
+    if lease.succeeded:
+        confirm(turn)
     turn.emit(Kind.PROVEN, of=lease)
 
 
 def settle_early(turn: Turn, lease: Lease) -> None:
     """Let everything that a batch said take effect before its proof; the rest of it is acknowledged (`ack_early`)."""
-    if lease.is_barrier:
-        receive(turn, lease)
-    elif not turn.ledger.definition.at_most_once:
-        apply_staged(turn, lease, _settleable(turn, lease))
-        _acknowledge_rest(turn, lease)
+    _settle_batch(turn, lease, acknowledges=True)
 
 
 def end_lease(turn: Turn, lease: Lease, reason: Return, *, undelivered: bool = False) -> None:
     """Give back what a lease still holds; staged `expire` and `cancel` hold, staged `acknowledge` is dropped (DESIGN 7)."""
     apply_staged(turn, lease, lease.held, but=Outcome.ACKNOWLEDGE)
-    if lease.failure is not None and len(lease.held) > 1:
-        isolate(turn, lease, lease.held, limit=max(1, len(lease.held) // 2))
-    elif lease.held:
-        give_back(turn, lease.held.copy(), reason, lease=lease, undelivered=undelivered)
-
-
-def isolate(turn: Turn, lease: Lease, rows: BitMap64, *, limit: int) -> None:
-    """Return part of a failing batch without counting a delivery; the next grant is at most `limit` messages (DESIGN 8)."""
-    turn.emit(Kind.RETURNED, rows, of=lease, reason=Return.ISOLATED, detail={"limit": limit})
+    rows = lease.held.copy()
+    if not rows:
+        return
+    if lease.failure is not None and (lease.gives_back or len(lease.rows) > 1):
+        _give_back_failed(turn, lease, rows)
+    elif not undelivered and is_suspect(turn, lease):
+        suspect(turn, lease, reason)
+    else:
+        give_back(turn, rows, reason, lease=lease, undelivered=undelivered)
 
 
 def apply_staged(turn: Turn, lease: Lease, within: BitMap64, *, but: Outcome | None = None) -> None:
@@ -92,29 +87,38 @@ def give_back(turn: Turn, rows: BitMap64, reason: Return, *, lease: Lease | None
         turn.emit(Kind.RETURNED, rest, of=lease, reason=reason, detail={"undelivered": True} if undelivered else {})
 
 
-def remove(turn: Turn, rows: BitMap64, reason: Removal, *, lease: Lease | None = None, error: str | None = None) -> None:
-    """Write the delete marker of rows, and what a dead-letter queue must know of them."""
+def _settle_batch(turn: Turn, lease: Lease, *, acknowledges: bool) -> None:
+    if lease.is_barrier:
+        receive(turn, lease)
+        return
+    if turn.ledger.definition.at_most_once:
+        return
+    rows = _settleable(turn, lease)
+    if lease.gives_back:
+        _give_back_failed(turn, lease, rows - turn.ledger.rows[State.DEAD])
+        return
+    apply_staged(turn, lease, rows)
+    if acknowledges:
+        _acknowledge_rest(turn, lease)
+
+
+def _give_back_failed(turn: Turn, lease: Lease, rows: BitMap64) -> None:
+    """Give back a batch that failed: several messages are innocent, a lone one that asked for it is cancelled (DESIGN 15.12)."""
     if not rows:
         return
-    if reason not in DEAD_LETTER_REASONS:
-        turn.emit(Kind.REMOVED, rows, of=lease, reason=reason)
-        return
-    for deliveries, delivered in list(turn.ledger.delivered.split(rows)):
-        for cancels, part in list(turn.ledger.cancelled.split(delivered)):
-            # A cancel that goes over the limit is counted here, since no `returned` record does.
-            counted = cancels + (reason == Removal.MAX_CANCELS)
-            detail = {"deliveries": deliveries, "cancels": counted} | ({} if error is None else {"error": error})
-            turn.emit(Kind.REMOVED, part, of=lease, reason=reason, detail=detail)
-            letters = turn.dead_letters
-            if letters is not None:
-                detail["source"] = turn.ledger.definition.name
-                turn.emit(Kind.DEAD_LETTERED, part, queue=letters.definition.name, reason=reason, detail=detail)
+    if len(lease.rows) > 1:
+        isolate(turn, lease, rows, limit=max(1, len(rows) // 2))
+    elif is_suspect(turn, lease):
+        ((due_at_ms, _),) = _retries(turn, rows, None)
+        suspect(turn, lease, Return.CANCELLED, due_at_ms=due_at_ms)
+    else:
+        _cancel(turn, rows, None, lease.failure, lease=lease)
 
 
 def _cancel(turn: Turn, rows: BitMap64, due_at_ms: int | None, error: str | None, *, lease: Lease | None) -> None:
     limit = turn.ledger.definition.max_cancels
     over_limit = turn.ledger.cancelled.at_least(limit, rows) if limit else BitMap64()
-    remove(turn, over_limit, Removal.MAX_CANCELS, lease=lease, error=error)
+    remove(turn, over_limit, Removal.MAX_CANCELS, lease=lease, error=error, uncounted_cancels=1)
     rows = rows - over_limit
     over_age, spent = _ended(turn, rows)
     remove(turn, over_age, Removal.TIME_LIMIT, lease=lease)

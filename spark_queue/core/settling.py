@@ -10,8 +10,9 @@ from pyroaring import BitMap64
 from spark_queue.core.lease import Lease
 from spark_queue.core.lifecycle import State
 from spark_queue.core.records import Outcome, Removal
+from spark_queue.core.removal import remove
 from spark_queue.core.runs import OutcomeOf, check_outcomes, refuse_barriers, stage
-from spark_queue.core.settlement import apply_outcome, in_queue, remove
+from spark_queue.core.settlement import apply_outcome, in_queue
 from spark_queue.core.turn import Turn
 from spark_queue.errors import LeaseError
 

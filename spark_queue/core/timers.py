@@ -10,7 +10,8 @@ from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import below
 from spark_queue.core.records import Removal, Return
-from spark_queue.core.settlement import end_lease, remove
+from spark_queue.core.removal import remove
+from spark_queue.core.settlement import end_lease
 from spark_queue.core.shares import Shares
 from spark_queue.core.turn import Turn
 
@@ -45,6 +46,8 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, tic
     """
     times = [lease.due_at_ms for lease in ledger.leases.values() if lease.held]
     times.extend(due_at_ms for due_at_ms in ledger.delayed if due_at_ms > ticked_at_ms)
+    if ledger.alarm is not None and ledger.alarm.probe_at_ms is not None and ledger.alarm.probe_at_ms > ticked_at_ms:
+        times.append(ledger.alarm.probe_at_ms)
     # What is leased waits for the end of its lease; a tick too many costs less than finding out.
     expires_at_ms = ledger.expires.next_after(ticked_at_ms, gone=ledger.rows[State.REMOVED])
     times.extend(each for each in (expires_at_ms, shares.next_lapse_ms(ledger)) if each is not None)

@@ -19,7 +19,7 @@ from spark_queue.core.lifecycle import State
 from spark_queue.core.message_type import MessageTypeState
 from spark_queue.core.moving import merged_files
 from spark_queue.core.ranges import to_bitmap
-from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
+from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Pause, Record
 from spark_queue.core.segment import from_record
 from spark_queue.ports import AddedFile, MessageLogEntry
 from spark_queue.testing.barrier_order import BarrierOrder, of_barriers
@@ -40,7 +40,8 @@ def of_state(state: JournalState) -> list[str]:
 
 def of_ledger(ledger: QueueLedger) -> list[str]:
     """Give what is broken in one queue."""
-    return [*_conservation(ledger), *_leases(ledger), *_subscriptions(ledger), *_order(ledger), *of_barriers(ledger)]
+    parts = (_conservation, _leases, _subscriptions, _order, of_barriers, _alarm)
+    return [text for part in parts for text in part(ledger)]
 
 
 def of_records(records: Sequence[Record]) -> list[str]:
@@ -170,6 +171,15 @@ def _order(ledger: QueueLedger) -> Iterator[str]:
     for text, matching in ledger.selection.matches.items():
         if not matching.issubset(ledger.entered):
             yield f"messages match the filter {text!r} that never entered"
+
+
+def _alarm(ledger: QueueLedger) -> Iterator[str]:
+    in_queue = BitMap64.union(*(ledger.rows[state] for state in (State.AVAILABLE, State.LEASED, State.DELAYED)))
+    if not BitMap64(ledger.suspects).issubset(in_queue):
+        yield "messages that left the queue are still suspected"
+    paused, probes = Pause.ALARM in ledger.pauses, ledger.alarm is not None and ledger.alarm.probe_at_ms is not None
+    if paused != probes:
+        yield "it is paused by an alarm without trying lone messages, or the other way round"
 
 
 def _not_dense(records: Sequence[Record]) -> list[int]:

@@ -53,6 +53,8 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
         "delivered": _counts(ledger.delivered, ledger.entered),
         "cancelled": _counts(ledger.cancelled, ledger.entered),
         "selection": _selection(ledger),
+        "suspects": {row: _plain(known) for row, known in ledger.suspects.items()},
+        "alarm": None if ledger.alarm is None else _plain(ledger.alarm),
         "dead_letters": [_plain(letter) for letter in ledger.dead_letters],
         "pauses": sorted(ledger.pauses),
         "removed_counts": {reason: count for reason, count in ledger.removed_counts.items() if count},

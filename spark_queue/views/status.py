@@ -22,6 +22,8 @@ class QueueStatus:
     semantics: str
     #: Whether nothing is granted until somebody unpauses the queue, or its alarm ends.
     paused: bool
+    #: What somebody should look at, such as a sink on which every message fails; None when all is well.
+    alarm: str | None
     #: Messages in the queue: available, leased, delayed or held.
     queue_depth: int
     available: int
@@ -70,6 +72,7 @@ def queue_status(moment: Moment, queue: str) -> QueueStatus:
         message_type=ledger.definition.message_type,
         semantics=ledger.definition.semantics,
         paused=bool(ledger.pauses),
+        alarm=None if ledger.alarm is None else ledger.alarm.error,
         queue_depth=ledger.depth,
         available=len(ledger.rows[State.AVAILABLE]) + due,
         backlog=len(ledger.rows[State.LEASED]),

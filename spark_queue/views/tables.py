@@ -49,7 +49,13 @@ _HISTORY = make_schema(
     due_at=INSTANT,
     detail=pa.string(),
 )
-_ARROW_TYPES = {"bool": pa.bool_(), "str": pa.string(), "int": pa.int64(), "float | None": pa.float64()}
+_ARROW_TYPES = {
+    "bool": pa.bool_(),
+    "str": pa.string(),
+    "str | None": pa.string(),
+    "int": pa.int64(),
+    "float | None": pa.float64(),
+}
 _STATUS = pa.schema([pa.field(entry.name, _ARROW_TYPES[str(entry.type)]) for entry in fields(QueueStatus)])
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from spark_queue.core.records import Kind, Outcome, Record, Removal, Return
+from tests.simulation.coordinator import QUEUE
 from tests.simulation.facts import is_barrier
-from tests.simulation.world import QUEUE, World
+from tests.simulation.world import World
 
 
 def rows_of(record: Record) -> Iterator[int]:

@@ -14,6 +14,7 @@ from pyroaring import BitMap64
 from spark_queue.core.lifecycle import State
 from spark_queue.core.records import Kind, Removal
 from spark_queue.testing.invariants import problems
+from tests.simulation.coordinator import QUEUE
 from tests.simulation.promises import (
     barriers_not_received_once,
     committed_after_disconnect,
@@ -21,7 +22,7 @@ from tests.simulation.promises import (
     granted_out_of_order,
     removals_from_another_lease,
 )
-from tests.simulation.world import QUEUE, World
+from tests.simulation.world import World
 
 SEEDS = range(int(os.environ.get("SIMULATION_SEEDS", "150")))
 
@@ -119,15 +120,37 @@ def test_barriers_wait_for_dead_letters_and_returned_messages_of_a_failing_batch
     assert problems(world.coordinator.engine.state, world.coordinator.log, {}) == []
 
 
-@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS])
-def test_one_poison_message_makes_one_dead_letter(seed: int) -> None:
+@pytest.mark.parametrize("cancels", [False, True], ids=["fail", "cancel"])
+@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS[::2]])
+def test_one_poison_message_makes_one_dead_letter(seed: int, *, cancels: bool) -> None:
     """DESIGN 8, isolation: the batch halves until the poison message is alone, and only it uses up its deliveries."""
-    world = World(seed, settings={"max_deliveries": 3, "dead_letter_queue": "FAILED"}, poison=7, troubled=False, outspoken=False)
+    settings = {"max_deliveries": 3, "dead_letter_queue": "FAILED"}
+    world = World(seed, settings=settings, poison=7, troubled=False, outspoken=False, cancels=cancels)
     world.publish(40)
     world.drain(rounds=6_000)
     ledger = world.coordinator.engine.state.queues[QUEUE]
     assert list(ledger.rows[State.DEAD]) == [7]
     assert len(ledger.rows[State.REMOVED]) == 39
+
+
+@pytest.mark.parametrize("cancels", [False, True], ids=["fail", "cancel"])
+@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS[::4]])
+def test_a_sink_that_is_down_makes_no_dead_letter_whatever_becomes_of_the_coordinator(seed: int, *, cancels: bool) -> None:
+    """DESIGN 15.12: an alarm instead; once the sink is back, everything is acknowledged and the alarm is over."""
+    settings = {"max_deliveries": 2, "max_cancels": 1, "dead_letter_queue": "FAILED"}
+    world = World(seed, settings=settings, outspoken=False, cancels=cancels, down_until_ms=600_000)
+    world.publish(40)
+    for turn in range(3_000):
+        world.drivers[turn % 2].step()
+        if turn % 20 == 0:
+            world.coordinator.now_ms += 6_000
+    world.drain()
+    ledger = world.coordinator.engine.state.queues[QUEUE]
+    assert not ledger.rows[State.DEAD]
+    assert len(ledger.rows[State.REMOVED]) == 40
+    assert ledger.alarm is None
+    reasons = [record.reason for record in world.coordinator.log if record.kind in (Kind.PAUSED, Kind.UNPAUSED)]
+    assert reasons == ["alarm", "probe"]
 
 
 def test_a_calm_world_delivers_each_message_once() -> None:

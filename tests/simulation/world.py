@@ -16,65 +16,12 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.engine import Engine
-from spark_queue.core.fold import JournalState
-from spark_queue.core.records import Kind, Outcome, Record
+from spark_queue.core.records import Outcome
 from spark_queue.core.runs import OutcomeOf
 from spark_queue.core.segment import Segment
 from spark_queue.errors import SparkQueueError
-from tests.simulation.facts import WholeSegments, is_barrier
-
-QUEUE = "WORK"
-
-
-class UnreachableError(Exception):
-    """The coordinator died during a call; whether it took effect is not known to the caller."""
-
-
-class QueryFailedError(Exception):
-    """fn raised, so Spark ends the query without committing the batch."""
-
-
-@dataclass
-class Coordinator:
-    """The committed log, and the engine of the newest reign."""
-
-    definitions: dict[str, Any]
-    log: list[Record] = field(default_factory=list)
-    now_ms: int = 1_000
-
-    def __post_init__(self) -> None:
-        self.log.append(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}))
-        self.epoch = 0
-        self.restart()
-        self.call(lambda engine: engine.apply(definitions=self.definitions, reset=(), now_ms=self.now_ms))
-
-    def restart(self) -> None:
-        """End the reign: what was not committed is gone; the next one recovers from the log."""
-        state = JournalState(WholeSegments())
-        state.fold_all(self.log)
-        self.engine = Engine(state)
-        self.epoch += 1
-        self.engine.claim(epoch=self.epoch, host="h", address="a", pid=1, now_ms=self.now_ms)
-        self.engine.take_over(now_ms=self.now_ms)
-        self.log.extend(self.engine.take())
-
-    def call(self, command: Callable[[Engine], Any], *, dies: str = "") -> Any:
-        """Run one command and commit what it made; `dies` says whether the reign ends before or after the commit."""
-        self.engine.tick(now_ms=self.now_ms)
-        try:
-            answer = command(self.engine)
-        except SparkQueueError:
-            self.log.extend(self.engine.take())
-            raise
-        records = self.engine.take()
-        if dies == "before commit":
-            self.restart()
-            raise UnreachableError
-        self.log.extend(records)
-        if dies == "after commit":
-            self.restart()
-            raise UnreachableError
-        return answer
+from tests.simulation.coordinator import QUEUE, Coordinator, QueryFailedError, UnreachableError
+from tests.simulation.facts import is_barrier
 
 
 @dataclass
@@ -174,20 +121,20 @@ class Driver:
         yield
         incarnation, number, _ = self._ask(lambda engine: engine.start_run(queue=QUEUE, subscription=self.name, now_ms=self.now))
         yield
-        error = "poison" if self.poison >= 0 and self.poison in rows else None
+        error = self._failure(rows)
         outcomes = self._outcomes(rows)
         self.said[lease] = {row: each.outcome for each in outcomes for row in each.rows}
         yield
         self._ask(
             lambda engine: engine.end_run(
                 queue=QUEUE, subscription=self.name, incarnation=incarnation, lease=number,
-                outcomes=() if error else outcomes, error=error, now_ms=self.now,
+                outcomes=() if error else outcomes, error=error, cancel=bool(error and self.world.cancels), now_ms=self.now,
             )
         )  # fmt: skip
-        if error is not None:
+        if error is not None and not self.world.cancels:
             raise QueryFailedError
         yield
-        self.checkpoint.contents[-1] = rows
+        self.checkpoint.contents[-1] = rows if error is None else BitMap64()
         self.checkpoint.committed = len(self.checkpoint.ends)
         yield
         if self.world.random.random() < 0.5 and number:
@@ -196,6 +143,12 @@ class Driver:
                     queue=QUEUE, subscription=self.name, incarnation=incarnation, lease=number, now_ms=self.now
                 )
             )
+
+    def _failure(self, rows: BitMap64) -> str | None:
+        """Give what fn raises on a batch."""
+        if rows and self.now < self.world.down_until_ms:
+            return "the sink is down"
+        return "poison" if self.poison >= 0 and self.poison in rows else None
 
     def _outcomes(self, rows: BitMap64) -> list[OutcomeOf]:
         said = []
@@ -214,12 +167,24 @@ class World:
     """A coordinator, two drivers, and chance."""
 
     def __init__(
-        self, seed: int, *, settings: dict[str, Any], poison: int = -1, troubled: bool = True, outspoken: bool = True
+        self,
+        seed: int,
+        *,
+        settings: dict[str, Any],
+        poison: int = -1,
+        troubled: bool = True,
+        outspoken: bool = True,
+        cancels: bool = False,
+        down_until_ms: int = 0,
     ) -> None:
         self.random = random.Random(seed)
         self.troubled = troubled
         #: Whether batches name exceptions; otherwise everything is acknowledged.
         self.outspoken = outspoken
+        #: `on_error="cancel"`: what fails goes back, and the query lives on.
+        self.cancels = cancels
+        #: Until then the sink takes nothing, from anybody.
+        self.down_until_ms = down_until_ms
         queues = {QUEUE: {"underlying_topic": "T", "lease_period": "10s", **settings}}
         if "dead_letter_queue" in settings:
             queues[settings["dead_letter_queue"]] = {"message_type": "json"}

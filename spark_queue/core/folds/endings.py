@@ -4,30 +4,42 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
+from spark_queue.core.alarm import Suspect
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import Event, State
 from spark_queue.core.ranges import to_bitmap
-from spark_queue.core.records import DEAD_LETTER_REASONS, Record, Removal, Return
+from spark_queue.core.records import DEAD_LETTER_REASONS, Pause, Record, Removal, Return
 from spark_queue.core.segment import EntryFacts
 
 
 def returned(ledger: QueueLedger, record: Record) -> None:
     """Give rows back to the queue."""
     rows, lease = to_bitmap(record.ranges), ledger.leases.get(int(record.lease or 0))
+    undelivered, alone = record.detail.get("undelivered", False), record.detail.get("alone", False)
     ledger.move(rows, Event.RETURNED if record.due_at_ms is None else Event.POSTPONED)
     if record.due_at_ms is not None:
         ledger.delayed[record.due_at_ms] = ledger.delayed.get(record.due_at_ms, BitMap64()) | rows
+    if alone:
+        _suspect(ledger, record, rows.min())
     if record.reason == Return.CANCELLED:
         ledger.cancelled.increment(rows)
-    if record.reason == Return.ISOLATED or record.detail.get("undelivered"):
+    if undelivered or (record.reason == Return.ISOLATED and not alone):
         ledger.delivered.decrement(rows)
-    if record.detail.get("undelivered") and lease is not None:
-        lease.undelivered = True
-    if record.reason == Return.ISOLATED and lease is not None:
-        ledger.subscriptions[lease.subscription].isolation_limit = record.detail["limit"]
-    if lease is not None and record.reason in (Return.CANCELLED, Return.ISOLATED):
-        lease.claim -= rows
+    if alone and Pause.ALARM in ledger.pauses:
+        ledger.acquit(rows.min())
+    if lease is not None:
+        lease.undelivered = lease.undelivered or undelivered
+        if "limit" in record.detail:
+            ledger.subscriptions[lease.subscription].isolation_limit = record.detail["limit"]
+        if alone or record.reason in (Return.CANCELLED, Return.ISOLATED):
+            lease.claim -= rows
     ledger.returned_counts[str(record.reason)] += len(rows)
+
+
+def _suspect(ledger: QueueLedger, record: Record, row: int) -> None:
+    """Note a message that failed alone, and what was counted before this delivery."""
+    before = Suspect(deliveries=max(0, ledger.delivered.of(row) - 1), cancels=ledger.cancelled.of(row))
+    ledger.suspects.setdefault(row, before).error = record.detail.get("error")
 
 
 def removed(ledger: QueueLedger, record: Record) -> None:
@@ -41,6 +53,8 @@ def removed(ledger: QueueLedger, record: Record) -> None:
     if record.reason != Removal.DELIVERED:
         ledger.delivered.forget(rows)
         ledger.cancelled.forget(rows)
+    for row in [row for row in ledger.suspects if row in rows]:
+        del ledger.suspects[row]
     if dead:
         ledger.dead_letters.add(record, rows)
     elif taken_back:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
+from spark_queue.core.folds.pauses import probe_backoff
 from spark_queue.core.folds.subscriptions import incarnation_of, seen
 from spark_queue.core.lease import Lease
 from spark_queue.core.ledger import QueueLedger
@@ -40,6 +41,10 @@ def granted(ledger: QueueLedger, record: Record) -> None:
     ledger.delivered.increment(held)
     if subscription.run_until is not None:
         subscription.run_granted |= rows
+    alarm = ledger.alarm
+    if alarm is not None and alarm.probe_at_ms is not None:
+        alarm.probes += 1
+        alarm.probe_at_ms = record.at_ms + probe_backoff(ledger).delay_ms(alarm.probes)
 
 
 def resumed(ledger: QueueLedger, record: Record) -> None:
@@ -58,6 +63,7 @@ def resumed(ledger: QueueLedger, record: Record) -> None:
     lease.resumed = True
     lease.undelivered = False
     lease.failure = None
+    lease.gives_back = False
     lease.vanished_runs = record.detail["vanished_runs"]
     if record.detail["counted"]:
         ledger.delivered.increment(held)
@@ -83,6 +89,7 @@ def outcomes(ledger: QueueLedger, record: Record) -> None:
     lease = ledger.leases[int(record.lease or 0)]
     if record.reason == RUN_FAILED:
         lease.failure = record.detail["error"]
+        lease.gives_back = record.detail.get("cancel", False)
     else:
         lease.stage((str(record.reason), record.due_at_ms, record.detail.get("error")), to_bitmap(record.ranges))
 
@@ -97,6 +104,9 @@ def proven(ledger: QueueLedger, record: Record) -> None:
     lease.claim = BitMap64()
     lease.staged.clear()
     # A batch that read nothing, since its messages were given back, is no success.
-    if subscription.isolation_limit is not None and lease.rows and lease.failure is None and not lease.is_barrier:
-        doubled = subscription.isolation_limit * 2
-        subscription.isolation_limit = doubled if doubled < lease.limit else None
+    if lease.succeeded:
+        ledger.suspects.clear()
+        ledger.alarm = None
+        if subscription.isolation_limit is not None and not lease.is_barrier:
+            doubled = subscription.isolation_limit * 2
+            subscription.isolation_limit = doubled if doubled < lease.limit else None

@@ -75,6 +75,9 @@ Steps that look
         were given up.
     ``letters Q [ROWS REASON [error=…] [deliveries=n] [cancels=n] , …]``
         All the dead letters, oldest first.
+    ``alarm Q [ROWS] [probe=30s]``
+        The messages that failed alone since the last success; with `probe` the queue pauses with an alarm, and tries the next
+        lone message then, from now.
     ``removals Q REASON=n …``, ``due 5s``, ``due now``, ``due never``
         How many messages were removed so far by each reason; when the next timer is due, from now.
     ``route TOPIC``

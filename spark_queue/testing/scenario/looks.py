@@ -91,6 +91,15 @@ def _removals(world: World, words: Words) -> str:
     return "so"
 
 
+def _alarm(world: World, words: Words) -> str:
+    ledger = world.state.ledger(words.take())
+    compare(BitMap64(ledger.suspects), words.rows(), f"suspects {rows_text(BitMap64(ledger.suspects))}")
+    probe_ms = words.duration_ms("probe")
+    probe_at_ms = None if ledger.alarm is None else ledger.alarm.probe_at_ms
+    compare(probe_at_ms, None if probe_ms is None else world.now_ms + probe_ms, f"is {ledger.alarm} at {world.now_ms}")
+    return "so"
+
+
 def _due(world: World, words: Words) -> str:
     word, due_ms = words.take(), world.engine.next_due_ms()
     if word == "now":
@@ -117,5 +126,6 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "given_up": _given_up,
     "letters": _letters,
     "removals": _removals,
+    "alarm": _alarm,
     "due": _due,
 }

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from spark_queue.core.alarm import Alarm
 from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.views import look, moment_of, queue_status, read_view, view_schema
@@ -155,6 +156,14 @@ def test_status_tells_that_a_queue_is_paused(world: ViewsWorld) -> None:
         "OTHER": False,
     }
     assert "<th>paused</th><td>yes</td>" in queue_status(world.moment(), "WORK")._repr_html_()
+
+
+def test_status_tells_an_alarm(world: ViewsWorld) -> None:
+    assert queue_status(world.moment(), "WORK").alarm is None
+    seen = world.moment()
+    seen.state.ledger("WORK").alarm = Alarm(error="the sink is down", since_ms=START_MS)
+    assert queue_status(seen, "WORK").alarm == "the sink is down"
+    assert view_schema("status", world.journal.definitions(), None).field("alarm").type == pa.string()
 
 
 def test_history_is_the_control_log(world: ViewsWorld) -> None:

@@ -1,0 +1,36 @@
+"""What speaks against a sink rather than a message: lone messages that failed, and the alarm that they raise (DESIGN 15.12)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_queue.core.keys import Backoff
+
+#: Different lone messages that fail, with no success between, until it is the sink that is blamed.
+SUSPECTS_LIMIT = 3
+
+#: How often a lone message is tried during an alarm, where the queue has no `retry_backoff`.
+PROBE_BACKOFF = Backoff(first_ms=30_000, max_ms=30_000, factor=1)
+
+
+@dataclass(slots=True, kw_only=True)
+class Suspect:
+    """A message that failed alone: its failure is held against it once another message succeeds, and never in an alarm."""
+
+    #: What was counted before it failed.
+    deliveries: int
+    cancels: int
+    #: What fn raised last.
+    error: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Alarm:
+    """What somebody should look at."""
+
+    error: str
+    since_ms: int
+    #: When the next lone message is tried; None for an alarm that pauses nothing.
+    probe_at_ms: int | None = None
+    #: Lone messages tried so far.
+    probes: int = 0

@@ -1,0 +1,66 @@
+"""The coordinator of a simulated world: an engine that dies, and the log that it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_queue.core.engine import Engine
+from spark_queue.core.fold import JournalState
+from spark_queue.core.records import Kind, Record
+from spark_queue.errors import SparkQueueError
+from tests.simulation.facts import WholeSegments
+
+QUEUE = "WORK"
+
+
+class UnreachableError(Exception):
+    """The coordinator died during a call; whether it took effect is not known to the caller."""
+
+
+class QueryFailedError(Exception):
+    """fn raised, so Spark ends the query without committing the batch."""
+
+
+@dataclass
+class Coordinator:
+    """The committed log, and the engine of the newest reign."""
+
+    definitions: dict[str, Any]
+    log: list[Record] = field(default_factory=list)
+    now_ms: int = 1_000
+
+    def __post_init__(self) -> None:
+        self.log.append(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}))
+        self.epoch = 0
+        self.restart()
+        self.call(lambda engine: engine.apply(definitions=self.definitions, reset=(), now_ms=self.now_ms))
+
+    def restart(self) -> None:
+        """End the reign: what was not committed is gone; the next one recovers from the log."""
+        state = JournalState(WholeSegments())
+        state.fold_all(self.log)
+        self.engine = Engine(state)
+        self.epoch += 1
+        self.engine.claim(epoch=self.epoch, host="h", address="a", pid=1, now_ms=self.now_ms)
+        self.engine.take_over(now_ms=self.now_ms)
+        self.log.extend(self.engine.take())
+
+    def call(self, command: Callable[[Engine], Any], *, dies: str = "") -> Any:
+        """Run one command and commit what it made; `dies` says whether the reign ends before or after the commit."""
+        self.engine.tick(now_ms=self.now_ms)
+        try:
+            answer = command(self.engine)
+        except SparkQueueError:
+            self.log.extend(self.engine.take())
+            raise
+        records = self.engine.take()
+        if dies == "before commit":
+            self.restart()
+            raise UnreachableError
+        self.log.extend(records)
+        if dies == "after commit":
+            self.restart()
+            raise UnreachableError
+        return answer

@@ -1,0 +1,102 @@
+"""A query whose function fails, on one checkpoint, started again whenever it ends."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+from pyroaring import BitMap64
+
+from spark_queue.testing.scenario.facts import Published
+from spark_queue.testing.scenario.world import World
+
+DEFINITIONS = """
+[message_types.json]
+topics = ["T"]
+[queues.Q]
+underlying_topic = "T"
+max_deliveries = {max_deliveries}
+max_cancels = {max_cancels}
+"""
+
+
+def begin(messages: int, *, max_deliveries: int = 0, max_cancels: int = 0) -> World:
+    """Give a world whose queue `Q` has some messages."""
+    world = World()
+    definitions = tomllib.loads(DEFINITIONS.format(max_deliveries=max_deliveries, max_cancels=max_cancels))
+    world.engine.apply(definitions=definitions, reset=(), now_ms=world.now_ms)
+    world.publish("json", [Published(topic="T")] * messages)
+    world.commit()
+    return world
+
+
+class FailingQuery:
+    """One query of queue `Q`.
+
+    Parameters
+    ----------
+    fails
+        Whether fn raises on a batch.
+    reports
+        Whether it says so, or vanishes.
+    cancels
+        `on_error="cancel"`: the query lives on.
+    down_ms
+        How long a failed query takes to be back.
+    batch_ms
+        How long a micro-batch takes, and a poll that finds nothing.
+    """
+
+    def __init__(
+        self, world: World, fails: Callable[[BitMap64], bool], *, reports: bool = True, cancels: bool = False,
+        down_ms: int = 0, batch_ms: int = 0,
+    ) -> None:  # fmt: skip
+        self._world = world
+        self._fails = fails
+        self._reports = reports
+        self._cancels = cancels
+        self._down_ms = down_ms
+        self._batch_ms = batch_ms
+        self._planned = 0
+        self._committed = 0
+        self.runs = 0
+
+    def start(self) -> bool:
+        """Run until fn fails the query; tells whether there was nothing more to do instead."""
+        engine = self._world.engine
+        who: dict[str, Any] = {"queue": "Q", "subscription": "s", "incarnation": engine.draw_incarnation()}
+        engine.attach(**who, call=1, ack_mode="auto", max_backlog=100_000, now_ms=self._world.now_ms)
+        for call in range(2, 1_000_000, 2):
+            if self._planned == self._committed:
+                lease = engine.next(**who, call=call, finished=self._committed, limit=100_000, now_ms=self._world.now_ms)
+                if lease is None:
+                    self._pass(self._batch_ms)
+                    return True
+                self._planned = lease.number
+            _, rows = engine.rows(**who, call=call + 1, lease=self._planned, now_ms=self._world.now_ms)
+            self.runs += 1
+            if self._fails(rows) and not self._fail():
+                return False
+            self._committed = self._planned
+            self._pass(self._batch_ms)
+        raise AssertionError("it goes on for ever")
+
+    def _fail(self) -> bool:
+        """Tell what fn raised, or nothing; gives whether the query lives on."""
+        engine = self._world.engine
+        incarnation, lease, _ = engine.start_run(queue="Q", subscription="s", now_ms=self._world.now_ms)
+        if self._reports:
+            engine.end_run(
+                queue="Q", subscription="s", incarnation=incarnation, lease=lease, outcomes=[], error="boom",
+                cancel=self._cancels, now_ms=self._world.now_ms,
+            )  # fmt: skip
+        if not self._cancels:
+            self._pass(self._down_ms)
+        return self._cancels
+
+    def _pass(self, duration_ms: int) -> None:
+        if duration_ms:
+            self._world.clock.advance(duration_ms)
+            self._world.engine.tick(now_ms=self._world.now_ms)
+        self._world.commit()
