@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -252,3 +254,16 @@ def test_a_wrong_view_or_queue_is_refused_by_name(world: ViewsWorld, name: str, 
 def test_an_empty_queue_reads_as_an_empty_table_of_the_same_columns(world: ViewsWorld) -> None:
     table = read_view(world.journal.store, world.moment(), "messages", "WORK")
     assert (table.num_rows, table.schema.field("amount").type) == (0, pa.int64())
+
+
+def test_views_show_priorities_and_filters(world: ViewsWorld) -> None:
+    """Unsigned 64-bit does not fit a BIGINT (R66, DESIGN 15.13)."""
+    world.publish(1, 2, 3)
+    world.attach()
+    looked = world.moment()
+    ledger = looked.state.ledger("WORK")
+    ledger.selection.priorities.add(np.array([0, 2]), np.array([7, 2**64 - 1], dtype=np.uint64))
+    ledger.subscriptions["s"].filter = "amount > 1"
+    shown = read_view(world.journal.store, looked, "messages", "WORK", columns=["priority"])
+    assert shown.column("priority").to_pylist() == [Decimal(7), None, Decimal(2**64 - 1)]
+    assert read_view(world.journal.store, looked, "subscriptions", "WORK").column("filter").to_pylist() == ["amount > 1"]
