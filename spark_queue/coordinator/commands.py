@@ -15,7 +15,7 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.fold import JournalState
 from spark_queue.core.keys import DURATION_LIMIT_MS
 from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.lifecycle import State
+from spark_queue.core.lifecycle import IN_QUEUE, State
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import Outcome
 from spark_queue.core.runs import OutcomeOf
@@ -199,7 +199,7 @@ class Commands:
 
 
 def _queue_depth(state: JournalState, ledger: QueueLedger, now_ms: int) -> wire.QueueDepth:
-    present = [rows for each in (State.AVAILABLE, State.LEASED, State.DELAYED, State.HELD) if (rows := ledger.rows[each])]
+    present = [rows for each in IN_QUEUE if (rows := ledger.rows[each])]
     oldest_age_ms = 0
     if present:
         oldest = state.message_types[ledger.definition.message_type].segment_of(min(rows.min() for rows in present))

@@ -261,7 +261,8 @@ class RunStarted(Reply, frozen=True, kw_only=True):
 class Settled(Reply, frozen=True, kw_only=True):
     """Counts of what a settlement did.
 
-    `late` were acknowledged after another delivery began, `repeated` were settled before, and `skipped` matched a filter and were
+    `late` were acknowledged after another delivery began, `repeated` were settled before, `deferred` are acknowledged as soon
+    as they are active, and `skipped` matched a filter and were
     left alone: leased to somebody else under strict leasing, or of an at-most-once queue.
     """
 
@@ -270,6 +271,7 @@ class Settled(Reply, frozen=True, kw_only=True):
     expired: int = 0
     late: int = 0
     repeated: int = 0
+    deferred: int = 0
     skipped: int = 0
 
 

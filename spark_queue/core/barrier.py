@@ -19,7 +19,7 @@ from spark_queue.core.counts import Counts
 from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Lease, Subscription
 from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.lifecycle import State
+from spark_queue.core.lifecycle import ACTIVE, State
 from spark_queue.core.ranges import below
 from spark_queue.core.records import Kind, Pause, Removal
 from spark_queue.core.turn import Turn
@@ -60,7 +60,7 @@ def release(turn: Turn) -> None:
     ledger = turn.ledger
     if not ledger.rows[State.HELD] or not ledger.subscriptions or Pause.USER in ledger.pauses:
         return
-    waiting = [rows.min() for state in (State.AVAILABLE, State.LEASED, State.DELAYED) if (rows := ledger.rows[state])]
+    waiting = [rows.min() for state in (*ACTIVE, State.INACTIVE) if (rows := ledger.rows[state])]
     due = below(ledger.rows[State.HELD], min(waiting)) if waiting else ledger.rows[State.HELD].copy()
     while due:
         names, rows = _oldest_with_takers(ledger, due)

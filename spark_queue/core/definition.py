@@ -74,6 +74,8 @@ class QueueDefinition:
     max_cancels: int
     retry_backoff: Backoff | None
     leasing: str
+    target_queue_depth: int
+    deferred_ack_expiration_ms: int
     recovery_point: str
     subscription_retention_ms: int
     priority: str | None

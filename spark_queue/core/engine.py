@@ -13,7 +13,7 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core import alteration, barrier, delivery, granting, parsing, runs, settling, timers
+from spark_queue.core import alteration, barrier, delivery, depth, granting, parsing, runs, settling, timers
 from spark_queue.core.barrier import releases_barriers
 from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Incarnation, Lease, Subscription
@@ -66,9 +66,8 @@ class Engine:
                 turn.shares.note_poll(subscription, limit=subscription.max_backlog, now_ms=now_ms)
             for lease in [lease for lease in turn.ledger.leases.values() if lease.held]:
                 due_at_ms = max(lease.due_at_ms, now_ms + turn.ledger.definition.lease_period_ms // 3)
-                turn.emit(
-                    Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="takeover", detail={"incarnation": list(lease.incarnation)}
-                )
+                detail = {"incarnation": list(lease.incarnation)}
+                turn.emit(Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="takeover", detail=detail)
 
     @releases_barriers
     def enter(self, segments: Sequence[Segment], *, now_ms: int) -> None:
@@ -272,6 +271,7 @@ class Engine:
             )
             self.state.fold(record)
             self._pending.append(record)
+            depth.remove_reached(self.state.queues, emit)
 
         return emit
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core import folds, parsing
+from spark_queue.core import depth, folds, parsing
 from spark_queue.core.definition import Definitions, QueueDefinition
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
@@ -126,6 +126,8 @@ class JournalState:
                 # Records of a queue that was dropped since stay in the log and change nothing.
                 if record.queue in self.queues:
                     folds.fold(self.queues[str(record.queue)], record)
+        for ledger in self.queues.values():
+            depth.fill(ledger, record.at_ms)
         self._note_request(record)
         self.next_record = record.record + 1
         self.last_at_ms = max(self.last_at_ms, record.at_ms)
@@ -251,6 +253,8 @@ class JournalState:
                 known, old.definition = old.definition, queue
                 if (known.priority, known.order_key) != (queue.priority, queue.order_key):
                     self._select_anew(old)
+                if known.target_queue_depth != queue.target_queue_depth:
+                    depth.shrink(old)
                 continue
             self.queues[queue.name] = QueueLedger(queue, start=resets.get(queue.name, 0))
             self.queues[queue.name].retired = self._foresight.retired(queue.message_type)

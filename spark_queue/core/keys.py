@@ -24,6 +24,9 @@ DURATION_LIMIT_MS = 36_500 * 86_400_000
 #: What every store and wire format holds as a number.
 _LIMIT_MAX = 2**63 - 1
 
+#: Smallest target depth of a queue: several seconds of traffic should fit in.
+_DEPTH_MIN = 1_000
+
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -91,6 +94,12 @@ def _parse_limit(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LIMIT_MAX:
         raise ValueError("a whole number, 0 for no limit, of at most 63 bits")
     return value
+
+
+def _parse_depth(value: Any) -> int:
+    if (depth := _parse_limit(value)) and depth < _DEPTH_MIN:
+        raise ValueError(f"{_DEPTH_MIN} or more, or 0 for no limit (R79)")
+    return depth
 
 
 def _parse_text(value: Any) -> str:
@@ -188,6 +197,8 @@ QUEUE_KEYS = (
     _key("priority", _parse_text, None, "SQL expression: highest first, the oldest first within a value; NULL comes last (R66)."),
     _key("order_key", _parse_text, None, "SQL expression: of the messages of one key one is leased at a time, oldest first."),
     _key("leasing", _one_of("sublet", "strict"), "sublet", "Who may settle a leased message: anybody, or only its holder (R38)."),
+    _key("target_queue_depth", _parse_depth, 0, "Most messages that are active; the younger ones wait, unseen. 0 for all (R79)."),
+    _key("deferred_ack_expiration", parse_duration_ms, "1d", "How long an acknowledge of an inactive message counts (R83)."),
     _key("recovery_point", _parse_recovery_point, "epoch", "Where it starts: epoch, now, creation, a bookmark, an ISO time (R90)."),
     _key("subscription_retention", parse_duration_ms, "7d", "How long a subscription without a running query is remembered."),
     _key("barrier", _parse_text, None, "A filter: what matches is held until all before it is gone, then goes to everybody (R67)."),

@@ -12,7 +12,7 @@ from spark_queue.core.dead_letter import DeadLetters
 from spark_queue.core.definition import QueueDefinition
 from spark_queue.core.expirations import Expirations
 from spark_queue.core.lease import Lease, Subscription
-from spark_queue.core.lifecycle import LEFT, TRANSITIONS, Event, State
+from spark_queue.core.lifecycle import IN_QUEUE, LEFT, TRANSITIONS, Event, State
 from spark_queue.core.records import Pause
 from spark_queue.core.segment import EntryFacts, FactRequest
 from spark_queue.core.selection import Selection
@@ -41,6 +41,10 @@ class QueueLedger:
         self.retired = BitMap64()
         self.rows: dict[State, BitMap64] = {state: BitMap64() for state in State}
         self.delayed: dict[int, BitMap64] = {}
+        #: Acknowledged before they became active: inactive bookmarks by the time until which that is remembered (R83).
+        self.deferred: dict[int, BitMap64] = {}
+        #: Those of them whose turn has come; they are removed in the same commit.
+        self.reached = BitMap64()
         self.expires = Expirations()
         self.leases: dict[int, Lease] = {}
         self.subscriptions: dict[str, Subscription] = {}
@@ -65,7 +69,7 @@ class QueueLedger:
     @property
     def depth(self) -> int:
         """Messages in the queue: entered and not removed."""
-        return sum(len(self.rows[state]) for state in (State.AVAILABLE, State.LEASED, State.DELAYED, State.HELD))
+        return sum(len(self.rows[state]) for state in IN_QUEUE)
 
     @property
     def standing(self) -> BitMap64:
@@ -90,6 +94,15 @@ class QueueLedger:
         """Delayed messages whose time has come."""
         return BitMap64.union(BitMap64(), *(rows for due_at_ms, rows in self.delayed.items() if due_at_ms <= now_ms))
 
+    def defer(self, rows: BitMap64, until_ms: int) -> None:
+        """Remember that inactive rows were acknowledged (R83)."""
+        _take_out(self.deferred, rows)
+        self.deferred[until_ms] = self.deferred.get(until_ms, BitMap64()) | rows
+
+    def deferred_after(self, now_ms: int) -> BitMap64:
+        """Inactive messages whose acknowledgement is still remembered."""
+        return BitMap64.union(BitMap64(), *(rows for until_ms, rows in self.deferred.items() if until_ms > now_ms))
+
     def fact_request(self) -> FactRequest:
         """Give what must be known of messages before they enter."""
         return FactRequest(queue=self.definition, filters=frozenset(self.selection.matches))
@@ -98,7 +111,8 @@ class QueueLedger:
         """Take new messages in."""
         held = facts.barriers
         self.entered |= facts.rows
-        self.rows[State.AVAILABLE] |= facts.rows - held
+        # With a target depth they wait until the end of the record that brings them, when there may be room.
+        self.rows[State.INACTIVE if self.definition.target_queue_depth else State.AVAILABLE] |= facts.rows - held
         self.rows[State.HELD] |= held
         self.barriers |= held
         # A barrier does not expire: dropping one silently would break what waits for it.
@@ -131,10 +145,10 @@ class QueueLedger:
                 if lease.held.intersect(part):
                     lease.held -= part
         elif state is State.DELAYED:
-            for due_at_ms in [due for due, rows in self.delayed.items() if rows.intersect(part)]:
-                self.delayed[due_at_ms] -= part
-                if not self.delayed[due_at_ms]:
-                    del self.delayed[due_at_ms]
+            _take_out(self.delayed, part)
+        elif state is State.INACTIVE:
+            _take_out(self.deferred, part)
+            self.reached -= part
 
     def _keep_order(self, state: State, target: State | None, part: BitMap64) -> None:
         """Let the next message of a key come up when one leaves the queue, and step back when one returns to it."""
@@ -177,3 +191,10 @@ class QueueLedger:
     def forget_expirations(self, *, now_ms: int) -> None:
         """Drop expirations that have passed and that no leased message waits for."""
         self.expires.forget(now_ms, kept=self.rows[State.LEASED])
+
+
+def _take_out(by_time: dict[int, BitMap64], part: BitMap64) -> None:
+    for at_ms in [at_ms for at_ms, rows in by_time.items() if rows.intersect(part)]:
+        by_time[at_ms] -= part
+        if not by_time[at_ms]:
+            del by_time[at_ms]

@@ -20,14 +20,22 @@ class State(StrEnum):
     DELAYED = "delayed"
     #: A barrier that waits until nothing stands before it (R68).
     HELD = "held"
+    #: Beyond the target depth of its queue: neither granted nor shown until there is room (R79, R80).
+    INACTIVE = "inactive"
     #: Removed with a reason that makes it a dead letter, and neither redriven nor taken back.
     DEAD = "dead"
     #: Left the queue for good.
     REMOVED = "removed"
 
 
+#: Where the messages are that count towards the target depth of a queue.
+ACTIVE = (State.AVAILABLE, State.LEASED, State.DELAYED)
+
 #: Where a message is that is in its queue no more; from some of them it may come back.
 LEFT = frozenset({State.DEAD, State.REMOVED})
+
+#: Where a message is that is in its queue.
+IN_QUEUE = tuple(state for state in State if state not in LEFT)
 
 
 class Event(StrEnum):
@@ -41,6 +49,9 @@ class Event(StrEnum):
     DEAD_LETTERED = "dead_lettered"
     #: A barrier that nothing stands before any more leaves the queue, for every subscription at once (R70, R71).
     RELEASED = "released"
+    #: The active part of the queue has room for it again; or, under a new target depth, no more.
+    ACTIVATED = "activated"
+    DEACTIVATED = "deactivated"
     #: Only in a dead-letter queue: the message comes (again) by reference.
     REENTERED = "reentered"
 
@@ -68,5 +79,11 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.LEASED, Event.DEAD_LETTERED): State.DEAD,
     (State.DELAYED, Event.DEAD_LETTERED): State.DEAD,
     (State.HELD, Event.RELEASED): State.REMOVED,
+    (State.AVAILABLE, Event.DEACTIVATED): State.INACTIVE,
+    (State.INACTIVE, Event.ACTIVATED): State.AVAILABLE,
+    (State.INACTIVE, Event.REMOVED): State.REMOVED,
+    # Records win: what was granted was active, even if the facts of today would leave no room for it.
+    (State.INACTIVE, Event.GRANTED): State.LEASED,
+    (State.INACTIVE, Event.RESUMED): State.LEASED,
     (State.REMOVED, Event.REENTERED): State.AVAILABLE,
 }

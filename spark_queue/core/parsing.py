@@ -213,6 +213,10 @@ def _check_exclusions(values: Mapping[str, Any], where: str) -> None:
     if values["priority"] is not None and values["order_key"] is not None:
         reason = "a message of high priority would overtake the older ones of its key."
         raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="order_key, priority")
+    for other in ("priority", "barrier"):
+        if values["target_queue_depth"] and values.get(other) is not None:
+            reason = f"the {other} of a message that is not active cannot be seen (R77)."
+            raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys=f"target_queue_depth, {other}")
 
 
 def _check_dead_letter_keys(table: Mapping[str, Any], where: str) -> None:

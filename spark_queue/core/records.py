@@ -42,6 +42,7 @@ class Kind(StrEnum):
     RETURNED = "returned"
     REMOVED = "removed"
     DEAD_LETTERED = "dead_lettered"
+    DEFERRED = "deferred"
     PAUSED = "paused"
     UNPAUSED = "unpaused"
     BARRIER_RELEASED = "barrier_released"

@@ -168,6 +168,6 @@ def _settleable(turn: Turn, lease: Lease) -> BitMap64:
 
 
 def in_queue(turn: Turn, rows: BitMap64) -> BitMap64:
-    """Give those of `rows` that are still in the queue: available, leased or delayed."""
+    """Give those of `rows` that are in the active part of the queue: available, leased or delayed."""
     members = turn.ledger.rows
     return (rows & members[State.AVAILABLE]) | (rows & members[State.LEASED]) | (rows & members[State.DELAYED])

@@ -9,7 +9,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.lease import Lease
 from spark_queue.core.lifecycle import State
-from spark_queue.core.records import Outcome, Removal
+from spark_queue.core.records import Kind, Outcome, Removal
 from spark_queue.core.removal import remove
 from spark_queue.core.runs import OutcomeOf, check_outcomes, refuse_barriers, stage
 from spark_queue.core.settlement import apply_outcome, in_queue
@@ -28,6 +28,8 @@ class SettledCounts:
     late: int = 0
     #: Removed before; nothing changed.
     repeated: int = 0
+    #: Acknowledged before they are active, which is remembered (R83).
+    deferred: int = 0
     #: Matched, and left alone: leased to somebody else under strict leasing, or of an at-most-once queue.
     skipped: int = 0
 
@@ -59,7 +61,8 @@ def settle(turn: Turn, outcomes: Iterable[OutcomeOf]) -> SettledCounts:
 def settle_where(turn: Turn, where: str, outcome: Outcome) -> SettledCounts:
     """Settle the messages that match a filter, whether or not somebody holds a lease on them (R37).
 
-    Strict leasing leaves alone what is leased (R38). A cancel finds leased messages only: the others are in the queue already.
+    Of a queue with a target depth only the active part is looked at. Strict leasing leaves alone what is leased (R38). A cancel
+    finds leased messages only: the others are in the queue already.
     """
     ledger = turn.ledger
     leased = ledger.rows[State.LEASED]
@@ -72,12 +75,12 @@ def settle_where(turn: Turn, where: str, outcome: Outcome) -> SettledCounts:
 
 
 def purge(turn: Turn, where: str | None) -> tuple[int, int]:
-    """Remove what is not leased, or what matches a filter of it; gives how many that were, and how many leased ones stay.
+    """Remove what is not leased, active or not, or what of it matches a filter; purged messages are no dead letters (R13).
 
-    Purged messages are no dead letters (R13).
+    Gives how many were removed, and how many leased ones stay.
     """
     leased = turn.ledger.rows[State.LEASED].copy()
-    rows = in_queue(turn, turn.ledger.entered) - leased
+    rows = (in_queue(turn, turn.ledger.entered) - leased) | turn.ledger.rows[State.INACTIVE]
     if where is not None:
         rows, leased = turn.matching(where, rows), turn.matching(where, leased)
     remove(turn, rows, Removal.PURGED)
@@ -109,6 +112,7 @@ def _check_permitted(turn: Turn, each: OutcomeOf, lease: Lease | None) -> None:
         refused = each.rows - allowed
         if refused:
             reason = "the lease that delivered them is over" if each.lease is not None else "they are not leased"
+            reason = "they are not active yet" if refused.intersect(ledger.rows[State.INACTIVE]) else reason
             raise LeaseError(
                 "LEASE_SETTLED",
                 count=len(refused),
@@ -130,8 +134,12 @@ def _check_holder(turn: Turn, foreign: BitMap64) -> None:
 
 
 def _settle_now(turn: Turn, each: OutcomeOf, lease: Lease | None, counts: SettledCounts) -> None:
-    rows = in_queue(turn, each.rows)
-    counts.repeated += len(each.rows) - len(rows)
+    rows, inactive = in_queue(turn, each.rows), each.rows & turn.ledger.rows[State.INACTIVE]
+    counts.repeated += len(each.rows) - len(rows) - len(inactive)
+    if inactive:
+        until_ms = turn.now_ms + turn.ledger.definition.deferred_ack_expiration_ms
+        turn.emit(Kind.DEFERRED, inactive, due_at_ms=until_ms)
+        counts.deferred += len(inactive)
     if each.lease is not None:
         counts.late += len(rows) - (0 if lease is None else len(rows & lease.held))
     if rows:

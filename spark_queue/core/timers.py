@@ -15,6 +15,9 @@ from spark_queue.core.settlement import end_lease
 from spark_queue.core.shares import Shares
 from spark_queue.core.turn import Turn
 
+#: Where messages are that may expire: in the queue, and not leased (R51).
+_UNLEASED = (State.AVAILABLE, State.DELAYED, State.INACTIVE)
+
 
 def tick(turn: Turn, *, heard_at_ms: dict[str, int], reign_began_at_ms: int) -> None:
     """Do what is due on one queue.
@@ -60,9 +63,9 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, tic
 
 def _oldest_ageing(ledger: QueueLedger) -> int | None:
     """Give the oldest message without a lease that the queue's `expiration` counts for."""
-    waiting = (ledger.rows[State.AVAILABLE], ledger.rows[State.DELAYED])
+    waiting = tuple(ledger.rows[state] for state in _UNLEASED)
     if ledger.expires:
-        waiting = (waiting[0] - ledger.expires.rows, waiting[1] - ledger.expires.rows)
+        waiting = tuple(rows - ledger.expires.rows for rows in waiting)
     return min((rows.min() for rows in waiting if rows), default=None)
 
 
@@ -79,5 +82,5 @@ def _expire_messages(turn: Turn) -> None:
 
 def _waiting(ledger: QueueLedger, aged_until: int, *, overdue: bool) -> BitMap64:
     """Give the messages without a lease that might be over age."""
-    waiting = ledger.rows[State.AVAILABLE] | ledger.rows[State.DELAYED]
+    waiting = BitMap64.union(*(ledger.rows[state] for state in _UNLEASED))
     return waiting if overdue else below(waiting, aged_until)

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from spark_queue.core.counts import Counts
 from spark_queue.core.fold import JournalState
 from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.lifecycle import State
+from spark_queue.core.lifecycle import IN_QUEUE
 from spark_queue.core.ranges import to_ranges
 
 
@@ -35,7 +35,7 @@ def digest(state: JournalState) -> dict[str, Any]:
 
 def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
     """Give everything that one queue's ledger knows."""
-    in_queue = BitMap64.union(*(ledger.rows[state] for state in (State.AVAILABLE, State.LEASED, State.DELAYED, State.HELD)))
+    in_queue = BitMap64.union(*(ledger.rows[state] for state in IN_QUEUE))
     # Expirations of messages that left the queue are forgotten when time passes, not when a record says so.
     expires = {at_ms: to_ranges(rows & in_queue) for at_ms, rows in ledger.expires.items() if rows.intersect(in_queue)}
     return {
@@ -44,6 +44,8 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
         "entered": to_ranges(ledger.entered),
         "rows": {state: to_ranges(rows) for state, rows in ledger.rows.items()},
         "delayed": {due_at_ms: to_ranges(rows) for due_at_ms, rows in ledger.delayed.items()},
+        "deferred": {until_ms: to_ranges(rows) for until_ms, rows in ledger.deferred.items()},
+        "reached": to_ranges(ledger.reached),
         "expires": expires,
         "leases": {number: _plain(lease) for number, lease in ledger.leases.items()},
         "subscriptions": {name: _plain(subscription) for name, subscription in ledger.subscriptions.items()},

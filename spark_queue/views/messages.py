@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.dead_letter import DeadLetter
 from spark_queue.core.fold import JournalState
-from spark_queue.core.lifecycle import State
+from spark_queue.core.lifecycle import ACTIVE, State
 from spark_queue.core.ranges import oldest
 from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import INSTANT, stored_schema, user_schema
@@ -54,9 +54,9 @@ def dead_letters_schema(columns_ddl: str) -> pa.Schema:
 
 
 def messages(store: Store, moment: Moment, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
-    """Give the messages in a queue, oldest first; those that left it are in its history."""
+    """Give the messages in a queue, oldest first; those that left it are in its history, inactive ones are not shown (R80)."""
     ledger = moment.state.ledger(queue)
-    states = {state: ledger.rows[state] for state in (State.AVAILABLE, State.LEASED, State.DELAYED, State.HELD)}
+    states = {state: ledger.rows[state] for state in (*ACTIVE, State.HELD)}
     due = ledger.due(moment.now_ms)
     if due:
         states[State.AVAILABLE], states[State.DELAYED] = states[State.AVAILABLE] | due, states[State.DELAYED] - due

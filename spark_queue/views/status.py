@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 from spark_queue.core.fold import JournalState
 from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.lifecycle import State
+from spark_queue.core.lifecycle import IN_QUEUE, State
 from spark_queue.core.records import Removal, Return
 from spark_queue.views.messages import letters_of
 from spark_queue.views.moment import Moment
@@ -24,7 +24,7 @@ class QueueStatus:
     paused: bool
     #: What somebody should look at, such as a sink on which every message fails; None when all is well.
     alarm: str | None
-    #: Messages in the queue: available, leased, delayed or held.
+    #: Messages in the queue: available, leased, delayed, held or inactive.
     queue_depth: int
     available: int
     #: Messages leased and not yet settled (R23).
@@ -33,6 +33,9 @@ class QueueStatus:
     #: Barriers that wait until nothing stands before them (R68), and those that were released to the subscriptions.
     held: int
     barriers_released: int
+    #: Messages beyond the target depth (R79), and how many of them are acknowledged already (R83).
+    inactive_message_count: int
+    deferred_ack_count: int
     dead_letters: int
     #: Messages that ever entered, and what became of those that left.
     entered: int
@@ -42,6 +45,8 @@ class QueueStatus:
     expired_leases: int
     #: Most messages leased at once; 0 for no limit (R31).
     max_backlog: int
+    #: Most messages that are active at once; 0 for no limit (R79).
+    target_queue_depth: int
     subscriptions: int
     #: Age of the oldest message in the queue, in seconds; None when it is empty.
     seconds_behind: float | None
@@ -79,12 +84,15 @@ def queue_status(moment: Moment, queue: str) -> QueueStatus:
         delayed=len(ledger.rows[State.DELAYED]) - due,
         held=len(ledger.rows[State.HELD]),
         barriers_released=len(ledger.barriers & ledger.rows[State.REMOVED]),
+        inactive_message_count=len(ledger.rows[State.INACTIVE]),
+        deferred_ack_count=len(ledger.deferred_after(moment.now_ms)),
         dead_letters=sum(len(letter.rows) for letter in letters_of(state, queue)),
         entered=len(ledger.entered),
         acknowledged=acknowledged,
         expired=sum(removed.values()) - acknowledged,
         expired_leases=ledger.returned_counts[Return.LEASE_EXPIRED],
         max_backlog=ledger.definition.max_backlog,
+        target_queue_depth=ledger.definition.target_queue_depth,
         subscriptions=len(ledger.subscriptions),
         seconds_behind=_age_s(_oldest_entry_ms(state, ledger), moment.now_ms),
         age_of_oldest_lease=_age_s(min(granted, default=None), moment.now_ms),
@@ -93,7 +101,7 @@ def queue_status(moment: Moment, queue: str) -> QueueStatus:
 
 
 def _oldest_entry_ms(state: JournalState, ledger: QueueLedger) -> int | None:
-    waiting = [ledger.rows[kind].min() for kind in (State.AVAILABLE, State.LEASED, State.DELAYED, State.HELD) if ledger.rows[kind]]
+    waiting = [ledger.rows[kind].min() for kind in IN_QUEUE if ledger.rows[kind]]
     if not waiting:
         return None
     return state.message_types[ledger.definition.message_type].segment_of(min(waiting)).entered_at_ms

@@ -22,6 +22,7 @@ _FOLDS: dict[str, Callable[[QueueLedger, Record], None]] = {
     Kind.RETURNED: endings.returned,
     Kind.REMOVED: endings.removed,
     Kind.DEAD_LETTERED: endings.dead_lettered,
+    Kind.DEFERRED: endings.deferred,
     Kind.PAUSED: pauses.paused,
     Kind.UNPAUSED: pauses.unpaused,
     Kind.BARRIER_RELEASED: barriers.released,

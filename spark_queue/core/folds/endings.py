@@ -62,6 +62,11 @@ def removed(ledger: QueueLedger, record: Record) -> None:
     ledger.removed_counts[str(record.reason)] += len(rows)
 
 
+def deferred(ledger: QueueLedger, record: Record) -> None:
+    """Remember an acknowledgement of what is not active yet."""
+    ledger.defer(to_bitmap(record.ranges) & ledger.rows[State.INACTIVE], int(record.due_at_ms or 0))
+
+
 def dead_lettered(ledger: QueueLedger, record: Record) -> None:
     """Let the dead letters of the source queue in, by reference."""
     rows = to_bitmap(record.ranges)

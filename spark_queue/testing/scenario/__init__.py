@@ -64,7 +64,7 @@ Steps that act
 ``again`` repeats a planner's call under its last number, ``call=n`` gives it a number.
 
 Steps that look
-    ``state Q [available ROWS] [leased ROWS] [delayed ROWS] [held ROWS] [dead ROWS] [removed ROWS]``
+    ``state Q [available ROWS] [leased ROWS] [delayed ROWS] [held ROWS] [inactive ROWS] [dead ROWS] [removed ROWS]``
         States that are left out are empty; `removed` is compared where it is named.
     ``counts Q ROWS [deliveries=n] [cancels=n]``
         Each of the messages was delivered and cancelled that often.

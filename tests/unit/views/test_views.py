@@ -20,6 +20,7 @@ from spark_queue.views import look, moment_of, queue_status, read_view, view_sch
 from tests.unit.views.views_world import DEFINITIONS, START_MS, ViewsWorld
 
 MINUTE_MS = 60_000
+DAY_MS = 86_400_000
 
 
 @pytest.fixture
@@ -148,6 +149,19 @@ def test_status_counts_everything_once(world: ViewsWorld) -> None:
     assert (status.seconds_behind, status.age_of_oldest_lease) == (9.0, 9.0)
     assert "<th>queue depth</th><td>2</td>" in status._repr_html_()
     assert [row["queue"] for row in rows(world, "status", queue=None)] == ["WORK", "FAILED", "OTHER"]
+
+
+def test_what_is_beyond_the_target_depth_is_counted_and_not_shown(world: ViewsWorld) -> None:
+    """R80, R119."""
+    limited = {**DEFINITIONS, "queues": {"WORK": {"underlying_topic": "LINES", "target_queue_depth": 1000}}}
+    world.engine.apply(definitions=limited, reset=(), now_ms=START_MS)
+    world.publish(*range(1_003))
+    world.settle(Outcome.ACKNOWLEDGE, 1_002)
+    status = queue_status(world.moment(), "WORK")
+    assert (status.target_queue_depth, status.queue_depth, status.available) == (1_000, 1_003, 1_000)
+    assert (status.inactive_message_count, status.deferred_ack_count) == (3, 1)
+    assert queue_status(world.moment(START_MS + 2 * DAY_MS), "WORK").deferred_ack_count == 0
+    assert [row["bookmark"] for row in rows(world, "messages")] == list(range(1_000))
 
 
 def test_status_tells_that_a_queue_is_paused(world: ViewsWorld) -> None:
