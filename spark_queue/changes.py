@@ -9,7 +9,7 @@ from typing import Any, Literal
 from spark_queue.core.definition import Definitions
 from spark_queue.core.engine import Engine
 from spark_queue.core.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS, Key
-from spark_queue.journal.facts import check_expressions
+from spark_queue.journal.expressions import check_expressions
 from spark_queue.journal.schema import appended_columns, check_columns, user_schema
 from spark_queue.views import Moment
 
@@ -48,7 +48,8 @@ def plan(moment: Moment, wanted: Definitions, *, reset: tuple[str, ...]) -> list
     Raises
     ------
     ConfigError
-        RESERVED_COLUMN, BAD_VALUE, MESSAGE_TYPE_CHANGED, DEFINITION_IN_USE or UNKNOWN_QUEUE.
+        RESERVED_COLUMN, BAD_VALUE, EXPRESSION_INVALID, EXPRESSION_UNSUPPORTED, MESSAGE_TYPE_CHANGED,
+        DEFINITION_IN_USE or UNKNOWN_QUEUE.
     """
     old = moment.state.definitions
     for name, message_type in wanted.message_types.items():

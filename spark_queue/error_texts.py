@@ -46,6 +46,8 @@ CONFIG: dict[str, str] = {
         "for anything else define a new message type."
     ),
     "DEFINITION_IN_USE": ("{what} '{name}' cannot be dropped or changed in that way: {reason} {next_step}"),
+    "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),
+    "EXPRESSION_UNSUPPORTED": ("The {what} expression {text!r} is not accepted {place}: {reason} {next_step}"),
     "STORAGE_OPTION_UNSUPPORTED": (
         "Storage option '{option}' cannot be passed on to the readers of message files, so a read would use other settings "
         "than a write. Supported: {supported}."

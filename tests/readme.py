@@ -11,7 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from spark_queue.cli.options import to_markdown
+from spark_queue.cli.options import expressions_to_markdown, to_markdown
+from spark_queue.expression import accepted
 from spark_queue.settings import key_rows, option_rows
 from tests.source_tree import ROOT
 
@@ -30,6 +31,7 @@ def read() -> str:
 def generated(text: str) -> str:
     """Give the text with every generated table as the registry has it now."""
     tables = {"keys": to_markdown(key_rows()), "options": to_markdown(option_rows())}
+    tables["expressions"] = expressions_to_markdown(accepted())
     return _GENERATED.sub(lambda found: f"{found['begin']}{tables[found['name']]}{found['end']}", text)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from spark_queue.cli.output import out, show_json, table
@@ -12,20 +12,32 @@ _TITLES = {"keys": "Keys of a definition file", "options": "Spark options"}
 
 
 def options(*, markdown: bool, as_json: bool) -> None:
-    """List every key and option."""
+    """List every key and option, and what expressions may use."""
+    from spark_queue.expression import accepted
+
     tables = {"keys": key_rows(), "options": option_rows()}
     if as_json:
-        show_json({name: [asdict(row) for row in rows] for name, rows in tables.items()})
+        show_json({name: [asdict(row) for row in rows] for name, rows in tables.items()} | {"expressions": accepted()})
     elif markdown:
-        out.file.write("\n".join(to_markdown(rows) for rows in tables.values()))
+        out.file.write("\n".join([*map(to_markdown, tables.values()), expressions_to_markdown(accepted())]))
     else:
         for name, rows in tables.items():
             columns = ("name", "default", "applies_to", "about")
             out.print(table([asdict(row) for row in rows], columns, title=_TITLES[name], cut=False))
+        rows_of = [{"part": part, "accepted": text} for part, text in accepted().items()]
+        out.print(table(rows_of, ("part", "accepted"), title="What expressions may use", cut=False))
 
 
 def to_markdown(rows: Sequence[RegistryRow]) -> str:
     """Give a table as Markdown, as it stands in the README."""
     lines = ["| Name | Default | For | Meaning |", "|---|---|---|---|"]
     lines += [f"| `{row.name}` | {row.default} | {row.applies_to} | {row.about} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def expressions_to_markdown(accepted: Mapping[str, str]) -> str:
+    """Give what expressions may use as Markdown, as it stands in the README."""
+    lines = ["| Part | Accepted |", "|---|---|"]
+    # A bar would end the cell.
+    lines += [f"| {part} | {text.replace('|', chr(92) + '|')} |" for part, text in accepted.items()]
     return "\n".join(lines) + "\n"

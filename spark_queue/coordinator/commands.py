@@ -21,7 +21,7 @@ from spark_queue.core.records import Outcome
 from spark_queue.core.runs import OutcomeOf
 from spark_queue.core.settling import SettledCounts
 from spark_queue.errors import CallerError, nearest
-from spark_queue.journal.facts import check_expressions
+from spark_queue.journal.expressions import check_expressions, check_filter
 
 #: Cuts the rows of a lease into pieces of message files: segments, rows, delivery counts, cancel counts; `is_barrier`.
 Cutter = Callable[..., pa.Table]
@@ -76,7 +76,7 @@ class Commands:
             case wire.Settle() | wire.SettleWhere():
                 return Answer(reply=wire.Settled(**asdict(self._settle(request, now_ms))))
             case wire.Purge():
-                _refuse_filter(request.where, "A purge by filter")
+                self._check_filter(request.queue, request.where, "a purge")
                 purged, leased = self._engine.purge(
                     queue=request.queue, where=request.where, now_ms=now_ms, request=request.request
                 )
@@ -126,7 +126,7 @@ class Commands:
     def _settle(self, request: wire.Settle | wire.SettleWhere, now_ms: int) -> SettledCounts:
         common: dict[str, Any] = {"queue": request.queue, "now_ms": now_ms, "request": request.request}
         if isinstance(request, wire.SettleWhere):
-            _refuse_filter(request.where, "A settlement by filter")
+            self._check_filter(request.queue, request.where, "a settlement")
             return self._engine.settle_where(where=request.where, outcome=_known_outcome(request.queue, request.outcome), **common)
         said = zip(self._outcomes(request.queue, request.outcomes, now_ms), request.outcomes, strict=True)
         return self._engine.settle(outcomes=[replace(each, lease=given.lease) for each, given in said], **common)
@@ -157,10 +157,10 @@ class Commands:
             common |= {"queue": request.queue, "subscription": request.subscription}
         match request:
             case wire.Attach():
-                _refuse_filter(request.filter, f"A filter on subscription '{request.subscription}'")
+                self._check_filter(request.queue, request.filter, f"subscription '{request.subscription}'")
                 self._engine.attach(
                     incarnation=request.incarnation, call=request.call, ack_mode=request.ack_mode, max_backlog=request.max_backlog,
-                    available_now=request.available_now, **common,
+                    filter_sql=request.filter, available_now=request.available_now, **common,
                 )  # fmt: skip
             case wire.Renew():
                 self._engine.renew(incarnation=request.incarnation, lease=request.lease, **common)
@@ -184,6 +184,10 @@ class Commands:
                 self._apply(request.definitions, request.reset, common)
             case _:
                 raise AssertionError(f"{type(request).__name__} is not a command")
+
+    def _check_filter(self, queue: str, expression: str | None, what: str) -> None:
+        if expression is not None:
+            check_filter(expression, self._engine.state.ledger(queue).definition.columns, what=what)
 
     def _outcomes(self, queue: str, given: Iterable[wire.OutcomeRows], now_ms: int) -> list[OutcomeOf]:
         state = self._engine.state
@@ -235,9 +239,3 @@ def _known_outcome(queue: str, given: str) -> Outcome:
         next_step = f"Use one of: {', '.join(known)}.{nearest(given, known)}"
         raise CallerError("OUTCOME_INVALID", queue=queue, reason=f"'{given}' is no outcome.", next_step=next_step)
     return Outcome(given)
-
-
-def _refuse_filter(where: str | None, what: str) -> None:
-    if where is not None:
-        reason, next_step = "the coordinator evaluates no expressions.", "Filter in the consumer, and settle by bookmarks."
-        raise CallerError("UNSUPPORTED_READ", what=what, reason=reason, next_step=next_step)

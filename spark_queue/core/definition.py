@@ -78,6 +78,7 @@ class QueueDefinition:
     deferred_ack_expiration_ms: int
     recovery_point: str
     subscription_retention_ms: int
+    filter: str | None
     priority: str | None
     order_key: str | None
     #: A filter; what matches it is a barrier (R67).

@@ -194,6 +194,7 @@ QUEUE_KEYS = (
     _key("max_deliveries", _parse_limit, 0, "Deliveries after which a returned message is a dead letter; 0 for none (R54)."),
     _key("max_cancels", _parse_limit, 0, "Times that a message may be returned by cancel; 0 for no limit (R55)."),
     _key("retry_backoff", parse_backoff, None, 'Delay of a cancel that names none: "30s", or "1s..5m x2", growing by factor 2.'),
+    _key("filter", _parse_text, None, "SQL expression: only messages that match it enter the queue (R65)."),
     _key("priority", _parse_text, None, "SQL expression: highest first, the oldest first within a value; NULL comes last (R66)."),
     _key("order_key", _parse_text, None, "SQL expression: of the messages of one key one is leased at a time, oldest first."),
     _key("leasing", _one_of("sublet", "strict"), "sublet", "Who may settle a leased message: anybody, or only its holder (R38)."),

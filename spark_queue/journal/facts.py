@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,27 +11,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.definition import Definitions, QueueDefinition, is_pattern
+from spark_queue.core.definition import QueueDefinition, is_pattern
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.segment import EntryFacts, FactRequest, Segment
-from spark_queue.errors import ConfigError
+from spark_queue.expression import FILTER, Found, Wanted
+from spark_queue.journal.expressions import bitmap, bitmap_of, entry_facts, program, wanted_of
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import MessageFiles
-
-
-def check_expressions(definitions: Definitions) -> None:
-    """Refuse expressions that cannot be evaluated: all of them, so far.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE.
-    """
-    for queue in definitions.queues.values():
-        for key, expression in (("priority", queue.priority), ("order_key", queue.order_key), ("barrier", queue.barrier)):
-            if expression is not None:
-                expected = "absent, since expressions are not evaluated yet"
-                raise ConfigError("BAD_VALUE", key=key, where=f"[queues.{queue.name}]", value=expression, expected=expected)
 
 
 class FileFacts:
@@ -55,23 +40,60 @@ class FileFacts:
         JournalError
             MESSAGE_FILE_MISSING when a column is needed and the file is not there or not whole; STORE_FAILED.
         """
+        requests = tuple(requests)
         expires = self._expires(segment)
+        found = self._evaluate(segment, [each for each in requests if _taken_by_statistics(segment, each.queue) is not False])
         topics: _Topics | None = None
         facts: dict[str, EntryFacts] = {}
-        for queue in (each.queue for each in requests):
-            taken = _taken_by_statistics(segment, queue)
+        for each in requests:
+            taken = _taken_by_statistics(segment, each.queue)
             if taken is None:
                 topics = topics or _Topics(self._files.read(segment, ["topic"]).column("topic"))
-                rows = topics.bookmarks(queue, segment.first)
+                rows = topics.bookmarks(each.queue, segment.first)
             else:
                 rows = to_bitmap([(segment.first, segment.until)]) if taken else BitMap64()
-            facts[queue.name] = EntryFacts(rows=rows, expires=_restricted(expires, rows, segment))
+            own = _restricted(expires, rows, segment)
+            nothing = EntryFacts(rows=rows, expires=own, matches={text: BitMap64() for text in each.filters})
+            asks = bool(rows) and bool(wanted_of(each))
+            facts[each.queue.name] = entry_facts(segment, each, rows, own, found) if asks else nothing
         return facts
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
-        """Tell which of `rows` match a filter: all of them, as long as no filter is accepted."""
-        del segments, expression, columns
-        return BitMap64(rows)
+        """Tell which of `rows` match a filter; see `FactSource`.
+
+        Raises
+        ------
+        JournalError
+            MESSAGE_FILE_MISSING, STORE_FAILED.
+        """
+        wanted = Wanted(expression, FILTER)
+        asked = program([wanted], columns)
+        matching = BitMap64()
+        for segment in segments:
+            part = rows & to_bitmap([(segment.first, segment.until)])
+            if part:
+                found = asked.run(self._columns(segment, asked.columns))[wanted]
+                matching |= part & bitmap_of(found.values, segment.first)
+        return matching
+
+    def _evaluate(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[Wanted, Found]:
+        """Evaluate all expressions of several queues at once: each column is read once, and each part computed once."""
+        by_columns: dict[str, set[Wanted]] = {}
+        for each in requests:
+            by_columns.setdefault(each.queue.columns, set()).update(wanted_of(each))
+        found: dict[Wanted, Found] = {}
+        for columns, wanted in by_columns.items():
+            if wanted:
+                asked = program(wanted, columns)
+                found |= asked.run(self._columns(segment, asked.columns))
+        return found
+
+    def _columns(self, segment: Segment, names: Sequence[str]) -> pa.Table:
+        """Give columns of the messages, or no column but as many rows where an expression needs none."""
+        if not names:
+            return pa.table({"row": pa.nulls(segment.rows)})
+        rows = self._files.read(segment, names)
+        return rows if rows.num_columns else pa.table({"row": pa.nulls(segment.rows)})
 
     def _expires(self, segment: Segment) -> Mapping[int, BitMap64]:
         if segment.expires_null_count == segment.rows:
@@ -91,7 +113,7 @@ class _Topics:
 
     def bookmarks(self, queue: QueueDefinition, first: int) -> BitMap64:
         taken = np.fromiter((queue.takes(topic) for topic in self._topics), dtype=np.bool_, count=len(self._topics))
-        return _bitmap(np.flatnonzero(taken[self._numbers]) + first)
+        return bitmap_of(taken[self._numbers], first)
 
 
 def _taken_by_statistics(segment: Segment, queue: QueueDefinition) -> bool | None:
@@ -113,7 +135,7 @@ def _group_by_time(column: pa.ChunkedArray[Any], first: int) -> Mapping[int, Bit
     order = np.argsort(values, kind="stable")
     distinct, starts = np.unique(values[order], return_index=True)
     parts = np.split(rows[order], starts[1:])
-    return {int(time_ms): _bitmap(part) for time_ms, part in zip(distinct, parts, strict=True)}
+    return {int(time_ms): bitmap(part) for time_ms, part in zip(distinct, parts, strict=True)}
 
 
 def _restricted(expires: Mapping[int, BitMap64], rows: BitMap64, segment: Segment) -> Mapping[int, BitMap64]:
@@ -121,7 +143,3 @@ def _restricted(expires: Mapping[int, BitMap64], rows: BitMap64, segment: Segmen
         return expires if rows else {}
     parts = ((time_ms, part & rows) for time_ms, part in expires.items())
     return {time_ms: part for time_ms, part in parts if part}
-
-
-def _bitmap(bookmarks: NDArray[Any]) -> BitMap64:
-    return BitMap64(array("Q", bookmarks.astype(np.uint64).tobytes()))

@@ -17,7 +17,8 @@ from spark_queue.errors import JournalError
 from spark_queue.journal import delta, message_table
 from spark_queue.journal.control_files import stage_records
 from spark_queue.journal.control_log import DeltaControlLog, read_log, read_setup
-from spark_queue.journal.facts import FileFacts, check_expressions
+from spark_queue.journal.expressions import check_expressions
+from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.layout import CONTROL, Store, log_key, messages_key
 from spark_queue.journal.message_log import DeltaMessageLog
 from spark_queue.journal.message_upkeep import MessageLimits

@@ -54,7 +54,11 @@ class MemoryFacts:
 
     def _facts(self, segment: Segment, request: FactRequest) -> EntryFacts:
         queue = request.queue
-        taken = {row: message for row, message in self._messages(segment).items() if queue.takes(message.topic)}
+        taken = {
+            row: message
+            for row, message in self._messages(segment).items()
+            if queue.takes(message.topic) and matches(queue.filter, message.attributes)
+        }
         expires: dict[int, BitMap64] = {}
         for row, message in taken.items():
             if message.expires_at_ms is not None:

@@ -194,7 +194,7 @@ def test_a_filter_is_refused_by_name_before_anything_happens(world: World, kind:
     world.publish(3)
     reply = world.ask(kind, queue="WORK", where="a > 1", **fields)
     assert isinstance(reply, wire.Failed)
-    assert reply.code == "UNSUPPORTED_READ"
+    assert reply.code == "EXPRESSION_INVALID"
 
 
 def test_a_pause_that_is_asked_for_again_does_not_undo_the_unpause_after_it(world: World) -> None:

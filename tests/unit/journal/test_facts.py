@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from spark_queue.core import parsing
+from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.segment import EntryFacts, FactRequest, Segment
 from spark_queue.errors import JournalError
 from spark_queue.journal.facts import FileFacts
@@ -36,9 +37,9 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path / "journal")
 
 
-def segment(disk: Disk, topics: list[str], expires_ms: list[int | None] | None = None) -> Segment:
+def segment(disk: Disk, topics: list[str], expires_ms: list[int | None] | None = None, **columns: list[Any]) -> Segment:
     expires = [None if at is None else at * 1000 for at in expires_ms or [None] * len(topics)]
-    rows = pa.table({"id": range(len(topics)), "topic": topics, "expires_at": pa.array(expires, INSTANT)})
+    rows = pa.table({"id": range(len(topics)), **columns, "topic": topics, "expires_at": pa.array(expires, INSTANT)})
     publish(disk.plan(None), disk.journal_id, disk.definitions, rows)
     entry = list(disk.open().messages("order").tail(0))[-1]
     (added,) = entry.added
@@ -121,3 +122,65 @@ def test_file_that_is_needed_and_cannot_be_read_is_named(disk: Disk, damage: str
             path.write_bytes((path.parent / other.path).read_bytes())
     with pytest.raises(JournalError, match=rf"MESSAGE_FILE_MISSING.*{of.path}"):
         facts(disk, of, "ORDERS")
+
+
+EXPRESSIVE = parsing.parse(
+    {
+        "message_types": {"order": {"columns": "id BIGINT, item STRING, extra DOUBLE", "topics": ["ORDERS", "RETURNS"]}},
+        "queues": {
+            "DEAR": {"underlying_topic": "ORDERS", "filter": "10 / id < 5", "priority": "id"},
+            "KEYED": {"underlying_topic": "ORDERS", "order_key": "item"},
+            "PLAIN": {"underlying_topic": "ORDERS"},
+        },
+    }
+).queues
+
+
+def of_orders(disk: Disk) -> Segment:
+    """Publish without column `extra`, which was appended to the type later."""
+    return segment(disk, ["ORDERS"] * 5, [None, 7, None, None, 7], id=[2, 4, 0, None, 10], item=["a", None, "b", "a", "c"])
+
+
+def test_r65_only_what_matches_the_filter_enters_the_queue(disk: Disk) -> None:
+    found = FileFacts(disk.store).facts(of_orders(disk), [FactRequest(queue=queue) for queue in EXPRESSIVE.values()])
+    dear = found["DEAR"]
+    assert list(dear.rows) == [101, 104]
+    assert {at_ms: list(part) for at_ms, part in dear.expires.items()} == {7: [101, 104]}
+    assert (dear.ranked.tolist(), dear.priorities.tolist()) == ([101, 104], [4, 10])
+    assert dear.failed == 1
+    assert list(found["PLAIN"].rows) == [100, 101, 102, 103, 104]
+    assert (found["KEYED"].keyed.tolist(), found["KEYED"].failed) == ([100, 102, 103, 104], 0)
+    assert len(set(found["KEYED"].keys.tolist())) == 3
+
+
+def test_r49_filters_of_subscriptions_are_facts_of_what_entered(disk: Disk) -> None:
+    filters = frozenset({"id > 5", "extra IS NULL", "1 / id > 0"})
+    found = FileFacts(disk.store).facts(of_orders(disk), [FactRequest(queue=EXPRESSIVE["DEAR"], filters=filters)])["DEAR"]
+    matches = {text: list(rows) for text, rows in found.matches.items()}
+    assert matches == {"id > 5": [104], "extra IS NULL": [101, 104], "1 / id > 0": [101, 104]}
+
+
+def test_matches_looks_at_the_asked_messages_only(disk: Disk) -> None:
+    of = of_orders(disk)
+    columns = EXPRESSIVE["DEAR"].columns
+    facts = FileFacts(disk.store)
+    assert list(facts.matches([of], "id > 1", to_bitmap([(101, 104)]), columns=columns)) == [101]
+    assert list(facts.matches([of], "true", to_bitmap([(101, 104)]), columns=columns)) == [101, 102, 103]
+    gone = without_its_file(disk, of)
+    assert not facts.matches([gone], "id > 1", to_bitmap([(0, 100)]), columns=columns)
+    with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
+        facts.matches([gone], "id > 1", to_bitmap([(101, 102)]), columns=columns)
+
+
+def test_one_poison_message_fails_alone(disk: Disk) -> None:
+    (queue,) = parsing.parse(
+        {
+            "message_types": {"order": {"columns": "id BIGINT, item STRING", "topics": ["ORDERS"]}},
+            "queues": {"ORDERS": {"filter": "9223372036854775800 + id > 0", "priority": "10 / (id - 2)"}},
+        }
+    ).queues.values()
+    of = segment(disk, ["ORDERS"] * 9)
+    (found,) = FileFacts(disk.store).facts(of, [FactRequest(queue=queue)]).values()
+    assert list(found.rows) == [100, 101, 102, 103, 104, 105, 106, 107]
+    assert found.ranked.tolist() == [103, 104, 105, 106, 107]
+    assert found.failed == 2

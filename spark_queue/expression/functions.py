@@ -1,0 +1,263 @@
+"""The functions that expressions may use: one table, which checks, translates, and is what users are shown."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from spark_queue.errors import nearest
+from spark_queue.expression import choices, nested
+from spark_queue.expression.casts import together
+from spark_queue.expression.kinds import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, Kind
+from spark_queue.expression.operators import modulo
+from spark_queue.expression.steps import Build, Steps, Value, literal_of
+from spark_queue.expression.syntax import invalid, unsupported
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """One function."""
+
+    #: How it is called, for people.
+    usage: str
+    arguments: range
+    build: Build
+
+
+def text(value: str) -> str:
+    """Write a text as a constant."""
+    quoted = "'" + value.replace("'", "''") + "'"
+    # DuckDB reads no NUL in a query.
+    return "(" + quoted.replace("\0", "' || chr(0) || '") + ")" if "\0" in value else quoted
+
+
+def call(steps: Steps, node: exp.Expression, name: str, arguments: list[Value]) -> Value:
+    """Apply the function of that name."""
+    function = FUNCTIONS.get(name.lower())
+    if function is None:
+        raise _unknown(node, name.lower())
+    if len(arguments) not in function.arguments:
+        raise invalid(node, f"{name} is called with {len(arguments)} argument(s).", f"Call it as {function.usage}.")
+    return function.build(steps, node, arguments)
+
+
+def _unknown(node: exp.Expression, name: str) -> Exception:
+    for names, reason in _REFUSED.items():
+        if name in names.split():
+            return unsupported(node, f"{name}: {reason}", "`sparkq options` lists the functions that expressions may use.")
+    return unsupported(
+        node, f"{name} is none of the functions whose results are known to agree with Spark's.{nearest(name, FUNCTIONS)}",
+        "`sparkq options` lists them.",
+    )  # fmt: skip
+
+
+#: What is asked for most, and why it is not there.
+_REFUSED = {
+    "rand randn random uuid shuffle monotonically_increasing_id spark_partition_id input_file_name": (
+        "it is not deterministic, and facts are computed again after every restart."
+    ),
+    "now current_timestamp current_date curdate localtimestamp current_timezone unix_timestamp current_user user": (
+        "it depends on when or by whom it is asked, and facts are computed again after every restart."
+    ),
+    "count sum avg min max first last any some every collect_list collect_set approx_count_distinct stddev variance": (
+        "it aggregates, and an expression sees one message."
+    ),
+    "row_number rank dense_rank lag lead ntile": "it is a window function, and an expression sees one message.",
+    "explode inline posexplode stack": "it makes rows, and an expression sees one message.",
+    "exp ln log log2 log10 log1p pow power sin cos tan asin acos atan cbrt": (
+        "its last digit, and its limits, differ between mathematical libraries."
+    ),
+    "round bround": "doubles are rounded by their decimal text in Spark, and by their binary value elsewhere.",
+    "date_format to_timestamp to_date from_unixtime date_add date_sub": "formats, zones or types of results differ from Spark's.",
+    "hash xxhash64 md5 sha sha1 sha2 crc32": "it is not needed here: `order_key` hashes by itself.",
+    "from_json json_tuple parse_json variant_get schema_of_json": "use get_json_object and a CAST.",
+    "regexp_extract regexp_replace regexp_extract_all split": "Java's and RE2's groups may differ; `rlike` is accepted.",
+}
+
+
+def _simple(result: Kind, sql: str, *kinds: Kind) -> Build:
+    """Build a function of fixed types that is NULL where an argument is and never fails."""
+
+    def build(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+        for value, kind in zip(arguments, kinds, strict=True):
+            if value.kind not in (kind, Kind("VOID")):
+                raise unsupported(node, f"a {kind} is expected where {value.kind} is given.", "Write the CAST that you mean.")
+        return steps.apply(result, sql, *arguments)
+
+    return build
+
+
+def _in_case(name: str) -> Build:
+    # DuckDB changes letters one by one; Java and Python know that ß becomes SS, and the two forms of a small sigma.
+    return _simple(STRING, f"CASE WHEN length({{0}}) = strlen({{0}}) THEN {name}({{0}}) ELSE unicode_{name}({{0}}) END", STRING)
+
+
+def _text_with_literal(result: Kind, sql: str) -> Build:
+    """Build a function of a text and literal texts that are not empty."""
+
+    def build(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+        for argument in arguments[1:2]:
+            if literal_of(argument, str, node, "what is searched for") == "":
+                raise unsupported(node, "an empty text is searched for.", "Search for something.")
+        return _simple(result, sql, *[STRING] * len(arguments))(steps, node, arguments)
+
+    return build
+
+
+def _date_part(sql: str) -> Build:
+    def build(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+        (value,) = arguments
+        if value.kind.name not in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ"):
+            raise unsupported(node, f"a date or timestamp is expected, not {value.kind}.", "Write the CAST that you mean.")
+        return steps.apply(INT, f"CAST({sql} AS INTEGER)", value)
+
+    return build
+
+
+def _is_nan(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+    (value,) = arguments
+    if not value.kind.is_fraction:
+        raise unsupported(node, f"isnan of {value.kind}.", "Only DOUBLE and FLOAT know NaN.")
+    return Value(kind=BOOLEAN, sql=steps.add("coalesce(isnan({0}), false)", value.sql), fails=value.fails)
+
+
+def _substring(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+    start = literal_of(arguments[1], int, node, "the start of a substring")
+    length = literal_of(arguments[2], int, node, "the length of a substring") if len(arguments) > 2 else 2**31 - 1
+    assert isinstance(start, int)
+    assert isinstance(length, int)
+    if start < 0 or length < 0:
+        raise unsupported(
+            node, "positions from the end, and negative lengths, differ.", "Use right(text, length), or count from 1."
+        )
+    sql = f"substring({{0}}, {max(start, 1)}, {length})"
+    return _simple(STRING, sql, STRING)(steps, node, arguments[:1])
+
+
+def _end_of_text(name: str) -> Build:
+    def build(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+        length = literal_of(arguments[1], int, node, "the length")
+        assert isinstance(length, int)
+        return _simple(STRING, f"{name}({{0}}, {max(length, 0)})", STRING)(steps, node, arguments[:1])
+
+    return build
+
+
+def _concat(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+    if any(value.kind not in (STRING, Kind("VOID")) for value in arguments):
+        raise unsupported(node, "it joins what is no text.", "Write the CAST to STRING that you mean.")
+    parts = " || ".join(f"CAST({{{number}}} AS VARCHAR)" for number in range(len(arguments)))
+    sql = steps.add(f"({parts})", *[value.sql for value in arguments])
+    # Spark evaluates every part, also after a NULL.
+    return Value(kind=STRING, sql=sql, fails=steps.any(*[value.fails for value in arguments]))
+
+
+#: A path whose meaning is the same everywhere: names and numbers of elements.
+_PATH = re.compile(r"\$(?:\.[A-Za-z_][A-Za-z0-9_]*|\[[0-9]{1,9}\]|\['[^'\"\\\[\].*?]+'\])+")
+
+
+def _json(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+    path = literal_of(arguments[1], str, node, "the path")
+    assert isinstance(path, str)
+    if _PATH.fullmatch(path) is None:
+        raise unsupported(node, f"the path '{path}' may mean something else here.", "Use names and numbers: $.a.b[0]['c d'].")
+    path = re.sub(r"\['([^']+)'\]", r'."\1"', path)
+    # Text that is no JSON is NULL in Spark, and an error in DuckDB.
+    return _simple(STRING, f"TRY(json_extract_string({{0}}, {text(path)}))", STRING)(steps, node, arguments[:1])
+
+
+def _absolute(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+    (value,) = arguments
+    if not value.kind.is_number:
+        raise unsupported(node, f"abs of {value.kind}.", "Write the CAST that you mean.")
+    return steps.apply(value.kind, "TRY(abs({0}))", value, may_fail=value.kind.is_integer)
+
+
+def _whole(name: str) -> Build:
+    def build(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+        (value,) = arguments
+        if value.kind.is_integer:
+            return steps.apply(BIGINT, "CAST({0} AS BIGINT)", value)
+        if not value.kind.is_fraction:
+            raise unsupported(node, f"{name} of {value.kind} has another type in Spark.", "Cast to DOUBLE, or to BIGINT.")
+        # A conversion of Java: NaN is 0, and what is too large is the largest.
+        limited = (
+            f"CASE WHEN isnan({{0}}) THEN 0 WHEN {{0}} >= 9223372036854775808::DOUBLE THEN 9223372036854775807 "
+            f"WHEN {{0}} <= -9223372036854775808::DOUBLE THEN (-9223372036854775808)::BIGINT "
+            f"ELSE TRY_CAST({name}({{0}}) AS BIGINT) END"
+        )
+        return steps.apply(BIGINT, limited, value)
+
+    return build
+
+
+def _root(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+    if not arguments[0].kind.is_number:
+        raise unsupported(node, f"sqrt of {arguments[0].kind}.", "Write the CAST that you mean.")
+    (value, _) = together(steps, node, arguments[0], Value(kind=DOUBLE, sql="NULL"))
+    return steps.apply(DOUBLE, "CASE WHEN {0} < 0 THEN 'NaN'::DOUBLE ELSE sqrt({0}) END", value)
+
+
+def _modulo(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+    return modulo(steps, node, *arguments)
+
+
+def _function(usage: str, build: Build, *, most: int | None = None) -> tuple[str, Function]:
+    inside = usage[usage.index("(") + 1 : -1]
+    count = len([part for part in inside.split(",") if part.strip()])
+    least = count - inside.count("[") if "..." not in inside else count - 1
+    return usage.partition("(")[0], Function(usage=usage, arguments=range(least, (most or count) + 1), build=build)
+
+
+_VARIADIC = 100
+
+FUNCTIONS: dict[str, Function] = dict((
+    _function("get_json_object(json, '$.path')", _json),
+    _function("coalesce(value, ...)", choices.coalesce, most=_VARIADIC),
+    _function("nvl(value, other)", choices.coalesce),
+    _function("ifnull(value, other)", choices.coalesce),
+    _function("nullif(value, other)", choices.nullif),
+    _function("if(condition, value, other)", choices.when),
+    _function("isnull(value)", choices.is_null("{0} IS NULL")),
+    _function("isnotnull(value)", choices.is_null("{0} IS NOT NULL")),
+    _function("isnan(number)", _is_nan),
+    _function("greatest(value, value, ...)", choices.extreme("greatest"), most=_VARIADIC),
+    _function("least(value, value, ...)", choices.extreme("least"), most=_VARIADIC),
+    _function("abs(number)", _absolute),
+    _function("floor(number)", _whole("floor")),
+    _function("ceil(number)", _whole("ceil")),
+    _function("ceiling(number)", _whole("ceil")),
+    _function("sqrt(number)", _root),
+    _function("mod(number, number)", _modulo),
+    _function("length(text)", _simple(INT, "CAST(length({0}) AS INTEGER)", STRING)),
+    _function("char_length(text)", _simple(INT, "CAST(length({0}) AS INTEGER)", STRING)),
+    _function("lower(text)", _in_case("lower")),
+    _function("upper(text)", _in_case("upper")),
+    _function("trim(text)", _simple(STRING, "trim({0}, ' ')", STRING)),
+    _function("ltrim(text)", _simple(STRING, "ltrim({0}, ' ')", STRING)),
+    _function("rtrim(text)", _simple(STRING, "rtrim({0}, ' ')", STRING)),
+    _function("concat(text, ...)", _concat, most=_VARIADIC),
+    _function("substring(text, start[, length])", _substring),
+    _function("substr(text, start[, length])", _substring),
+    _function("left(text, length)", _end_of_text("left")),
+    _function("right(text, length)", _end_of_text("right")),
+    _function("startswith(text, start)", _simple(BOOLEAN, "starts_with({0}, {1})", STRING, STRING)),
+    _function("endswith(text, end)", _simple(BOOLEAN, "ends_with({0}, {1})", STRING, STRING)),
+    _function("contains(text, part)", _simple(BOOLEAN, "contains({0}, {1})", STRING, STRING)),
+    _function("instr(text, 'part')", _text_with_literal(INT, "CAST(instr({0}, {1}) AS INTEGER)")),
+    _function("replace(text, 'part', 'by')", _text_with_literal(STRING, "replace({0}, {1}, {2})")),
+    _function("year(date)", _date_part("year({0})")),
+    _function("month(date)", _date_part("month({0})")),
+    _function("day(date)", _date_part("day({0})")),
+    _function("dayofmonth(date)", _date_part("day({0})")),
+    _function("dayofweek(date)", _date_part("dayofweek({0}) + 1")),
+    _function("hour(timestamp)", _date_part("hour(CAST({0} AS TIMESTAMP))")),
+    _function("minute(timestamp)", _date_part("minute(CAST({0} AS TIMESTAMP))")),
+    _function("second(timestamp)", _date_part("second(CAST({0} AS TIMESTAMP))")),
+    _function("datediff(end, start)", _simple(INT, "CAST({0} - {1} AS INTEGER)", DATE, DATE)),
+    _function("size(array)", nested.size),
+    _function("array_contains(array, value)", nested.contains_element),
+    _function("element_at(array, number)", nested.element_at),
+))  # fmt: skip

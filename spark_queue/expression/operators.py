@@ -1,0 +1,144 @@
+"""Operators: arithmetic, comparisons, and the logic of three values, with Spark's order of evaluation."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from spark_queue.expression.casts import together, widen
+from spark_queue.expression.kinds import BIGINT, BOOLEAN, DIGITS_MAX, DOUBLE, VOID, Kind, as_decimal, decimal
+from spark_queue.expression.steps import Steps, Value
+from spark_queue.expression.syntax import unsupported
+
+#: Most digits of a decimal that DuckDB holds in 64 bits.
+_NARROW_DIGITS = 18
+
+COMPARISONS: dict[type[exp.Expression], str] = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+
+ARITHMETIC: dict[type[exp.Expression], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+
+
+def compare(steps: Steps, node: exp.Expression, sign: str, one: Value, other: Value) -> Value:
+    """Compare; NULL where a side is NULL."""
+    one, other = together(steps, node, one, other)
+    if one.kind.name == "BINARY" and sign not in ("=", "<>"):
+        raise unsupported(node, "it orders BINARY values.", "Compare them for equality only.")
+    return steps.apply(BOOLEAN, f"{{0}} {sign} {{1}}", one, other)
+
+
+def same(steps: Steps, node: exp.Expression, one: Value, other: Value, *, wanted: bool) -> Value:
+    """Compare so that NULL equals NULL; Spark evaluates both sides."""
+    one, other = together(steps, node, one, other)
+    sql = steps.add(f"{{0}} IS {'NOT ' if wanted else ''}DISTINCT FROM {{1}}", one.sql, other.sql)
+    return Value(kind=BOOLEAN, sql=sql, fails=steps.any(one.fails, other.fails))
+
+
+def both(steps: Steps, one: Value, other: Value) -> Value:
+    """Build AND: what follows a false condition is not evaluated."""
+    fails = steps.any(one.fails, steps.when("{0} IS NOT FALSE", other.fails, one.sql))
+    return Value(kind=BOOLEAN, sql=steps.add("({0} AND {1})", one.sql, other.sql), fails=fails)
+
+
+def either(steps: Steps, one: Value, other: Value) -> Value:
+    """Build OR: what follows a true condition is not evaluated."""
+    fails = steps.any(one.fails, steps.when("{0} IS NOT TRUE", other.fails, one.sql))
+    return Value(kind=BOOLEAN, sql=steps.add("({0} OR {1})", one.sql, other.sql), fails=fails)
+
+
+def calculate(steps: Steps, node: exp.Expression, sign: str, one: Value, other: Value) -> Value:
+    """Add, subtract or multiply; what overflows fails, except for doubles."""
+    _check_numbers(node, one, other)
+    if "DECIMAL" in (one.kind.name, other.kind.name) and not (one.kind.is_fraction or other.kind.is_fraction):
+        return _calculate_decimals(steps, node, sign, one, other)
+    one, other = together(steps, node, one, other)
+    return steps.apply(one.kind, f"TRY({{0}} {sign} {{1}})", one, other, may_fail=one.kind.is_integer)
+
+
+def _calculate_decimals(steps: Steps, node: exp.Expression, sign: str, one: Value, other: Value) -> Value:
+    left, right = as_decimal(one.kind), as_decimal(other.kind)
+    if sign == "*":
+        kind = decimal(left.precision + right.precision + 1, left.scale + right.scale)
+    else:
+        scale = max(left.scale, right.scale)
+        kind = decimal(max(left.precision - left.scale, right.precision - right.scale) + scale + 1, scale)
+    if kind.precision > DIGITS_MAX:
+        raise unsupported(
+            node, f"{left} {sign} {right} may need more than {DIGITS_MAX} digits.", "Cast to smaller decimals, or to DOUBLE."
+        )
+    if sign == "*":
+        # Its sides keep their own scales, which add up; two narrow sides would be multiplied as narrow numbers, and overflow.
+        wide = _wide(left) if right.precision <= _NARROW_DIGITS else left
+        one, other = widen(steps, one, wide), widen(steps, other, right)
+        return steps.apply(kind, f"CAST({{0}} * {{1}} AS {kind})", one, other)
+    one, other = widen(steps, one, kind), widen(steps, other, kind)
+    return steps.apply(kind, f"CAST({{0}} {sign} {{1}} AS {kind})", one, other)
+
+
+def _wide(kind: Kind) -> Kind:
+    return kind if kind.precision > _NARROW_DIGITS else decimal(_NARROW_DIGITS + 1, kind.scale)
+
+
+def divide(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
+    """Divide as doubles; a divisor of zero fails, and Spark looks at the divisor first."""
+    _check_numbers(node, one, other)
+    if "DECIMAL" in (one.kind.name, other.kind.name) and not (one.kind.is_fraction or other.kind.is_fraction):
+        raise unsupported(node, "digits of a quotient of decimals are cut differently.", "Cast one side to DOUBLE.")
+    one, other = widen(steps, one, DOUBLE), widen(steps, other, DOUBLE)
+    return steps.apply(DOUBLE, "CASE WHEN {0} <> 0 THEN {1} / {0} END", other, one, may_fail=True)
+
+
+def divide_whole(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
+    """Divide and cut off toward zero."""
+    if not (one.kind.is_integer and other.kind.is_integer):
+        raise unsupported(node, f"div of {one.kind} and {other.kind}.", "Use div with whole numbers only.")
+    one, other = widen(steps, one, BIGINT), widen(steps, other, BIGINT)
+    return steps.apply(BIGINT, "CASE WHEN {0} <> 0 THEN TRY({1} // {0}) END", other, one, may_fail=True)
+
+
+def modulo(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
+    """Take the rest of a division, which has the sign of the dividend and fails for a divisor of zero."""
+    dividend, divisor = together(steps, node, one, other)
+    if not (dividend.kind.is_integer or dividend.kind == DOUBLE):
+        raise unsupported(node, f"the rest of a division of {dividend.kind}.", "Cast to BIGINT or DOUBLE.")
+    # The smallest number divided by -1 overflows, though the rest is 0.
+    sql = "CASE WHEN {0} = 0 THEN NULL WHEN {0} = -1 THEN {1} - {1} ELSE {1} % {0} END"
+    if dividend.kind == DOUBLE:
+        sql = "CASE WHEN {0} = 0 THEN NULL ELSE {1} % {0} END"
+    return steps.apply(dividend.kind, sql, divisor, dividend, may_fail=True)
+
+
+def negate(steps: Steps, node: exp.Expression, value: Value) -> Value:
+    """Take the negative; that of the smallest whole number fails."""
+    _check_numbers(node, value)
+    # The cast keeps the type: DuckDB would widen some.
+    return steps.apply(value.kind, f"TRY(CAST(-{{0}} AS {value.kind.duckdb}))", value, may_fail=value.kind.is_integer)
+
+
+def condition(node: exp.Expression, value: Value) -> Value:
+    """Check that a value is a condition."""
+    if value.kind not in (BOOLEAN, VOID):
+        raise unsupported(node, f"{value.kind} is used as a condition.", "Write a comparison.")
+    return value
+
+
+def _check_numbers(node: exp.Expression, *values: Value) -> None:
+    for value in values:
+        if not value.kind.is_number and value.kind != VOID:
+            raise unsupported(node, f"it reckons with {value.kind}.", "Write the CAST to a number that you mean.")
+
+
+def number(written: str) -> Value | None:
+    """Give the value of a number as it is written; None for more digits than a decimal has."""
+    if "e" in written.lower():
+        value = float(written)
+        return Value(kind=DOUBLE, sql=f"{value!r}::DOUBLE", literal=value)
+    if "." in written:
+        digits = written.lstrip("-").replace(".", "").lstrip("0")
+        scale = len(written.partition(".")[2])
+        kind = decimal(max(len(digits), scale, 1), scale)
+        return Value(kind=kind, sql=f"'{written}'::{kind}", literal=written) if kind.precision <= DIGITS_MAX else None
+    whole = int(written)
+    if -(2**63) <= whole < 2**63:
+        kind = Kind("INT") if -(2**31) <= whole < 2**31 else BIGINT
+        return Value(kind=kind, sql=f"'{whole}'::{kind.duckdb}", literal=whole)
+    kind = decimal(len(str(abs(whole))), 0)
+    return Value(kind=kind, sql=f"'{whole}'::{kind}", literal=written) if kind.precision <= DIGITS_MAX else None

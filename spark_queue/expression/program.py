@@ -1,0 +1,172 @@
+"""Expressions over one message type, translated once and evaluated together."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_queue.expression.purposes import PURPOSES
+from spark_queue.expression.steps import Steps
+from spark_queue.expression.syntax import read, refusals, unsupported
+from spark_queue.expression.translation import ENVELOPE, Translator
+
+
+class Wanted(NamedTuple):
+    """An expression and what it is for, a key of `PURPOSES`."""
+
+    text: str
+    purpose: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What an expression gives for rows."""
+
+    #: Booleans for conditions, unsigned 64-bit numbers for the others.
+    values: NDArray[Any]
+    #: Where there is a value: everywhere for conditions.
+    valid: NDArray[np.bool_]
+    #: Where Spark would raise; there is no value, or false.
+    failed: NDArray[np.bool_]
+
+
+class Program:
+    """Several expressions over the columns of one message type; made by `translate`.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        The columns that must be read to evaluate it.
+    """
+
+    def __init__(self, wanted: Iterable[Wanted], columns: pa.Schema) -> None:
+        self.wanted = tuple(wanted)
+        self._schema = columns
+        steps = Steps()
+        translator = Translator(steps, columns)
+        outputs: list[str] = []
+        for number, each in enumerate(self.wanted):
+            with refusals(each.text, each.purpose):
+                value = translator.translate(read(each.text))
+                outputs.append(f"{PURPOSES[each.purpose](steps, value)} AS v{number}")
+                outputs.append(f"{value.fails or 'false'} AS f{number}")
+        self._types = {name: columns.field(name).type for name in steps.columns.values()}
+        self.columns = tuple(self._types)
+        self._query = steps.select(outputs)
+        if self.wanted:
+            self._check()
+
+    def run(self, rows: pa.Table) -> Mapping[Wanted, Found]:
+        """Evaluate everything; a column that `rows` lacks was appended later, and is NULL (DESIGN 4).
+
+        Parameters
+        ----------
+        rows : pa.Table
+            Messages, with those of `columns` that their file has.
+        """
+        try:
+            given = self._run(rows)
+        except duckdb.Error:
+            return self._run_apart(rows)
+        return {each: _found(given, number) for number, each in enumerate(self.wanted)}
+
+    def _run_apart(self, rows: pa.Table) -> Mapping[Wanted, Found]:
+        """Find what DuckDB fails on where it should not: first the expression, then by halves the row, which is failed on."""
+        if len(self.wanted) > 1:
+            return {each: Program([each], self._schema).run(rows)[each] for each in self.wanted}
+        if len(rows) == 1:
+            nothing = np.zeros(1, dtype=np.bool_)
+            return {each: Found(values=nothing, valid=nothing, failed=~nothing) for each in self.wanted}
+        half = len(rows) // 2
+        one, other = self.run(rows.slice(0, half)), self.run(rows.slice(half))
+        return {each: _joined(one[each], other[each]) for each in self.wanted}
+
+    def _run(self, rows: pa.Table) -> pa.Table:
+        table = pa.table({name: _column(rows, name, kind) for name, kind in self._types.items()} or {"none": pa.nulls(len(rows))})
+        cursor = _engine().cursor()
+        try:
+            cursor.register("rows", table)
+            found: pa.Table = cursor.sql(self._query).to_arrow_table()
+        finally:
+            cursor.close()
+        return found
+
+    def _check(self) -> None:
+        """Let DuckDB read it, over no rows: what it refuses must be known now, not when messages enter."""
+        try:
+            self._run(pa.schema([pa.field(name, kind) for name, kind in self._types.items()]).empty_table())
+        except duckdb.Error as failure:
+            with refusals(self.wanted[0].text, self.wanted[0].purpose):
+                reason = str(failure).strip().split("\n")[0]
+                raise unsupported(None, f"it cannot be run: {reason}.", "Write it in another way.") from None
+
+
+@functools.lru_cache(maxsize=256)
+def translate(wanted: tuple[Wanted, ...], columns: pa.Schema) -> Program:
+    """Translate expressions over a message type's columns, once.
+
+    Raises
+    ------
+    ConfigError
+        EXPRESSION_INVALID where Spark would refuse too; EXPRESSION_UNSUPPORTED where the result might differ from Spark's.
+    """
+    known = [field for field in columns if field.name not in _HIDDEN]
+    return Program(wanted, pa.schema(known))
+
+
+#: Stored beside the message, but nothing that an expression may use.
+_HIDDEN = ("expires_at",)
+assert "expires_at" not in ENVELOPE
+
+
+def _joined(one: Found, other: Found) -> Found:
+    return Found(
+        values=np.concatenate([one.values, other.values]),
+        valid=np.concatenate([one.valid, other.valid]),
+        failed=np.concatenate([one.failed, other.failed]),
+    )
+
+
+def _found(given: pa.Table, number: int) -> Found:
+    failed = given.column(f"f{number}").to_numpy().astype(np.bool_)
+    column: Any = given.column(f"v{number}").combine_chunks()
+    valid = column.is_valid().to_numpy(zero_copy_only=False) & ~failed
+    values = column.fill_null(pa.scalar(0, pa.uint64()).cast(column.type)).to_numpy(zero_copy_only=False)
+    return Found(values=values & valid if values.dtype == np.bool_ else values, valid=valid, failed=failed)
+
+
+def _column(rows: pa.Table, name: str, kind: pa.DataType) -> Any:
+    if name not in rows.column_names:
+        return pa.nulls(len(rows), _without_zone(kind))
+    column = rows.column(name)
+    return column.cast(_without_zone(kind))
+
+
+def _without_zone(kind: Any) -> Any:
+    """Give a type whose instants are UTC without saying so: DuckDB would show them in a session's zone."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us")
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _without_zone(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_without_zone(kind.key_type), _without_zone(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_without_zone(kind.value_type))
+    return kind
+
+
+@functools.cache
+def _engine() -> duckdb.DuckDBPyConnection:
+    """Give this process's engine: it sees the rows that it is given, and neither files nor extensions."""
+    engine = duckdb.connect(config={"enable_external_access": False, "autoinstall_known_extensions": False})
+    for name, change in (("unicode_lower", str.lower), ("unicode_upper", str.upper)):
+        engine.create_function(name, change, ["VARCHAR"], "VARCHAR")
+    engine.execute("SET lock_configuration = true")
+    return engine

@@ -1,0 +1,117 @@
+"""A computation in steps: each step is a column of one level of nested selects, so that nothing is computed twice.
+
+Nothing in it ever raises. What Spark would raise is a value: beside a column stands another that tells where it failed. So a
+message on which an expression fails cannot disturb those that are evaluated with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sqlglot import exp
+
+from spark_queue.expression.kinds import Kind
+from spark_queue.expression.syntax import unsupported
+
+_STEPS_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """Part of an expression: its type, the column or constant that holds it, and where evaluating it would raise."""
+
+    kind: Kind
+    sql: str
+    #: Column that is true where Spark would raise, never NULL; None where it never would.
+    fails: str | None = None
+    #: The value of a literal, where it was written as one.
+    literal: object = None
+
+
+#: Builds the value of a function from its arguments.
+Build: TypeAlias = "Callable[[Steps, exp.Expression, list[Value]], Value]"
+
+
+class Steps:
+    """Collects steps; the same step is taken once, whichever expressions ask for it."""
+
+    def __init__(self) -> None:
+        #: Columns of the message that are read, by the name of their step.
+        self.columns: dict[str, str] = {}
+        self._levels: list[list[str]] = []
+        self._level_of: dict[str, int] = {}
+        self._names: dict[str, str] = {}
+
+    def column(self, name: str) -> str:
+        """Give the step that holds a column of the message."""
+        for step, column in self.columns.items():
+            if column == name:
+                return step
+        step = f"c{len(self.columns)}"
+        self.columns[step] = name
+        return step
+
+    def add(self, template: str, *parts: str) -> str:
+        """Take a step: `template` with `parts`, which are steps or constants, in its braces; gives the step's name."""
+        sql = template.format(*parts)
+        if sql not in self._names:
+            if len(self._names) >= _STEPS_MAX:
+                raise unsupported(None, "it is too long.", "Shorten it, or put what it computes into a column.")
+            level = 1 + max((self._level_of.get(part, 0) for part in parts), default=0)
+            name = self._names[sql] = f"s{len(self._names)}"
+            self._level_of[name] = level
+            self._levels += [[] for _ in range(level - len(self._levels))]
+            self._levels[level - 1].append(f"{sql} AS {name}")
+        return self._names[sql]
+
+    def any(self, *fails: str | None) -> str | None:
+        """Give where any of them fails."""
+        known = [each for each in fails if each is not None]
+        return (
+            self.add(" OR ".join(f"{{{number}}}" for number in range(len(known))), *known)
+            if len(known) > 1
+            else next(iter(known), None)
+        )
+
+    def when(self, condition: str, fails: str | None, *parts: str) -> str | None:
+        """Give where `fails` holds and the condition, a template over `parts`, is true: elsewhere Spark does not evaluate it."""
+        if fails is None:
+            return None
+        last = f"{{{len(parts)}}}"
+        return self.add(f"coalesce({condition}, false) AND {last}", *parts, fails)
+
+    def strict(self, arguments: Iterable[Value]) -> str | None:
+        """Give where evaluating arguments fails, from the first on: after a NULL, Spark evaluates no other."""
+        fails: str | None = None
+        for argument in reversed(list(arguments)):
+            fails = self.any(argument.fails, self.when("{0} IS NOT NULL", fails, argument.sql))
+        return fails
+
+    def apply(self, kind: Kind, template: str, *arguments: Value, may_fail: bool = False) -> Value:
+        """Apply a function that is NULL where an argument is; one that may fail must be NULL just there otherwise."""
+        parts = [argument.sql for argument in arguments]
+        sql = self.add(template, *parts)
+        fails = self.strict(arguments)
+        if may_fail:
+            there = " AND ".join(f"{{{number}}} IS NOT NULL" for number in range(len(parts)))
+            own = self.add(f"{there} AND {{{len(parts)}}} IS NULL", *parts, sql)
+            fails = self.any(fails, own)
+        return Value(kind=kind, sql=sql, fails=fails)
+
+    def select(self, outputs: Iterable[str]) -> str:
+        """Give the whole query over a table named `rows`."""
+        base = ", ".join(f'"{name.replace(chr(34), chr(34) * 2)}" AS {step}' for step, name in self.columns.items())
+        # Nothing of a user's text is in it but quoted names and constants.
+        query = f"SELECT {base or 'NULL AS c'} FROM rows"  # noqa: S608 - as said above
+        for level in self._levels:
+            query = f"SELECT *, {', '.join(level)} FROM ({query})"  # noqa: S608 - as said above
+        return f"SELECT {', '.join(outputs)} FROM ({query})"  # noqa: S608 - as said above
+
+
+def literal_of(value: Value, kind: type, node: exp.Expression, what: str) -> object:
+    """Give the value of an argument that must be written as a literal."""
+    if not isinstance(value.literal, kind) or isinstance(value.literal, bool):
+        raise unsupported(node, f"{what} is no literal.", "Write it as a constant.")
+    return value.literal

@@ -1,0 +1,155 @@
+"""What expressions are refused for, what becomes of their values, and that no message disturbs another."""
+
+from __future__ import annotations
+
+from hashlib import md5
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_queue.errors import ConfigError
+from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Program, Wanted, translate
+from spark_queue.expression.functions import FUNCTIONS
+from tests.acceptance.expression_table import AGREED, COLUMNS, REFUSED, SCHEMA
+
+TABLE = pa.table(COLUMNS, schema=SCHEMA)
+
+
+def run(text: str, purpose: str, rows: pa.Table = TABLE) -> Found:
+    wanted = Wanted(text, purpose)
+    return translate((wanted,), SCHEMA if rows is TABLE else rows.schema).run(rows)[wanted]
+
+
+def numbers(text: str, purpose: str, rows: pa.Table = TABLE) -> list[int | None]:
+    found = run(text, purpose, rows)
+    return [int(value) if valid else None for value, valid in zip(found.values, found.valid, strict=True)]
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_might_differ_from_spark_is_refused_with_the_reason(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"\[EXPRESSION_(INVALID|UNSUPPORTED)\]") as refusal:
+        translate((Wanted(text, FILTER),), pa.schema([*SCHEMA, pa.field("expires_at", pa.timestamp("us", tz="UTC"))]))
+    assert REFUSED[text] in str(refusal.value)
+    assert refusal.value.facts["next_step"]
+
+
+def test_a_refusal_names_the_place() -> None:
+    with pytest.raises(ConfigError, match="wrong at character 11: there is no column 'nn'"):
+        run("n > 1 AND nn = 2", FILTER)
+
+
+@pytest.mark.parametrize(
+    ("text", "purpose", "reason"),
+    [
+        ("n", FILTER, "it gives INT. A filter must be true or false"),
+        ("word", BARRIER, "it gives STRING"),
+        ("day", PRIORITY, "A priority is a number"),
+        ("NULL", PRIORITY, "A priority is a number"),
+        ("x", ORDER_KEY, "no stable text"),
+        ("tags", ORDER_KEY, "no stable text"),
+    ],
+)
+def test_each_purpose_has_its_types(text: str, purpose: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match="EXPRESSION_") as refusal:
+        run(text, purpose)
+    assert reason in str(refusal.value)
+
+
+def test_a_filter_that_is_null_or_fails_does_not_match() -> None:
+    found = run("10 / n > 1", FILTER)
+    assert found.values.tolist() == [True, False, False, False, True, False, False, True, True, False, False, False]
+    assert np.flatnonzero(found.failed).tolist() == [1]
+
+
+def test_r66_a_priority_is_unsigned_and_what_is_no_number_has_none() -> None:
+    assert numbers("big", PRIORITY)[:7] == [1, 0, None, None, 2**63 - 1, None, 2**31]
+    assert numbers("x", PRIORITY)[:9] == [1, 0, None, 0, None, 2**64 - 1, None, 2, None]
+    assert numbers("price", PRIORITY)[:6] == [1, 0, None, 9999999999, None, 2]
+    assert numbers("number", PRIORITY) == [1, 42, None, None, None, 5, 1, None, 2147483648, 100, None, None]
+    assert numbers("10 / n", PRIORITY)[:2] == [10, None]
+    assert numbers("99999999999999999999", PRIORITY)[0] == 2**64 - 1
+
+
+def test_equal_order_keys_have_equal_hashes_that_never_change() -> None:
+    keys = numbers("topic", ORDER_KEY)
+    assert keys[0] == keys[2] != keys[1]
+    assert numbers("word", ORDER_KEY)[2] is None
+    # What is stored of granted messages rests on these.
+    assert numbers("topic", ORDER_KEY, pa.table({"topic": ["A"]}))[0] == int.from_bytes(md5(b"A").digest()[8:], "little")
+    assert numbers("at", ORDER_KEY)[1] == numbers("CAST(at AS BIGINT)", ORDER_KEY)[1] == numbers("0", ORDER_KEY)[1]
+
+
+def test_a_column_that_a_file_does_not_have_is_null() -> None:
+    wanted = Wanted("n IS NULL AND topic = 'A'", FILTER)
+    assert translate((wanted,), SCHEMA).run(pa.table({"topic": ["A", "B"]}))[wanted].values.tolist() == [True, False]
+
+
+def test_several_expressions_share_what_they_compute() -> None:
+    one, other = Wanted("get_json_object(value, '$.a') = '1'", FILTER), Wanted("get_json_object(value, '$.a')", PRIORITY)
+    both = translate((one, other), SCHEMA)
+    assert both._query.count("json_extract_string") == 1
+    assert both.columns == ("value",)
+    found = both.run(TABLE)
+    assert found[one].values.tolist() == run(*one).values.tolist()
+    assert found[other].values.tolist() == run(*other).values.tolist()
+
+
+def test_every_function_is_compared_with_spark() -> None:
+    assert [name for name in FUNCTIONS if not any(f"{name}(" in text for text in AGREED)] == []
+
+
+def test_a_row_on_which_the_engine_fails_by_surprise_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Program._run
+
+    def surprised(self: Program, rows: pa.Table) -> pa.Table:
+        if len(rows) and "poison" in rows.column("word").to_pylist() and "word" in self.columns:
+            raise duckdb.OutOfRangeException("surprise")
+        return real(self, rows)
+
+    monkeypatch.setattr(Program, "_run", surprised)
+    rows = pa.table({"word": ["a", "b", "poison", "a"], "n": [1, 2, 3, 4]})
+    of_word, of_number = Wanted("word = 'a'", FILTER), Wanted("n > 2", FILTER)
+    found = translate((of_word, of_number), rows.schema).run(rows)
+    assert found[of_word].values.tolist() == [True, False, False, True]
+    assert found[of_word].failed.tolist() == [False, False, True, False]
+    assert found[of_number].values.tolist() == [False, False, True, True]
+
+
+#: Expressions that fail on some of the rows below, in every way that there is.
+_FRAGILE = (
+    Wanted("CAST(get_json_object(value, '$.a') AS INT) > 3", FILTER),
+    Wanted("CAST(get_json_object(value, '$.a') AS INT) * 1000000000", PRIORITY),
+    Wanted("10 % n + big", PRIORITY),
+    Wanted("CAST(x AS BIGINT)", ORDER_KEY),
+    Wanted("upper(value) RLIKE '^[A-Z]+$' OR n = 0", BARRIER),
+    Wanted("1 / n > 0 AND CAST(value AS DOUBLE) > 0", FILTER),
+)
+_ROW = st.fixed_dictionaries(
+    {
+        "value": st.one_of(
+            st.none(), st.text(), st.sampled_from(['{"a": 5}', '{"a": "x"}', '{"a": 9999999999}', "{", '{"a"', "7", "NaN"])
+        ),
+        "n": st.one_of(st.none(), st.integers(-3, 3), st.integers(-(2**31), 2**31 - 1)),
+        "big": st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)),
+        "x": st.one_of(st.none(), st.floats()),
+    }
+)
+_SCHEMA = pa.schema([(name, SCHEMA.field(name).type) for name in ("value", "n", "big", "x")])
+
+
+@settings(max_examples=60)
+@given(st.lists(_ROW, min_size=1, max_size=6))
+def test_a_poison_row_never_changes_what_its_neighbours_give(rows: list[dict[str, Any]]) -> None:
+    program = translate(_FRAGILE, _SCHEMA)
+    together = program.run(pa.Table.from_pylist(rows, schema=_SCHEMA))
+    for number, row in enumerate(rows):
+        alone = program.run(pa.Table.from_pylist([row], schema=_SCHEMA))
+        for wanted in _FRAGILE:
+            of_all, of_one = together[wanted], alone[wanted]
+            assert (of_all.valid[number], of_all.failed[number]) == (of_one.valid[0], of_one.failed[0])
+            assert not of_all.valid[number] or of_all.values[number] == of_one.values[0]
