@@ -1,0 +1,65 @@
+"""Settling and purging by filter with a real coordinator process: Spark SQL over the bodies of messages (R37, DESIGN 9)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_queue import Journal
+from spark_queue.errors import SparkQueueError
+
+DEFINITIONS = {
+    "message_types": {"line": {"columns": "item STRING, amount BIGINT", "topics": ["LINES"]}},
+    "queues": {"LINES": {}, "OTHER": {"underlying_topic": "LINES"}},
+}
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    journal = Journal.create(str(tmp_path / "journal"), DEFINITIONS)
+    journal.publish([{"item": "pear" if amount % 2 else None, "amount": amount} for amount in range(10)], topic="LINES")
+    yield journal
+    sparkq("stop", journal.path)
+
+
+def sparkq(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "spark_queue.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def amounts(journal: Journal, queue: str) -> list[Any]:
+    return journal.peek("messages", queue=queue, columns=["amount"]).column("amount").to_pylist()
+
+
+def test_settle_and_purge_find_messages_by_their_bodies(journal: Journal) -> None:
+    queue = journal.queue("LINES")
+    assert queue.settle(where="amount < 3").acknowledged == 3
+    assert queue.settle(where="item = 'pear' and amount > 6", outcome="expire").expired == 2
+    assert queue.settle(where="amount < 3").acknowledged == 0
+    assert amounts(journal, "LINES") == [3, 4, 5, 6, 8]
+    done = queue.purge("item is null")
+    assert (done.purged, done.leased) == (3, 0)
+    assert amounts(journal, "LINES") == [3, 5]
+    assert amounts(journal, "OTHER") == list(range(10))
+
+
+def test_the_command_line_settles_by_filter(journal: Journal) -> None:
+    found = sparkq("settle", journal.path, "LINES", "--where", "amount >= 8", "--outcome", "expire", "--json")
+    assert {name: count for name, count in json.loads(found.stdout).items() if count} == {"queue": "LINES", "expired": 2}
+    assert sparkq("purge", journal.path, "LINES", "--where", "amount = 0").stdout.startswith(
+        "Queue 'LINES': 1 messages were purged"
+    )
+
+
+@pytest.mark.parametrize("where", ["amuont < 3", "amount <", "rand() < 0.5"])
+def test_a_filter_that_cannot_be_evaluated_is_refused_and_changes_nothing(journal: Journal, where: str) -> None:
+    for ask in (lambda: journal.queue("LINES").settle(where=where), lambda: journal.queue("LINES").purge(where)):
+        with pytest.raises(SparkQueueError):
+            ask()
+    assert amounts(journal, "LINES") == list(range(10))
