@@ -7,6 +7,7 @@ import pytest
 
 from spark_queue.core import fold
 from spark_queue.core.fold import JournalState
+from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.segment import Segment, from_record, to_record
@@ -92,6 +93,18 @@ def test_facts_before_the_recovery_point_do_not_enter() -> None:
     ledger = state.queues["T"]
     assert ledger.entered == to_bitmap([(8, 10)])
     assert ledger.expires == {9_000: to_bitmap([(8, 10)])}
+
+
+@pytest.mark.parametrize("found", [False, True], ids=["found now", "not found now"])
+def test_what_is_a_barrier_is_what_the_record_says(*, found: bool) -> None:
+    """R75: decided once; a fold never asks the expression again for a queue that was there."""
+    facts = MemoryFacts()
+    facts.add("a.parquet", [Published(topic="T", attributes={"kind": "close" if found else "line"})] * 3)
+    state = JournalState(facts)
+    state.fold(applied({"T": {"barrier": "kind = close"}}, {"T": 0}))
+    state.fold(replace(to_record(replace(SEGMENT, barriers={"T": ((8, 9),)})), record=1))
+    assert state.queues["T"].rows[State.HELD] == state.queues["T"].barriers == to_bitmap([(8, 9)])
+    assert state.queues["T"].rows[State.AVAILABLE] == to_bitmap([(7, 8), (9, 10)])
 
 
 def test_an_unknown_queue_is_answered_with_the_nearest() -> None:
