@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spark_queue.core.alarm import Alarm
 from spark_queue.core.folds.subscriptions import seen
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import Event
@@ -22,6 +23,12 @@ def released(ledger: QueueLedger, record: Record) -> None:
 def received(ledger: QueueLedger, record: Record) -> None:
     """Note that a subscription is done with its barrier, or gave up on it."""
     subscription = seen(ledger, record)
-    subscription.barriers -= to_bitmap(record.ranges)
+    rows = to_bitmap(record.ranges)
+    subscription.barriers -= rows
     subscription.barrier_deliveries = 0
-    ledger.barriers_given_up += record.reason == Removal.MAX_DELIVERIES
+    if record.reason == Removal.MAX_DELIVERIES:
+        ledger.barriers_given_up += 1
+        reason = record.detail.get("error", "its runs vanished")
+        error = f"subscription '{subscription.name}' gave up barrier {rows.min()}: {reason}"
+        # It pauses nothing, and one that does says more.
+        ledger.alarm = ledger.alarm or Alarm(error=error, since_ms=record.at_ms)

@@ -6,6 +6,7 @@ import pytest
 from pyroaring import BitMap64
 
 from spark_queue.core.lifecycle import State
+from spark_queue.testing.scenario import run_scenario
 from spark_queue.testing.state_digest import digest
 from tests.unit.core.failing_query import FailingQuery, begin
 
@@ -48,3 +49,32 @@ def test_without_max_deliveries_a_poisoned_message_keeps_its_batch_of_one() -> N
     ledger = world.state.queues["Q"]
     assert set(ledger.rows[State.LEASED]) == {617}
     assert not ledger.rows[State.DEAD]
+
+
+@pytest.mark.parametrize(
+    "given_up", ["end p1 failed=boom\nplanner p2 Q/s1\nrows p2", "end p1 failed=boom on_error=cancel\nnext p1"]
+)
+def test_a_barrier_that_is_given_up_raises_an_alarm_until_the_next_success(given_up: str) -> None:
+    """DESIGN 8: it counts as received at max_deliveries, with an alarm that pauses nothing."""
+    scenario = run_scenario(
+        """
+define
+  [message_types.json]
+  topics = ["T"]
+  [queues.Q]
+  underlying_topic = "T"
+  max_deliveries = 1
+  barrier = "kind = close"
+publish T 0 kind=close, T 1..2
+planner p1 Q/s1
+next p1 limit=1
+rows p1
+start p1
+"""
+        + given_up
+    )
+    ledger = scenario.world.state.queues["Q"]
+    assert ledger.alarm is not None
+    assert (ledger.alarm.error, ledger.pauses) == ("subscription 's1' gave up barrier 0: boom", set())
+    scenario.run("planner p3 Q/s1\nnext p3 limit=1\nnext p3 limit=1\nnext p3 limit=1")
+    assert scenario.world.state.queues["Q"].alarm is None
