@@ -168,6 +168,10 @@ JOURNAL: dict[str, str] = {
     "MESSAGE_FILE_MISSING": (
         "Message file '{file}' of '{path}' cannot be read: {reason} Its messages stay in the queue. Restore the file."
     ),
+    "MESSAGES_RETIRED": (
+        "Messages {first} to {last} of message type '{message_type}' have no body any more: they were over the journal's "
+        "`retention`, and no queue needed them. The first message that is kept after them is {kept}. {next_step}"
+    ),
     "STORE_UNSAFE": (
         "The store under '{path}' let one key be created twice, so two writers could overwrite each other. "
         "Use a local disk, or an object store with conditional puts."

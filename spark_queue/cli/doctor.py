@@ -24,6 +24,8 @@ from spark_queue.coordinator import user_files, wire
 from spark_queue.coordinator.asking import ask
 from spark_queue.errors import SparkQueueError
 from spark_queue.facade import Journal
+from spark_queue.journal.leftovers import unnamed_files
+from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.store_time import store_time_ms
 
@@ -66,7 +68,7 @@ def doctor(path: str | None, storage: list[str] | None, *, as_json: bool) -> Non
     checks: list[Callable[[], Finding]] = [_python, _packages, _spark_packages, _java, _spark_python, _token]
     findings: list[Finding] = []
     with _target(path, storage) as journal, progress(counted=True) as bar:
-        checks += [lambda check=check: check(journal) for check in (_store, _clock, _coordinator)]  # type: ignore[misc]  # Bound now.
+        checks += [lambda check=check: check(journal) for check in (_store, _clock, _files, _coordinator)]  # type: ignore[misc]  # Bound now.
         task = bar.add_task("trying", total=len(checks))
         for check in checks:
             findings.append(_tried(check))
@@ -201,6 +203,17 @@ def _clock(journal: Journal) -> Finding:
         found = f"{(written_ms - now_ms) / 1_000:+,.0f} s against the store, {-ahead_ms / 1_000:+,.0f} s against the log"
         return Finding(check="clock", result="warning", found=found, advice=advice)
     return Finding(check="clock", result="ok", found="agrees with the store and the log")
+
+
+def _files(journal: Journal) -> Finding:
+    """Count message files, and those that nothing names: a coordinator deletes them a day later."""
+    journal_id, definitions = journal.journal_id(), open_journal(journal.store).definitions()
+    standing = waiting = 0
+    for name in definitions.message_types:
+        paths = open_messages(journal.store, journal_id, name).get_add_actions().column("path").to_pylist()
+        standing += len(paths)
+        waiting += len(unnamed_files(journal.store, name, frozenset(map(str, paths))))
+    return Finding(check="message files", result="ok", found=f"{standing:,} in tables, {waiting:,} replaced or left over")
 
 
 def _coordinator(journal: Journal) -> Finding:

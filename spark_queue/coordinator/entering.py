@@ -9,6 +9,7 @@ from itertools import islice
 from pyroaring import BitMap64
 
 from spark_queue.core.engine import Engine
+from spark_queue.core.moving import foreign_record, moved_record
 from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.ports import Journal, MessageLogEntry, entered
@@ -136,8 +137,8 @@ class Entrance:
         if entry.merged:
             self._note_merged(message_type, entry, now_ms)
         if entry.foreign_paths:
-            paths, rows = entry.foreign_paths, entry.foreign_rows
-            self._engine.note_foreign(message_type, version=entry.version, paths=paths, rows=rows, now_ms=now_ms)
+            made = foreign_record(message_type, version=entry.version, paths=entry.foreign_paths, rows=entry.foreign_rows)
+            self._engine.note([made], now_ms=now_ms)
 
     def _note_merged(self, message_type: str, entry: MessageLogEntry, now_ms: int) -> None:
         state = self._engine.state.message_types[message_type]
@@ -146,7 +147,8 @@ class Entrance:
                 what = f"version {entry.version} of message type '{message_type}' merges files that do not hold what it says"
                 reason = "Its messages would get other bodies, so nothing after it enters."
                 raise JournalError("JOURNAL_DAMAGED", path=self._journal.path, what=what, reason=reason)
-        self._engine.note_merged(message_type, version=entry.version, token=entry.token, files=entry.merged, now_ms=now_ms)
+        made = moved_record(message_type, version=entry.version, token=entry.token, files=entry.merged)
+        self._engine.note([made], now_ms=now_ms)
 
 
 def _segments(message_type: str, entry: MessageLogEntry, *, first: int, now_ms: int) -> list[Segment]:

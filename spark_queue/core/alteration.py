@@ -66,8 +66,10 @@ def recovery_point(state: JournalState, queue: QueueDefinition) -> int:
     """Resolve a queue's recovery point to a bookmark, once (R90, DESIGN 8)."""
     message_type = state.message_types.get(queue.message_type)
     entered_until = 0 if message_type is None else message_type.entered_until
-    if message_type is None or queue.recovery_point == "epoch":
+    if message_type is None:
         return 0
+    if queue.recovery_point == "epoch":
+        return message_type.kept_from
     if queue.recovery_point in ("now", "creation"):
         return entered_until
     if queue.recovery_point.isdecimal():

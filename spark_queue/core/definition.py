@@ -34,6 +34,8 @@ class JournalDefinition:
     """Settings of the whole journal."""
 
     durability: str
+    #: None keeps everything.
+    retention_ms: int | None
     coordinator_idle_ms: int
 
 

@@ -18,8 +18,8 @@ from spark_queue.core.barrier import releases_barriers
 from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Incarnation, Lease, Subscription
 from spark_queue.core.lifecycle import State
-from spark_queue.core.moving import MergedFile, moved_record
 from spark_queue.core.records import Kind, Outcome, Pause, Record, Unpause
+from spark_queue.core.retention import Retention
 from spark_queue.core.runs import OutcomeOf
 from spark_queue.core.segment import Segment, to_record
 from spark_queue.core.session import Session
@@ -45,6 +45,7 @@ class Engine:
         self._shares: dict[str, Shares] = {}
         self._incarnations_drawn = 0
         self._ticked_at_ms = 0
+        self._retention = Retention()
         self._reign_began_at_ms = 0
 
     def take(self) -> list[Record]:
@@ -72,19 +73,14 @@ class Engine:
     @releases_barriers
     def enter(self, segments: Sequence[Segment], *, now_ms: int) -> None:
         """Take the messages of one commit of a message table in; the segments continue its bookmarks."""
-        for segment in segments:
-            made = to_record(replace(segment, barriers=self.state.find_barriers(segment)))
-            self._emit(now_ms)(made.kind, message_type=made.message_type, ranges=made.ranges, detail=made.detail)
+        # One after the other: what a segment holds may depend on those before it.
+        made = (to_record(replace(segment, barriers=self.state.find_barriers(segment))) for segment in segments)
+        self.note(made, now_ms=now_ms)
 
-    def note_foreign(self, message_type: str, *, version: int, paths: Sequence[str], rows: int, now_ms: int) -> None:
-        """Record, once, that a stranger appended to a message table; its rows have no bookmarks (DESIGN 15.9)."""
-        detail = {"version": version, "paths": list(paths), "rows": rows}
-        self._emit(now_ms)(Kind.FOREIGN, message_type=message_type, detail=detail)
-
-    def note_merged(self, message_type: str, *, version: int, token: str, files: Sequence[MergedFile], now_ms: int) -> None:
-        """Record that compaction put messages into other files; their bookmarks stay."""
-        made = moved_record(message_type, version=version, token=token, files=files)
-        self._emit(now_ms)(made.kind, message_type=made.message_type, detail=made.detail)
+    def note(self, made: Iterable[Record], *, now_ms: int) -> None:
+        """Record what happened to message files, as `to_record` and `core.moving` make it."""
+        for each in made:
+            self._emit(now_ms)(each.kind, message_type=each.message_type, ranges=each.ranges, detail=each.detail)
 
     @releases_barriers
     def tick(self, *, now_ms: int) -> None:
@@ -93,6 +89,7 @@ class Engine:
         for queue in list(self.state.queues):
             heard = self._heard_at_ms.get(queue, {})
             timers.tick(self._turn(queue, now_ms), heard_at_ms=heard, reign_began_at_ms=self._reign_began_at_ms)
+        self.note(self._retention.due(self.state, now_ms=now_ms), now_ms=now_ms)
 
     def next_due_ms(self) -> int | None:
         """Give the earliest time at which `tick` has something more to do, or a waiting poll might be served."""

@@ -171,6 +171,7 @@ def _key(name: str, parse: Callable[[Any], Any], default: Any, about: str) -> Ke
 
 JOURNAL_KEYS = (
     _key("durability", _one_of("os", "fsync"), "os", "What a commit survives: kills (os), or power loss too (fsync)."),
+    _key("retention", parse_duration_ms, None, "Age after which messages that no queue needs leave the journal; default: kept."),
     _key("coordinator_idle", parse_duration_ms, "60s", "A coordinator started on demand ends after this long without calls."),
 )
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from spark_queue.core.moving import MergedFile, MovedRows, merged_files
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.core.segment import Segment, from_record
+from spark_queue.errors import JournalError
 
 #: How long a file that nothing names any more stays in the store, in milliseconds: who planned to read it before reads on.
 KEPT_MS = 24 * 3600 * 1000
@@ -79,6 +81,13 @@ class MessageTypeState:
     def ranges_in(self, paths: Collection[str]) -> Ranges:
         """Give the bookmarks of what stands in some files."""
         return tuple((segment.first, segment.until) for segment in self.segments if segment.path in paths)
+
+    def retired_error(self, segment: Segment, *, start: int, end: int, next_step: str) -> JournalError:
+        """Make MESSAGES_RETIRED for what is asked of a retired segment and its neighbours, from `start` to before `end`."""
+        low = self._index(segment.first)
+        gone = list(takewhile(lambda other: other.retired, self.segments[low:]))
+        facts = {"first": max(start, segment.first), "last": min(end, gone[-1].until) - 1, "kept": gone[-1].until}
+        return JournalError("MESSAGES_RETIRED", message_type=segment.message_type, next_step=next_step, **facts)
 
     def fits(self, file: MergedFile) -> bool:
         """Tell whether a merged file was made of what stands here now: bookmarks keep their meaning."""

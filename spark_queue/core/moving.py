@@ -7,7 +7,7 @@ record says that no queue needs them any more.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -72,6 +72,11 @@ def moved_record(message_type: str, *, version: int, token: str, files: Iterable
     """Make the record of a commit that merged files."""
     detail = {"version": version, "token": token, "files": [file.stored() for file in files]}
     return Record(kind=Kind.MOVED, message_type=message_type, detail=detail)
+
+
+def foreign_record(message_type: str, *, version: int, paths: Sequence[str], rows: int) -> Record:
+    """Make the record, one for ever, of what a stranger appended; its rows have no bookmarks (DESIGN 15.9)."""
+    return Record(kind=Kind.FOREIGN, message_type=message_type, detail={"version": version, "paths": list(paths), "rows": rows})
 
 
 def retired_record(message_type: str, ranges: Ranges) -> Record:

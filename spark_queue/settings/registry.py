@@ -71,6 +71,12 @@ def _parse_columns(value: str) -> tuple[str, ...]:
     return names
 
 
+def _parse_boolean(value: str) -> bool:
+    if value.strip().lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return value.strip().lower() == "true"
+
+
 def _whole(least: int) -> Callable[[str], int]:
     def parse(value: str) -> int:
         if not value.strip().isdecimal() or not least <= int(value) < 2**63:
@@ -195,6 +201,13 @@ OPTIONS = (
         None,
         "ISO-8601 time with offset, exclusive.",
         attribute="ending",
+    ),
+    _option(
+        "failOnDataLoss",
+        _READS_OF_TOPICS,
+        _parse_boolean,
+        "true",
+        "Whether a read fails where retention has let messages go; false begins at the first kept one, with a warning.",
     ),
     _option("view", {Purpose.VIEW_BATCH}, _one_of(*VIEWS), "messages", f"One of {', '.join(VIEWS)}."),
     _option(

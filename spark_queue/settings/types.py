@@ -67,6 +67,7 @@ class TopicStreamOptions(Options):
 
     topic: str
     starting: Position
+    fail_on_data_loss: bool
     columns: tuple[str, ...] | None
     min_partitions: int | None
 

@@ -87,7 +87,7 @@ def stream_reader(options: Mapping[str, str], target: Target, schema: StructType
     assert isinstance(given, TopicStreamOptions)
     offset = TopicOffset(journal=target.journal_id, message_type=target.message_type, topic=target.topic)
     reader = _message_reader(store, target, schema)
-    return TopicStreamReader(given, first_offset=offset, open_log=_log_opener(store, target), reader=reader)
+    return TopicStreamReader(given, first_offset=offset, open_log=_log_opener(given, store, target), reader=reader)
 
 
 def batch_reader(options: Mapping[str, str], target: Target, schema: StructType) -> DataSourceReader:
@@ -107,7 +107,7 @@ def batch_reader(options: Mapping[str, str], target: Target, schema: StructType)
     from spark_queue.source.topic_reader import TopicBatchReader
 
     assert isinstance(given, TopicBatchOptions)
-    return TopicBatchReader(given, open_log=_log_opener(store, target), reader=_message_reader(store, target, schema))
+    return TopicBatchReader(given, open_log=_log_opener(given, store, target), reader=_message_reader(store, target, schema))
 
 
 def _typed(options: Mapping[str, str], *, streaming: bool) -> _ReadOptions:
@@ -154,10 +154,10 @@ def _take_seat(given: QueueStreamOptions, store: Store, target: Target, *, avail
     return QueuePlanner(seat, available_now=available_now)
 
 
-def _log_opener(store: Store, target: Target) -> Callable[[], TopicLog]:
+def _log_opener(given: TopicStreamOptions, store: Store, target: Target) -> Callable[[], TopicLog]:
     from spark_queue.source.topic_log import TopicLog
 
-    return partial(TopicLog, store, target.journal_id, target.message_type, target.topic)
+    return partial(TopicLog, store, target.journal_id, target.message_type, target.topic, fail_on_data_loss=given.fail_on_data_loss)
 
 
 def _message_reader(store: Store, target: Target, schema: StructType) -> MessageReader:

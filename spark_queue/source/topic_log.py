@@ -6,18 +6,23 @@ never needs one (DESIGN 15.15).
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from spark_queue.clock import SystemClock
 from spark_queue.core.message_type import MessageTypeState
 from spark_queue.core.moving import moved_record, retired_record
-from spark_queue.core.segment import stretches
+from spark_queue.core.segment import Segment, stretches
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.segments import PIECES
 from spark_queue.ports import MessageLogEntry, entered
 from spark_queue.settings import Position
+
+_log = logging.getLogger(__name__)
 
 
 class TopicLog:
@@ -31,6 +36,8 @@ class TopicLog:
         Which journal is meant.
     message_type, topic
         What is read.
+    fail_on_data_loss
+        Whether to refuse a range of which retention has let messages go, or leave them out with a warning.
 
     Raises
     ------
@@ -38,13 +45,14 @@ class TopicLog:
         JOURNAL_MISMATCH, or whatever keeps the log from being read.
     """
 
-    def __init__(self, store: Store, journal_id: str, message_type: str, topic: str) -> None:
+    def __init__(self, store: Store, journal_id: str, message_type: str, topic: str, *, fail_on_data_loss: bool = True) -> None:
         journal = open_journal(store)
         if journal.journal_id != journal_id:
             raise JournalError("JOURNAL_MISMATCH", expected=journal_id, path=store.path, found=journal.journal_id)
         self._log = journal.messages(message_type)
         self._message_type = message_type
         self._topic = topic
+        self._fails_on_data_loss = fail_on_data_loss
         self._known = MessageTypeState()
         for record in journal.records():
             if record.message_type == message_type:
@@ -74,7 +82,7 @@ class TopicLog:
         """Give the bookmark of a position as the log stands now: of the first message that is not before it."""
         match position.kind:
             case "earliest":
-                return 0
+                return self._known.kept_from
             case "latest":
                 return self.until
             case "bookmark":
@@ -86,10 +94,17 @@ class TopicLog:
         """Give what must be read for the messages from `start` to before `end`, as `ports.RowRanges` has it.
 
         A file that holds other topics too is named whole: the reader leaves their rows out.
+
+        Raises
+        ------
+        JournalError
+            MESSAGES_RETIRED when retention has let some of them go.
         """
-        stretched = stretches(
-            segment for segment in self._known.overlapping(start, end) if segment.topic_min <= self._topic <= segment.topic_max
-        )
+        found = [each for each in self._known.overlapping(start, end) if each.topic_min <= self._topic <= each.topic_max]
+        retired = [segment for segment in found if segment.retired]
+        if retired:
+            self._lost(retired, start, end)
+        kept = stretches(segment for segment in found if not segment.retired)
         rows = [
             {
                 "path": segment.path,
@@ -100,9 +115,17 @@ class TopicLog:
                 "cancel_count": 0,
                 "is_barrier": False,
             }
-            for segment in stretched
+            for segment in kept
         ]
         return pa.Table.from_pylist(rows, schema=PIECES)
+
+    def _lost(self, retired: Sequence[Segment], start: int, end: int) -> None:
+        lost = self._known.retired_error(
+            retired[0], start=start, end=end, next_step="Start there, or set failOnDataLoss to false to read what is kept."
+        )
+        if self._fails_on_data_loss:
+            raise lost
+        _log.warning("Reading on without them, since failOnDataLoss is false: %s", lost)
 
     def _count_on(self, entry: MessageLogEntry) -> None:
         """Take the next version of the log, as the coordinator will (DESIGN 15.15)."""

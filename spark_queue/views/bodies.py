@@ -17,6 +17,8 @@ from spark_queue.journal.layout import Store, messages_key
 
 Bookmarks = NDArray[np.int64]
 
+_WITHOUT_BODIES = "Look at a later moment, or choose columns that the queue knows, such as bookmark and state."
+
 
 def read_bodies(store: Store, message_type: MessageTypeState, bookmarks: Bookmarks, schema: pa.Schema) -> pa.Table:
     """Give columns of messages, in the order of their bookmarks.
@@ -35,11 +37,14 @@ def read_bodies(store: Store, message_type: MessageTypeState, bookmarks: Bookmar
     Raises
     ------
     JournalError
-        MESSAGE_FILE_MISSING.
+        MESSAGE_FILE_MISSING, MESSAGES_RETIRED.
     """
     pieces = [schema.empty_table()]
     for segment in _overlapping(message_type.segments, bookmarks):
         low, high = np.searchsorted(bookmarks, [segment.first, segment.until])
+        if segment.retired:
+            start, end = int(bookmarks[low]), int(bookmarks[-1]) + 1
+            raise message_type.retired_error(segment, start=start, end=end, next_step=_WITHOUT_BODIES)
         pieces.append(_read_rows(store, segment, bookmarks[low:high] - segment.first + segment.first_row, schema))
     return pa.concat_tables(pieces)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from spark_queue.core.fold import JournalState
-from spark_queue.core.records import Record
+from spark_queue.core.records import Kind, Record
 from spark_queue.core.segment import FactSource
 from spark_queue.errors import CallerError
 from spark_queue.settings import to_ms
@@ -43,6 +43,7 @@ def moment_of(records: Sequence[Record], facts: FactSource, *, as_of: datetime |
     CallerError
         RECORD_UNKNOWN when the journal did not exist yet, or has no such record; TIMESTAMP_AMBIGUOUS.
     """
+    whole = records
     if isinstance(as_of, int):
         if not 0 <= as_of < len(records):
             reason = "not in the control log"
@@ -58,7 +59,14 @@ def moment_of(records: Sequence[Record], facts: FactSource, *, as_of: datetime |
             raise CallerError("RECORD_UNKNOWN", what="Time", value=as_of.isoformat(), reason=reason, first=first, last=last)
         records = records[:count]
     state = JournalState(facts)
-    state.fold_all(records)
+    state.foresee(whole)
+    for record in records:
+        state.fold(record)
+    state.foresee(())
+    for record in whole[len(records) :]:
+        # Where the messages of that moment stand today.
+        if record.kind in (Kind.MOVED, Kind.RETIRED) and record.message_type in state.message_types:
+            state.message_types[str(record.message_type)].fold(record)
     return Moment(state=state, now_ms=now_ms, records=records)
 
 

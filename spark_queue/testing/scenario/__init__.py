@@ -31,6 +31,8 @@ Steps that act
     ``publish TOPIC ROWS [expires=30s] [NAME=VALUE …] [, TOPIC ROWS …]``
         One message file, which enters at once. ROWS must continue the message type's bookmarks. The messages have the named
         attributes, which expressions compare (``"price > 3 and region = EU"``) or give (``price``); the rest is NULL.
+    ``merge TYPE``
+        Compaction puts the messages of a message type into one file; the old files are lost.
     ``draw P Q/S [backlog=n] [mode=explicit] [filter=EXPRESSION] [available_now]``, ``attach P``, ``planner P …``
         A planner start of subscription S of queue Q draws its place in the order, attaches, or does both.
     ``next P [limit=n] [finished=n] [lost]``
@@ -80,6 +82,8 @@ Steps that look
         lone message then, from now.
     ``removals Q REASON=n …``, ``due 5s``, ``due now``, ``due never``
         How many messages were removed so far by each reason; when the next timer is due, from now.
+    ``retired TYPE [ROWS]``
+        The messages that retention let go; their files are lost.
     ``route TOPIC``
         Answers the topic that a publish to TOPIC is written under.
 """

@@ -46,6 +46,11 @@ def _publish(world: World, words: Words) -> str:
     return "done"
 
 
+def _merge(world: World, words: Words) -> str:
+    world.merge(words.take())
+    return "done"
+
+
 def _draw(world: World, words: Words) -> str:
     name, (queue, subscription) = words.take(), _place(words)
     world.planners[name] = Planner(
@@ -236,6 +241,7 @@ def _who(planner: Planner) -> dict[str, Any]:
 
 VERBS: dict[str, Callable[[World, Words], str]] = {
     "publish": _publish,
+    "merge": _merge,
     "draw": _draw,
     "attach": _attach,
     "planner": _planner,

@@ -37,7 +37,7 @@ class MemoryFacts:
 
     def remove(self, path: str) -> None:
         """Lose a file, as when nothing names it any more."""
-        del self._files[path]
+        self._files.pop(path, None)
 
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
         """Give the facts of `segment` for each of `requests`, by queue name."""

@@ -10,6 +10,7 @@ from spark_queue.core.counts import Counts
 from spark_queue.core.dead_letter import DeadLetter
 from spark_queue.core.keys import parse_duration_ms
 from spark_queue.core.lifecycle import State
+from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import Removal
 from spark_queue.testing.scenario.script import Words, compare, rows_text
 from spark_queue.testing.scenario.world import World
@@ -110,6 +111,13 @@ def _due(world: World, words: Words) -> str:
     return "so"
 
 
+def _retired(world: World, words: Words) -> str:
+    segments = world.state.message_types[words.take()].segments
+    found = to_bitmap([(segment.first, segment.until) for segment in segments if segment.retired])
+    compare(rows_text(found), rows_text(words.rows()), f"are {rows_text(found)}")
+    return "so"
+
+
 def _rows_by_name(words: Words, names: list[str]) -> dict[str, BitMap64]:
     rows: dict[str, BitMap64] = {}
     while (name := words.peek()) in names:
@@ -128,4 +136,5 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "removals": _removals,
     "alarm": _alarm,
     "due": _due,
+    "retired": _retired,
 }

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from spark_queue.core.engine import Engine
 from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Incarnation
+from spark_queue.core.moving import MergedFile, MovedRows, moved_record
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.segment import Segment
+from spark_queue.core.segment import Segment, stretches
 from spark_queue.testing.fake_clock import FakeClock
 from spark_queue.testing.scenario.facts import MemoryFacts, Published
 
@@ -74,8 +75,11 @@ class World:
         return state
 
     def commit(self) -> None:
-        """Make durable what was decided since the last commit."""
+        """Make durable what was decided since the last commit; files that nothing names any more are gone at once."""
         self.committed.extend(self.engine.take())
+        for known in self.state.message_types.values():
+            for path in list(known.replaced):
+                self.facts.remove(path)
 
     def recover(self) -> None:
         """Start the next coordinator."""
@@ -84,6 +88,19 @@ class World:
         self.engine.claim(epoch=epoch, host="here", address="memory", pid=1, now_ms=self.now_ms)
         self.engine.take_over(now_ms=self.now_ms)
         self.commit()
+
+    def merge(self, message_type: str) -> None:
+        """Put all messages of a type into one file, but what is retired and what stands before it: neighbours are merged."""
+        known = self.state.message_types[message_type]
+        files = stretches(known.segments)
+        files = files[max((number for number, file in enumerate(files, start=1) if file.retired), default=0) :]
+        parts = [MovedRows(path=file.path, first_row=file.first_row, rows=file.rows, bookmark=file.first) for file in files]
+        merged = MergedFile(path=f"{message_type}/merged-{known.version}.parquet", parts=tuple(parts))
+        self.facts.add(merged.path, [message for file in files for message in self.facts.messages(file)])
+        version = known.version + 1
+        self.engine.note(
+            [moved_record(message_type, version=version, token=f"token-{version}", files=[merged])], now_ms=self.now_ms
+        )
 
     def publish(self, message_type: str, messages: Sequence[Published]) -> None:
         """Let one message file enter."""

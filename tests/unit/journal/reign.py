@@ -21,13 +21,14 @@ from tests.unit.journal.journal_on_disk import Disk
 
 NOW_MS = SystemClock().wall_ms()
 SMALL = MergeLimits(files_min=4, target_bytes=1_000_000)
+NO_MERGING = MergeLimits(files_min=1_000)
 
 
 class Reign:
     """What a coordinator does with message files, without its calls."""
 
-    def __init__(self, disk: Disk, *, epoch: int, limits: MergeLimits = SMALL) -> None:
-        self.journal = open_journal(disk.store, limits=MessageLimits(merging=limits))
+    def __init__(self, disk: Disk, *, epoch: int, limits: MessageLimits = MessageLimits(merging=SMALL)) -> None:  # noqa: B008 - frozen
+        self.journal = open_journal(disk.store, limits=limits)
         self.epoch = epoch
         facts = PreparedFacts(self.journal.facts)
         self.state = JournalState(facts)
@@ -49,9 +50,25 @@ class Reign:
         if records:
             self.journal.control.append(records, epoch=self.epoch)
 
-    def upkeep(self) -> None:
-        self.journal.upkeep(epoch=self.epoch, state=self.state, now_ms=NOW_MS)
+    def upkeep(self, now_ms: int = NOW_MS) -> None:
+        self.journal.upkeep(epoch=self.epoch, state=self.state, now_ms=now_ms)
         self.journal.finish_upkeep()
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due, and commit it."""
+        self.engine.tick(now_ms=now_ms)
+        records = self.engine.take()
+        if records:
+            self.journal.control.append(records, epoch=self.epoch)
+
+    def consume(self, limit: int) -> None:
+        """Take the oldest messages out of queue WORK."""
+        planner: dict[str, Any] = {"queue": "WORK", "subscription": "s", "incarnation": self.engine.draw_incarnation()}
+        self.engine.attach(**planner, call=1, ack_mode="auto", max_backlog=1000, now_ms=NOW_MS)
+        lease = self.engine.next(**planner, call=2, finished=0, limit=limit, now_ms=NOW_MS)
+        assert lease is not None
+        self.engine.next(**planner, call=3, finished=lease.number, limit=0, now_ms=NOW_MS)
+        self.commit()
 
     @property
     def segments(self) -> list[Segment]:
