@@ -110,10 +110,12 @@ class Loop:
         self._note_polls([*(poll.call for poll in self._polls), *calls], now_ms)
         for call in calls:
             self._serve(call, now_ms)
+        is_round = now_ms >= self._round_at_ms
         self._do_due(now_ms)
         self._admit(now_ms)
         self._serve_polls(now_ms)
-        if self._commit():
+        # What a reign before this one left undone waits for no commit.
+        if self._commit() or is_round:
             self._keep_up()
 
     def _note_polls(self, calls: Iterable[Call], now_ms: int) -> None:

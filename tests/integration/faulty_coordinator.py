@@ -22,6 +22,9 @@ from spark_queue.coordinator.host import host_id
 from spark_queue.core.records import Record
 from spark_queue.journal import log_entry, upkeep
 from spark_queue.journal.layout import Store
+from spark_queue.journal.message_compaction import MergeLimits
+from spark_queue.journal.message_upkeep import MessageLimits
+from spark_queue.journal.message_work import MessageTableWork, TableChange
 from spark_queue.journal.open import DeltaJournal, open_journal
 
 
@@ -40,6 +43,12 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     stall: bool = False
     #: Only in a commit that holds a record of this kind.
     at_kind: str = "granted"
+    #: Fewest message files that are merged, where it is not to be as usual.
+    merge_files: int | None = None
+    #: Where the work on a message table kills the process: written (merged file staged, no log entry) or swapped (log entry
+    #: written, not recorded); and where it stops itself: planned (before the head is read) or swap (just before the log entry).
+    die_working: str | None = None
+    stall_working: str | None = None
     #: How far the wall clock is off, in milliseconds.
     clock_offset_ms: int = 0
     #: Another host's name.
@@ -108,6 +117,28 @@ class FaultyControl:
         return created
 
 
+def faulty_work(faults: Faults) -> dict[str, Any]:
+    """Give methods of `MessageTableWork` that die or stall at one point."""
+    commit_table, swap_table = MessageTableWork.commit, MessageTableWork._swap
+
+    def commit(work: MessageTableWork, change: TableChange) -> bool:
+        if faults.die_working == "written":
+            die()
+        if faults.stall_working == "planned":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        done = commit_table(work, change)
+        if faults.die_working == "swapped":
+            die()
+        return done
+
+    def swap(work: MessageTableWork, version: int, change: TableChange) -> bool:
+        if faults.stall_working == "swap":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return swap_table(work, version, change)
+
+    return {"commit": commit, "_swap": swap}
+
+
 CREATE_ENTRY = log_entry.create_entry
 
 
@@ -120,7 +151,10 @@ def main(faults: Faults) -> int:
     """Run the real process in a faulty environment."""
 
     def open_faulty(store: Store) -> DeltaJournal:
-        journal = open_journal(store)
+        limits = None
+        if faults.merge_files is not None:
+            limits = MessageLimits(merging=MergeLimits(files_min=faults.merge_files))
+        journal = open_journal(store, limits=limits)
         if faults.die is not None or faults.stall:
             journal.control = FaultyControl(journal.control, faults)
         upkeep_control: Any = FaultyControl(journal._upkeep._control, faults)
@@ -132,6 +166,7 @@ def main(faults: Faults) -> int:
     )
     serve = process.serve
     with (
+        mock.patch.multiple(MessageTableWork, **faulty_work(faults)),
         mock.patch.object(election, "SILENCE_S", faults.silence_s),
         mock.patch.object(election, "WATCH_S", faults.watch_s),
         mock.patch.object(upkeep, "CONTROL_CHECKPOINT_COMMITS", faults.upkeep_commits),
