@@ -15,7 +15,9 @@ from spark_queue.core import parsing
 from spark_queue.core.creation import first_records
 from spark_queue.core.definition import Definitions
 from spark_queue.core.fold import JournalState
+from spark_queue.core.moving import MergedFile, MovedRows
 from spark_queue.core.records import Record
+from spark_queue.core.segment import Segment
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import AddedFile, ControlLog, MessageLogEntry
 from spark_queue.testing.scenario.facts import MemoryFacts, Published
@@ -140,6 +142,16 @@ class MemoryStorage:
             expires_max_ms=max(expires, default=None),
         )
         log.append(MessageLogEntry(version=len(log), token=uuid.uuid4().hex, added=(added,)))
+
+    def merge(self, message_type: str, files: Sequence[Segment]) -> None:
+        """Put the messages of files, neighbours in the log, into one, as compaction does; the old files are lost."""
+        parts = [MovedRows(path=file.path, first_row=file.first_row, rows=file.rows, bookmark=file.first) for file in files]
+        merged = MergedFile(path=f"{uuid.uuid4().hex}.parquet", parts=tuple(parts))
+        self.facts.add(merged.path, [message for file in files for message in self.facts.messages(file)])
+        log = self.entries[message_type]
+        log.append(MessageLogEntry(version=len(log), token=uuid.uuid4().hex, merged=(merged,)))
+        for file in files:
+            self.facts.remove(file.path)
 
 
 class MemoryControlLog:

@@ -10,7 +10,10 @@ import pyarrow as pa
 
 from spark_queue.core import parsing
 from spark_queue.core.definition import Definitions
+from spark_queue.core.segment import Segment
 from spark_queue.journal.layout import Store
+from spark_queue.journal.message_compaction import MergeLimits, merge
+from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.schema import INSTANT
@@ -42,6 +45,10 @@ class World(Protocol):
         """Publish messages of type json in one commit."""
         ...
 
+    def merge(self, files: Sequence[Segment]) -> None:
+        """Merge message files of type json as a coordinator does."""
+        ...
+
 
 class MemoryWorld:
     """In memory."""
@@ -56,6 +63,9 @@ class MemoryWorld:
 
     def publish(self, messages: Sequence[Published]) -> None:
         self._storage.publish("json", messages)
+
+    def merge(self, files: Sequence[Segment]) -> None:
+        self._storage.merge("json", files)
 
 
 class DeltaWorld:
@@ -81,3 +91,9 @@ class DeltaWorld:
         )
         plan = make_plan(self.store, self.definitions, message_type="json", topic=None, expires_after_ms=None)
         publish(plan, self.journal_id, self.definitions, rows)
+
+    def merge(self, files: Sequence[Segment]) -> None:
+        work = MessageTableWork(self.store, self.journal_id, "json", epoch=1, now_ms=0, durable=False)
+        assert merge(work, files, MergeLimits(files_min=len(files)))
+        for file in files:
+            self.store.delete([f"{work.key}/{file.path}"])

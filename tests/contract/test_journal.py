@@ -10,6 +10,8 @@ import pytest
 
 from spark_queue.core.engine import Engine
 from spark_queue.core.fold import JournalState
+from spark_queue.core.message_type import MessageTypeState
+from spark_queue.core.moving import moved_record
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.segment import EntryFacts, FactRequest, Segment
 from spark_queue.errors import CoordinatorError, JournalError
@@ -223,3 +225,30 @@ def test_state_after_a_restart_is_the_fold_of_what_was_appended(world: World) ->
     assert digest(recovered) == digest(state)
     entered = {name: list(ledger.entered) for name, ledger in recovered.queues.items()}
     assert entered == {"ORDERS": [0], "DIRECT": [1], "ALL": [0, 1]}
+
+
+def test_merged_files_keep_bookmarks_and_facts(world: World) -> None:
+    """DESIGN 4: an add without a change of data is moved by its mapping, never entered."""
+    for topics in (["ORDERS", "RETURNS"], ["DIRECT_A"], ["RETURNS", "ORDERS", "ORDERS"]):
+        world.publish([Published(topic=topic, expires_at_ms=7_000 if topic == "ORDERS" else None) for topic in topics])
+    journal = world.open()
+    before = segments(list(journal.messages("json").tail(-1)))
+    requests = [FactRequest(queue=queue) for queue in world.definitions.queues.values()]
+    wanted = [dict(journal.facts.facts(segment, requests)) for segment in before]
+    version = before[-1].version
+    world.merge(before)
+    world.publish([Published(topic="ORDERS")])
+    *_, moved, later = journal.messages("json").tail(version)
+    assert (moved.added, len(later.added)) == ((), 1)
+    known = MessageTypeState()
+    for segment in before:
+        known.add(segment)
+    (merged,) = moved.merged
+    assert known.fits(merged)
+    known.fold(moved_record("json", version=moved.version, token=moved.token, files=moved.merged))
+    assert [(segment.path, segment.first_row) for segment in known.segments] == [(merged.path, row) for row in (0, 2, 3)]
+    found = [dict(journal.facts.facts(segment, requests)) for segment in known.segments]
+    for one, other in zip(found, wanted, strict=True):
+        assert {name: (facts.rows, dict(facts.expires)) for name, facts in one.items()} == {
+            name: (facts.rows, dict(facts.expires)) for name, facts in other.items()
+        }
