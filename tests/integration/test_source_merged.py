@@ -1,0 +1,64 @@
+"""Spark over merged and retired message files: Delta's own reader, topics, and a queue's stream that runs meanwhile (DESIGN 4)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_queue.core.fold import JournalState
+from spark_queue.core.message_type import MessageTypeState
+from spark_queue.journal.message_compaction import MergeLimits, merge
+from spark_queue.journal.message_work import MessageTableWork
+from spark_queue.journal.open import open_journal
+from tests.integration.source_journal import MakeHome, Seen, SourceJournal, definitions, running, wait_until
+
+
+def segments_of(home: SourceJournal) -> MessageTypeState:
+    journal = open_journal(home.journal.store)
+    state = JournalState(journal.facts)
+    state.fold_all(journal.records())
+    return state.message_types["order"]
+
+
+def work_on(home: SourceJournal) -> MessageTableWork:
+    """Open the table as the coordinator that serves now."""
+    epoch = max((record.epoch for record in open_journal(home.journal.store).records()), default=0)
+    journal_id = home.journal.journal_id()
+    return MessageTableWork(home.journal.store, journal_id, "order", epoch=epoch, now_ms=0, durable=False)
+
+
+@pytest.mark.spark
+def test_a_running_stream_and_deltas_reader_see_each_row_once_while_files_are_merged(make_home: MakeHome) -> None:
+    home = make_home()
+    seen = Seen()
+    for number in range(5):
+        home.publish(number * 3, 3)
+    with running(home.start(seen)) as query:
+        wait_until(lambda: len(seen.ids) == 15, query)
+        assert merge(work_on(home), segments_of(home).segments, MergeLimits(files_min=5))
+        home.publish(15, 3)
+        wait_until(lambda: len(seen.ids) == 18, query)
+    assert sorted(seen.ids) == list(range(18))
+    assert [segment.merged for segment in segments_of(home).segments] == [True] * 5 + [False]
+    table = home.spark.read.format("delta").load(str(Path(home.journal.path) / "messages" / "order"))
+    assert sorted(row["id"] for row in table.select("id").collect()) == list(range(18))
+    topic = home.spark.read.format("sparkqueue").option("topic", "ORDERS").load(home.journal.path)
+    assert [(row["bookmark"], row["id"]) for row in topic.orderBy("bookmark").collect()] == [(each, each) for each in range(18)]
+
+
+@pytest.mark.spark
+def test_topic_reads_below_what_is_kept_fail_by_name_or_begin_there(make_home: MakeHome) -> None:
+    home = make_home()
+    seen = Seen()
+    home.publish(0, 3)
+    home.run(seen)
+    home.run(seen)
+    home.publish(3, 3)
+    home.journal.apply({**definitions(), "journal": {"retention": "1ms"}})
+    wait_until(lambda: bool(home.history("retired")))
+    reader = home.spark.read.format("sparkqueue").option("topic", "ORDERS").option("startingBookmark", 1)
+    with pytest.raises(Exception, match="MESSAGES_RETIRED.*kept after them is 3"):
+        reader.load(home.journal.path).collect()
+    kept = reader.option("failOnDataLoss", "false").load(home.journal.path)
+    assert sorted(row["id"] for row in kept.collect()) == [3, 4, 5]
