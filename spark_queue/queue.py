@@ -12,6 +12,7 @@ from spark_queue.coordinator.asking import ask
 from spark_queue.errors import CallerError
 from spark_queue.journal.open import open_journal
 from spark_queue.outcomes import to_outcomes
+from spark_queue.redriving import redrive
 from spark_queue.views import QueueStatus, look, queue_status
 
 if TYPE_CHECKING:
@@ -109,6 +110,39 @@ class Queue:
             How many were removed, and how many are leased and stay.
         """
         return cast(wire.Purged, self._ask(wire.Purge, where=where))
+
+    def redrive(
+        self,
+        where: str | None = None,
+        *,
+        per_second: int | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> wire.Redriven:
+        """Give dead letters back to this queue, oldest first, with their bookmarks and as if never delivered (DESIGN 15.11).
+
+        What is done stays done when this is interrupted; a repeat goes on with the rest. The age of a redriven message counts
+        from now.
+
+        Parameters
+        ----------
+        where
+            Only those that match this filter in Spark SQL over the message type's columns.
+        per_second
+            Most messages each second; default: all in one commit.
+        on_progress
+            Called with how many are done, and how many there are.
+
+        Returns
+        -------
+        Redriven
+            How many were found, given back, and skipped since somebody has leased or settled them in the dead-letter queue.
+
+        Raises
+        ------
+        ConfigError
+            BAD_VALUE for a `per_second` below 1.
+        """
+        return redrive(self._ask, self.name, where, per_second=per_second, on_progress=on_progress)
 
     def status(self, as_of: datetime | int | None = None) -> QueueStatus:
         """Give the queue's figures, now or at a past moment; starts nothing."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from msgspec.structs import asdict
+from rich.progress import Progress
 
-from spark_queue.cli.output import out, show_json
+from spark_queue.cli.output import err, out, show_json
 from spark_queue.cli.target import open_target
 
 
@@ -34,6 +35,28 @@ def purge(path: str, queue: str, storage: list[str] | None, coordinator: str | N
     """Remove what nobody has leased."""
     done = open_target(path, storage, coordinator).queue(queue).purge(where)
     text = f"Queue '{queue}': {done.purged:,} messages were purged, {done.leased:,} are leased and stay."
+    _show({"queue": queue, **asdict(done)}, text, as_json=as_json)
+
+
+def redrive(
+    path: str,
+    queue: str,
+    storage: list[str] | None,
+    coordinator: str | None,
+    *,
+    where: str | None,
+    per_second: int | None,
+    as_json: bool,
+) -> None:
+    """Give dead letters back to their queue."""
+    with Progress(console=err, transient=True) as bar:
+        task = bar.add_task("redriven", total=None)
+        done = (
+            open_target(path, storage, coordinator)
+            .queue(queue)
+            .redrive(where, per_second=per_second, on_progress=lambda count, total: bar.update(task, completed=count, total=total))
+        )
+    text = f"Queue '{queue}': {done.redriven:,} of {done.requested:,} dead letters are back, {done.skipped:,} were skipped."
     _show({"queue": queue, **asdict(done)}, text, as_json=as_json)
 
 

@@ -58,3 +58,21 @@ def purge(
     from spark_queue.cli import changing as verb
 
     verb.purge(journal, queue, storage, coordinator, where=where, as_json=json)
+
+
+def redrive(
+    journal: JournalPath,
+    queue: QueueName,
+    *,
+    where: Annotated[
+        str | None, typer.Option(metavar="FILTER", help="Only what matches: Spark SQL over the message type's columns.")
+    ] = None,
+    per_second: Annotated[int | None, typer.Option(metavar="N", help="Most messages each second; default: all at once.")] = None,
+    coordinator: Coordinator = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Give dead letters back to their queue. Ctrl-C ends it; a repeat goes on with the rest."""
+    from spark_queue.cli import changing as verb
+
+    verb.redrive(journal, queue, storage, coordinator, where=where, per_second=per_second, as_json=json)

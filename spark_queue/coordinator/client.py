@@ -187,7 +187,7 @@ def _attempt_s(request: wire.AnyRequest) -> float:
     match request:
         case wire.Next():
             return ATTEMPT_S + request.wait_ms / 1000
-        case wire.Apply() | wire.SettleWhere() | wire.Purge():
+        case wire.Apply() | wire.SettleWhere() | wire.Purge() | wire.FindDeadLetters():
             return APPLY_ATTEMPT_S
         case _:
             return ATTEMPT_S

@@ -16,8 +16,9 @@ from spark_queue.core.fold import JournalState
 from spark_queue.core.keys import DURATION_LIMIT_MS
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import IN_QUEUE, State
-from spark_queue.core.ranges import to_bitmap
-from spark_queue.core.records import Outcome
+from spark_queue.core.ranges import to_bitmap, to_ranges
+from spark_queue.core.records import Outcome, Ranges
+from spark_queue.core.redriving import dead_letters
 from spark_queue.core.runs import OutcomeOf
 from spark_queue.core.settling import SettledCounts
 from spark_queue.errors import CallerError, nearest
@@ -31,7 +32,7 @@ TableMaker = Callable[[str, str], None]
 
 
 #: What would take effect a second time when its caller asks again; planners' calls are numbered, and batches' are about one lease.
-_NOT_TWICE = (wire.Settle, wire.SettleWhere, wire.Purge, wire.Apply, wire.Unsubscribe, wire.Pause, wire.Unpause)
+_NOT_TWICE = (wire.Settle, wire.SettleWhere, wire.Purge, wire.Redrive, wire.Apply, wire.Unsubscribe, wire.Pause, wire.Unpause)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,14 @@ class Commands:
                     queue=request.queue, where=request.where, now_ms=now_ms, request=request.request
                 )
                 return Answer(reply=wire.Purged(purged=purged, leased=leased))
+            case wire.FindDeadLetters():
+                self._check_filter(request.queue, request.where, "a redrive")
+                rows = dead_letters(self._engine.state, request.queue, request.where)
+                return Answer(reply=wire.DeadLetters(ranges=tuple(to_ranges(rows))))
+            case wire.Redrive():
+                rows = to_bitmap(request.ranges) & dead_letters(self._engine.state, request.queue, None)
+                redriven = self._engine.redrive(queue=request.queue, rows=rows, now_ms=now_ms, request=request.request)
+                return Answer(reply=_redriven(request, redriven))
             case _:
                 self._change(request, now_ms)
                 return Answer(reply=wire.Done())
@@ -131,7 +140,7 @@ class Commands:
         said = zip(self._outcomes(request.queue, request.outcomes, now_ms), request.outcomes, strict=True)
         return self._engine.settle(outcomes=[replace(each, lease=given.lease) for each, given in said], **common)
 
-    def _repeated(self, request: wire.AnyRequest) -> wire.Settled | wire.Purged | wire.Done:
+    def _repeated(self, request: wire.AnyRequest) -> wire.AnyReply:
         """Give the answer to a request that took effect before, and whose reply was lost."""
         match request:
             case wire.Settle():
@@ -141,6 +150,9 @@ class Commands:
             case wire.Purge():
                 leased = len(self._engine.state.ledger(request.queue).rows[State.LEASED])
                 return wire.Purged(purged=self._engine.state.messages_of(request.request), leased=leased)
+            case wire.Redrive():
+                left = to_bitmap(request.ranges) & dead_letters(self._engine.state, request.queue, None)
+                return _redriven(request, _messages(request.ranges) - len(left))
             case _:
                 return wire.Done()
 
@@ -200,6 +212,15 @@ class Commands:
         # Before the commit, so that no definition is ever durable without its table. A table without definition is harmless.
         for message_type in self._engine.state.definitions.message_types.values():
             self._make_table(message_type.name, message_type.columns)
+
+
+def _redriven(request: wire.Redrive, redriven: int) -> wire.Redriven:
+    requested = _messages(request.ranges)
+    return wire.Redriven(requested=requested, redriven=redriven, skipped=requested - redriven)
+
+
+def _messages(ranges: Ranges) -> int:
+    return sum(until - first for first, until in ranges)
 
 
 def _queue_depth(state: JournalState, ledger: QueueLedger, now_ms: int) -> wire.QueueDepth:

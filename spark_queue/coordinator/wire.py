@@ -13,7 +13,10 @@ from typing import Any
 
 import msgspec
 
+from spark_queue.coordinator.wire_parts import Incarnation, OutcomeRows, QueueDepth, Run
 from spark_queue.core.records import Ranges
+
+__all__ = ["Incarnation", "OutcomeRows", "QueueDepth", "Run"]
 
 #: Type of the one Flight action that carries every call.
 ACTION = "sparkqueue.call"
@@ -25,9 +28,6 @@ FRAME_LIMIT_BYTES = 64 * 1024 * 1024
 
 #: Longest wait inside one call (DESIGN 6), in milliseconds.
 LONG_POLL_LIMIT_MS = 1_000
-
-#: `[epoch, n]`: which start of a planner speaks; pairs compare in order (DESIGN 15.6).
-Incarnation = tuple[int, int]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -50,24 +50,6 @@ class PlannerRequest(SubscriptionRequest, frozen=True, kw_only=True):
 
     incarnation: Incarnation
     call: int
-
-
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """Which execution of a micro-batch speaks (P4): the incarnation and lease that were current when fn began."""
-
-    incarnation: Incarnation
-    #: 0 when the batch has no lease (the empty first batch).
-    lease: int
-
-
-class OutcomeRows(msgspec.Struct, frozen=True, kw_only=True):
-    """One outcome for some bookmarks."""
-
-    outcome: str
-    ranges: Ranges
-    #: With cancel: how long to wait before the next delivery.
-    retry_after_ms: int | None = None
-    error: str | None = None
 
 
 class Ping(Request, frozen=True, kw_only=True):
@@ -164,6 +146,20 @@ class Purge(Request, frozen=True, kw_only=True):
     where: str | None = None
 
 
+class FindDeadLetters(Request, frozen=True, kw_only=True):
+    """Name the dead letters of a queue, or those that match a filter. Answered with `DeadLetters`; changes nothing."""
+
+    queue: str
+    where: str | None = None
+
+
+class Redrive(Request, frozen=True, kw_only=True):
+    """Give dead letters back to their queue. Answered with `Redriven`."""
+
+    queue: str
+    ranges: Ranges
+
+
 class Apply(Request, frozen=True, kw_only=True):
     """Replace the whole set of definitions. Answered with `Done`."""
 
@@ -200,7 +196,7 @@ class Stop(Request, frozen=True, kw_only=True):
 
 AnyRequest = (
     Ping | DrawIncarnation | Attach | Next | Rows | Renew | Leave | StartRun | EndRun | Prove | Settle | SettleWhere
-    | Purge | Apply | Unsubscribe | Pause | Unpause | Nudge | Stop
+    | Purge | FindDeadLetters | Redrive | Apply | Unsubscribe | Pause | Unpause | Nudge | Stop
 )  # fmt: skip
 
 
@@ -221,15 +217,6 @@ class Drawn(Reply, frozen=True, kw_only=True):
     """A new incarnation."""
 
     incarnation: Incarnation
-
-
-class QueueDepth(msgspec.Struct, frozen=True, kw_only=True):
-    """How full the queue is; shown in Spark's progress."""
-
-    depth: int
-    available: int
-    leased: int
-    oldest_age_ms: int
 
 
 class Granted(Reply, frozen=True, kw_only=True):
@@ -282,6 +269,20 @@ class Purged(Reply, frozen=True, kw_only=True):
     leased: int
 
 
+class DeadLetters(Reply, frozen=True, kw_only=True):
+    """Bookmarks of dead letters."""
+
+    ranges: Ranges
+
+
+class Redriven(Reply, frozen=True, kw_only=True):
+    """Dead letters that went back to their queue; leased or settled ones were skipped."""
+
+    requested: int
+    redriven: int
+    skipped: int
+
+
 class Done(Reply, frozen=True, kw_only=True):
     """It is done and durable."""
 
@@ -293,4 +294,4 @@ class Failed(Reply, frozen=True, kw_only=True):
     facts: dict[str, Any]
 
 
-AnyReply = Pong | Drawn | Granted | RowsOf | RunStarted | Settled | Purged | Done | Failed
+AnyReply = Pong | Drawn | Granted | RowsOf | RunStarted | Settled | Purged | DeadLetters | Redriven | Done | Failed

@@ -45,6 +45,15 @@ class DeadLetters:
         )
         self._letters.append(letter)
 
+    def before(self, at_ms: int) -> BitMap64:
+        """Give the messages that became dead letters at `at_ms` or earlier."""
+        return BitMap64.union(BitMap64(), *(letter.rows for letter in self._letters if letter.removed_at_ms <= at_ms))
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the oldest of them became one; None without any."""
+        return self._letters[0].removed_at_ms if self._letters else None
+
     def take_back(self, rows: BitMap64) -> dict[str, int]:
         """Forget the letters of `rows`; gives how many there were, by reason."""
         counts: dict[str, int] = {}

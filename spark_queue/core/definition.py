@@ -85,6 +85,7 @@ class QueueDefinition:
     order_key: str | None
     #: A filter; what matches it is a barrier (R67).
     barrier: str | None
+    dead_letter_retention_ms: int | None
     dead_letter_queue: str | None
 
     @property

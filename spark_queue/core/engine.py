@@ -13,7 +13,7 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core import alteration, barrier, delivery, depth, granting, parsing, runs, settling, timers
+from spark_queue.core import alteration, barrier, delivery, depth, granting, parsing, redriving, runs, settling, timers
 from spark_queue.core.barrier import releases_barriers
 from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Incarnation, Lease, Subscription
@@ -144,9 +144,7 @@ class Engine:
         now_ms: int, request: str | None = None,
     ) -> Lease | None:  # fmt: skip
         """Prove the finished lease and give the one to work on now; None when nothing is there."""
-        turn, known, session = self._planner(
-            queue, subscription, incarnation=incarnation, call=call, now_ms=now_ms, request=request
-        )
+        turn, known, session = self._planner(queue, subscription, incarnation, call, now_ms=now_ms, request=request)
         turn.shares.note_poll(known, limit=limit, now_ms=now_ms)
         return delivery.next_lease(turn, known, session, call=call, finished=finished, limit=limit)
 
@@ -168,9 +166,7 @@ class Engine:
         now_ms: int, request: str | None = None,
     ) -> tuple[Lease | None, BitMap64]:  # fmt: skip
         """Give the rows of a lease; none, with no lease, when it is settled."""
-        turn, known, session = self._planner(
-            queue, subscription, incarnation=incarnation, call=call, now_ms=now_ms, request=request
-        )
+        turn, known, session = self._planner(queue, subscription, incarnation, call, now_ms=now_ms, request=request)
         return delivery.lease_rows(turn, known, session, call=call, number=lease)
 
     def renew(
@@ -207,6 +203,11 @@ class Engine:
         turn = self._turn(queue, now_ms, request)
         if turn.ledger.pauses:
             turn.emit(Kind.UNPAUSED, reason=Unpause.USER)
+
+    @releases_barriers
+    def redrive(self, *, queue: str, rows: BitMap64, now_ms: int, request: str | None = None) -> int:
+        """Give dead letters back to their queue; gives how many were free to go."""
+        return redriving.redrive(self._turn(queue, now_ms, request), rows)
 
     def start_run(self, *, queue: str, subscription: str, now_ms: int) -> tuple[Incarnation, int, str]:
         """Note that fn begins; gives the incarnation and lease that it speaks for, and the acknowledgement mode (P4)."""
@@ -286,7 +287,7 @@ class Engine:
         return self._sessions[queue, subscription]
 
     def _planner(
-        self, queue: str, subscription: str, *, incarnation: Incarnation, call: int, now_ms: int, request: str | None
+        self, queue: str, subscription: str, incarnation: Incarnation, call: int, *, now_ms: int, request: str | None
     ) -> tuple[Turn, Subscription, Session]:
         turn = self._turn(queue, now_ms, request)
         known = turn.subscription(subscription)

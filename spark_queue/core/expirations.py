@@ -46,6 +46,16 @@ class Expirations(Mapping[int, BitMap64]):
                 self._by_time[at_ms] = rows.copy()
             self.rows |= rows
 
+    def replace(self, rows: BitMap64, at_ms: int | None) -> None:
+        """Let bookmarks expire at another time than before; None for never by a time of their own."""
+        for known_ms in [known_ms for known_ms, members in self._by_time.items() if members.intersect(rows)]:
+            self._by_time[known_ms] -= rows
+            self.rows -= rows
+            if not self._by_time[known_ms]:
+                self._drop([known_ms])
+        if at_ms is not None and rows:
+            self.add({at_ms: rows})
+
     def next_after(self, at_ms: int, *, gone: BitMap64) -> int | None:
         """Give the first time after `at_ms` at which a bookmark expires that is not `gone`; None when there is none.
 

@@ -205,4 +205,5 @@ QUEUE_KEYS = (
     _key("subscription_retention", parse_duration_ms, "7d", "How long a subscription without a running query is remembered."),
     _key("barrier", _parse_text, None, "A filter: what matches is held until all before it is gone, then goes to everybody (R67)."),
     _key("dead_letter_queue", _parse_text, None, "The queue that receives this queue's dead letters by reference."),
+    _key("dead_letter_retention", parse_duration_ms, None, "Time after which a dead letter is removed for good; default: never."),
 )  # fmt: skip

@@ -130,6 +130,8 @@ class QueueLedger:
             raise CoordinatorError("INTERNAL", what=f"{event} of {len(rows)} messages of '{self.definition.name}' finds {found}")
         for state, target, part in moves:
             self._leave(state, part)
+            if target in LEFT:
+                self.suspects = {row: known for row, known in self.suspects.items() if row not in part}
             self.rows[target] |= part  # type: ignore[index]  # None was refused above.
             self._keep_order(state, target, part)
 

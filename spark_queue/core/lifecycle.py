@@ -52,6 +52,8 @@ class Event(StrEnum):
     #: The active part of the queue has room for it again; or, under a new target depth, no more.
     ACTIVATED = "activated"
     DEACTIVATED = "deactivated"
+    #: A dead letter goes back to its queue; what stood for it in the dead-letter queue leaves.
+    REDRIVEN = "redriven"
     #: Only in a dead-letter queue: the message comes (again) by reference.
     REENTERED = "reentered"
 
@@ -85,5 +87,9 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     # Records win: what was granted was active, even if the facts of today would leave no room for it.
     (State.INACTIVE, Event.GRANTED): State.LEASED,
     (State.INACTIVE, Event.RESUMED): State.LEASED,
+    (State.DEAD, Event.REDRIVEN): State.AVAILABLE,
+    (State.AVAILABLE, Event.REDRIVEN): State.REMOVED,
+    (State.DELAYED, Event.REDRIVEN): State.REMOVED,
+    (State.INACTIVE, Event.REDRIVEN): State.REMOVED,
     (State.REMOVED, Event.REENTERED): State.AVAILABLE,
 }

@@ -243,17 +243,19 @@ def _check_letters_exist(tables: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _check_dead_letters(queue: QueueDefinition, definitions: Definitions) -> None:
+    where = f"[queues.{queue.name}]"
+    for key, value in (("dead_letter_queue", queue.dead_letter_queue), ("dead_letter_retention", queue.dead_letter_retention_ms)):
+        if queue.at_most_once and value is not None:
+            reason = "an at-most-once queue has no dead letters (R16)."
+            raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys=f"semantics, {key}")
     if queue.dead_letter_queue is None:
         return
-    where = f"[queues.{queue.name}]"
     letters = definitions.queue(queue.dead_letter_queue)
     sources = [other.name for other in definitions.queues.values() if other.dead_letter_queue == letters.name]
-    reason = None
+    trouble = None
     if len(sources) > 1:
-        reason = f"'{letters.name}' already takes the dead letters of '{sources[-1]}', and a dead-letter queue has one source."
+        trouble = f"'{letters.name}' already takes the dead letters of '{sources[-1]}', and a dead-letter queue has one source."
     elif letters.message_type != queue.message_type:
-        reason = f"'{letters.name}' has message type '{letters.message_type}', this queue '{queue.message_type}'."
-    elif queue.at_most_once:
-        reason = "an at-most-once queue has no dead letters (R16)."
-    if reason is not None:
-        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="dead_letter_queue")
+        trouble = f"'{letters.name}' has message type '{letters.message_type}', this queue '{queue.message_type}'."
+    if trouble is not None:
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=trouble, keys="dead_letter_queue")

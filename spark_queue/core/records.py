@@ -43,6 +43,7 @@ class Kind(StrEnum):
     REMOVED = "removed"
     DEAD_LETTERED = "dead_lettered"
     DEFERRED = "deferred"
+    REDRIVEN = "redriven"
     PAUSED = "paused"
     UNPAUSED = "unpaused"
     BARRIER_RELEASED = "barrier_released"

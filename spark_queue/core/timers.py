@@ -10,6 +10,7 @@ from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import below
 from spark_queue.core.records import Removal, Return
+from spark_queue.core.redriving import purge_old
 from spark_queue.core.removal import remove
 from spark_queue.core.settlement import end_lease
 from spark_queue.core.shares import Shares
@@ -33,6 +34,7 @@ def tick(turn: Turn, *, heard_at_ms: dict[str, int], reign_began_at_ms: int) -> 
         end_lease(turn, lease, Return.LEASE_EXPIRED)
     _expire_messages(turn)
     turn.shares.drop_lapsed(turn.ledger, turn.now_ms)
+    purge_old(turn)
     for subscription in list(turn.ledger.subscriptions.values()):
         heard = max(heard_at_ms.get(subscription.name, 0), subscription.last_seen_at_ms, reign_began_at_ms)
         if turn.now_ms - heard > turn.ledger.definition.subscription_retention_ms:
@@ -51,6 +53,9 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, tic
     times.extend(due_at_ms for due_at_ms in ledger.delayed if due_at_ms > ticked_at_ms)
     if ledger.alarm is not None and ledger.alarm.probe_at_ms is not None and ledger.alarm.probe_at_ms > ticked_at_ms:
         times.append(ledger.alarm.probe_at_ms)
+    retention_ms, letters_since_ms = ledger.definition.dead_letter_retention_ms, ledger.dead_letters.oldest_ms
+    if retention_ms is not None and letters_since_ms is not None and letters_since_ms + retention_ms > ticked_at_ms:
+        times.append(letters_since_ms + retention_ms)
     # What is leased waits for the end of its lease; a tick too many costs less than finding out.
     expires_at_ms = ledger.expires.next_after(ticked_at_ms, gone=ledger.rows[State.REMOVED])
     times.extend(each for each in (expires_at_ms, shares.next_lapse_ms(ledger)) if each is not None)

@@ -252,6 +252,9 @@ class _Lives:
                 if strangers:
                     yield f"{len(strangers)} message(s), first {strangers.min()}, that '{record.detail['source']}' still has"
                 life.removed -= rows
+            case Kind.REDRIVEN:
+                yield from _ended_before(rows - life.dead, life.removed)
+                life.dead, life.removed = life.dead - rows, life.removed | (rows - life.dead)
             case Kind.PROVEN:
                 if record.lease in life.proven or (record.lease or 0) > life.last_lease:
                     yield f"lease {record.lease} was proven before, or never granted"

@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "spark_queue.outcomes",
         "spark_queue.publishing",
         "spark_queue.queue",
+        "spark_queue.redriving",
         "spark_queue.session",
     ),
     # What is shipped for tests may look at everything; of the product only `sparkq verify` needs it, for the invariants.

@@ -23,6 +23,7 @@ _FOLDS: dict[str, Callable[[QueueLedger, Record], None]] = {
     Kind.REMOVED: endings.removed,
     Kind.DEAD_LETTERED: endings.dead_lettered,
     Kind.DEFERRED: endings.deferred,
+    Kind.REDRIVEN: endings.redriven,
     Kind.PAUSED: pauses.paused,
     Kind.UNPAUSED: pauses.unpaused,
     Kind.BARRIER_RELEASED: barriers.released,

@@ -53,8 +53,6 @@ def removed(ledger: QueueLedger, record: Record) -> None:
     if record.reason != Removal.DELIVERED:
         ledger.delivered.forget(rows)
         ledger.cancelled.forget(rows)
-    for row in [row for row in ledger.suspects if row in rows]:
-        del ledger.suspects[row]
     if dead:
         ledger.dead_letters.add(record, rows)
     elif taken_back:
@@ -74,3 +72,17 @@ def dead_lettered(ledger: QueueLedger, record: Record) -> None:
     ledger.move(rows & ledger.rows[State.REMOVED], Event.REENTERED)
     new = rows - ledger.entered
     ledger.enter(EntryFacts(rows=new, expires={}))
+
+
+def redriven(ledger: QueueLedger, record: Record) -> None:
+    """Let dead letters back into their queue as if they were new; in the dead-letter queue they are gone."""
+    rows = to_bitmap(record.ranges)
+    letters = rows & ledger.rows[State.DEAD]
+    ledger.move(rows, Event.REDRIVEN)
+    ledger.drop_claims(rows, but=None)
+    ledger.delivered.forget(rows)
+    ledger.cancelled.forget(rows)
+    ledger.removed_counts.subtract(ledger.dead_letters.take_back(letters))
+    # Its age counts from now: by its old one it would be gone at once.
+    expiration_ms = ledger.definition.expiration_ms
+    ledger.expires.replace(letters, None if expiration_ms is None else record.at_ms + expiration_ms)

@@ -56,6 +56,8 @@ Steps that act
         Settles by hand: all that is listed or nothing, or what matches.
     ``purge Q [where=FILTER]``
         Removes what is not leased.
+    ``redrive Q [ROWS] [where=FILTER]``
+        Gives dead letters back: those named, those that match, or all.
     ``tick 61s``, ``wait 61s``
         Time passes; the first also does what is due then.
     ``crash``

@@ -9,6 +9,7 @@ from typing import Any
 
 from spark_queue.core.keys import parse_duration_ms
 from spark_queue.core.records import Outcome
+from spark_queue.core.redriving import dead_letters
 from spark_queue.core.runs import OutcomeOf
 from spark_queue.core.settling import SettledCounts
 from spark_queue.testing.scenario.attributes import number_or_text
@@ -187,6 +188,14 @@ def _purge(world: World, words: Words) -> str:
     return f"purged {purged} leased {leased}"
 
 
+def _redrive(world: World, words: Words) -> str:
+    queue, rows, where = words.take(), words.rows(), words.option("where")
+    rows = rows or dead_letters(world.state, queue, where)
+    redriven = world.engine.redrive(queue=queue, rows=rows, now_ms=world.now_ms)
+    counts = {"redriven": redriven, "skipped": len(rows) - redriven}
+    return " ".join(f"{name} {count}" for name, count in counts.items() if count) or "nothing"
+
+
 def _tick(world: World, words: Words) -> str:
     _wait(world, words)
     world.engine.tick(now_ms=world.now_ms)
@@ -259,6 +268,7 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "prove": _prove,
     "settle": _settle,
     "purge": _purge,
+    "redrive": _redrive,
     "tick": _tick,
     "wait": _wait,
     "crash": _crash,

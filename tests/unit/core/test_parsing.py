@@ -72,6 +72,12 @@ REFUSALS: list[tuple[str, Any, str, str]] = [
             "0s",
         )
     ),
+    (
+        "retention of dead letters that cannot be",
+        with_queue(semantics="at-most-once", dead_letter_retention="1d"),
+        "CONTRADICTORY_SETTINGS",
+        "an at-most-once queue has no dead letters",
+    ),
     ("null", with_queue(max_cancels=None), "BAD_VALUE", "a whole number, 0 for no limit"),
     ("semantics", with_queue(semantics="exactly-once"), "BAD_VALUE", '"at-least-once" or "at-most-once"'),
     ("leasing", with_queue(leasing="lax"), "BAD_VALUE", '"sublet" or "strict"'),

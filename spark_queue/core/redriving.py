@@ -1,0 +1,58 @@
+"""Where dead letters go: back to their queue, or away for good when their time is over (DESIGN 15.11)."""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from spark_queue.core.fold import JournalState
+from spark_queue.core.ledger import QueueLedger
+from spark_queue.core.lifecycle import State
+from spark_queue.core.records import Kind, Removal
+from spark_queue.core.removal import remove
+from spark_queue.core.turn import Turn
+
+
+def dead_letters(state: JournalState, queue: str, where: str | None) -> BitMap64:
+    """Give the dead letters of a queue, or those that match a filter, wherever they are now."""
+    ledger = state.ledger(queue)
+    dead = ledger.rows[State.DEAD].copy()
+    return dead if where is None else state.matching(ledger, where, dead)
+
+
+def redrive(turn: Turn, rows: BitMap64) -> int:
+    """Give dead letters back to their queue, with the same bookmarks and as if never delivered; gives how many.
+
+    What is leased or settled in the dead-letter queue stays, and so does what is no dead letter.
+    """
+    letters = turn.dead_letters
+    free = (rows & turn.ledger.rows[State.DEAD]) - (BitMap64() if letters is None else _taken(letters))
+    if free:
+        if letters is not None and free.intersect(letters.entered):
+            turn.emit(Kind.REDRIVEN, free & letters.entered, queue=letters.definition.name)
+        turn.emit(Kind.REDRIVEN, free)
+    return len(free)
+
+
+def purge_old(turn: Turn) -> None:
+    """Remove the dead letters that are older than `dead_letter_retention`; what is leased waits for the end of its lease."""
+    ledger, retention_ms = turn.ledger, turn.ledger.definition.dead_letter_retention_ms
+    if retention_ms is None or ledger.dead_letters.oldest_ms is None:
+        return
+    if ledger.dead_letters.oldest_ms > turn.now_ms - retention_ms:
+        return
+    old, letters = ledger.dead_letters.before(turn.now_ms - retention_ms), turn.dead_letters
+    if letters is not None:
+        old -= letters.rows[State.LEASED]
+        waiting = old & _waiting(letters)
+        if waiting:
+            turn.emit(Kind.REMOVED, waiting, queue=letters.definition.name, reason=Removal.PURGED)
+    remove(turn, old, Removal.PURGED)
+
+
+def _taken(letters: QueueLedger) -> BitMap64:
+    """Give what came to a dead-letter queue and is leased or settled there."""
+    return letters.entered - _waiting(letters)
+
+
+def _waiting(letters: QueueLedger) -> BitMap64:
+    return BitMap64.union(*(letters.rows[state] for state in (State.AVAILABLE, State.DELAYED, State.INACTIVE)))
