@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from spark_queue.core.fold import JournalState
 from spark_queue.core.moving import MergedFile
+from spark_queue.core.past import Past
 from spark_queue.core.records import Record
 from spark_queue.core.segment import FactSource, Segment
 
@@ -108,8 +109,8 @@ class MessageLog(Protocol):
 class ControlLog(Protocol):
     """The log of what happened to queues; one writer, fenced by the log itself (DESIGN 3.4)."""
 
-    def load(self) -> Sequence[Record]:
-        """Refresh and give every record in order, and take the head as the place to append at.
+    def load(self) -> Past:
+        """Refresh and give every record in order, or a state and every record since, and take the head as the place to append at.
 
         Raises
         ------

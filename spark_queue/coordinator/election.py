@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from spark_queue.coordinator.connection import Verdict
 from spark_queue.coordinator.hint import RENEWAL_S, Hint, HintStore, read_hint
 from spark_queue.coordinator.host import is_loopback
 from spark_queue.coordinator.reign_clock import ReignClock, check_skew
+from spark_queue.core.fold import JournalState
+from spark_queue.core.past import Past
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import Clock, ControlLog
@@ -50,10 +52,12 @@ class Reign:
     """A won election."""
 
     epoch: int
-    #: The whole control log, ending with the own claim. Recovery takes the records out as it folds them: nobody needs them
-    #: twice, and a reign lasts longer than the memory that they would hold should.
+    #: The control log after that state, ending with the own claim. Recovery takes the records out as it folds them: nobody needs
+    #: them twice, and a reign lasts longer than the memory that they would hold should.
     records: deque[Record]
     clock: ReignClock
+    #: From a snapshot; None when there was none.
+    state: JournalState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,21 +89,16 @@ def elect(control: ControlLog, candidate: Candidate, around: Surroundings) -> Re
     JournalError
         JOURNAL_MISMATCH, or what keeps the control log from being read.
     """
-    records = control.load()
-    _check_journal(records, candidate)
-    last = next((record for record in reversed(records) if record.kind == Kind.EPOCH_CLAIMED), None)
+    past = control.load()
+    if past.journal_id != candidate.journal_id:
+        raise JournalError("JOURNAL_MISMATCH", expected=candidate.journal_id, path=candidate.path, found=past.journal_id)
+    last = past.claim
     if last is not None:
         address = str(last.detail["address"])
         if _answers(last, candidate, around):
             return Serving(address=address)
         _LOG.info("The coordinator of epoch %d at %s does not answer; claiming epoch %d.", last.epoch, address, last.epoch + 1)
-    return _claim(control, records, last, candidate, around.clock)
-
-
-def _check_journal(records: Sequence[Record], candidate: Candidate) -> None:
-    found = next((record.detail["journal"] for record in records if record.kind == Kind.JOURNAL_CREATED), None)
-    if found != candidate.journal_id:
-        raise JournalError("JOURNAL_MISMATCH", expected=candidate.journal_id, path=candidate.path, found=found)
+    return _claim(control, past, last, candidate, around.clock)
 
 
 def _answers(last: Record, candidate: Candidate, around: Surroundings) -> bool:
@@ -130,16 +129,15 @@ def _elsewhere(hint: Hint, candidate: Candidate, around: Surroundings) -> Coordi
     return CoordinatorError("COORDINATOR_ELSEWHERE", path=candidate.path, host=hint.host, age_s=age_s)
 
 
-def _claim(control: ControlLog, records: Sequence[Record], last: Record | None, candidate: Candidate, clock: Clock) -> Reign:
-    last_record_ms = max((record.at_ms for record in records), default=0)
-    check_skew(clock, last_record_ms=last_record_ms, path=candidate.path, accepted=candidate.accept_clock)
-    reign_clock = ReignClock(clock, last_record_ms=last_record_ms)
+def _claim(control: ControlLog, past: Past, last: Record | None, candidate: Candidate, clock: Clock) -> Reign:
+    check_skew(clock, last_record_ms=past.last_at_ms, path=candidate.path, accepted=candidate.accept_clock)
+    reign_clock = ReignClock(clock, last_record_ms=past.last_at_ms)
     claim = Record(
         kind=Kind.EPOCH_CLAIMED,
-        record=records[-1].record + 1 if records else 0,
+        record=past.next_record,
         epoch=1 if last is None else last.epoch + 1,
         at_ms=reign_clock.now_ms(),
         detail={"host": candidate.host, "address": candidate.address, "pid": candidate.pid},
     )
     control.append([claim], epoch=claim.epoch)
-    return Reign(epoch=claim.epoch, records=deque([*records, claim]), clock=reign_clock)
+    return Reign(epoch=claim.epoch, state=past.state, records=deque([*past, claim]), clock=reign_clock)

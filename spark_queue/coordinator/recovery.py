@@ -22,7 +22,8 @@ def recover(reign: Reign, journal: Journal, inbox: Inbox, *, ends_idle: bool) ->
         When the log cannot be folded or the first commit fails: the process must end.
     """
     facts = PreparedFacts(journal.facts)
-    state = JournalState(facts)
+    state = reign.state or JournalState(facts)
+    state.facts = facts
     state.foresee(reign.records)
     while reign.records:
         # One by one, so that what is folded is freed.

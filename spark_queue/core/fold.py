@@ -38,7 +38,8 @@ class JournalState:
     """
 
     def __init__(self, facts: FactSource) -> None:
-        self._facts = facts
+        #: Asked again whenever the log is folded; whoever restores a state from a snapshot sets it.
+        self.facts = facts
         self.journal_id = ""
         #: The newest claimed reign; 0 before the first.
         self.epoch = 0
@@ -160,7 +161,7 @@ class JournalState:
         Their `entered` record keeps it, so that it is decided once (R75).
         """
         ledgers = [ledger for ledger in self._queues_of(segment.message_type) if ledger.definition.barrier is not None]
-        facts = self._facts.facts(segment, [ledger.fact_request() for ledger in ledgers]) if ledgers else {}
+        facts = self.facts.facts(segment, [ledger.fact_request() for ledger in ledgers]) if ledgers else {}
         return {name: tuple(to_ranges(each.barriers)) for name, each in facts.items() if each.barriers}
 
     def _queues_of(self, message_type: str) -> list[QueueLedger]:
@@ -185,7 +186,7 @@ class JournalState:
     def _facts_of(self, segment: Segment, requests: list[FactRequest]) -> Mapping[str, EntryFacts]:
         """Give the facts for each queue, and set aside the queues for which a missing file would have to be read."""
         try:
-            return self._facts.facts(segment, requests)
+            return self.facts.facts(segment, requests)
         except JournalError as trouble:
             if trouble.code == "MESSAGE_FILE_MISSING" and len(requests) > 1:
                 return {name: facts for each in requests for name, facts in self._facts_of(segment, [each]).items()}
@@ -237,7 +238,7 @@ class JournalState:
         queue = ledger.definition
         placed = (self._foresight.place(segment) for segment in self.message_types[queue.message_type].segments)
         segments = [segment for segment in placed if not segment.retired]
-        return self._facts.matches(segments, filter_sql, rows - ledger.retired, columns=queue.columns)
+        return self.facts.matches(segments, filter_sql, rows - ledger.retired, columns=queue.columns)
 
     def _definitions_applied(self, record: Record) -> None:
         self.definitions = parsing.parse(record.detail["definitions"])

@@ -9,6 +9,7 @@
   tore.
 - `schema`, `record_table`: columns and records as Arrow.
 - `control_files`, `control_compaction`: the control log's data files, and merging small ones.
+- `state_codec`, `snapshot`: the state at one record as a file, so that a start reads only what came after it.
 - `control_log`: append, then check that the head and the epoch are still one's own; else the coordinator ends.
 - `message_log`: versions forward, in the only order there is; what strangers did is named.
 - `rows` → `stored_rows` → `staging` → `commit`, in front of them `publisher`: from a caller's rows to one atomic commit that

@@ -6,14 +6,18 @@ from collections.abc import Iterable, Sequence
 
 from deltalake import DeltaTable
 
+from spark_queue.core.past import Past
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
-from spark_queue.journal import delta, log_entry
+from spark_queue.journal import delta, log_entry, snapshot
 from spark_queue.journal.control_compaction import Merge
 from spark_queue.journal.control_files import listing, read_known, read_records, stage_records, to_records_of
 from spark_queue.journal.layout import CONTROL, Store, log_key
 from spark_queue.journal.record_table import SEPARATE_KINDS
 from spark_queue.journal.recovery import open_repaired
+
+#: How many entering messages cost as much to fold as one record, where a queue selects by expressions.
+MESSAGES_PER_RECORD = 50
 
 
 class DeltaControlLog:
@@ -32,6 +36,8 @@ class DeltaControlLog:
         #: The newest epoch known: of what was loaded, or the own one.
         self._epoch = 0
         self._next_record = 0
+        #: What folding the log since the last snapshot would cost, in records.
+        self.replay_cost = 0
         #: Whether the outcome of a commit is unknown: then nothing may be written or answered any more.
         self._is_in_doubt = False
         #: Whether commits must survive power loss; the log says so itself, in `definitions_applied`.
@@ -44,8 +50,8 @@ class DeltaControlLog:
             raise CoordinatorError("INTERNAL", what="the control log was used before it was loaded")
         return self._version
 
-    def load(self) -> Sequence[Record]:
-        """Refresh and give every record in order, and take the head as the place to append at.
+    def load(self) -> Past:
+        """Refresh and give what the log tells, and take the head as the place to append at.
 
         What a power loss tore is set aside first, and reported (`recovery`).
 
@@ -55,11 +61,13 @@ class DeltaControlLog:
             NOT_A_JOURNAL, JOURNAL_DAMAGED when records are not dense or epochs go back, PROTOCOL_NEWER, STORE_FAILED.
         """
         table = _open(self._store)
-        records = read_records(self._store, listing(self._store, table))
-        self._version, self._next_record = int(table.version()), len(records)
-        self._epoch = records[-1].epoch if records else 0
-        self._heed(records)
-        return records
+        past = snapshot.load(self._store, listing(self._store, table))
+        self._version, self._next_record = int(table.version()), past.next_record
+        self._epoch = past[-1].epoch if past else 0 if past.state is None else past.state.epoch
+        self.durable = past.state is not None and past.state.definitions.journal.durability == "fsync"
+        self._heed(past)
+        self.replay_cost = _replay_cost(past)
+        return past
 
     def append(self, records: Sequence[Record], *, epoch: int) -> None:
         """Commit numbered records by one swap at the head, carrying `epoch`, and check that it holds.
@@ -82,6 +90,7 @@ class DeltaControlLog:
         files = stage_records(self._store, records)
         self._commit(files, epoch=epoch, at_ms=records[-1].at_ms)
         self._epoch, self._next_record = epoch, records[-1].record + 1
+        self.replay_cost += _replay_cost(records)
 
     def replace(self, merge: Merge) -> None:
         """Commit a merge of data files, under the same fence as records; called between two commits of them.
@@ -175,6 +184,11 @@ class DeltaControlLog:
 
     def _deposed(self, epoch: int, reason: str) -> SparkQueueError:
         return CoordinatorError("COORDINATOR_DEPOSED", epoch=epoch, path=self._store.path, reason=reason)
+
+
+def _replay_cost(records: Sequence[Record]) -> int:
+    entered = sum(until - first for record in records if record.kind == Kind.ENTERED for first, until in record.ranges)
+    return len(records) + entered // MESSAGES_PER_RECORD
 
 
 def read_log(store: Store) -> Sequence[Record]:

@@ -27,6 +27,7 @@ from spark_queue.journal.objects import LocalSink, ObjectSink, ObjectSource, Sto
 
 CONTROL = "control"
 MESSAGES = "messages"
+SNAPSHOTS = "snapshots"
 HINT_KEY = "coordinator.json"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")

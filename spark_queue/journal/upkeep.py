@@ -6,19 +6,25 @@ caller should wait. delta-rs's own clean-up is never called: it cannot be told w
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
 from spark_queue.core.fold import JournalState
-from spark_queue.journal import control_compaction, delta
+from spark_queue.errors import SparkQueueError
+from spark_queue.journal import control_compaction, delta, snapshot
+from spark_queue.journal.control_compaction import Merge
 from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.layout import CONTROL, Store, messages_key
 from spark_queue.journal.message_upkeep import Job, MessageLimits, MessageUpkeep
 from spark_queue.journal.objects import StoredObject
 from spark_queue.journal.recovery import version_of
+
+_log = logging.getLogger(__name__)
 
 #: Opening a log costs more with every entry since its last checkpoint, a checkpoint with every file of the table.
 CONTROL_CHECKPOINT_COMMITS = 100
@@ -31,6 +37,9 @@ CONTROL_KEPT_MS = 10 * 60 * 1000
 
 #: How often a reign looks for leftovers of the control log, in milliseconds: there may be as many as commits in a day.
 SWEEP_MS = 3600 * 1000
+
+#: A snapshot is due when folding what came after the last one would cost as much as this many records.
+SNAPSHOT_RECORDS = 20_000
 
 #: How long an entry of a message table stays after it was entered, in milliseconds: a paused publisher finds its commit.
 MESSAGES_KEPT_MS = 24 * 3600 * 1000
@@ -58,9 +67,9 @@ class Upkeep:
         #: Version of the newest checkpoint, by table.
         self._checkpoints: dict[str, int] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="upkeep")
-        self._work: Future[control_compaction.Merge | None] | None = None
+        self._work: Future[Merge | None] | None = None
         #: What the last work planned, to be committed between two commits of records.
-        self._merge: control_compaction.Merge | None = None
+        self._merge: Merge | None = None
         self._swept_at_ms: int | None = None
 
     def run(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
@@ -91,8 +100,13 @@ class Upkeep:
             if self._is_due(messages_key(message_type), known.version, MESSAGES_CHECKPOINT_COMMITS)
         }
         jobs = self._messages.due(state, now_ms=now_ms)
-        if control or messages or jobs:
-            self._work = self._worker.submit(self._keep, control=control, messages=messages, jobs=jobs, epoch=epoch, now_ms=now_ms)
+        snapshots = self._control.replay_cost >= SNAPSHOT_RECORDS
+        if snapshots:
+            self._control.replay_cost = 0
+        if control or messages or jobs or snapshots:
+            self._work = self._worker.submit(
+                self._keep, control=control, messages=messages, jobs=jobs, snapshots=snapshots, epoch=epoch, now_ms=now_ms
+            )
 
     def finish(self) -> None:
         """Wait for what is under way; what it planned for the control log waits for `run`.
@@ -107,15 +121,33 @@ class Upkeep:
             self._merge = work.result()
 
     def _keep(
-        self, *, control: bool, messages: Mapping[str, int], jobs: Mapping[str, Sequence[Job]], epoch: int, now_ms: int
-    ) -> control_compaction.Merge | None:
+        self,
+        *,
+        control: bool,
+        messages: Mapping[str, int],
+        jobs: Mapping[str, Sequence[Job]],
+        snapshots: bool,
+        epoch: int,
+        now_ms: int,
+    ) -> Merge | None:
         for message_type, version in messages.items():
             self._keep_messages(message_type, version, epoch=epoch, now_ms=now_ms)
         for message_type, of_type in jobs.items():
             work = self._messages.open(message_type, epoch=epoch, now_ms=now_ms)
             for job in of_type:
                 job(work)
-        return self._keep_control(epoch=epoch, now_ms=now_ms) if control else None
+        merge = self._keep_control(epoch=epoch, now_ms=now_ms) if control else None
+        if snapshots:
+            self._take_snapshot(epoch=epoch)
+        return merge
+
+    def _take_snapshot(self, *, epoch: int) -> None:
+        files = listing(self._store, self._control.open_own(epoch=epoch))
+        try:
+            snapshot.take(self._store, files, FileFacts(self._store))
+        except (SparkQueueError, TypeError) as trouble:
+            # The log alone is enough; the next start takes longer.
+            _log.warning("No snapshot was written of '%s': %s", self._store.path, trouble)
 
     def _is_due(self, table: str, version: int, commits: int) -> bool:
         if version < commits:
@@ -124,7 +156,7 @@ class Upkeep:
             self._checkpoints[table] = _last_checkpoint(self._store, table)
         return version - self._checkpoints[table] >= commits
 
-    def _keep_control(self, *, epoch: int, now_ms: int) -> control_compaction.Merge | None:
+    def _keep_control(self, *, epoch: int, now_ms: int) -> Merge | None:
         table = self._control.open_own(epoch=epoch)
         version, durable = int(table.version()), self._control.durable
         delta.checkpoint(self._store, CONTROL, table, durable=durable)

@@ -16,6 +16,7 @@ from spark_queue.core.creation import first_records
 from spark_queue.core.definition import Definitions
 from spark_queue.core.fold import JournalState
 from spark_queue.core.moving import MergedFile, MovedRows
+from spark_queue.core.past import Past
 from spark_queue.core.records import Record
 from spark_queue.core.segment import Segment
 from spark_queue.errors import CoordinatorError, JournalError
@@ -161,11 +162,11 @@ class MemoryControlLog:
         self._storage = storage
         self._version = -1
 
-    def load(self) -> Sequence[Record]:
+    def load(self) -> Past:
         """Refresh and give every record in order, and take the head as the place to append at."""
         with self._storage.step("control.load"):
             self._version = self._storage.version
-            return [record for commit in self._storage.commits for record in commit.records]
+            return Past(record for commit in self._storage.commits for record in commit.records)
 
     def append(self, records: Sequence[Record], *, epoch: int) -> None:
         """Commit numbered records by one swap at the head, carrying `epoch`, and check that it holds.

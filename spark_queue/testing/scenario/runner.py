@@ -75,6 +75,8 @@ class Scenario:
         broken = [*invariants.of_state(self.world.state), *invariants.of_records(self.world.committed)]
         live, folded = digest(self.world.state), digest(self.world.folded())
         broken += [f"folding the log anew gives other {name}" for name in live if live[name] != folded[name]]
+        restored = digest(self.world.restored())
+        broken += [f"going through a snapshot gives other {name}" for name in live if live[name] != restored[name]]
         compare(broken, [], "; ".join(broken))
 
 

@@ -11,6 +11,7 @@ import pytest
 from spark_queue.coordinator.connection import Verdict
 from spark_queue.coordinator.election import SILENCE_S, WATCH_S, Candidate, Reign, Serving, Surroundings, elect
 from spark_queue.coordinator.hint import Hint
+from spark_queue.core.past import Past
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.testing.fake_clock import FakeClock
@@ -30,8 +31,8 @@ class Log:
     def __init__(self, *records: Record) -> None:
         self.records = list(records)
 
-    def load(self) -> Sequence[Record]:
-        return tuple(self.records)
+    def load(self) -> Past:
+        return Past(tuple(self.records))
 
     def append(self, records: Sequence[Record], *, epoch: int) -> None:
         assert all(record.epoch == epoch for record in records)

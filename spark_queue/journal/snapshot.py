@@ -1,0 +1,198 @@
+"""Snapshots: the state at one record, so that a start reads only what came after it (DESIGN 4).
+
+A snapshot is a shortcut and never a source: it holds what folding the log gives, was made by folding the log, and whoever finds
+none that is whole, of this journal, of this very log and of this very software folds from the beginning.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.resources
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from spark_queue.core.fold import JournalState
+from spark_queue.core.past import Past
+from spark_queue.core.records import Kind, Record
+from spark_queue.core.segment import FactSource
+from spark_queue.journal import state_codec
+from spark_queue.journal.control_files import ControlFile, read_records
+from spark_queue.journal.layout import SNAPSHOTS, Store
+
+_log = logging.getLogger(__name__)
+
+FORMAT = 1
+
+#: How many are kept: the older one serves while the newer is written, or when it is damaged.
+KEPT = 2
+
+_SUFFIX = ".snapshot"
+
+#: What decides how records fold and what facts say: snapshots of other code are not used.
+_CODE = ("spark_queue.core", "spark_queue.core.folds", "spark_queue.expression", "spark_queue.journal")
+_LIBRARIES = ("duckdb", "google-re2", "numpy", "pyroaring", "sqlglot")
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line of a snapshot, as JSON; the state follows."""
+
+    format: int
+    journal: str
+    #: What made it; see `software`.
+    software: str
+    #: Number of the last record that is in the state, and what that record says.
+    record: int
+    last: str
+    #: SHA-256 of the rest of the file.
+    checksum: str
+
+
+@functools.cache
+def software() -> str:
+    """Name the code that folds: any change of it may fold otherwise, and an upgrade or a rollback reads the log once."""
+    found = hashlib.sha256()
+    for package in _CODE:
+        files = [file for file in importlib.resources.files(package).iterdir() if file.name.endswith(".py")]
+        for file in sorted(files, key=lambda file: file.name):
+            found.update(file.name.encode() + file.read_bytes())
+    for library in _LIBRARIES:
+        found.update(f"{library} {importlib.metadata.version(library)}".encode())
+    return found.hexdigest()
+
+
+def write(store: Store, state: JournalState, last: Record) -> None:
+    """Store a state of which `last` is the newest record, and delete the older snapshots but one.
+
+    Raises
+    ------
+    TypeError
+        When something in the state is of a type that snapshots do not know.
+    JournalError
+        STORE_FAILED.
+    """
+    body = state_codec.encode(state)
+    header = Header(
+        format=FORMAT, journal=state.journal_id, software=software(), record=last.record, last=_said(last),
+        checksum=hashlib.sha256(body).hexdigest(),
+    )  # fmt: skip
+    # Whole or not at all, on a local disk as on an object store; what a power loss tears, the checksum tells.
+    store.write(f"{SNAPSHOTS}/{last.record:020d}{_SUFFIX}", msgspec.json.encode(header) + b"\n" + body)
+    store.delete([key for number, key in stored(store) if number <= last.record][KEPT:])
+
+
+def stored(store: Store) -> list[tuple[int, str]]:
+    """Give the record and the key of each snapshot, newest first, whether it can be used or not.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED.
+    """
+    keys = [entry.key for entry in store.list(SNAPSHOTS) if entry.key.endswith(_SUFFIX)]
+    named = [(key.removeprefix(f"{SNAPSHOTS}/").removesuffix(_SUFFIX), key) for key in keys]
+    return sorted(((int(name), key) for name, key in named if len(name) == 20 and name.isdecimal()), reverse=True)
+
+
+def load(store: Store, files: Sequence[ControlFile]) -> Past:
+    """Give what the log of these files tells: from the newest usable snapshot, or from its beginning.
+
+    Raises
+    ------
+    JournalError
+        JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED, of the log itself.
+    """
+    past = next(_usable(store, files), None)
+    return Past(read_records(store, files)) if past is None else past
+
+
+def usable(store: Store, files: Sequence[ControlFile]) -> int | None:
+    """Give the record of the newest snapshot that a start would use; None when it would read the whole log.
+
+    Raises
+    ------
+    JournalError
+        As `load`.
+    """
+    past = next(_usable(store, files), None)
+    return None if past is None or past.state is None else past.state.next_record - 1
+
+
+def _usable(store: Store, files: Sequence[ControlFile]) -> Iterator[Past]:
+    """Give what usable snapshots tell, newest first, each checked against the record that it ends with."""
+    head = files[-1].last if files else -1
+    found = [(number, key) for number, key in stored(store) if number <= head]
+    journal_id = _journal_id(store, files) if found else ""
+    for number, key in found:
+        try:
+            header, state = read(store.read(key) or b"")
+            if (header.journal, header.record, state.next_record) != (journal_id, number, number + 1):
+                raise ValueError("it is of another journal or another record")
+            last, *rest = read_records(store, files, first=number)
+            if header.last != _said(last):
+                raise ValueError("the log went on otherwise")
+        except ValueError as reason:
+            _log.warning("Snapshot %s of '%s' is not used: %s. The log is read further back instead.", key, store.path, reason)
+            continue
+        past = Past(rest)
+        past.state = state
+        yield past
+
+
+def read(data: bytes) -> tuple[Header, JournalState]:
+    """Read a snapshot; the state has no source of facts yet.
+
+    Raises
+    ------
+    ValueError
+        When it is damaged, or of other software.
+    """
+    head, _, body = data.partition(b"\n")
+    try:
+        header = msgspec.json.decode(head, type=Header)
+    except msgspec.DecodeError as reason:
+        raise ValueError(f"it is damaged ({reason})") from None
+    if (header.format, header.software) != (FORMAT, software()):
+        raise ValueError("it was written by other software")
+    if hashlib.sha256(body).hexdigest() != header.checksum:
+        raise ValueError("it is damaged")
+    return header, state_codec.decode(body)
+
+
+def take(store: Store, files: Sequence[ControlFile], facts: FactSource) -> None:
+    """Fold on from the newest usable snapshot to the end of these files, and store the state there.
+
+    A state of its own: the coordinator's runs ahead of the log, and copying that would hold up its commits.
+
+    Raises
+    ------
+    TypeError
+        As `write`.
+    SparkQueueError
+        What keeps the log from being read or folded.
+    """
+    past = load(store, files)
+    if not past:
+        return
+    state = past.state or JournalState(facts)
+    state.facts = facts
+    state.fold_all(past)
+    # What a queue that was set aside would hold is not known; the next start may find its file again.
+    if not state.troubles:
+        write(store, state, past[-1])
+
+
+def _journal_id(store: Store, files: Sequence[ControlFile]) -> str:
+    first = next(iter(read_records(store, files[:1])), None)
+    return str(first.detail.get("journal")) if first is not None and first.kind == Kind.JOURNAL_CREATED else ""
+
+
+def _said(record: Record) -> str:
+    """Give what a record says, in short: another log may have another record of the same number."""
+    plain: dict[str, Any] = {name: getattr(record, name) for name in Record.__slots__}
+    plain["ranges"] = [[int(first), int(until)] for first, until in record.ranges]
+    return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()

@@ -1,0 +1,229 @@
+"""Snapshots: a start from one is a start from the log, only sooner; a bad one costs time only (DESIGN 4)."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from deltalake import DeltaTable
+
+from spark_queue.core.fold import JournalState
+from spark_queue.core.past import Past
+from spark_queue.core.records import Kind, Record
+from spark_queue.journal import snapshot, state_codec, upkeep
+from spark_queue.journal.control_files import listing
+from spark_queue.journal.control_log import DeltaControlLog, read_log
+from spark_queue.journal.layout import SNAPSHOTS
+from spark_queue.journal.snapshot import Header
+from spark_queue.testing.state_digest import digest
+from tests.unit.journal.journal_on_disk import Disk, claim
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "journal")
+
+
+def filled(disk: Disk, commits: int = 6) -> tuple[DeltaControlLog, int]:
+    control = DeltaControlLog(disk.store)
+    record = claim(control)
+    for number in range(record, record + commits):
+        control.append([subscribed(number)], epoch=1)
+    return control, record + commits
+
+
+def subscribed(number: int) -> Record:
+    detail = {"ack_mode": "auto", "max_backlog": 9, "filter": None}
+    return Record(
+        kind=Kind.SUBSCRIBED, record=number, epoch=1, at_ms=number, queue="WORK", subscription=f"s{number}", detail=detail
+    )
+
+
+def take(disk: Disk) -> None:
+    snapshot.take(disk.store, listing(disk.store, DeltaTable(disk.store.control_uri)), disk.open().facts)
+
+
+def snapshots(disk: Disk) -> list[Path]:
+    return sorted((Path(disk.store.path) / SNAPSHOTS).glob("*"))
+
+
+def loaded(disk: Disk) -> Past:
+    return DeltaControlLog(disk.store).load()
+
+
+def state_of(disk: Disk, past: Past) -> JournalState:
+    state = past.state or JournalState(disk.open().facts)
+    state.facts = disk.open().facts
+    state.fold_all(past)
+    return state
+
+
+def check(disk: Disk, *, uses: int | None) -> None:
+    """A start gives what the whole log gives, and begins after record `uses`."""
+    past, whole = loaded(disk), read_log(disk.store)
+    assert (past.state.next_record - 1 if past.state else None) == uses
+    assert list(past) == list(whole[0 if uses is None else uses + 1 :])
+    assert (past.journal_id, past.next_record, past.last_at_ms) == (disk.journal_id, len(whole), max(r.at_ms for r in whole))
+    claims = [record for record in whole if record.kind == Kind.EPOCH_CLAIMED]
+    assert past.claim is not None
+    assert (past.claim.epoch, past.claim.detail) == (claims[-1].epoch, claims[-1].detail)
+    full = JournalState(disk.open().facts)
+    full.fold_all(whole)
+    assert digest(state_of(disk, past)) == digest(full)
+
+
+def test_start_reads_only_what_came_after_the_snapshot(disk: Disk) -> None:
+    disk.publish([1, 2])
+    control, record = filled(disk)
+    take(disk)
+    check(disk, uses=record - 1)
+    control.append([subscribed(record)], epoch=1)
+    control.append([subscribed(record + 1)], epoch=1)
+    check(disk, uses=record - 1)
+
+
+def test_reign_goes_on_from_a_snapshot(disk: Disk) -> None:
+    _, record = filled(disk)
+    take(disk)
+    again = DeltaControlLog(disk.store)
+    again.load()
+    claimed = Record(kind=Kind.EPOCH_CLAIMED, record=record, epoch=2, at_ms=record, detail={"host": "h"})
+    again.append([claimed], epoch=2)
+    assert [each.record for each in read_log(disk.store)] == list(range(record + 1))
+    assert again.durable is False
+
+
+def test_durability_is_known_from_a_snapshot(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "journal", journal={"durability": "fsync"})
+    filled(disk)
+    take(disk)
+    control = DeltaControlLog(disk.store)
+    assert control.load().state is not None
+    assert control.durable
+
+
+def test_two_snapshots_are_kept_and_the_older_serves_when_the_newer_is_damaged(disk: Disk) -> None:
+    control, record = filled(disk)
+    for _ in range(4):
+        control.append([subscribed(record)], epoch=1)
+        record += 1
+        take(disk)
+    assert [path.name for path in snapshots(disk)] == [f"{number:020d}.snapshot" for number in (record - 2, record - 1)]
+    snapshots(disk)[-1].write_bytes(b"")
+    check(disk, uses=record - 2)
+    snapshots(disk)[0].unlink()
+    check(disk, uses=None)
+
+
+def test_nothing_new_makes_no_snapshot(disk: Disk) -> None:
+    _, record = filled(disk)
+    take(disk)
+    written = snapshots(disk)[0].stat().st_mtime_ns
+    take(disk)
+    assert snapshots(disk)[0].stat().st_mtime_ns == written
+    check(disk, uses=record - 1)
+
+
+def test_bytes_damaged_at_random_cost_time_only(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+    _, record = filled(disk, 3)
+    take(disk)
+    (path,) = snapshots(disk)
+    whole = path.read_bytes()
+    rng = random.Random(11)
+    for _ in range(60):
+        data = bytearray(whole)
+        if rng.random() < 0.3:
+            del data[rng.randrange(len(data)) :]
+        else:
+            at = rng.randrange(len(data))
+            data[at] ^= 1 << rng.randrange(8)
+        path.write_bytes(bytes(data))
+        check(disk, uses=None)
+    assert "is not used" in caplog.text
+    path.write_bytes(whole)
+    check(disk, uses=record - 1)
+
+
+def changed(path: Path, **fields: object) -> None:
+    head, _, body = path.read_bytes().partition(b"\n")
+    header = msgspec.structs.replace(msgspec.json.decode(head, type=Header), **fields)
+    path.write_bytes(msgspec.json.encode(header) + b"\n" + body)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"format": 2}, {"journal": "another"}, {"software": "another"}, {"record": 3}, {"last": "another"}, {"checksum": "0"}],
+)
+def test_snapshot_of_something_else_is_not_used(disk: Disk, fields: dict[str, object]) -> None:
+    """Another format, journal, software (its code folds otherwise), record or log: the log is read from its beginning."""
+    filled(disk)
+    take(disk)
+    changed(snapshots(disk)[0], **fields)
+    check(disk, uses=None)
+
+
+def test_snapshot_from_beyond_the_end_of_the_log_is_not_used(disk: Disk) -> None:
+    """The log was put back to an older copy, and goes on otherwise."""
+    control, record = filled(disk)
+    control.append([subscribed(record)], epoch=1)
+    take(disk)
+    disk.log_path("control", control.version).unlink()
+    check(disk, uses=None)
+    again = DeltaControlLog(disk.store)
+    again.load()
+    again.append([replace(subscribed(record), subscription="other")], epoch=1)
+    check(disk, uses=None)
+
+
+def test_state_with_a_queue_that_was_set_aside_makes_no_snapshot(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(disk)
+    trouble = {"WORK": object()}
+    fold_all = JournalState.fold_all
+
+    def fold_and_fail(state: JournalState, records: object) -> None:
+        fold_all(state, records)  # type: ignore[arg-type]  # passed on as they came
+        state.troubles = trouble  # type: ignore[assignment]  # any trouble will do
+
+    monkeypatch.setattr(JournalState, "fold_all", fold_and_fail)
+    take(disk)
+    assert snapshots(disk) == []
+
+
+def test_upkeep_takes_a_snapshot_when_folding_would_cost_enough(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "SNAPSHOT_RECORDS", 5)
+    journal = disk.open()
+    record = claim(journal.control)
+    journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
+    journal.finish_upkeep()
+    assert snapshots(disk) == []
+    for _ in range(2):
+        for number in range(record, record + 5):
+            journal.control.append([subscribed(number)], epoch=1)
+        record += 5
+        journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
+        journal.finish_upkeep()
+        check(disk, uses=record - 1)
+    journal.control.append([subscribed(record)], epoch=1)
+    journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
+    journal.finish_upkeep()
+    check(disk, uses=record - 1)
+
+
+def test_state_that_cannot_be_stored_is_told_and_harms_nobody(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(upkeep, "SNAPSHOT_RECORDS", 1)
+    monkeypatch.setattr(state_codec, "encode", lambda state: _refuse())
+    journal = disk.open()
+    claim(journal.control)
+    journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
+    journal.finish_upkeep()
+    assert "No snapshot was written" in caplog.text
+    check(disk, uses=None)
+
+
+def _refuse() -> bytes:
+    raise TypeError("a spark_queue.core.of_tomorrow.Thing cannot be stored")

@@ -1,0 +1,99 @@
+"""States as bytes: every attribute of every class of the core, and nothing else."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from pyroaring import BitMap64
+
+from spark_queue.core.fold import JournalState
+from spark_queue.core.lease import Lease
+from spark_queue.core.records import Kind
+from spark_queue.journal import state_codec
+from spark_queue.testing.scenario.facts import MemoryFacts
+
+
+def through(state: JournalState) -> JournalState:
+    return state_codec.decode(state_codec.encode(state))
+
+
+def with_claim(value: object) -> JournalState:
+    state = JournalState(MemoryFacts())
+    state.claim = {"value": value}
+    return state
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, True, -1, 2**64 - 1, 0.5, "text", b"bytes", [], (), {}, set(), frozenset({1}), [1, [2, (3,)]], {(1, "a"): {2: None}},
+        [Kind.GRANTED, "granted"], BitMap64([1, 2**40]), [BitMap64(), None], {Kind.LEFT: BitMap64([1])},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_value_comes_back_as_it_was(value: object) -> None:
+    (found,) = through(with_claim(value)).claim.values()
+    assert found == value
+    assert type(found) is type(value)
+    assert repr(found) == repr(value)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "int32", "bool", "float64"])
+def test_array_comes_back_as_it_was_and_can_be_written_to(dtype: str) -> None:
+    (found,) = through(with_claim(np.array([0, 1, 1], dtype=dtype))).claim.values()
+    assert (found.dtype, found.tolist()) == (np.dtype(dtype), np.array([0, 1, 1], dtype=dtype).tolist())
+    found[0] = 1
+
+
+def test_attribute_that_a_class_gains_is_stored_without_being_named() -> None:
+    state = JournalState(MemoryFacts())
+    state.of_tomorrow = BitMap64([7])  # type: ignore[attr-defined]  # made up
+    assert through(state).of_tomorrow == BitMap64([7])  # type: ignore[attr-defined]  # made up
+    assert not hasattr(through(state), "facts"), "where facts come from is no part of the state"
+
+
+def test_what_is_restored_shares_nothing() -> None:
+    state = with_claim([BitMap64([1])])
+    through(state).claim["value"][0].add(2)
+    assert state.claim == {"value": [BitMap64([1])]}
+
+
+class Stranger:
+    """No class of the core."""
+
+
+@pytest.mark.parametrize("value", [Stranger(), lambda: 1, np.int64(3), 2**70, object], ids=lambda value: type(value).__name__)
+def test_what_is_not_known_is_refused_by_name(value: object) -> None:
+    """A field of a type that snapshots do not know must be noticed when it is made, not when it is missed."""
+    with pytest.raises(TypeError, match=r"cannot be stored|too large"):
+        state_codec.encode(with_claim(value))
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        None, [], ["objects"], ["objects", "lease:Lease", ["number"], [["plain", [1]]]], ["enum", "records:Kind", "granted"],
+        ["objects", "lease:Incarnation", [], []], ["objects", "..settings.read:Settings", [], []],
+        ["objects", "records:dataclass", [], []], ["objects", "fold:folds", [], []],
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_bytes_that_are_no_state_are_refused(packed: object) -> None:
+    """Only classes that the core itself defines are made, whatever the bytes say."""
+    with pytest.raises(ValueError, match=r"no state|no class|holds"):
+        state_codec.decode(msgspec.msgpack.encode(packed))
+
+
+def test_objects_of_one_class_are_stored_as_columns() -> None:
+    rows = BitMap64([1])
+    leases = [
+        Lease(
+            number=number, subscription="s", rows=rows, held=rows, claim=rows, granted_at_ms=1, begun_at_ms=1, due_at_ms=2,
+            incarnation=(1, 1), limit=1,
+        )
+        for number in range(100)
+    ]  # fmt: skip
+    data = state_codec.encode(with_claim(leases))
+    assert data.count(b"granted_at_ms") == 1
+    assert state_codec.decode(data).claim["value"] == leases
