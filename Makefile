@@ -25,7 +25,7 @@ bench: setup ## Measure the budgets side by side with the bare Delta source, and
 	@$(RUN) python -m tests.benchmarks
 
 soak: setup ## Run the long forms: thousands of simulated worlds, and hundreds of random kills on real Spark.
-	@SIMULATION_SEEDS=$${SIMULATION_SEEDS:-10000} $(RUN) python -m pytest tests/simulation -n 2
+	@SIMULATION_SEEDS=$${SIMULATION_SEEDS:-10000} MODEL_PROGRAMS=$${MODEL_PROGRAMS:-5000} $(RUN) python -m pytest tests/simulation tests/model -n 2 --timeout 0
 	@FARM_KILLS=$${FARM_KILLS:-200} $(RUN) python -m pytest tests/acceptance/test_kills.py tests/acceptance/test_kill_points.py
 
 readme: setup ## Write README's tables of keys and options anew from the registry.

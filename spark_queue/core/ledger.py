@@ -115,8 +115,8 @@ class QueueLedger:
         self.rows[State.INACTIVE if self.definition.target_queue_depth else State.AVAILABLE] |= facts.rows - held
         self.rows[State.HELD] |= held
         self.barriers |= held
-        # That of a barrier has no effect: what is held does not expire, since dropping it silently would break what waits for it.
-        self.expires.add(facts.expires)
+        # A barrier does not expire, whatever its publisher said: dropping it silently would break what waits for it.
+        self.expires.add({at_ms: rows - facts.barriers for at_ms, rows in facts.expires.items()})
         self.selection.add(facts.without_keys_of_barriers())
 
     def move(self, rows: BitMap64, event: Event) -> None:

@@ -1,0 +1,64 @@
+"""What the messages of random programs say, and how queue and model ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from pyroaring import BitMap64
+
+from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+
+Body = dict[str, Any]
+
+#: Texts that queue and subscriptions are defined with, and what they mean to the model.
+QUESTIONS: dict[str, Callable[[Body], Any]] = {
+    "size > 1": lambda body: None if body["size"] is None else body["size"] > 1,
+    "colour = 'red'": lambda body: body["colour"] == "red",
+    "size": lambda body: body["size"],
+    "colour": lambda body: body["colour"],
+    "colour = 'black'": lambda body: body["colour"] == "black",
+}
+
+
+class Files:
+    """Facts of the bodies of a program, by the meaning that the model gives the texts."""
+
+    def __init__(self) -> None:
+        self.bodies: list[Body] = []
+
+    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+        """Give the facts of a segment."""
+        return {each.queue.name: self._facts(segment, each) for each in requests}
+
+    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+        """Give what matches among the rows."""
+        return BitMap64(row for row in rows if QUESTIONS[expression](self.bodies[row]) is True)
+
+    def _facts(self, segment: Segment, request: FactRequest) -> EntryFacts:
+        queue, rows = request.queue, BitMap64(range(segment.first, segment.until))
+        if queue.filter is not None:
+            rows = self._true(queue.filter, rows)
+        expires: dict[int, BitMap64] = {}
+        for row in rows:
+            if self.bodies[row]["expires_at"] is not None:
+                expires.setdefault(self.bodies[row]["expires_at"], BitMap64()).add(row)
+        ranked = [] if queue.priority is None else self._values(queue.priority, rows)
+        keyed = [] if queue.order_key is None else self._values(queue.order_key, rows)
+        return EntryFacts(
+            rows=rows,
+            expires=expires,
+            barriers=BitMap64() if queue.barrier is None else self._true(queue.barrier, rows),
+            matches={text: self._true(text, rows) for text in request.filters},
+            ranked=np.array([row for row, _ in ranked], dtype=np.int64),
+            priorities=np.array([value for _, value in ranked], dtype=np.uint64),
+            keyed=np.array([row for row, _ in keyed], dtype=np.int64),
+            keys=np.array([hash(value) % 2**64 for _, value in keyed], dtype=np.uint64),
+        )
+
+    def _true(self, text: str, rows: BitMap64) -> BitMap64:
+        return BitMap64(row for row in rows if QUESTIONS[text](self.bodies[row]) is True)
+
+    def _values(self, text: str, rows: BitMap64) -> list[tuple[int, Any]]:
+        return [(row, value) for row in rows if (value := QUESTIONS[text](self.bodies[row])) is not None]
