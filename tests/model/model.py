@@ -74,9 +74,9 @@ class Subscription:
 class Queue:
     """One queue of one journal."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, now: int) -> None:
         self.rules = rules
-        self.now = 0
+        self.now = now
         self.messages: dict[int, Message] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.granted = 0

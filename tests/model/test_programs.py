@@ -64,8 +64,7 @@ class Program(RuleBasedStateMachine):
         self.calls: dict[str, int] = {}
         self.newest: dict[str, int] = {}
         self.epoch = 0
-        table, self.model = make(drawn)
-        self.model.now = self.now
+        table, self.model = make(drawn, self.now)
         self._recover()
         types = {"json": {"topics": ["T"]}}
         self._do(lambda: self.engine.apply(definitions={"message_types": types, "queues": {"Q": table}}, reset=(), now_ms=self.now))
@@ -185,6 +184,12 @@ class Program(RuleBasedStateMachine):
         self._do(lambda: self.engine.purge(queue="Q", now_ms=self.now))
         self.model.purge()
 
+    @rule()
+    def redrive(self) -> None:
+        """Let all dead letters come again."""
+        self._do(lambda: self.engine.redrive(queue="Q", rows=self.engine.state.queues["Q"].rows[State.DEAD], now_ms=self.now))
+        self.model.redrive()
+
     @precondition(lambda self: self.model.subscriptions)
     @rule(data=st.data())
     def unsubscribe(self, data: st.DataObject) -> None:
@@ -250,7 +255,7 @@ class Program(RuleBasedStateMachine):
         return [name for name in sorted(self.model.subscriptions) if self.model.open_lease(name)]
 
 
-def make(drawn: dict[str, Any]) -> tuple[dict[str, Any], Queue]:
+def make(drawn: dict[str, Any], now: int) -> tuple[dict[str, Any], Queue]:
     """Give a queue's table of keys, and the model of it."""
     order = drawn["order"]
     rules = Rules(
@@ -275,7 +280,7 @@ def make(drawn: dict[str, Any]) -> tuple[dict[str, Any], Queue]:
         table["target_queue_depth"] = rules.depth
     if drawn["barrier"] is not None and order != "target_queue_depth":
         table["barrier"], rules.barrier = drawn["barrier"], QUESTIONS[drawn["barrier"]]
-    return table, Queue(rules)
+    return table, Queue(rules, now)
 
 
 def test_random_programs_leave_the_queue_as_the_model_says(monkeypatch: pytest.MonkeyPatch) -> None:
