@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.benchmarks import core, core_selection, entering, latency, memory, micro_batch, recovery, throughput
+from tests.benchmarks import core, core_selection, curves, entering, latency, memory, micro_batch, recovery, selected, throughput
 from tests.benchmarks.figure import Measure
 
 BENCHMARKS: Mapping[str, Measure] = {
     "core": core.measure,
     "core-selection": core_selection.measure,
+    "curves": curves.measure,
     "entering": entering.measure,
     "recovery": recovery.measure,
     "memory": memory.measure,
     "micro-batch": micro_batch.measure,
     "micro-batch-profile": micro_batch.profile,
     "throughput": throughput.measure,
+    "selected": selected.measure,
     "latency": latency.measure,
 }

@@ -37,18 +37,25 @@ def session(place: Path) -> Iterator[SparkSession]:
 
 
 def from_queue(
-    spark: SparkSession, journal: Journal, queue: str, fn: BatchFunction, *, columns: str, max_backlog: int
+    spark: SparkSession,
+    journal: Journal,
+    queue: str,
+    fn: BatchFunction,
+    *,
+    columns: str,
+    max_backlog: int,
+    subscription: str = "bench",
 ) -> DataStreamWriter:
     """Read a queue as its users do: through `Queue.foreach_batch`, which acknowledges."""
     rows = (
         spark.readStream.format("sparkqueue")
         .option("queue", queue)
-        .option("subscription", "bench")
+        .option("subscription", subscription)
         .option("maxBacklog", max_backlog)
         .option("columns", columns)
         .load(journal.path)
     )
-    return rows.writeStream.foreachBatch(journal.queue(queue).foreach_batch(fn, subscription="bench"))
+    return rows.writeStream.foreachBatch(journal.queue(queue).foreach_batch(fn, subscription=subscription))
 
 
 def from_delta(

@@ -25,7 +25,7 @@ BATCH_FILES = 4
 
 COLUMNS = "InvoiceDate, Country, Quantity, UnitPrice"
 
-_STORED = (
+STORED = (
     "InvoiceNo STRING, StockCode STRING, Description STRING, Quantity BIGINT, InvoiceDate TIMESTAMP, UnitPrice DOUBLE, "
     "CustomerID STRING, Country STRING"
 )
@@ -55,7 +55,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 def _journal(place: Path, runs: int) -> tuple[Journal, int]:
     """Publish the lines once; each run has a queue of its own over them, and one more warms up."""
     queues = {f"RUN_{run}": {"underlying_topic": "ORDERS"} for run in range(runs + 1)}
-    definitions = {"message_types": {"order_line": {"columns": _STORED, "topics": ["ORDERS"]}}, "queues": queues}
+    definitions = {"message_types": {"order_line": {"columns": STORED, "topics": ["ORDERS"]}}, "queues": queues}
     journal = Journal.create(str(place / "journal"), definitions)
     lines = pa.concat_tables([read_lines(ORDERS_CSV)] * REPEATS)
     with journal.publisher("bench") as publisher:
@@ -72,8 +72,8 @@ def _rates(spark: SparkSession, journal: Journal, bench: Bench, lines: int) -> t
         place = bench.place / f"run-{run}"
         sinks = {name: place / name / "sink" for name in ("queue", "delta")}
         backlog = BATCH_FILES * FILE_LINES
-        queue = from_queue(spark, journal, f"RUN_{run}", _into(sinks["queue"]), columns=COLUMNS, max_backlog=backlog)
-        delta = from_delta(spark, journal, "order_line", _into(sinks["delta"]), columns=COLUMNS, files=BATCH_FILES)
+        queue = from_queue(spark, journal, f"RUN_{run}", into(sinks["queue"]), columns=COLUMNS, max_backlog=backlog)
+        delta = from_delta(spark, journal, "order_line", into(sinks["delta"]), columns=COLUMNS, files=BATCH_FILES)
         turns = [("queue", queue), ("delta", delta)]
         rates = {name: _run(stream, place / name, lines) for name, stream in (turns if run % 2 else reversed(turns))}
         _check_same(spark, sinks["queue"], sinks["delta"], lines)
@@ -82,7 +82,7 @@ def _rates(spark: SparkSession, journal: Journal, bench: Bench, lines: int) -> t
     return whole[1:], steady[1:]
 
 
-def _into(sink: Path) -> BatchFunction:
+def into(sink: Path) -> BatchFunction:
     def aggregate(batch: DataFrame, batch_id: int) -> None:
         revenue = f.sum(f.col("Quantity") * f.col("UnitPrice")).alias("revenue")
         days = batch.groupBy(f.to_date("InvoiceDate").alias("day"), "Country").agg(revenue, f.count("*").alias("lines"))

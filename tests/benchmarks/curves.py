@@ -1,0 +1,141 @@
+"""How the core's cost grows: with messages, ranges, subscriptions, queues and keys; a figure and a line in a picture for each."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from spark_queue.core.engine import Engine
+from spark_queue.core.fold import JournalState
+from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.records import Kind, Record
+from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from tests.benchmarks.figure import Bench, Figure, median, shown
+
+PICTURE = Path(__file__).with_name("curves.svg")
+
+_NOW_MS = 1_000_000
+_LIMIT = 1_000
+_LEASES = 8
+
+
+@dataclass(kw_only=True)
+class _Facts:
+    """Facts of messages that were never published."""
+
+    rows: BitMap64
+    keys: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
+
+    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+        keyed = np.arange(len(self.keys))
+        return {each.queue.name: EntryFacts(rows=self.rows, keyed=keyed, keys=self.keys) for each in requests}
+
+    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+        return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Curve:
+    """One thing that grows while all else stays."""
+
+    of: str
+    sizes: Sequence[int]
+    #: Gives the time of one lease at a size, in milliseconds.
+    measure: Callable[[int], float]
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Measure each curve; the budget is that cost grows no faster than what grows, as the slope between the two largest thirds."""
+    curves = [
+        _Curve(of="messages", sizes=(10_000, 100_000, 1_000_000, 10_000_000), measure=lambda size: _lease_ms(_whole(size))),
+        _Curve(of="ranges", sizes=(100, 1_000, 10_000, 100_000, 1_000_000), measure=lambda size: _lease_ms(_torn(size))),
+        _Curve(of="subscriptions", sizes=(1, 4, 16, 64), measure=lambda size: _lease_ms(_whole(1_000_000), subscriptions=size)),
+        _Curve(of="queues", sizes=(1, 10, 100, 1_000), measure=lambda size: _lease_ms(_whole(100_000), queues=size)),
+        _Curve(of="keys", sizes=(1_000, 10_000, 100_000, 1_000_000), measure=lambda size: _lease_ms(_keyed(size), order_key="k")),
+    ]
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for curve in curves:
+        points = [(size, median(curve.measure(size) for _ in range(bench.runs))) for size in curve.sizes]
+        lines[curve.of] = points
+        (low, low_ms), (high, high_ms) = points[-2:]
+        slope = math.log(high_ms / low_ms) / math.log(high / low)
+        note = ", ".join(f"{size:,}: {shown(ms)} ms" for size, ms in points)
+        what = f"growth of a lease of {_LIMIT:,} with the number of {curve.of}, as a power of it"
+        yield Figure(row=f"curve-{curve.of}", what=what, value=slope, unit="", budget=1.0, note=note)
+    _draw(lines)
+
+
+def _lease_ms(facts: _Facts, *, subscriptions: int = 1, queues: int = 1, **keys: Any) -> float:
+    """Give the median time of proving a lease and granting the next, in milliseconds."""
+    engine = _engine(facts, queues, keys)
+    starts = {f"s{number}": engine.draw_incarnation() for number in range(subscriptions)}
+    for name, incarnation in starts.items():
+        engine.attach(
+            queue="Q0", subscription=name, incarnation=incarnation, call=1, ack_mode="auto", max_backlog=_LIMIT, now_ms=_NOW_MS
+        )
+    finished = dict.fromkeys(starts, 0)
+    times_ms = []
+    for call in range(2, 2 + max(3, _LEASES // subscriptions)):
+        for name, incarnation in starts.items():
+            began_s = time.perf_counter()
+            lease = engine.next(
+                queue="Q0", subscription=name, incarnation=incarnation, call=call, finished=finished[name], limit=_LIMIT,
+                now_ms=_NOW_MS,
+            )  # fmt: skip
+            engine.take()
+            times_ms.append((time.perf_counter() - began_s) * 1e3)
+            assert lease is not None
+            finished[name] = lease.number
+    return median(times_ms[1:])
+
+
+def _engine(facts: _Facts, queues: int, keys: dict[str, Any]) -> Engine:
+    state = JournalState(facts)
+    state.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "bench", "format": 1}))
+    engine = Engine(state)
+    engine.claim(epoch=1, host="here", address="memory", pid=1, now_ms=_NOW_MS)
+    tables = {f"Q{number}": {"underlying_topic": "T", **keys} for number in range(queues)}
+    engine.apply(definitions={"message_types": {"json": {"topics": ["T"]}}, "queues": tables}, reset=(), now_ms=_NOW_MS)
+    until = facts.rows.max() + 1
+    segment = Segment(
+        message_type="json", first=0, until=until, path="one", version=1, token="t", entered_at_ms=_NOW_MS, topic_min="T",
+        topic_max="T", expires_null_count=until,
+    )  # fmt: skip
+    engine.enter([segment], now_ms=_NOW_MS)
+    return engine
+
+
+def _whole(messages: int) -> _Facts:
+    return _Facts(rows=to_bitmap([(0, messages)]))
+
+
+def _torn(ranges: int) -> _Facts:
+    """Give a million messages in as many ranges."""
+    each = max(1, 1_000_000 // ranges)
+    return _Facts(rows=to_bitmap([(2 * each * number, 2 * each * number + each) for number in range(ranges)]))
+
+
+def _keyed(keys: int) -> _Facts:
+    drawn = np.random.default_rng(1).integers(0, keys, 2_000_000, dtype=np.uint64)
+    return _Facts(rows=to_bitmap([(0, len(drawn))]), keys=drawn)
+
+
+def _draw(lines: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+    from matplotlib.figure import Figure as Picture
+
+    picture = Picture(figsize=(7, 4.5), layout="constrained")
+    axes = picture.subplots()
+    for name, points in lines.items():
+        axes.plot(*zip(*points, strict=True), marker="o", label=name)
+    axes.set(xscale="log", yscale="log", xlabel="how many", ylabel=f"ms for a lease of {_LIMIT:,}")
+    axes.grid(visible=True, which="both", alpha=0.2)
+    axes.legend()
+    picture.savefig(PICTURE, metadata={"Date": None})
