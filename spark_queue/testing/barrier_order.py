@@ -82,7 +82,8 @@ def _follow(record: Record, line: _Line, rows: BitMap64) -> Iterator[str]:
             yield from _out_of_place(line, rows)
             line.present |= rows
         case Kind.REMOVED:
-            yield from _out_of_place(line, rows - line.dead)
+            # What nobody holds may leave from behind a barrier: by hand, or by its age.
+            yield from _out_of_place(line, rows - line.dead, behind=record.lease is not None)
             line.present -= rows
             line.held -= rows
             if record.reason in DEAD_LETTER_REASONS:
@@ -106,10 +107,10 @@ def _not_promised(rows: BitMap64, promised: BitMap64, what: str) -> Iterator[str
         yield f"barrier {(rows - promised).min()} is {what}, which does not wait for it now"
 
 
-def _out_of_place(line: _Line, rows: BitMap64) -> Iterator[str]:
-    """Refuse messages behind a barrier that is held, and before one that is gone."""
+def _out_of_place(line: _Line, rows: BitMap64, *, behind: bool = True) -> Iterator[str]:
+    """Refuse messages before a barrier that is gone, and those `behind` one that is held."""
     rows = rows - line.held
-    if rows and line.held and rows.max() > line.held.min():
+    if behind and rows and line.held and rows.max() > line.held.min():
         yield f"message {rows.max()} stands behind barrier {line.held.min()}, which is held"
     late = below(rows, line.released.max()) - line.dead if line.released else BitMap64()
     if late:

@@ -2,12 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from pyroaring import BitMap64
 
 from spark_queue.core.records import Kind, Outcome, Record, Removal, Return
+from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.coordinator import QUEUE
-from tests.simulation.facts import is_barrier
-from tests.simulation.world import World
+
+
+class Consumer(Protocol):
+    """One driver process after another on one checkpoint."""
+
+    name: str
+    checkpoint: Checkpoint
+    #: What the last run of each lease's batch said of single rows.
+    said: dict[int, dict[int, Outcome]]
+
+
+class World(Protocol):
+    """What is judged: a log, and who consumed."""
+
+    @property
+    def log(self) -> Sequence[Record]:
+        """The committed records."""
+        ...
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        """Everybody with a checkpoint."""
+        ...
+
+    def is_barrier(self, bookmark: int) -> bool:
+        """Tell which messages were published as barriers."""
+        ...
+
+
+def committed_rows(world: World) -> BitMap64:
+    """Give what stood in a batch that Spark committed, as a stateful query would have counted it."""
+    contents = (rows for each in world.consumers for rows in each.checkpoint.contents[: each.checkpoint.committed])
+    return BitMap64.union(BitMap64(), *contents)
 
 
 def rows_of(record: Record) -> Iterator[int]:
@@ -20,7 +55,7 @@ def removals_from_another_lease(world: World) -> list[tuple[int, int]]:
     """Give (record, bookmark) of every removal in the name of one lease while another lease held the message (P5)."""
     holder: dict[int, int | None] = {}
     wrong = []
-    for record in world.coordinator.log:
+    for record in world.log:
         if record.queue != QUEUE:
             continue
         for row in rows_of(record):
@@ -36,13 +71,13 @@ def removals_from_another_lease(world: World) -> list[tuple[int, int]]:
 def committed_after_disconnect(world: World) -> list[tuple[int, int]]:
     """Give (lease, bookmark) where a leave gave a message back although its batch was committed with it (P6)."""
     last: dict[tuple[int, int], str] = {}
-    for record in world.coordinator.log:
+    for record in world.log:
         if record.queue == QUEUE and record.kind in (Kind.GRANTED, Kind.RESUMED, Kind.RETURNED):
             for row in rows_of(record):
                 last[int(record.lease or 0), row] = str(record.reason or record.kind)
     committed = {
         (lease, row)
-        for driver in world.drivers
+        for driver in world.consumers
         for lease, rows in zip(driver.checkpoint.ends, driver.checkpoint.contents[: driver.checkpoint.committed], strict=False)
         for row in rows
     }
@@ -51,10 +86,10 @@ def committed_after_disconnect(world: World) -> list[tuple[int, int]]:
 
 def expired_by_an_older_run(world: World) -> list[tuple[int, int]]:
     """Give (lease, bookmark) that a proof expired although the run that Spark committed did not say so (P4)."""
-    said = {lease: rows for driver in world.drivers for lease, rows in driver.said.items()}
+    said = {lease: rows for driver in world.consumers for lease, rows in driver.said.items()}
     wrong = []
     pending: list[tuple[int, int]] = []
-    for record in world.coordinator.log:
+    for record in world.log:
         if record.kind == Kind.PROVEN:
             wrong += [(lease, row) for lease, row in pending if said.get(lease, {}).get(row) != Outcome.EXPIRE]
         if record.kind in (Kind.REMOVED, Kind.DEAD_LETTERED, Kind.RETURNED):
@@ -72,18 +107,18 @@ def barriers_not_received_once(world: World) -> list[tuple[str, int]]:
     """
     promised = {
         (name, row)
-        for record in world.coordinator.log
+        for record in world.log
         if record.kind == Kind.BARRIER_RELEASED
         for name in record.detail["subscriptions"]
         for row in rows_of(record)
     }
     batches = [
-        (driver.name, rows) for driver in world.drivers for rows in driver.checkpoint.contents[: driver.checkpoint.committed]
+        (driver.name, rows) for driver in world.consumers for rows in driver.checkpoint.contents[: driver.checkpoint.committed]
     ]
-    received = [(name, row) for name, rows in batches for row in rows if is_barrier(row)]
+    received = [(name, row) for name, rows in batches for row in rows if world.is_barrier(row)]
     wrong = [each for each in promised if received.count(each) != 1]
     wrong += [each for each in received if each not in promised]
-    return wrong + [(name, rows.min()) for name, rows in batches if len(rows) > 1 and any(map(is_barrier, rows))]
+    return wrong + [(name, rows.min()) for name, rows in batches if len(rows) > 1 and any(map(world.is_barrier, rows))]
 
 
 def granted_out_of_order(world: World) -> list[tuple[int, int]]:
@@ -93,7 +128,7 @@ def granted_out_of_order(world: World) -> list[tuple[int, int]]:
     """
     released = max_granted = -1
     wrong = []
-    for record in world.coordinator.log:
+    for record in world.log:
         if record.queue != QUEUE:
             continue
         rows = list(rows_of(record))

@@ -18,6 +18,7 @@ from tests.simulation.coordinator import QUEUE
 from tests.simulation.promises import (
     barriers_not_received_once,
     committed_after_disconnect,
+    committed_rows,
     expired_by_an_older_run,
     granted_out_of_order,
     removals_from_another_lease,
@@ -48,12 +49,6 @@ def removed_rows(world: World, reason: Removal) -> BitMap64:
             for first, until in record.ranges:
                 rows.add_range(first, until)
     return rows
-
-
-def committed_rows(world: World) -> BitMap64:
-    """Give what stood in a batch that Spark committed, as a stateful query would have counted it."""
-    contents = (rows for driver in world.drivers for rows in driver.checkpoint.contents[: driver.checkpoint.committed])
-    return BitMap64.union(BitMap64(), *contents)
 
 
 @pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS])

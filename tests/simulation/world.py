@@ -10,33 +10,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from pyroaring import BitMap64
 
 from spark_queue.core.engine import Engine
-from spark_queue.core.records import Outcome
+from spark_queue.core.records import Outcome, Record
 from spark_queue.core.runs import OutcomeOf
 from spark_queue.core.segment import Segment
 from spark_queue.errors import SparkQueueError
+from tests.simulation import facts
+from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.coordinator import QUEUE, Coordinator, QueryFailedError, UnreachableError
-from tests.simulation.facts import is_barrier
-
-
-@dataclass
-class Checkpoint:
-    """What Spark keeps: the end offset of each batch, and how many batches are committed."""
-
-    ends: list[int] = field(default_factory=list)
-    committed: int = 0
-    #: The rows of the last attempt of each batch: what a stateful query has counted once the batch is committed.
-    contents: list[BitMap64] = field(default_factory=list)
-
-    @property
-    def start(self) -> int:
-        """The offset at which the newest batch begins."""
-        return self.ends[len(self.ends) - 2] if len(self.ends) > 1 else 0
 
 
 class Driver:
@@ -153,7 +138,7 @@ class Driver:
     def _outcomes(self, rows: BitMap64) -> list[OutcomeOf]:
         said = []
         # A barrier has no outcome.
-        for row in rows if self.world.outspoken and not self.world.is_barrier(rows) else ():
+        for row in rows if self.world.outspoken and not any(map(self.world.is_barrier, rows)) else ():
             draw = self.world.random.random()
             if draw < 0.05:
                 said.append(OutcomeOf(outcome=Outcome.EXPIRE, rows=BitMap64([row]), error="bad"))
@@ -199,9 +184,19 @@ class World:
         draw = self.random.random() if self.troubled else 1.0
         return "before commit" if draw < 0.03 else "after commit" if draw < 0.06 else ""
 
-    def is_barrier(self, rows: BitMap64) -> bool:
-        """Tell whether a batch is a barrier."""
-        return bool(self.coordinator.definitions["queues"][QUEUE].get("barrier")) and any(map(is_barrier, rows))
+    @property
+    def log(self) -> list[Record]:
+        """The committed records."""
+        return self.coordinator.log
+
+    @property
+    def consumers(self) -> list[Driver]:
+        """Everybody with a checkpoint."""
+        return self.drivers
+
+    def is_barrier(self, bookmark: int) -> bool:
+        """Tell which messages are barriers."""
+        return bool(self.coordinator.definitions["queues"][QUEUE].get("barrier")) and facts.is_barrier(bookmark)
 
     def read(self, subscription: str, lease: int, incarnation: tuple[int, int], rows: BitMap64) -> None:
         """Note what executors were told to read."""

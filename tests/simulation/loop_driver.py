@@ -1,0 +1,199 @@
+"""Who asks the coordinators of a simulated world: drivers like Spark's, and somebody who settles by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from spark_queue.coordinator import codec, wire
+from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.records import Outcome
+from spark_queue.errors import SparkQueueError
+from tests.simulation.checkpoint import Checkpoint
+from tests.simulation.coordinator import QUEUE, QueryFailedError
+
+if TYPE_CHECKING:
+    from tests.simulation.loop_world import LoopWorld
+
+#: Something that goes on over several steps of the world and gives an answer in the end.
+Steps = Generator[None, None, Any]
+
+#: Refusals after which a client asks again.
+_PASSING = frozenset({"COORDINATOR_RECOVERING", "COORDINATOR_DEPOSED"})
+
+#: What is done by hand, the more often the more often it stands here.
+_BY_HAND = (
+    wire.Settle, wire.Settle, wire.SettleWhere, wire.Purge, wire.Pause, wire.Unpause, wire.Unpause, wire.Apply,
+)  # fmt: skip
+
+
+def rows_of(pieces: pa.Table) -> BitMap64:
+    """Give the bookmarks of the row ranges that executors would read."""
+    firsts, counts = pieces.column("bookmark").to_numpy().tolist(), pieces.column("rows").to_numpy().tolist()
+    return to_bitmap([(first, first + count) for first, count in zip(firsts, counts, strict=True)])
+
+
+class Client:
+    """Asks again with the same request id until an answer comes, as `CoordinatorClient` does."""
+
+    def __init__(self, world: LoopWorld) -> None:
+        self.world = world
+        #: Ids of everything that it asked.
+        self.requests: set[str] = set()
+
+    def ask(self, kind: Callable[..., wire.AnyRequest], **fields: Any) -> Steps:
+        """Give the call that was answered; a refusal is raised."""
+        request = self.world.request(kind, **fields)
+        self.requests.add(request.request)
+        while True:
+            call = self.world.send(request)
+            # Some replies are lost on the way, so nobody looks.
+            lost = self.world.troubled and self.world.random.random() < 0.05
+            for _ in range(self.world.random.randint(2, 8)):
+                yield
+                if call is not None and call.reply is not None and not lost:
+                    break
+            else:
+                continue
+            if isinstance(call.reply, wire.Failed) and call.reply.code in _PASSING:
+                continue
+            codec.raise_failed(call.reply)
+            return call
+
+    def tell(self, kind: Callable[..., wire.AnyRequest], **fields: Any) -> None:
+        """Send something whose answer nobody waits for."""
+        self.world.send(self.world.request(kind, **fields))
+
+
+class Driver(Client):
+    """One driver process after another on one checkpoint, a step at a time."""
+
+    def __init__(self, world: LoopWorld, name: str, *, filter_sql: str | None) -> None:
+        super().__init__(world)
+        self.name = name
+        self.filter_sql = filter_sql
+        self.checkpoint = Checkpoint()
+        self.said: dict[int, dict[int, Outcome]] = {}
+        self._common: dict[str, Any] = {"queue": QUEUE, "subscription": name}
+        self._steps: Steps | None = None
+        self._incarnation: wire.Incarnation | None = None
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether no batch is under way."""
+        return len(self.checkpoint.ends) == self.checkpoint.committed
+
+    def step(self) -> None:
+        """Take one step, or start the process."""
+        if self._steps is None:
+            self._steps = self._run()
+        try:
+            next(self._steps)
+        except (QueryFailedError, SparkQueueError):
+            # The query failed or was refused; its planner is told to stop, which may or may not still be heard.
+            self.end(heard=self.world.random.random() < 0.5)
+
+    def end(self, *, heard: bool) -> None:
+        """End the process; with `heard`, its planner's goodbye is sent (P6)."""
+        incarnation, self._incarnation, self._steps = self._incarnation, None, None
+        if heard and incarnation is not None:
+            self.tell(wire.Leave, incarnation=incarnation, call=0, **self._common)
+
+    def _planner(self, kind: Callable[..., wire.AnyRequest], **fields: Any) -> Steps:
+        self._calls += 1
+        call = yield from self.ask(kind, incarnation=self._incarnation, call=self._calls, **self._common, **fields)
+        return call
+
+    def _run(self) -> Steps:
+        drawn = yield from self.ask(wire.DrawIncarnation, **self._common)
+        self._incarnation, self._calls = drawn.reply.incarnation, 0
+        yield from self._planner(wire.Attach, ack_mode="auto", max_backlog=1_000, filter=self.filter_sql)
+        if not self.is_caught_up:
+            yield from self._batch(self.checkpoint.ends[-1])
+        while True:
+            finished = self.checkpoint.ends[-1] if self.checkpoint.ends else 0
+            limit, wait_ms = self.world.limit(), self.world.random.choice((0, 0, 1_000))
+            call = yield from self._planner(wire.Next, finished=finished, limit=limit, wait_ms=wait_ms)
+            if call.reply.lease == finished:
+                continue
+            yield
+            self.checkpoint.ends.append(call.reply.lease)
+            self.checkpoint.contents.append(BitMap64())
+            yield
+            yield from self._batch(call.reply.lease)
+
+    def _batch(self, lease: int) -> Steps:
+        call = yield from self._planner(wire.Rows, lease=lease)
+        rows = rows_of(call.pieces)
+        started = yield from self.ask(wire.StartRun, **self._common)
+        run = started.reply.run
+        if self.world.random.random() < 0.2:
+            self.tell(wire.Renew, incarnation=self._incarnation, call=0, lease=lease, **self._common)
+        error = "fn raised" if rows and self.world.troubled and self.world.random.random() < 0.05 else None
+        outcomes = () if error else self._outcomes(rows)
+        self.said[lease] = {row: Outcome(each.outcome) for each in outcomes for row in to_bitmap(each.ranges)}
+        yield
+        yield from self.ask(wire.EndRun, run=run, outcomes=outcomes, error=error, **self._common)
+        if error is not None:
+            raise QueryFailedError
+        yield
+        self.checkpoint.contents[-1] = rows
+        self.checkpoint.committed = len(self.checkpoint.ends)
+        if self.world.random.random() < 0.5 and run.lease:
+            self.tell(wire.Prove, run=run, **self._common)
+        yield
+
+    def _outcomes(self, rows: BitMap64) -> tuple[wire.OutcomeRows, ...]:
+        said = []
+        for row in [row for row in rows if self.world.random.random() < 0.1][:3]:
+            if self.world.is_barrier(row):
+                continue
+            if self.world.random.random() < 0.5:
+                said.append(wire.OutcomeRows(outcome="expire", ranges=((row, row + 1),), error="bad"))
+            else:
+                retry_after_ms = self.world.random.choice((None, 5_000))
+                said.append(wire.OutcomeRows(outcome="cancel", ranges=((row, row + 1),), retry_after_ms=retry_after_ms))
+        return tuple(said)
+
+
+class Operator(Client):
+    """Somebody who settles by list and by filter, purges, pauses, and alters the queue."""
+
+    def __init__(self, world: LoopWorld) -> None:
+        super().__init__(world)
+        self._steps: Steps | None = None
+
+    def step(self) -> None:
+        """Go on with what is being done, or begin something."""
+        if self._steps is None:
+            self._steps = self._act()
+        try:
+            next(self._steps)
+        except (StopIteration, SparkQueueError):
+            self._steps = None
+
+    def drain(self) -> None:
+        """Leave the queue unpaused."""
+        self._steps = None
+        self.tell(wire.Unpause, queue=QUEUE)
+
+    def _act(self) -> Steps:
+        draw = self.world.random
+        kind = draw.choice(
+            (wire.Settle, wire.Settle, wire.SettleWhere, wire.Purge, wire.Pause, wire.Unpause, wire.Unpause, wire.Apply)
+        )
+        fields: dict[str, Any] = {"queue": QUEUE}
+        if kind is wire.Settle:
+            row = draw.randrange(len(self.world.published) + 1)
+            fields["outcomes"] = (wire.HandOutcome(outcome=draw.choice(list(Outcome)).value, ranges=((row, row + 1),)),)
+        elif kind is wire.SettleWhere:
+            fields |= {"where": f"n = {draw.randrange(10)}", "outcome": draw.choice(list(Outcome)).value}
+        elif kind is wire.Purge:
+            fields["where"] = f"n = {draw.randrange(10)}"
+        elif kind is wire.Apply:
+            self.world.definitions["queues"][QUEUE]["lease_period"] = draw.choice(("5s", "10s", "20s"))
+            fields = {"definitions": self.world.definitions}
+        yield from self.ask(kind, **fields)

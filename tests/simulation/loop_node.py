@@ -1,0 +1,107 @@
+"""The coordinator processes of a simulated world, and the store and the calls that they see."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from spark_queue.coordinator import wire
+from spark_queue.coordinator.connection import Verdict
+from spark_queue.coordinator.election import Candidate, Reign, Surroundings, elect
+from spark_queue.coordinator.inbox import Call, Inbox
+from spark_queue.coordinator.loop import Loop
+from spark_queue.coordinator.recovery import recover
+from spark_queue.errors import CoordinatorError, JournalError
+from spark_queue.testing.fake_clock import FakeClock
+from spark_queue.testing.memory_journal import MemoryJournal, MemoryStorage
+from tests.unit.coordinator.loop_world import NoHints
+
+if TYPE_CHECKING:
+    from tests.simulation.loop_world import LoopWorld
+
+START_MS = 1_700_000_000_000
+
+
+class KilledError(BaseException):
+    """The process ended at a storage step."""
+
+
+class CleanedStorage(MemoryStorage):
+    """A store whose oldest log entries are gone, so that a writer who slept too long finds their names free."""
+
+    cleaned_until = -1
+
+    def swap(self, version: int, commit: Any) -> bool:
+        """Write a commit; at a cleaned version it succeeds, and nobody will ever read it."""
+        return version <= self.cleaned_until or super().swap(version, commit)
+
+
+class HeardCall(Call):
+    """A call whose answer the world looks at the moment it leaves."""
+
+    __slots__ = ("asked_at_version", "node", "world")
+
+    def __init__(self, world: LoopWorld, node: Node, request: wire.AnyRequest, *, abandoned: bool) -> None:
+        super().__init__(request, lambda: abandoned)
+        self.world = world
+        self.node = node
+        self.asked_at_version = world.storage.version
+
+    def answer(self, reply: wire.AnyReply | None, pieces: pa.Table | None = None) -> None:
+        """Note what is answered, and by whom."""
+        self.world.note_answer(self, reply, pieces)
+        super().answer(reply, pieces)
+
+
+class Node:
+    """One coordinator process, on a host whose clock drifts and may be hours off."""
+
+    def __init__(self, world: LoopWorld, number: int) -> None:
+        self.world = world
+        self.rate = world.random.choice((0.97, 1.0, 1.0, 1.05))
+        self.clock = FakeClock(START_MS + world.elapsed_ms + world.random.choice((0, 0, 0, -7_200_000, 3_600_000)))
+        self.address = f"grpc://127.0.0.1:{number}"
+        self.mailbox: list[HeardCall] = []
+        self.busy = False
+        self.alive = True
+        self.epoch = 0
+        self.loop: Loop | None = None
+        with self._working():
+            self._begin()
+
+    def step(self) -> None:
+        """Serve some of the calls that wait, in any order, as one group."""
+        if self.loop is None:
+            return
+        self.world.random.shuffle(self.mailbox)
+        taken = self.world.random.randint(0, len(self.mailbox)) if self.world.troubled else len(self.mailbox)
+        calls, self.mailbox = self.mailbox[:taken], self.mailbox[taken:]
+        with self._working():
+            self.loop.step(calls)
+            self.alive = not self.loop.is_over()
+
+    @contextmanager
+    def _working(self) -> Any:
+        """Let the process work; what a coordinator may end with ends it, and anything else is a failure of the test."""
+        self.busy = True
+        try:
+            yield
+        except KilledError:
+            self.alive = False
+        except (CoordinatorError, JournalError) as end:
+            if end.code not in ("COORDINATOR_DEPOSED", "STORE_FAILED"):
+                raise
+            self.alive = False
+        finally:
+            self.busy = False
+
+    def _begin(self) -> None:
+        journal = MemoryJournal(self.world.storage)
+        candidate = Candidate(journal_id=journal.journal_id, path=journal.path, host="h", address=self.address, pid=1)
+        around = Surroundings(hints=NoHints(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None)
+        outcome = elect(journal.control, candidate, around)
+        assert isinstance(outcome, Reign)
+        self.epoch = outcome.epoch
+        self.loop = recover(outcome, journal, Inbox(), ends_idle=False)
