@@ -14,6 +14,7 @@ from spark_queue.core.counts import Counts
 from spark_queue.core.engine import Engine
 from spark_queue.core.fold import JournalState
 from spark_queue.core.keys import DURATION_LIMIT_MS
+from spark_queue.core.lease import Lease
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import IN_QUEUE, State
 from spark_queue.core.ranges import to_bitmap, to_ranges
@@ -73,7 +74,16 @@ class Commands:
                 return Answer(reply=wire.RunStarted(run=wire.Run(incarnation=incarnation, lease=lease), ack_mode=ack_mode))
             case wire.DrawIncarnation():
                 self._engine.state.ledger(request.queue)
-                return Answer(reply=wire.Drawn(incarnation=self._engine.draw_incarnation()))
+                drawn = wire.Drawn(
+                    incarnation=self._engine.draw_incarnation(), lease_period_ms=self._lease_period_ms(request.queue)
+                )
+                return Answer(reply=drawn)
+            case wire.Renew():
+                self._engine.renew(
+                    queue=request.queue, subscription=request.subscription, incarnation=request.incarnation, lease=request.lease,
+                    now_ms=now_ms, request=request.request,
+                )  # fmt: skip
+                return Answer(reply=wire.Renewed(lease_period_ms=self._lease_period_ms(request.queue)))
             case wire.Settle() | wire.SettleWhere():
                 return Answer(reply=wire.Settled(**asdict(self._settle(request, now_ms))))
             case wire.Purge():
@@ -96,23 +106,30 @@ class Commands:
 
     def nothing_there(self, request: wire.Next, *, now_ms: int) -> Answer:
         """Give the answer to a `Next` whose wait is over."""
-        depth = self._depth(request.queue, now_ms)
         withheld = self._engine.is_withheld(queue=request.queue, subscription=request.subscription, now_ms=now_ms)
-        return Answer(
-            reply=wire.Granted(lease=request.finished, messages=0, leased_until_ms=0, queue_depth=depth, withheld=withheld)
-        )
+        return Answer(reply=self._granted(request, None, now_ms, withheld=withheld))
 
     def _next(self, request: wire.Next, now_ms: int) -> Answer | None:
         lease = self._engine.next(
             queue=request.queue, subscription=request.subscription, incarnation=request.incarnation, call=request.call,
             finished=request.finished, limit=request.limit, now_ms=now_ms, request=request.request,
         )  # fmt: skip
-        if lease is None:
-            return None
-        depth = self._depth(request.queue, now_ms)
-        return Answer(
-            reply=wire.Granted(lease=lease.number, messages=len(lease.rows), leased_until_ms=lease.due_at_ms, queue_depth=depth)
+        return None if lease is None else Answer(reply=self._granted(request, lease, now_ms))
+
+    def _granted(self, request: wire.Next, lease: Lease | None, now_ms: int, *, withheld: bool = False) -> wire.Granted:
+        return wire.Granted(
+            lease=request.finished if lease is None else lease.number,
+            messages=0 if lease is None else len(lease.rows),
+            leased_until_ms=0 if lease is None else lease.due_at_ms,
+            lease_period_ms=self._lease_period_ms(request.queue),
+            queue_depth=self._depth(request.queue, now_ms),
+            withheld=withheld,
         )
+
+    def _lease_period_ms(self, queue: str) -> int:
+        """Give how long a lease of a queue lasts now; 0 when the queue was dropped while its caller waited on it."""
+        ledger = self._engine.state.queues.get(queue)
+        return 0 if ledger is None else ledger.definition.lease_period_ms
 
     def _rows(self, request: wire.Rows, now_ms: int) -> Answer:
         lease, rows = self._engine.rows(
@@ -174,8 +191,6 @@ class Commands:
                     incarnation=request.incarnation, call=request.call, ack_mode=request.ack_mode, max_backlog=request.max_backlog,
                     filter_sql=request.filter, available_now=request.available_now, **common,
                 )  # fmt: skip
-            case wire.Renew():
-                self._engine.renew(incarnation=request.incarnation, lease=request.lease, **common)
             case wire.Leave():
                 self._engine.leave(incarnation=request.incarnation, **common)
             case wire.EndRun():

@@ -1,7 +1,6 @@
 """What travels between callers and the coordinator: versioned, size-limited msgspec structs; never pickle.
 
-Every request names the journal it is meant for and carries a request id; a request repeated after a lost reply gets the
-same answer. Bulk rows travel as Arrow beside the reply.
+Every request names its journal and carries a request id; repeated after a lost reply, it gets the same answer.
 
 A call is one Flight action `ACTION` whose body is an encoded request. Its first result is an encoded reply; further results,
 if any, are consecutive pieces of one Arrow IPC stream.
@@ -13,10 +12,45 @@ from typing import Any
 
 import msgspec
 
-from spark_queue.coordinator.wire_parts import Incarnation, OutcomeRows, QueueDepth, Run
+from spark_queue.coordinator.wire_replies import (
+    AnyReply,
+    DeadLetters,
+    Done,
+    Drawn,
+    Failed,
+    Granted,
+    Pong,
+    Purged,
+    QueueDepth,
+    Redriven,
+    Renewed,
+    Reply,
+    RowsOf,
+    Run,
+    RunStarted,
+    Settled,
+)
+from spark_queue.core.lease import Incarnation
 from spark_queue.core.records import Ranges
 
-__all__ = ["Incarnation", "OutcomeRows", "QueueDepth", "Run"]
+__all__ = [
+    "AnyReply",
+    "DeadLetters",
+    "Done",
+    "Drawn",
+    "Failed",
+    "Granted",
+    "Pong",
+    "Purged",
+    "QueueDepth",
+    "Redriven",
+    "Renewed",
+    "Reply",
+    "RowsOf",
+    "Run",
+    "RunStarted",
+    "Settled",
+]
 
 #: Type of the one Flight action that carries every call.
 ACTION = "sparkqueue.call"
@@ -52,6 +86,16 @@ class PlannerRequest(SubscriptionRequest, frozen=True, kw_only=True):
     call: int
 
 
+class OutcomeRows(msgspec.Struct, frozen=True, kw_only=True):
+    """One outcome for some bookmarks."""
+
+    outcome: str
+    ranges: Ranges
+    #: With cancel: how long to wait before the next delivery.
+    retry_after_ms: int | None = None
+    error: str | None = None
+
+
 class Ping(Request, frozen=True, kw_only=True):
     """Is somebody there? Answered with `Pong`."""
 
@@ -85,7 +129,7 @@ class Rows(PlannerRequest, frozen=True, kw_only=True):
 
 
 class Renew(PlannerRequest, frozen=True, kw_only=True):
-    """Extend a lease by one period. Answered with `Done`; `call` is 0, since renewals come from a thread of their own."""
+    """Extend a lease by one period. Answered with `Renewed`; `call` is 0, since renewals come from a thread of their own."""
 
     lease: int
 
@@ -198,100 +242,3 @@ AnyRequest = (
     Ping | DrawIncarnation | Attach | Next | Rows | Renew | Leave | StartRun | EndRun | Prove | Settle | SettleWhere
     | Purge | FindDeadLetters | Redrive | Apply | Unsubscribe | Pause | Unpause | Nudge | Stop
 )  # fmt: skip
-
-
-class Reply(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Base of all replies."""
-
-
-class Pong(Reply, frozen=True, kw_only=True):
-    """Who serves, and whether it still recovers."""
-
-    journal: str
-    epoch: int
-    pid: int
-    recovering: bool
-
-
-class Drawn(Reply, frozen=True, kw_only=True):
-    """A new incarnation."""
-
-    incarnation: Incarnation
-
-
-class Granted(Reply, frozen=True, kw_only=True):
-    """The lease that the subscription now has to work on, or the finished one when nothing is there."""
-
-    lease: int
-    messages: int
-    leased_until_ms: int
-    queue_depth: QueueDepth
-    #: Nothing is there now, but messages wait for other subscriptions that may not come for them: ask again.
-    withheld: bool = False
-
-
-class RowsOf(Reply, frozen=True, kw_only=True):
-    """Head of the row ranges of a lease."""
-
-    message_type: str
-    lease: int
-    leased_until_ms: int
-
-
-class RunStarted(Reply, frozen=True, kw_only=True):
-    """The run that the wrapper now speaks for."""
-
-    run: Run
-    ack_mode: str
-
-
-class Settled(Reply, frozen=True, kw_only=True):
-    """Counts of what a settlement did.
-
-    `late` were acknowledged after another delivery began, `repeated` were settled before, `deferred` are acknowledged as soon
-    as they are active, and `skipped` matched a filter and were
-    left alone: leased to somebody else under strict leasing, or of an at-most-once queue.
-    """
-
-    acknowledged: int = 0
-    cancelled: int = 0
-    expired: int = 0
-    late: int = 0
-    repeated: int = 0
-    deferred: int = 0
-    skipped: int = 0
-
-
-class Purged(Reply, frozen=True, kw_only=True):
-    """Messages that a purge removed, and leased ones that it left."""
-
-    purged: int
-    leased: int
-
-
-class DeadLetters(Reply, frozen=True, kw_only=True):
-    """Bookmarks of dead letters."""
-
-    ranges: Ranges
-
-
-class Redriven(Reply, frozen=True, kw_only=True):
-    """Dead letters that went back to their queue; leased or settled ones were skipped."""
-
-    requested: int
-    redriven: int
-    skipped: int
-
-
-class Done(Reply, frozen=True, kw_only=True):
-    """It is done and durable."""
-
-
-class Failed(Reply, frozen=True, kw_only=True):
-    """The request was refused: an error of `spark_queue.errors` by its code and facts."""
-
-    code: str
-    facts: dict[str, Any]
-
-
-AnyReply = Pong | Drawn | Granted | RowsOf | RunStarted | Settled | Purged | DeadLetters | Redriven | Done | Failed

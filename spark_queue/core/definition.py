@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import re2
@@ -47,10 +47,6 @@ class MessageTypeDefinition:
     #: Spark DDL.
     columns: str
     topics: tuple[str, ...]
-
-    def takes(self, topic: str) -> bool:
-        """Tell whether messages of `topic` belong to this type."""
-        return any(topic_matches(entry, topic) for entry in self.topics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +103,14 @@ class Definitions:
     queues: Mapping[str, QueueDefinition]
     #: The form that is stored and that `parse` reads.
     stored: Mapping[str, Any]
+    #: The message type of each topic that is named, and of each pattern: rows of many topics are routed one topic at a time.
+    _named: dict[str, MessageTypeDefinition] = field(init=False, repr=False, compare=False)
+    _patterns: dict[str, MessageTypeDefinition] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        entries = [(entry, kind) for kind in self.message_types.values() for entry in kind.topics]
+        object.__setattr__(self, "_named", {entry: kind for entry, kind in entries if not is_pattern(entry)})
+        object.__setattr__(self, "_patterns", {entry: kind for entry, kind in entries if is_pattern(entry)})
 
     def queue(self, name: str) -> QueueDefinition:
         """Give a queue by name; UNKNOWN_QUEUE names the nearest."""
@@ -140,14 +144,14 @@ class Definitions:
     def _message_type_of(self, topic: str) -> MessageTypeDefinition:
         if not valid_name(topic):
             raise ConfigError("NAME_INVALID", what="topic", name=topic)
-        named = [entry for entry in self.message_types.values() if topic in entry.topics]
-        homes = named or [entry for entry in self.message_types.values() if entry.takes(topic)]
+        if topic in self._named:
+            return self._named[topic]
+        homes = {kind.name: kind for pattern, kind in self._patterns.items() if topic_matches(pattern, topic)}
         if not homes:
-            names = [entry for kind in self.message_types.values() for entry in kind.topics if not is_pattern(entry)]
-            raise ConfigError("UNKNOWN_TOPIC", topic=topic, nearest=nearest(topic, [*names, *self.queues]))
+            raise ConfigError("UNKNOWN_TOPIC", topic=topic, nearest=nearest(topic, [*self._named, *self.queues]))
         if len(homes) > 1:
-            raise ConfigError("TOPIC_AMBIGUOUS", topic=topic, message_types=", ".join(entry.name for entry in homes))
-        return homes[0]
+            raise ConfigError("TOPIC_AMBIGUOUS", topic=topic, message_types=", ".join(homes))
+        return next(iter(homes.values()))
 
 
 def is_pattern(entry: str) -> bool:

@@ -120,9 +120,7 @@ def _target(given: QueueStreamOptions | TopicStreamOptions, journal_id: str, def
     if isinstance(given, QueueStreamOptions):
         queue = definitions.queue(given.queue)
         columns = definitions.message_type(queue.message_type).columns
-        return Target(
-            journal_id=journal_id, message_type=queue.message_type, columns=columns, lease_period_ms=queue.lease_period_ms
-        )
+        return Target(journal_id=journal_id, message_type=queue.message_type, columns=columns)
     topic, message_type = definitions.route(given.topic)
     return Target(journal_id=journal_id, message_type=message_type.name, columns=message_type.columns, topic=topic)
 
@@ -149,7 +147,6 @@ def _take_seat(given: QueueStreamOptions, store: Store, target: Target, *, avail
         ack_mode=given.ack_mode,
         max_backlog=given.max_backlog,
         filter_sql=given.filter,
-        lease_period_ms=target.lease_period_ms,
     )
     return QueuePlanner(seat, available_now=available_now)
 

@@ -41,7 +41,6 @@ class Seat:
     max_backlog: int
     #: Only messages that match it are leased to the subscription; None for all.
     filter_sql: str | None
-    lease_period_ms: int
 
 
 class QueuePlanner:
@@ -50,10 +49,12 @@ class QueuePlanner:
     def __init__(self, seat: Seat, *, available_now: bool) -> None:
         self._seat = seat
         self._client = CoordinatorClient(seat.store, seat.journal_id, address=seat.coordinator)
-        drawn = self._client.call(self._request(wire.DrawIncarnation))
-        self._incarnation = cast(wire.Drawn, drawn).incarnation
+        drawn = cast(wire.Drawn, self._client.call(self._request(wire.DrawIncarnation)))
+        self._incarnation = drawn.incarnation
+        #: As the coordinator said last, in milliseconds.
+        self._lease_period_ms = drawn.lease_period_ms
         self._numbers = count(1)
-        self._renewer = LeaseRenewer(self._renew, lease_period_ms=seat.lease_period_ms)
+        self._renewer = LeaseRenewer(self._renew)
         wanted = {"ack_mode": seat.ack_mode, "max_backlog": seat.max_backlog, "filter": seat.filter_sql}
         attach = self._numbered(wire.Attach, **wanted, available_now=available_now)
         self._client.call(attach)
@@ -70,10 +71,11 @@ class QueuePlanner:
         """
         granted = self._client.call(self._numbered(wire.Next, finished=finished, limit=limit, wait_ms=wait_ms))
         assert isinstance(granted, wire.Granted)
+        self._lease_period_ms = granted.lease_period_ms
         if granted.lease == finished:
             self._renewer.release()
         else:
-            self._renewer.hold(granted.lease)
+            self._renewer.hold(granted.lease, lease_period_ms=self._lease_period_ms)
         return granted
 
     def rows(self, lease: int) -> RowRanges:
@@ -87,7 +89,7 @@ class QueuePlanner:
             When no coordinator answers in time.
         """
         rows = self._client.rows(self._numbered(wire.Rows, lease=lease))
-        self._renewer.hold(lease)
+        self._renewer.hold(lease, lease_period_ms=self._lease_period_ms)
         return rows
 
     def leave(self) -> None:
@@ -104,9 +106,11 @@ class QueuePlanner:
         finally:
             client.close()
 
-    def _renew(self, lease: int) -> None:
+    def _renew(self, lease: int) -> int:
         request = self._request(wire.Renew, incarnation=self._incarnation, call=0, lease=lease)
-        self._client.call(request, timeout_s=self._seat.lease_period_ms / 3_000)
+        renewed = cast(wire.Renewed, self._client.call(request, timeout_s=self._lease_period_ms / 3_000))
+        self._lease_period_ms = renewed.lease_period_ms
+        return renewed.lease_period_ms
 
     def _numbered(self, kind: type[_Request], **fields: Any) -> _Request:
         return self._request(kind, incarnation=self._incarnation, call=next(self._numbers), **fields)

@@ -17,22 +17,20 @@ class LeaseRenewer:
     Parameters
     ----------
     renew
-        Asks the coordinator to extend a lease.
-    lease_period_ms
-        How long a lease lasts, in milliseconds.
+        Asks the coordinator to extend a lease; gives how long a lease lasts now, in milliseconds.
     """
 
-    def __init__(self, renew: Callable[[int], None], *, lease_period_ms: int) -> None:
+    def __init__(self, renew: Callable[[int], int]) -> None:
         self._renew = renew
-        self._interval_s = lease_period_ms / 3_000
+        self._interval_s = 0.0
         self._lease: int | None = None
         self._stopped = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def hold(self, lease: int) -> None:
-        """Renew `lease` from now on, instead of any other."""
-        self._set(lease)
+    def hold(self, lease: int, *, lease_period_ms: int) -> None:
+        """Renew `lease` from now on, instead of any other; it lasts for `lease_period_ms` milliseconds."""
+        self._set(lease, interval_s=lease_period_ms / 3_000)
         if self._thread is None:
             # A daemon: a planner that ends must not wait for it.
             self._thread = threading.Thread(target=self._run, name="sparkqueue-lease-renewal", daemon=True)
@@ -40,7 +38,7 @@ class LeaseRenewer:
 
     def release(self) -> None:
         """Renew nothing: the lease is proven, or was left."""
-        self._set(None)
+        self._set(None, interval_s=self._interval_s)
 
     def stop(self) -> None:
         """End the thread for good."""
@@ -48,10 +46,10 @@ class LeaseRenewer:
             self._stopped = True
             self._changed.notify()
 
-    def _set(self, lease: int | None) -> None:
+    def _set(self, lease: int | None, *, interval_s: float) -> None:
         with self._changed:
-            if self._lease != lease:
-                self._lease = lease
+            if (self._lease, self._interval_s) != (lease, interval_s):
+                self._lease, self._interval_s = lease, interval_s
                 self._changed.notify()
 
     def _run(self) -> None:
@@ -68,7 +66,8 @@ class LeaseRenewer:
     def _renewed(self, lease: int) -> bool:
         """Renew once; tell whether to go on with this lease."""
         try:
-            self._renew(lease)
+            # The queue may have been altered since the lease was granted.
+            self._interval_s = self._renew(lease) / 3_000
         except LeaseError as reason:
             _log.warning("lease %d is not renewed any more: %s", lease, reason)
             return False

@@ -16,5 +16,3 @@ class Target:
     columns: str = ""
     #: The topic whose messages are read; empty for a queue or a view.
     topic: str = ""
-    #: Of the queue; 0 for anything else.
-    lease_period_ms: int = 0

@@ -25,7 +25,7 @@ from spark_queue.coordinator.orders import Orders, Report
 from spark_queue.core import parsing
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.layout import Store
-from spark_queue.journal.open import create_journal, open_journal
+from spark_queue.journal.open import create_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.source.planner import QueuePlanner, Seat
 
@@ -83,10 +83,9 @@ class BenchJournal:
 
     def planner(self, *, subscription: str = SUBSCRIPTION, ack_mode: str = "auto", max_backlog: int = 100_000) -> QueuePlanner:
         """Take a subscription's seat as a stream's planner does: the product's own code, without a JVM."""
-        period_ms = open_journal(self.store).definitions().queue(QUEUE).lease_period_ms
         seat = Seat(
             store=self.store, journal_id=self.journal_id, coordinator=None, queue=QUEUE, subscription=subscription,
-            ack_mode=ack_mode, max_backlog=max_backlog, filter_sql=None, lease_period_ms=period_ms,
+            ack_mode=ack_mode, max_backlog=max_backlog, filter_sql=None,
         )  # fmt: skip
         return QueuePlanner(seat, available_now=False)
 

@@ -102,7 +102,7 @@ def test_a_renewal_that_waited_is_heard_before_the_lease_ends(world: World) -> N
     world.clock.advance(PERIOD_MS + 50)
     renew = world.call(wire.Renew, lease=1, incarnation=planner.incarnation, call=0, **planner.common)
     world.loop.step([renew])
-    assert renew.reply == wire.Done()
+    assert renew.reply == wire.Renewed(lease_period_ms=PERIOD_MS)
     assert Kind.RETURNED not in world.kinds()
 
 
@@ -117,7 +117,21 @@ def test_a_new_reign_gives_living_holders_time_and_commits_it_first(world: World
     renewed = world.records()[-1]
     assert renewed.due_at_ms is not None
     assert renewed.due_at_ms - renewed.at_ms == pytest.approx(PERIOD_MS / 3, abs=1)
-    assert world.ask(wire.Renew, lease=1, incarnation=planner.incarnation, call=0, **planner.common) == wire.Done()
+    renew = world.ask(wire.Renew, lease=1, incarnation=planner.incarnation, call=0, **planner.common)
+    assert renew == wire.Renewed(lease_period_ms=PERIOD_MS)
+
+
+def test_planners_hear_how_long_a_lease_lasts_also_when_that_changes(world: World) -> None:
+    """What a query read of the definitions when it was loaded may be long past."""
+    world.publish(2)
+    planner = Planner(world)
+    assert planner.next(limit=1).lease_period_ms == PERIOD_MS
+    shorter = {**DEFINITIONS["queues"]["WORK"], "lease_period": "2s"}
+    assert world.ask(wire.Apply, definitions={**DEFINITIONS, "queues": {"WORK": shorter}}) == wire.Done()
+    assert world.ask(wire.DrawIncarnation, **planner.common).lease_period_ms == 2_000
+    renew = world.ask(wire.Renew, lease=planner.lease, incarnation=planner.incarnation, call=0, **planner.common)
+    assert renew == wire.Renewed(lease_period_ms=2_000)
+    assert planner.next(limit=1).lease_period_ms == 2_000
 
 
 def test_an_idle_loop_is_over_and_a_called_one_is_not(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.fairness import Candidate, assign
 from spark_queue.core.keys import PROPORTIONAL, ROUND_ROBIN
+from spark_queue.core.parsing import parse
 from spark_queue.core.priority import Priorities
 from spark_queue.core.ranges import to_ranges
 
@@ -117,3 +119,17 @@ def test_cost_follows_ranges_and_parts_are_contiguous(model: str) -> None:
         "s1": ((0, 5_000_000),),
         "s0": ((5_000_000, 10_000_000),),
     }
+
+
+@pytest.mark.parametrize(
+    ("keys", "model"),
+    [
+        ({}, "proportional"),
+        ({"fairness": "fast"}, "fast"),
+        ({"semantics": "at-most-once"}, "round-robin"),
+        ({"semantics": "at-most-once", "fairness": "round-robin"}, "round-robin"),
+    ],
+)
+def test_fairness_is_proportional_unless_said_and_round_robin_at_most_once_r34(keys: dict[str, Any], model: str) -> None:
+    definitions = {"message_types": {"json": {"topics": ["T"]}}, "queues": {"Q": {"underlying_topic": "T", **keys}}}
+    assert parse(definitions).queue("Q").fairness == model

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from spark_queue.core.definition import Definitions
 from spark_queue.core.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS
 from spark_queue.core.parsing import parse
 from spark_queue.errors import ConfigError
@@ -48,6 +47,17 @@ REFUSALS: list[tuple[str, Any, str, str]] = [
     ("topics as text", {"message_types": {"json": {"topics": "T"}}}, "BAD_VALUE", "it must be a list of texts"),
     ("duration without unit", with_queue(lease_period="60"), "BAD_VALUE", "'60', but it must be a duration with a unit"),
     ("duration as number", with_queue(lease_period=60), "BAD_VALUE", "is 60, but it must be a duration with a unit"),
+    (
+        "renewed for less than a period",
+        with_queue(lease_period="60s", lease_renewal_limit="59s"),
+        "CONTRADICTORY_SETTINGS",
+        "lease_renewal_limit, lease_period",
+    ),
+    ("unknown fairness", with_queue(fairness="fair"), "BAD_VALUE", '"fast" or "round-robin" or "proportional"'),
+    *(
+        (f"{model} at-most-once", with_queue(semantics="at-most-once", fairness=model), "CONTRADICTORY_SETTINGS", "(R34)")
+        for model in ("fast", "proportional")
+    ),
     ("no time at all", with_queue(expiration="0s"), "BAD_VALUE", "a duration with a unit"),
     ("less than a millisecond", with_queue(expiration="0.4ms"), "BAD_VALUE", "a duration with a unit"),
     ("longer than a century", with_queue(expiration="36501d"), "BAD_VALUE", "up to 36500d"),
@@ -181,6 +191,11 @@ def test_parse_refuses_by_name_what_is_wrong(stored: Any, code: str, text: str) 
     assert text in message
 
 
+def test_a_lease_that_lasts_longer_than_renewals_by_default_is_not_refused_for_that() -> None:
+    assert parse(with_queue(lease_period="2h")).queue("Q").lease_renewal_limit_ms == 2 * 3_600_000
+    assert parse(with_queue(lease_period="1m")).queue("Q").lease_renewal_limit_ms == 3_600_000
+
+
 def test_parse_refuses_two_sources_of_one_dead_letter_queue_naming_the_other() -> None:
     stored = with_letters()
     stored["queues"]["Q2"] = {"underlying_topic": "T", "dead_letter_queue": "D"}
@@ -248,31 +263,3 @@ def test_a_pattern_is_matched_against_the_whole_topic() -> None:
     definitions = parse(with_queue(underlying_topic="^T", default_publish_target="T"))
     assert definitions.queue("Q").takes("T")
     assert not definitions.queue("Q").takes("T2")
-
-
-def test_a_topic_listed_by_name_is_at_home_there_whatever_patterns_match() -> None:
-    definitions = parse(with_types(a=["T1", "^T.*$"]))
-    assert definitions.route("T1") == ("T1", definitions.message_type("a"))
-    assert definitions.route("T2") == ("T2", definitions.message_type("a"))
-
-
-def test_nothing_can_be_published_to_a_dead_letter_queue() -> None:
-    with pytest.raises(ConfigError, match="QUEUE_TAKES_NO_PUBLISH.*'D' holds dead letters"):
-        parse(with_letters()).route("D")
-
-
-@pytest.mark.parametrize(
-    ("topic", "code"), [("TX", "TOPIC_AMBIGUOUS"), ("nobody", "UNKNOWN_TOPIC"), ("a b", "NAME_INVALID"), ("", "NAME_INVALID")]
-)
-def test_route_refuses_a_topic_without_one_home(topic: str, code: str) -> None:
-    definitions: Definitions = parse(with_types(a=["^T.*$"], b=["^.*X$"]))
-    with pytest.raises(ConfigError, match=code):
-        definitions.route(topic)
-
-
-def test_an_unknown_name_is_answered_with_the_nearest() -> None:
-    definitions = parse(with_queue())
-    with pytest.raises(ConfigError, match="Did you mean 'json'"):
-        definitions.message_type("jsn")
-    with pytest.raises(ConfigError, match="Did you mean 'Q'"):
-        definitions.queue("q")

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from spark_queue.core.lifecycle import TRANSITIONS, Event, State
+from spark_queue.core.lifecycle import LEFT, TRANSITIONS, Event, State
 from spark_queue.testing.scenario import Scenario
 from spark_queue.testing.scenario.attributes import matches
 
@@ -150,8 +150,13 @@ def _cancel(model: Model, given: Any) -> None:
 
 def _settled_by_hand(outcome: str) -> Callable[[Model, Any], None]:
     def settle(model: Model, given: Any) -> None:
-        if given < len(model.messages):
-            model.run(f"settle Q {outcome} {given}")
+        if given >= len(model.messages):
+            return
+        # What is gone can be acknowledged once more, and nothing else.
+        ledger = model.scenario.world.state.ledger("Q")
+        is_gone = any(given in ledger.rows[state] for state in LEFT)
+        refusal = " -> LEASE_SETTLED" if is_gone and outcome == "expire" else ""
+        model.run(f"settle Q {outcome} {given}{refusal}")
 
     return settle
 

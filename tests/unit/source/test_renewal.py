@@ -13,6 +13,9 @@ from spark_queue.source.renewal import LeaseRenewer
 #: Waits for a thread's signal; reached only when a test fails.
 DEADLINE_S = 10.0
 
+#: Renews every 5 ms.
+PERIOD_MS = 15
+
 
 class Coordinator:
     """Hears renewals, and refuses them when told to."""
@@ -20,11 +23,13 @@ class Coordinator:
     def __init__(self) -> None:
         self.heard: queue.Queue[int] = queue.Queue()
         self.refusal: SparkQueueError | None = None
+        self.lease_period_ms = PERIOD_MS
 
-    def renew(self, lease: int) -> None:
+    def renew(self, lease: int) -> int:
         self.heard.put(lease)
         if self.refusal is not None:
             raise self.refusal
+        return self.lease_period_ms
 
     def next(self) -> int:
         return self.heard.get(timeout=DEADLINE_S)
@@ -45,14 +50,13 @@ def coordinator() -> Coordinator:
 
 @pytest.fixture
 def renewer(coordinator: Coordinator) -> Iterator[LeaseRenewer]:
-    # A period of 15 ms renews every 5 ms.
-    made = LeaseRenewer(coordinator.renew, lease_period_ms=15)
+    made = LeaseRenewer(coordinator.renew)
     yield made
     made.stop()
 
 
 def test_renewer_goes_on_until_it_is_released(coordinator: Coordinator, renewer: LeaseRenewer) -> None:
-    renewer.hold(3)
+    renewer.hold(3, lease_period_ms=PERIOD_MS)
     assert [coordinator.next(), coordinator.next(), coordinator.next()] == [3, 3, 3]
     renewer.release()
     while not coordinator.heard.empty():
@@ -61,30 +65,40 @@ def test_renewer_goes_on_until_it_is_released(coordinator: Coordinator, renewer:
 
 
 def test_renewer_takes_up_the_next_lease(coordinator: Coordinator, renewer: LeaseRenewer) -> None:
-    renewer.hold(3)
+    renewer.hold(3, lease_period_ms=PERIOD_MS)
     assert coordinator.next() == 3
-    renewer.hold(4)
+    renewer.hold(4, lease_period_ms=PERIOD_MS)
     heard = [coordinator.next() for _ in range(3)]
     assert heard[-1] == 4
     assert heard == sorted(heard)
 
 
+def test_renewer_keeps_to_the_period_that_the_coordinator_answers(coordinator: Coordinator, renewer: LeaseRenewer) -> None:
+    """The queue was altered while the lease was out."""
+    coordinator.lease_period_ms = 3_600_000
+    renewer.hold(3, lease_period_ms=PERIOD_MS)
+    assert coordinator.next() == 3
+    assert coordinator.is_silent()
+    renewer.hold(4, lease_period_ms=PERIOD_MS)
+    assert coordinator.next() == 4
+
+
 def test_renewer_gives_up_when_the_lease_is_over(coordinator: Coordinator, renewer: LeaseRenewer) -> None:
     coordinator.refusal = LeaseError("SUBSCRIPTION_TAKEN", subscription="s", queue="q", newest=[2, 1], own=[1, 1])
-    renewer.hold(3)
+    renewer.hold(3, lease_period_ms=PERIOD_MS)
     assert coordinator.next() == 3
     assert coordinator.is_silent()
 
 
 def test_renewer_tries_again_when_the_coordinator_is_away(coordinator: Coordinator, renewer: LeaseRenewer) -> None:
     coordinator.refusal = CoordinatorError("COORDINATOR_UNAVAILABLE", path="j", reason="gone.", log="l")
-    renewer.hold(3)
+    renewer.hold(3, lease_period_ms=PERIOD_MS)
     assert [coordinator.next(), coordinator.next()] == [3, 3]
 
 
 def test_renewer_says_nothing_after_it_was_stopped(coordinator: Coordinator) -> None:
-    renewer = LeaseRenewer(coordinator.renew, lease_period_ms=15)
-    renewer.hold(3)
+    renewer = LeaseRenewer(coordinator.renew)
+    renewer.hold(3, lease_period_ms=PERIOD_MS)
     assert coordinator.next() == 3
     renewer.stop()
     coordinator.is_silent()

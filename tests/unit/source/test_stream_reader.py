@@ -39,8 +39,8 @@ class FakePlanner:
         depth = QueueDepth(depth=9, available=7, leased=2, oldest_age_ms=1_234)
         if self.withheld:
             self.withheld -= 1
-            return Granted(lease=finished, messages=0, leased_until_ms=0, queue_depth=depth, withheld=True)
-        return Granted(lease=finished + self.has_more, messages=2, leased_until_ms=5_000, queue_depth=depth)
+            return Granted(lease=finished, messages=0, leased_until_ms=0, lease_period_ms=60_000, queue_depth=depth, withheld=True)
+        return Granted(lease=finished + self.has_more, messages=2, leased_until_ms=5_000, lease_period_ms=60_000, queue_depth=depth)
 
     def rows(self, lease: int) -> RowRanges:
         self.asked.append(("rows", lease))
