@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from spark_queue.coordinator import codec, wire
+from spark_queue.core.lease import Incarnation
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import Outcome
 from spark_queue.errors import SparkQueueError
@@ -79,7 +80,7 @@ class Driver(Client):
         self.said: dict[int, dict[int, Outcome]] = {}
         self._common: dict[str, Any] = {"queue": QUEUE, "subscription": name}
         self._steps: Steps | None = None
-        self._incarnation: wire.Incarnation | None = None
+        self._incarnation: Incarnation | None = None
 
     @property
     def is_caught_up(self) -> bool:

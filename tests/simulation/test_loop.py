@@ -14,6 +14,7 @@ from pyroaring import BitMap64
 
 from spark_queue.coordinator import wire
 from spark_queue.core.fold import JournalState
+from spark_queue.core.lease import Incarnation
 from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import to_bitmap, to_ranges
 from spark_queue.core.records import Kind, Record, Removal
@@ -141,7 +142,7 @@ def done_twice(world: LoopWorld) -> list[str]:
 
 def read_by_two_planners(world: LoopWorld) -> list[int]:
     """Give the messages of an at-most-once queue that two planner starts were told to read (R16)."""
-    readers: dict[int, set[tuple[str, wire.Incarnation]]] = {}
+    readers: dict[int, set[tuple[str, Incarnation]]] = {}
     if world.settings.get("semantics") == "at-most-once":
         for request, reply, pieces in world.answers:
             if isinstance(reply, wire.RowsOf) and isinstance(request, wire.Rows) and pieces is not None:
