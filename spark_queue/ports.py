@@ -95,8 +95,13 @@ class MessageLog(Protocol):
         """
         ...
 
-    def tail(self, after_version: int) -> Iterator[MessageLogEntry]:
+    def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
         """Give the versions after `after_version` (-1 for all), in order, up to the head.
+
+        Parameters
+        ----------
+        finds_gaps : bool
+            Whether to make sure that what looks like the head is not a gap, which may take a listing of the log.
 
         Raises
         ------

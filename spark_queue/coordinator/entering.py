@@ -78,12 +78,19 @@ class Entrance:
         """
         self._unchecked = set(self._engine.state.message_types)
 
-    def admit(self, message_type: str, *, now_ms: int) -> bool:
-        """Let new messages of a type enter; tells whether it stopped at `GROUP_VERSIONS`, with more to come."""
-        read = 0
+    def admit(self, message_type: str, *, now_ms: int, finds_gaps: bool = True) -> bool:
+        """Let new messages of a type enter; tells whether it stopped at `GROUP_VERSIONS`, with more to come.
+
+        Parameters
+        ----------
+        finds_gaps : bool
+            Whether to look beyond the head for versions after a gap; after a trouble that is done until it is over.
+        """
+        read, finds_gaps = 0, finds_gaps or message_type in self.trouble
         try:
             self._check_past(message_type)
-            for entry in islice(self._journal.messages(message_type).tail(self._version(message_type)), GROUP_VERSIONS):
+            entries = self._journal.messages(message_type).tail(self._version(message_type), finds_gaps=finds_gaps)
+            for entry in islice(entries, GROUP_VERSIONS):
                 self._admit_entry(message_type, entry, now_ms)
                 self._read_until[message_type] = entry.version
                 read += 1

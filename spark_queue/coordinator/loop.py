@@ -70,8 +70,8 @@ class Loop:
         self._stopped = False
         self._polls: list[_Poll] = []
         self._ready: list[tuple[Call, Answer]] = []
-        #: Message types whose logs must be read before this group is answered.
-        self._tails: set[str] = set()
+        #: Message types whose logs must be read before this group is answered, and whether gaps are looked for.
+        self._tails: dict[str, bool] = {}
         now_ms = clock.now_ms()
         self._called_at_ms = now_ms
         self._round_at_ms = now_ms
@@ -154,7 +154,7 @@ class Loop:
         except SparkQueueError as refusal:
             self._answer(call, Answer(reply=codec.failed(refusal)))
         else:
-            self._tails.add(message_type)
+            self._read_log(message_type, finds_gaps=False)
             self._answer(call, Answer(reply=wire.Done()))
 
     def _serve_next(self, call: Call, request: wire.Next, now_ms: int) -> None:
@@ -164,7 +164,8 @@ class Loop:
         message_type = self._engine.state.ledger(request.queue).definition.message_type
         wait_ms = max(0, min(request.wait_ms, wire.LONG_POLL_LIMIT_MS))
         self._polls.append(_Poll(call, request, now_ms + wait_ms, message_type))
-        self._tails.add(message_type)
+        # Whoever still waits at the next round hears of a gap then.
+        self._read_log(message_type, finds_gaps=now_ms + wait_ms < self._round_at_ms)
 
     def _run(self, call: Call, now_ms: int) -> bool:
         """Run a call's command and keep its answer for after the commit; tells whether there is one."""
@@ -195,7 +196,8 @@ class Loop:
         due_ms = self._engine.next_due_ms()
         if now_ms >= self._round_at_ms:
             self._round_at_ms = now_ms + ROUND_MS
-            self._tails.update(self._engine.state.message_types)
+            for message_type in self._engine.state.message_types:
+                self._read_log(message_type, finds_gaps=True)
             self._engine.tick(now_ms=now_ms)
             if self._entrance.is_file_back():
                 # Only a new fold takes back in the queue that was set aside; the next caller starts it.
@@ -205,14 +207,18 @@ class Loop:
             self._engine.tick(now_ms=now_ms)
         if self._polls and now_ms >= self._polled_tail_at_ms:
             self._polled_tail_at_ms = now_ms + POLLED_TAIL_MS
-            self._tails.update(poll.message_type for poll in self._polls)
+            for poll in self._polls:
+                self._read_log(poll.message_type, finds_gaps=False)
+
+    def _read_log(self, message_type: str, *, finds_gaps: bool) -> None:
+        self._tails[message_type] = finds_gaps or self._tails.get(message_type, False)
 
     def _admit(self, now_ms: int) -> None:
-        tails, self._tails = self._tails, set()
-        for message_type in tails:
-            if self._entrance.admit(message_type, now_ms=now_ms):
+        tails, self._tails = self._tails, {}
+        for message_type, finds_gaps in tails.items():
+            if self._entrance.admit(message_type, now_ms=now_ms, finds_gaps=finds_gaps):
                 # More is waiting than one group takes: go on in the next.
-                self._tails.add(message_type)
+                self._read_log(message_type, finds_gaps=finds_gaps)
 
     def _admit_everything(self, now_ms: int) -> None:
         for message_type in self._engine.state.message_types:

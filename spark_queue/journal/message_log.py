@@ -44,8 +44,13 @@ class DeltaMessageLog:
         self._key = messages_key(message_type)
         self._durability = durability
 
-    def tail(self, after_version: int) -> Iterator[MessageLogEntry]:
+    def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
         """Give the versions after `after_version` (-1 for all), in order, up to the head.
+
+        Parameters
+        ----------
+        finds_gaps : bool
+            Whether to list the log at its head: a local store reads the whole folder for it, however little is beyond.
 
         Raises
         ------
@@ -53,7 +58,7 @@ class DeltaMessageLog:
             LOG_GAP, JOURNAL_REWRITTEN, JOURNAL_DAMAGED or STORE_FAILED, after the entries before the trouble were given.
         """
         version = after_version + 1
-        while (entry := self._entry(version)) is not None:
+        while (entry := self._entry(version) if finds_gaps else self._read(version)) is not None:
             if self._durability.durable:
                 self._store.sync([log_key(self._key, version)])
             yield self._interpret(entry)

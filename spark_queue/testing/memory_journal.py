@@ -226,8 +226,8 @@ class MemoryMessageLog:
                 what, reason = f"version {version} is not the one that entered", "The log was cut."
                 raise JournalError("JOURNAL_DAMAGED", path=self._storage.path, what=what, reason=reason)
 
-    def tail(self, after_version: int) -> Iterator[MessageLogEntry]:
-        """Give the versions after `after_version`, in order, up to the head.
+    def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
+        """Give the versions after `after_version`, in order, up to the head; there are no gaps here.
 
         Raises
         ------

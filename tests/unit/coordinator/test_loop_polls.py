@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from spark_queue.coordinator import wire
 from spark_queue.coordinator.loop import POLLED_TAIL_MS, ROUND_MS
 from spark_queue.core.records import Kind
+from spark_queue.errors import JournalError
+from spark_queue.ports import MessageLogEntry
+from spark_queue.testing.memory_journal import MemoryMessageLog
 from tests.unit.coordinator.loop_world import PERIOD_MS, Planner, World, answered
 
 
@@ -31,6 +36,50 @@ def test_a_long_poll_finds_messages_that_nobody_nudged_for(world: World) -> None
     world.loop.step([])
     assert isinstance(poll.reply, wire.Granted)
     assert poll.reply.messages == 2
+
+
+@pytest.mark.parametrize("wait_ms", [0, 300, wire.LONG_POLL_LIMIT_MS])
+def test_a_gap_is_looked_for_once_before_a_poll_hears_that_nothing_is_there(
+    world: World, monkeypatch: pytest.MonkeyPatch, wait_ms: int
+) -> None:
+    """Finding one takes a listing of the log, which is too much for each of the looks while it waits."""
+    planner, tails = Planner(world), [False]
+    world.loop.step([])
+    tail = MemoryMessageLog.tail
+
+    def count(log: MemoryMessageLog, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
+        tails.append(finds_gaps)
+        return tail(log, after_version)
+
+    monkeypatch.setattr(MemoryMessageLog, "tail", count)
+    poll = planner.next_call(wait_ms=wait_ms)
+    world.loop.step([poll])
+    while not answered(poll):
+        world.clock.advance(world.loop.wait_ms())
+        world.loop.step([])
+    # Once for the poll; or at the round that comes before its end, which looks at both message types, json and binary.
+    assert tails.count(True) == (1 if wait_ms < ROUND_MS else 2)
+    assert tails.count(False) > wait_ms // POLLED_TAIL_MS - 2
+
+
+def test_a_poll_hears_of_a_gap_and_no_look_without_a_listing_makes_it_forgotten(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    planner = Planner(world)
+
+    def gap(log: MemoryMessageLog, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
+        if finds_gaps:
+            raise JournalError("LOG_GAP", path="here", version=after_version + 1)
+        return iter(())
+
+    monkeypatch.setattr(MemoryMessageLog, "tail", gap)
+    for _ in range(2):
+        poll = planner.next_call(wait_ms=0)
+        world.loop.step([poll])
+        assert isinstance(poll.reply, wire.Failed)
+        assert poll.reply.code == "LOG_GAP"
+        world.loop.step([world.call(wire.Nudge, message_type="json")])
+    assert caplog.text.count("LOG_GAP") == 1
 
 
 @pytest.mark.parametrize(("asked_ms", "waited_ms"), [(300, 300), (60_000, wire.LONG_POLL_LIMIT_MS)])

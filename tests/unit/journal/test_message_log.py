@@ -77,6 +77,7 @@ def test_gap_is_named_and_what_is_before_it_is_given(disk: Disk) -> None:
     disk.log_path(ORDER, 2).unlink()
     seen, trouble = tail_until_trouble(disk)
     assert (seen, trouble.code, trouble.facts["version"]) == ([0, 1], "LOG_GAP", 2)
+    assert [entry.version for entry in disk.open().messages("order").tail(-1, finds_gaps=False)] == [0, 1]
 
 
 @pytest.mark.parametrize("content", [b"", b'{"commitInfo":{"timest', b"\0" * 40, b"[]\n"])
