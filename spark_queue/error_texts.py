@@ -90,10 +90,7 @@ CALLER: dict[str, str] = {
     "ACK_MODE_MISMATCH": (
         "Subscription '{subscription}' of queue '{queue}' uses ackMode {ack_mode}, but {what} needs {needed}. {next_step}"
     ),
-    "UNKNOWN_BOOKMARK": (
-        "Queue '{queue}' was told the outcome of {count} bookmark(s) that {reason}, first {bookmark}. Nothing was settled. "
-        "Name only rows of the batch."
-    ),
+    "UNKNOWN_BOOKMARK": ("Queue '{queue}' was given {count} bookmark(s) that {reason}, first {bookmark}. {next_step}"),
     "OUTCOME_INVALID": ("Outcomes of queue '{queue}': {reason} Nothing was settled. {next_step}"),
     "UNKNOWN_SUBSCRIPTION": (
         "Queue '{queue}' has no subscription '{subscription}'.{nearest} It begins with the first start of its stream."

@@ -13,7 +13,7 @@ from spark_queue.errors import CallerError
 from spark_queue.journal.open import open_journal
 from spark_queue.outcomes import to_outcomes
 from spark_queue.redriving import redrive
-from spark_queue.views import QueueStatus, look, queue_status
+from spark_queue.views import MessageHistory, QueueStatus, explain, look, queue_status
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -147,6 +147,25 @@ class Queue:
     def status(self, as_of: datetime | int | None = None) -> QueueStatus:
         """Give the queue's figures, now or at a past moment; starts nothing."""
         return queue_status(look(open_journal(self.journal.store), as_of), self.name)
+
+    def explain(self, bookmark: int, as_of: datetime | int | None = None) -> MessageHistory:
+        """Tell the whole life of a message: publish, each lease, outcome and return, its end, and where it is now; starts nothing.
+
+        Parameters
+        ----------
+        bookmark
+            The message.
+        as_of
+            An aware time or a record number: what was known then; default: now.
+
+        Raises
+        ------
+        CallerError
+            UNKNOWN_BOOKMARK, RECORD_UNKNOWN or TIMESTAMP_AMBIGUOUS.
+        ConfigError
+            UNKNOWN_QUEUE.
+        """
+        return explain(open_journal(self.journal.store), self.name, bookmark, as_of)
 
     def pause(self) -> None:
         """Let the queue grant nothing until `unpause`; what is leased goes on, and may be settled. Repeating it changes nothing."""

@@ -155,6 +155,22 @@ def peek(
 
 
 @app.command()
+def explain(
+    journal: JournalPath,
+    queue: QueueName,
+    bookmark: Annotated[int, typer.Argument(metavar="BOOKMARK", help="The message's number.")],
+    *,
+    as_of: Annotated[str | None, typer.Option(metavar="TIME|RECORD", help="ISO-8601 time with offset, or a record number.")] = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Tell the whole life of one message: publish, leases, returns, its end. Starts nothing."""
+    from spark_queue.cli import status as verb
+
+    verb.explain(journal, queue, bookmark, storage, as_of=as_of, as_json=json)
+
+
+@app.command()
 def verify(journal: JournalPath, *, storage: StorageOptions = None, json: Json = False) -> None:
     """Check every promise of a journal on disk. Exits 1 when one is broken."""
     from spark_queue.cli import verify as verb

@@ -1,8 +1,9 @@
-"""``sparkq status`` and ``sparkq peek``: looking, and starting nothing."""
+"""``sparkq status``, ``sparkq peek`` and ``sparkq explain``: looking, and starting nothing."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import Any
 
 from rich.live import Live
@@ -92,10 +93,22 @@ def peek(
         show_json(rows)
         return
     # Columns that say nothing of any row would only crowd out the others.
-    shown = [name for name in found.column_names if wanted is not None or any(row[name] for row in rows)]
+    shown = [name for name in found.column_names if wanted is not None or name == "bookmark" or any(row[name] for row in rows)]
     # What a message is called comes first; its body may be wide.
     shown.sort(key=lambda name: name != "bookmark" and wanted is None)
     out.print(table(rows, shown) if rows else f"View '{view}' of queue '{queue}' is empty.")
+    hidden = len(found.column_names) - len(shown)
+    if rows and hidden:
+        out.print(f"{hidden} column(s) that say nothing in these rows are hidden; --columns or --json shows them.", soft_wrap=True)
+
+
+def explain(path: str, queue: str, bookmark: int, storage: list[str] | None, *, as_of: str | None, as_json: bool) -> None:
+    """Tell the life of a message."""
+    history = open_target(path, storage).queue(queue).explain(bookmark, parse_as_of(as_of))
+    if as_json:
+        show_json(asdict(history))
+    else:
+        out.print(str(history), markup=False, soft_wrap=True)
 
 
 def _check_columns(journal: Journal, view: str, queue: str, wanted: list[str] | None) -> None:

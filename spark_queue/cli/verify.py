@@ -30,6 +30,7 @@ def verify(path: str, storage: list[str] | None, *, as_json: bool) -> None:
     journal = open_journal(open_target(path, storage).store)
     with progress() as bar:
         records, moment, problems = _fold(journal, bar)
+        seen = moment
         if moment is not None:
             problems += _of_logs(journal, moment, records)
             # What was published and has not entered yet must be whole, too.
@@ -39,19 +40,20 @@ def verify(path: str, storage: list[str] | None, *, as_json: bool) -> None:
     if as_json:
         show_json({"journal": journal.journal_id, "records": len(records), "problems": problems})
     else:
-        _show(journal, records, moment, problems)
+        _show(journal, records, seen, problems)
     if problems:
         sys.exit(1)
 
 
-def _show(journal: DeltaJournal, records: Sequence[Record], moment: Moment | None, problems: list[str]) -> None:
+def _show(journal: DeltaJournal, records: Sequence[Record], seen: Moment | None, problems: list[str]) -> None:
     for problem in problems:
         out.print(problem, style="red", markup=False, soft_wrap=True)
     if problems:
         out.print(f"Journal {journal.journal_id}: {len(problems)} problem(s).", soft_wrap=True)
-    elif moment is not None:
-        entered = sum(message_type.entered_until for message_type in moment.state.message_types.values())
-        text = f"{len(records):,} records, {entered:,} entered messages, {len(moment.state.queues)} queue(s). Every promise holds."
+    elif seen is not None:
+        # Counted as status counts them: also what no coordinator has seen yet.
+        messages = sum(message_type.entered_until for message_type in seen.state.message_types.values())
+        text = f"{len(records):,} records, {messages:,} messages, {len(seen.state.queues)} queue(s). Every promise holds."
         out.print(f"Journal {journal.journal_id}: {text}", soft_wrap=True)
 
 

@@ -20,7 +20,7 @@ from spark_queue.core.lifecycle import IN_QUEUE, State
 from spark_queue.core.ranges import to_bitmap, to_ranges
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.core.redriving import dead_letters
-from spark_queue.core.runs import OutcomeOf
+from spark_queue.core.runs import NAME_ROWS_OF_BATCH, OutcomeOf
 from spark_queue.core.settling import SettledCounts
 from spark_queue.errors import CallerError, nearest
 from spark_queue.journal.expressions import check_expressions, check_filter
@@ -262,9 +262,8 @@ def _outcome(queue: str, given: wire.OutcomeRows, *, entered_until: int, now_ms:
         # Before a bitmap is made of it: an absurd range would fill the memory.
         if until > entered_until:
             count, first_unknown = until - max(first, entered_until), max(first, entered_until)
-            raise CallerError(
-                "UNKNOWN_BOOKMARK", queue=queue, count=count, bookmark=first_unknown, reason="never entered the queue"
-            )
+            facts = {"count": count, "bookmark": first_unknown, "reason": "never entered the queue"}
+            raise CallerError("UNKNOWN_BOOKMARK", queue=queue, next_step=NAME_ROWS_OF_BATCH, **facts)
     due_at_ms = None if given.retry_after_ms is None else now_ms + given.retry_after_ms
     return OutcomeOf(outcome=outcome, rows=to_bitmap(given.ranges), due_at_ms=due_at_ms, error=given.error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from typing import Protocol
 
 from pyroaring import BitMap64
 
@@ -12,7 +13,7 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.moving import foreign_record, moved_record
 from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment
 from spark_queue.errors import JournalError, SparkQueueError
-from spark_queue.ports import Journal, MessageLogEntry, entered
+from spark_queue.ports import MessageLog, MessageLogEntry, entered
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,6 +53,19 @@ class PreparedFacts:
         return self._source.matches(segments, expression, rows, columns=columns)
 
 
+class MessageLogs(Protocol):
+    """What is read forward: of a journal, its message logs."""
+
+    @property
+    def path(self) -> str:
+        """For errors."""
+        ...
+
+    def messages(self, message_type: str) -> MessageLog:
+        """Give the log of a message type."""
+        ...
+
+
 class Entrance:
     """Reads the message logs forward and lets their messages enter.
 
@@ -61,7 +75,7 @@ class Entrance:
         What keeps a message type's log from being read further; everything before it has entered.
     """
 
-    def __init__(self, journal: Journal, engine: Engine, facts: PreparedFacts) -> None:
+    def __init__(self, journal: MessageLogs, engine: Engine, facts: PreparedFacts) -> None:
         self.trouble: dict[str, SparkQueueError] = {}
         self._journal = journal
         self._engine = engine

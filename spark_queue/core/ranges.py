@@ -75,6 +75,22 @@ def to_ranges(rows: BitMap64) -> RangeArray:
     return RangeArray(np.frombuffer(ends, dtype=np.uint64).astype(np.int64))
 
 
+def holds(ranges: Sequence[tuple[int, int]], row: int) -> bool:
+    """Tell whether a row lies in ascending half-open ranges."""
+    ends = _ends(ranges)
+    return bool(np.searchsorted(ends, row, side="right") % 2)
+
+
+def count_rows(ranges: Sequence[tuple[int, int]]) -> int:
+    """Count the rows in half-open ranges."""
+    ends = _ends(ranges)
+    return int((ends[1::2] - ends[::2]).sum())
+
+
+def _ends(ranges: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    return ranges.edges if isinstance(ranges, RangeArray) else np.array(ranges, dtype=np.int64).reshape(-1)
+
+
 def edges(rows: BitMap64) -> BitMap64:
     """Give the first row of each run, and the row after its last."""
     # These are exactly what a bitmap XOR itself shifted by one keeps.

@@ -90,6 +90,10 @@ def _lease_of_run(turn: Turn, subscription: Subscription, incarnation: Incarnati
     raise LeaseError("STALE_RUN", subscription=subscription.name, queue=turn.ledger.definition.name, run=run, reason=reason)
 
 
+#: What to do about bookmarks that nobody knows.
+NAME_ROWS_OF_BATCH = "Nothing was settled. Name only rows of the batch."
+
+
 def check_outcomes(turn: Turn, outcomes: Iterable[OutcomeOf], known: BitMap64, reason: str) -> None:
     """Refuse rows that are not `known`, for a reason, and rows that are named twice."""
     said = BitMap64()
@@ -97,7 +101,8 @@ def check_outcomes(turn: Turn, outcomes: Iterable[OutcomeOf], known: BitMap64, r
     for each in outcomes:
         unknown = each.rows - known
         if unknown:
-            raise CallerError("UNKNOWN_BOOKMARK", queue=name, count=len(unknown), bookmark=unknown.min(), reason=reason)
+            facts = {"count": len(unknown), "bookmark": unknown.min(), "reason": reason}
+            raise CallerError("UNKNOWN_BOOKMARK", queue=name, next_step=NAME_ROWS_OF_BATCH, **facts)
         twice = said & each.rows
         if twice:
             text = f"bookmark {twice.min()} has two outcomes."

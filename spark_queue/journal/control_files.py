@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
@@ -80,12 +81,23 @@ def read_records(store: Store, files: Sequence[ControlFile], *, first: int = 0) 
     JournalError
         JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
     """
+    return to_records_of(store, read_rows(store, files, first=first))
+
+
+def read_rows(store: Store, files: Sequence[ControlFile], *, first: int = 0) -> pa.Table:
+    """Give the rows of every record of a listing from number `first` on, checked for gaps; making records of them costs more.
+
+    Raises
+    ------
+    JournalError
+        JOURNAL_DAMAGED or STORE_FAILED.
+    """
     wanted = [file for file in files if file.last >= first]
     with ThreadPoolExecutor(_READERS) as readers:
         tables = list(readers.map(lambda file: read_known(store, file.path, first=first), wanted))
-    records = to_records_of(store, pa.concat_tables([CONTROL_SCHEMA.empty_table(), *tables]))
-    _check_records(store, records, first)
-    return records
+    rows = pa.concat_tables([CONTROL_SCHEMA.empty_table(), *tables]).combine_chunks()
+    _check_rows(store, rows, first)
+    return rows
 
 
 def read_known(store: Store, path: str, *, first: int = 0) -> pa.Table:
@@ -153,14 +165,17 @@ def to_records_of(store: Store, rows: pa.Table) -> list[Record]:
         raise delta.damaged(store, "a record's detail cannot be read", store.reason(reason)) from None
 
 
-def _check_records(store: Store, records: Sequence[Record], first: int) -> None:
-    epoch = 0
-    for number, record in enumerate(records, first):
-        if record.record != number:
-            raise delta.damaged(store, f"record {number} is missing", f"The control log goes on with record {record.record}.")
-        if record.epoch < epoch:
-            raise delta.damaged(store, f"record {number} has epoch {record.epoch} after {epoch}", "Epochs never go back.")
-        epoch = record.epoch
+def _check_rows(store: Store, rows: pa.Table, first: int) -> None:
+    numbers, epochs = (rows.column(name).to_numpy() for name in ("record", "epoch"))
+    odd = np.flatnonzero(numbers != np.arange(first, first + len(numbers)))
+    if len(odd):
+        number = first + int(odd[0])
+        raise delta.damaged(store, f"record {number} is missing", f"The control log goes on with record {numbers[odd[0]]}.")
+    back = np.flatnonzero(np.diff(epochs) < 0)
+    if len(back):
+        before, epoch = epochs[back[0] : back[0] + 2]
+        what = f"record {first + int(back[0]) + 1} has epoch {epoch} after {before}"
+        raise delta.damaged(store, what, "Epochs never go back.")
 
 
 def stage_records(store: Store, records: Sequence[Record]) -> list[delta.NewFile]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from spark_queue.core.past import Past
@@ -11,7 +12,7 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import delta, log_entry, snapshot
 from spark_queue.journal.control_compaction import Merge
-from spark_queue.journal.control_files import listing, read_known, read_records, stage_records, to_records_of
+from spark_queue.journal.control_files import listing, read_known, read_records, read_rows, stage_records, to_records_of
 from spark_queue.journal.layout import CONTROL, Store, log_key
 from spark_queue.journal.record_table import SEPARATE_KINDS
 from spark_queue.journal.recovery import open_repaired
@@ -200,6 +201,17 @@ def read_log(store: Store) -> Sequence[Record]:
         NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
     """
     return read_records(store, listing(store, _open(store)))
+
+
+def read_log_rows(store: Store) -> pa.Table:
+    """Give the rows of every record in order (`record_table.CONTROL_SCHEMA`), for those who look for a few of them.
+
+    Raises
+    ------
+    JournalError
+        NOT_A_JOURNAL, JOURNAL_DAMAGED or STORE_FAILED.
+    """
+    return read_rows(store, listing(store, _open(store)))
 
 
 def read_setup(store: Store) -> Sequence[Record]:

@@ -6,6 +6,8 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
+
 from spark_queue.clock import SystemClock
 from spark_queue.core import parsing
 from spark_queue.core.creation import FORMAT, first_records
@@ -15,8 +17,8 @@ from spark_queue.core.records import Record
 from spark_queue.core.segment import FactSource
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta, message_table
-from spark_queue.journal.control_files import stage_records
-from spark_queue.journal.control_log import DeltaControlLog, read_log, read_setup
+from spark_queue.journal.control_files import stage_records, to_records_of
+from spark_queue.journal.control_log import DeltaControlLog, read_log, read_log_rows, read_setup
 from spark_queue.journal.expressions import check_expressions
 from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.layout import CONTROL, Store, log_key, messages_key
@@ -79,6 +81,26 @@ class DeltaJournal:
             JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
         """
         return read_log(self.store)
+
+    def record_rows(self) -> pa.Table:
+        """Give the rows of every record, for those who look for a few of them; `records_of` reads them.
+
+        Raises
+        ------
+        JournalError
+            JOURNAL_DAMAGED or STORE_FAILED.
+        """
+        return read_log_rows(self.store)
+
+    def records_of(self, rows: pa.Table) -> Sequence[Record]:
+        """Give the records of some of `record_rows`.
+
+        Raises
+        ------
+        JournalError
+            JOURNAL_DAMAGED or PROTOCOL_NEWER.
+        """
+        return to_records_of(self.store, rows)
 
     def messages(self, message_type: str) -> DeltaMessageLog:
         """Give the log of a message type."""

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
+from itertools import takewhile
 
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator.entering import Entrance, PreparedFacts
+from spark_queue.coordinator.entering import Entrance, MessageLogs, PreparedFacts
 from spark_queue.core.engine import Engine
+from spark_queue.core.fold import JournalState
+from spark_queue.core.records import Kind
 from spark_queue.core.segment import Segment
 from spark_queue.journal.layout import Store, log_key, messages_key
 from spark_queue.journal.open import DeltaJournal
+from spark_queue.ports import MessageLog, MessageLogEntry
 from spark_queue.views.moment import Moment, moment_of
+
+#: Kinds that say up to which version a message log was read.
+_READING = (Kind.ENTERED, Kind.FOREIGN, Kind.MOVED)
 
 
 def look(journal: DeltaJournal, as_of: datetime | int | None = None) -> Moment:
     """Give the journal at a moment; starts nothing and changes nothing.
 
-    Looking at now, what was published and has not entered yet counts as entered, by the coordinator's own rule: whether one
-    happens to run makes no difference (DESIGN 15.15).
+    One rule holds for now and for a past time: what was published by then counts as entered, by the coordinator's own rule,
+    whether one happened to run or not (DESIGN 15.15). When it was published the message log's entry tells; it is kept for a day
+    at least, and after that a message counts from its `entered` record on. A record number means the control log alone.
 
     Parameters
     ----------
@@ -33,31 +42,92 @@ def look(journal: DeltaJournal, as_of: datetime | int | None = None) -> Moment:
     CallerError
         RECORD_UNKNOWN or TIMESTAMP_AMBIGUOUS.
     """
-    facts = PreparedFacts(journal.facts)
-    moment = moment_of(journal.records(), facts, as_of=as_of, now_ms=SystemClock().wall_ms())
-    if as_of is None:
-        entrance = Entrance(journal, Engine(moment.state), facts)
-        for name, message_type in moment.state.message_types.items():
-            known, version = len(message_type.segments), message_type.version
-            while entrance.admit(name, now_ms=moment.now_ms):
-                continue
-            if len(message_type.segments) > known:
-                committed = _commit_times_ms(journal.store, name, version)
-                message_type.segments[known:] = _dated(message_type.segments, known, committed, moment.now_ms)
+    facts, commits, records = PreparedFacts(journal.facts), Commits(journal.store), journal.records()
+    of_record = isinstance(as_of, int)
+    committed = None if of_record else commits.time_ms
+    moment = moment_of(records, facts, as_of=as_of, now_ms=SystemClock().wall_ms(), committed=committed)
+    if not of_record:
+        logs = journal if as_of is None else PublishedBy(journal, commits, moment.now_ms)
+        read_further = {record.message_type for record in records[len(moment.records) :] if record.kind in _READING}
+        for name in moment.state.message_types.keys() - read_further:
+            count_on(logs, moment.state, facts, commits, message_type=name, now_ms=moment.now_ms)
     return moment
 
 
-def _commit_times_ms(store: Store, message_type: str, after_version: int) -> dict[str, int]:
-    """Give the store's time of each log entry after a version, by key."""
-    table = messages_key(message_type)
-    return {entry.key: entry.modified_ms for entry in store.list(f"{table}/_delta_log", after=log_key(table, after_version))}
+class Commits:
+    """When versions of message logs were committed, by the store's clock: lists a log when it is first asked of.
+
+    Parameters
+    ----------
+    store : Store
+        The journal's place.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._times_ms = cache(self._list)
+
+    def time_ms(self, message_type: str, version: int) -> int | None:
+        """Give the time of a version in milliseconds; None when its entry is gone."""
+        return self._times_ms(message_type).get(log_key(messages_key(message_type), version))
+
+    def _list(self, message_type: str) -> dict[str, int]:
+        return {entry.key: entry.modified_ms for entry in self._store.list(f"{messages_key(message_type)}/_delta_log")}
 
 
-def _dated(segments: list[Segment], known: int, committed: Mapping[str, int], now_ms: int) -> Iterator[Segment]:
+class PublishedBy:
+    """The message logs of a journal as they were at a past time.
+
+    Parameters
+    ----------
+    journal : DeltaJournal
+        The journal.
+    commits : Commits
+        When its versions were committed.
+    now_ms : int
+        The time, in milliseconds since 1970 UTC.
+    """
+
+    def __init__(self, journal: DeltaJournal, commits: Commits, now_ms: int) -> None:
+        self.path = journal.path
+        self._journal, self._commits, self._now_ms = journal, commits, now_ms
+
+    def messages(self, message_type: str) -> _TailUntil:
+        """Give the log of a message type."""
+
+        def is_past(entry: MessageLogEntry) -> bool:
+            at_ms = self._commits.time_ms(message_type, entry.version)
+            return at_ms is not None and at_ms <= self._now_ms
+
+        return _TailUntil(self._journal.messages(message_type), is_past)
+
+
+class _TailUntil:
+    """A message log up to the first entry of which something does not hold."""
+
+    def __init__(self, log: MessageLog, holds: Callable[[MessageLogEntry], bool]) -> None:
+        self._log, self._holds = log, holds
+        self.recover = log.recover
+
+    def tail(self, after_version: int) -> Iterator[MessageLogEntry]:
+        return takewhile(self._holds, self._log.tail(after_version))
+
+
+def count_on(
+    logs: MessageLogs, state: JournalState, facts: PreparedFacts, commits: Commits, *, message_type: str, now_ms: int
+) -> None:
+    """Let enter what is in a message log and not in the control log yet, as old as its commits."""
+    entrance, known = Entrance(logs, Engine(state), facts), state.message_types[message_type]
+    count = len(known.segments)
+    while entrance.admit(message_type, now_ms=now_ms):
+        continue
+    known.segments[count:] = _dated(known.segments, count, commits, now_ms)
+
+
+def _dated(segments: list[Segment], known: int, commits: Commits, now_ms: int) -> Iterator[Segment]:
     """Let messages that no coordinator has entered yet be as old as their commits, so that an alert on age notices them."""
     at_ms = segments[known - 1].entered_at_ms if known else 0
     for segment in segments[known:]:
-        key = log_key(messages_key(segment.message_type), segment.version)
         # Ages ascend in the log, whatever the store's clock does.
-        at_ms = max(at_ms, min(now_ms, committed.get(key, now_ms)))
+        at_ms = max(at_ms, min(now_ms, commits.time_ms(segment.message_type, segment.version) or now_ms))
         yield replace(segment, entered_at_ms=at_ms)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.segment import FactSource
 from spark_queue.errors import CallerError
 from spark_queue.settings import to_ms
+
+#: Tells when a version of a message type's log was committed, in milliseconds; None when nobody knows any more.
+Committed: TypeAlias = "Callable[[str, int], int | None]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +30,9 @@ class Moment:
     records: Sequence[Record]
 
 
-def moment_of(records: Sequence[Record], facts: FactSource, *, as_of: datetime | int | None, now_ms: int) -> Moment:
+def moment_of(
+    records: Sequence[Record], facts: FactSource, *, as_of: datetime | int | None, now_ms: int, committed: Committed | None = None
+) -> Moment:
     """Fold the control log up to a moment.
 
     Parameters
@@ -37,37 +45,75 @@ def moment_of(records: Sequence[Record], facts: FactSource, *, as_of: datetime |
         An aware time: everything recorded at it or before; a record number: up to and with it; None: everything.
     now_ms
         The time by which delays and ages are judged when `as_of` is None.
+    committed
+        Given, messages that were published by then and entered later count as entered (see `look`).
 
     Raises
     ------
     CallerError
         RECORD_UNKNOWN when the journal did not exist yet, or has no such record; TIMESTAMP_AMBIGUOUS.
     """
-    whole = records
-    if isinstance(as_of, int):
-        if not 0 <= as_of < len(records):
-            reason = "not in the control log"
-            raise CallerError("RECORD_UNKNOWN", what="Record", value=as_of, reason=reason, first=0, last=len(records) - 1)
-        records, now_ms = records[: as_of + 1], records[as_of].at_ms
-    elif as_of is not None:
-        now_ms = _to_ms(as_of)
-        # Records carry whole milliseconds in ascending order.
-        count = bisect_right(records, now_ms, key=lambda record: record.at_ms)
-        if count == 0:
-            first, last = (_to_text(records[index].at_ms) for index in (0, -1))
-            reason = "before the journal was created"
-            raise CallerError("RECORD_UNKNOWN", what="Time", value=as_of.isoformat(), reason=reason, first=first, last=last)
-        records = records[:count]
+    times_ms = np.fromiter((record.at_ms for record in records), np.int64, len(records))
+    count, now_ms = cut(times_ms, as_of=as_of, now_ms=now_ms)
     state = JournalState(facts)
-    state.foresee(whole)
-    for record in records:
-        state.fold(record)
+    fold_until(state, records, count, now_ms=now_ms, committed=committed)
+    return Moment(state=state, now_ms=now_ms, records=records[:count])
+
+
+def fold_until(
+    state: JournalState,
+    records: Sequence[Record],
+    count: int,
+    *,
+    now_ms: int,
+    committed: Committed | None,
+    fold: Callable[[JournalState, Record], None] = JournalState.fold,
+) -> None:
+    """Fold the first `count` records, knowing from the others where messages stand today, and what had been published by then."""
+    state.foresee(records)
+    for record in records[:count]:
+        fold(state, record)
+    # Types of which something was published after that moment: what follows it in their logs was, too.
+    ended: set[str] = set()
+    for record in records[count:]:
+        message_type = state.message_types.get(str(record.message_type))
+        if message_type is None:
+            continue
+        if record.kind in (Kind.MOVED, Kind.RETIRED):
+            message_type.fold(record)
+        elif record.kind == Kind.ENTERED and committed is not None:
+            at_ms = committed(str(record.message_type), record.detail["version"])
+            if at_ms is None or at_ms > now_ms:
+                ended.add(str(record.message_type))
+            elif record.message_type not in ended:
+                fold(state, replace(record, at_ms=at_ms))
     state.foresee(())
-    for record in whole[len(records) :]:
-        # Where the messages of that moment stand today.
-        if record.kind in (Kind.MOVED, Kind.RETIRED) and record.message_type in state.message_types:
-            state.message_types[str(record.message_type)].fold(record)
-    return Moment(state=state, now_ms=now_ms, records=records)
+
+
+def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: int) -> tuple[int, int]:
+    """Tell how many records, given by their times, lie before a moment or at it, and the moment's time.
+
+    Raises
+    ------
+    CallerError
+        RECORD_UNKNOWN, TIMESTAMP_AMBIGUOUS.
+    """
+    last = len(times_ms) - 1
+    if as_of is None:
+        return last + 1, now_ms
+    if isinstance(as_of, int):
+        if not 0 <= as_of <= last:
+            reason = "not in the control log"
+            raise CallerError("RECORD_UNKNOWN", what="Record", value=as_of, reason=reason, first=0, last=last)
+        return as_of + 1, int(times_ms[as_of])
+    moment_ms = _to_ms(as_of)
+    # Records carry whole milliseconds in ascending order.
+    count = int(np.searchsorted(times_ms, moment_ms, side="right"))
+    if count == 0:
+        first, latest = (_to_text(int(times_ms[index])) for index in (0, -1))
+        reason = "before the journal was created"
+        raise CallerError("RECORD_UNKNOWN", what="Time", value=as_of.isoformat(), reason=reason, first=first, last=latest)
+    return count, moment_ms
 
 
 def _to_ms(moment: datetime) -> int:

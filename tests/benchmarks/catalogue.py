@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.benchmarks import core, core_selection, curves, entering, latency, memory, micro_batch, recovery, selected, throughput
+from tests.benchmarks import (
+    core,
+    core_selection,
+    curves,
+    entering,
+    explain,
+    latency,
+    memory,
+    micro_batch,
+    recovery,
+    selected,
+    throughput,
+)
 from tests.benchmarks.figure import Measure
 
 BENCHMARKS: Mapping[str, Measure] = {
@@ -13,6 +25,7 @@ BENCHMARKS: Mapping[str, Measure] = {
     "curves": curves.measure,
     "entering": entering.measure,
     "recovery": recovery.measure,
+    "explain": explain.measure,
     "memory": memory.measure,
     "micro-batch": micro_batch.measure,
     "micro-batch-profile": micro_batch.profile,

@@ -248,6 +248,23 @@ def test_a_message_that_has_not_entered_is_as_old_as_its_commit(world: ViewsWorl
     assert age_s >= 3_600
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_past_time_counts_what_was_published_by_then(world: ViewsWorld, *, recorded: bool) -> None:
+    """One rule for now and for then, whether a coordinator has seen the messages since or not."""
+    log = Path(world.journal.path) / "messages" / "line" / "_delta_log"
+    for after_s, amounts in {1_000: [1, 2], 2_000: [3]}.items():
+        world.journal.publish([{"item": "x", "amount": amount} for amount in amounts], topic="LINES")
+        os.utime(max(log.glob("*.json")), (START_MS / 1_000 + after_s,) * 2)
+    if recorded:
+        world.publish(4, now_ms=START_MS + 9_000_000)
+        os.utime(max(log.glob("*.json")), (START_MS / 1_000 + 8_000,) * 2)
+    world.commit()
+    found = [queue_status(look(world.opened, moment(START_MS + 1_000 * after_s)), "WORK") for after_s in (500, 1_500, 2_500)]
+    assert [(status.entered, status.seconds_behind) for status in found] == [(0, None), (2, 500.0), (3, 1_500.0)]
+    assert queue_status(look(world.opened), "WORK").entered == 3 + recorded
+    assert queue_status(look(world.opened, 1), "WORK").entered == 0
+
+
 @pytest.mark.parametrize("name", ["messages", "leases", "dead_letters", "history", "subscriptions", "status"])
 def test_a_view_has_the_columns_that_its_schema_names(world: ViewsWorld, name: str) -> None:
     world.publish(10)

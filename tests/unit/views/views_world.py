@@ -13,6 +13,7 @@ from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Lease
 from spark_queue.core.records import Outcome
 from spark_queue.core.runs import OutcomeOf
+from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.open import open_journal
 from spark_queue.views import Moment, moment_of
 
@@ -44,6 +45,8 @@ class ViewsWorld:
         self._entrance = Entrance(self.opened, self.engine, facts)
         self._call = 0
         self._finished = 0
+        self._control = DeltaControlLog(self.journal.store)
+        self._stored = len(self._control.load())
 
     def publish(self, *amounts: int, now_ms: int = START_MS) -> None:
         """Publish rows in one commit, and let them enter."""
@@ -52,11 +55,11 @@ class ViewsWorld:
 
     def attach(self, *, backlog: int = 100, now_ms: int = START_MS) -> None:
         """Begin the subscription."""
-        self._incarnation = self.engine.draw_incarnation()
+        self.incarnation = self.engine.draw_incarnation()
         self.engine.attach(
             queue="WORK",
             subscription="s",
-            incarnation=self._incarnation,
+            incarnation=self.incarnation,
             call=1,
             ack_mode="auto",
             max_backlog=backlog,
@@ -70,7 +73,7 @@ class ViewsWorld:
         lease = self.engine.next(
             queue="WORK",
             subscription="s",
-            incarnation=self._incarnation,
+            incarnation=self.incarnation,
             call=self._call,
             finished=self._finished,
             limit=limit,
@@ -85,6 +88,13 @@ class ViewsWorld:
         """Settle messages by hand, as somebody without a lease: it takes effect at once."""
         said = OutcomeOf(outcome=outcome, rows=BitMap64(bookmarks), due_at_ms=due_at_ms, error=error)
         self.engine.settle(queue="WORK", outcomes=[said], now_ms=now_ms)
+
+    def commit(self) -> None:
+        """Write to disk what was recorded so far."""
+        self.records += self.engine.take()
+        if self._stored < len(self.records):
+            self._control.append(self.records[self._stored :], epoch=1)
+            self._stored = len(self.records)
 
     def moment(self, now_ms: int = START_MS, *, as_of: int | None = None) -> Moment:
         """Fold what was recorded so far."""

@@ -1,0 +1,271 @@
+"""Finding out what happened to one message: its records, its row, and why it is where it is (DESIGN 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_queue.clock import SystemClock
+from spark_queue.coordinator.entering import PreparedFacts
+from spark_queue.core import parsing
+from spark_queue.core.fold import JournalState
+from spark_queue.core.ledger import QueueLedger
+from spark_queue.core.lifecycle import State
+from spark_queue.core.message_type import MessageTypeState
+from spark_queue.core.ranges import count_rows, holds
+from spark_queue.core.records import RUN_FAILED, Kind, Record
+from spark_queue.core.segment import Segment
+from spark_queue.errors import CallerError, JournalError
+from spark_queue.journal.open import DeltaJournal
+from spark_queue.journal.schema import ENVELOPE, stored_schema
+from spark_queue.views.bodies import read_bodies
+from spark_queue.views.explanation import MessageEvent, MessageHistory
+from spark_queue.views.look import Commits, PublishedBy, count_on, look
+from spark_queue.views.moment import cut, fold_until
+from spark_queue.views.one_message import MessageFacts, MessageRows, fold_alone, one_of
+from spark_queue.views.telling import tell
+
+#: They are about a message while its lease has it, without naming it.
+_LEASE_KINDS = frozenset({Kind.RENEWED, Kind.CLAIMED, Kind.PROVEN})
+
+
+def explain(journal: DeltaJournal, queue: str, bookmark: int, as_of: datetime | int | None = None) -> MessageHistory:
+    """Tell the whole life of a message in a queue; starts nothing and changes nothing.
+
+    Parameters
+    ----------
+    journal
+        An open journal.
+    queue
+        The queue.
+    bookmark
+        The message.
+    as_of
+        An aware time or a record number: what was known then; None for now.
+
+    Raises
+    ------
+    ConfigError
+        UNKNOWN_QUEUE.
+    CallerError
+        UNKNOWN_BOOKMARK when the message type has no such message; RECORD_UNKNOWN, TIMESTAMP_AMBIGUOUS.
+    """
+    rows = journal.record_rows()
+    times_ms = rows.column("at").cast(pa.int64()).to_numpy() // 1_000
+    count, now_ms = cut(times_ms, as_of=as_of, now_ms=SystemClock().wall_ms())
+    past = rows.slice(0, count)
+    applied = past.filter(pa.array(one_of(past.column("kind"), [Kind.DEFINITIONS_APPLIED])))
+    definitions = parsing.parse(journal.records_of(applied.slice(applied.num_rows - 1))[0].detail["definitions"])
+    message_type = definitions.queue(queue).message_type
+    if bookmark < 0:
+        raise _unknown(queue, bookmark, "Bookmarks start at 0.")
+    found = MessageRows(rows, message_type=message_type, bookmark=bookmark)
+    queues = found.queues(queue)
+    records = journal.records_of(found.chosen(queues))
+    life = _Life(journal, queues, bookmark, message_type)
+    life.fold(records, sum(record.record < count for record in records), now_ms=now_ms, as_of=as_of)
+    return life.history(now_ms=now_ms, as_of=as_of)
+
+
+class _Life:
+    """One message while the records about it are folded, and what they tell."""
+
+    def __init__(self, journal: DeltaJournal, queues: list[str], bookmark: int, message_type: str) -> None:
+        self._journal, self._bookmark, self._type = journal, bookmark, message_type
+        #: The queue in question first, then those that it shares the message with as a dead letter.
+        self._queues, self._queue = queues, queues[0]
+        self._facts = MessageFacts(journal.facts, bookmark)
+        self._prepared = PreparedFacts(self._facts)
+        self._state = JournalState(self._prepared)
+        self._commits = Commits(journal.store)
+        self._events: list[MessageEvent] = []
+        #: Whether what other messages did decides where this one is.
+        self._depends = False
+
+    def fold(self, records: Sequence[Record], count: int, *, now_ms: int, as_of: datetime | int | None) -> None:
+        committed = None if isinstance(as_of, int) else self._commits.time_ms
+        fold_until(self._state, records, count, now_ms=now_ms, committed=committed, fold=self._step)
+        if not isinstance(as_of, int) and self._segment() is None:
+            logs = self._journal if as_of is None else PublishedBy(self._journal, self._commits, now_ms)
+            count_on(logs, self._state, self._prepared, self._commits, message_type=self._type, now_ms=now_ms)
+
+    def history(self, *, now_ms: int, as_of: datetime | int | None) -> MessageHistory:
+        segment = self._segment()
+        if segment is None:
+            until = max((each.until for each in self._message_type.segments), default=0)
+            raise _unknown(self._queue, self._bookmark, f"It has {until:,}." if as_of is None else "It may have come later.")
+        body, trouble = self._body()
+        place: Mapping[str, Any] = {"state": None, "reason": None}
+        try:
+            # Where others decide, only the whole log tells.
+            whole = look(self._journal, as_of).state if self._depends else self._state
+            place = self._place(whole.ledger(self._queue), body, now_ms=now_ms)
+        except JournalError as refusal:
+            trouble = trouble or str(refusal)
+        seen = any(event.event == Kind.ENTERED for event in self._events)
+        facts = {
+            "subscription": None, "lease": None, "leased_until": None, "due_at": None, "delivery_count": 0, "cancel_count": 0,
+            "priority": None, "order_key": None, "is_barrier": False,
+            **{name: body.get(name) for name in ("topic", "publisher", "sequence", "published_at", "expires_at")}, **place,
+        }  # fmt: skip
+        return MessageHistory(
+            queue=self._queue,
+            bookmark=self._bookmark,
+            message_type=self._type,
+            trouble=trouble,
+            version=segment.version,
+            committed_at=_instant(self._commits.time_ms(self._type, segment.version)),
+            file=segment.path,
+            row=_row(segment, self._bookmark),
+            entered_at=_instant(segment.entered_at_ms) if seen else None,
+            events=(*self._published(body, segment), *self._events),
+            **facts,
+        )
+
+    @property
+    def _message_type(self) -> MessageTypeState:
+        return self._state.message_types.get(self._type, MessageTypeState())
+
+    def _segment(self) -> Segment | None:
+        segments = self._message_type.segments
+        return next((each for each in segments if each.first <= self._bookmark < each.until), None)
+
+    def _step(self, state: JournalState, record: Record) -> None:
+        """Fold a record, and note what it means for the message."""
+        before = {name: (ledger, self._bookmark in ledger.entered) for name, ledger in state.queues.items()}
+        place = self._segment()
+        fold_alone(state, record, message_type=self._type, bookmark=self._bookmark)
+        after = state.queues
+        self._depends |= bool(record.detail.get("alone") and record.queue == self._queue)
+        self._depends |= self._queue in after and bool(after[self._queue].definition.target_queue_depth)
+        if self._tells(state, record):
+            self._note(record, record.kind, tell(record))
+        now = self._segment()
+        if record.kind == Kind.MOVED and place is not None and now is not None and place.path != now.path:
+            self._note(record, record.kind, f"its row moved to row {_row(now, self._bookmark)} of {now.path}, a merged file")
+        if record.kind in (Kind.ENTERED, Kind.DEFINITIONS_APPLIED):
+            for name in [name for name in self._queues if name in after]:
+                self._note_queue(record, name, before.get(name), after[name])
+
+    def _note_queue(self, record: Record, name: str, before: tuple[QueueLedger, bool] | None, ledger: QueueLedger) -> None:
+        old, had = before or (ledger, False)
+        if had and old is not ledger:
+            self._note(record, "reset", f"queue '{name}' began anew at bookmark {ledger.start}", queue=name)
+        if self._bookmark in ledger.entered and not (had and old is ledger):
+            held = " and holds it as a barrier" if self._bookmark in ledger.barriers else ""
+            self._note(record, "taken", f"queue '{name}' took it{held}", queue=name)
+
+    def _tells(self, state: JournalState, record: Record) -> bool:
+        if holds(record.ranges, self._bookmark):
+            return record.queue is not None or record.message_type == self._type
+        ledger = state.queues.get(str(record.queue))
+        lease = None if ledger is None else ledger.leases.get(int(record.lease or 0))
+        if lease is None or self._bookmark not in lease.rows:
+            return False
+        failed = record.kind == Kind.OUTCOMES and record.reason == RUN_FAILED
+        # What it gave back is no longer its own; a barrier is never held, and an at-most-once batch gives up at once.
+        return (record.kind in _LEASE_KINDS or failed) and (self._bookmark in lease.held or record.kind == Kind.PROVEN or failed)
+
+    def _note(self, record: Record, event: str, text: str, *, queue: str | None = None) -> None:
+        ledger = self._state.queues.get(str(record.queue))
+        granted = record.kind in (Kind.GRANTED, Kind.RESUMED)
+        made = MessageEvent(
+            at=_at(record.at_ms),
+            event=str(event),
+            record=record.record,
+            queue=record.queue or queue,
+            subscription=record.subscription,
+            lease=record.lease,
+            messages=count_rows(record.ranges) if granted else None,
+            delivery=ledger.delivered.of(self._bookmark) if granted and ledger is not None else None,
+            reason=record.reason,
+            due_at=_instant(record.due_at_ms),
+            error=record.detail.get("error"),
+            text=text,
+        )
+        self._events.append(made)
+
+    def _published(self, body: Mapping[str, Any], segment: Segment) -> Iterator[MessageEvent]:
+        if body:
+            text = f"published to topic '{body['topic']}' by '{body['publisher']}' as number {body['sequence']:,}"
+            yield MessageEvent(at=body["published_at"], event="published", record=None, queue=None, text=text)
+        at_ms = self._commits.time_ms(self._type, segment.version)
+        if at_ms is not None:
+            text = f"committed as version {segment.version} of {self._type}"
+            yield MessageEvent(at=_at(at_ms), event="committed", record=None, queue=None, text=text)
+
+    def _body(self) -> tuple[Mapping[str, Any], str | None]:
+        """Give what was published, and why it cannot be read if so."""
+        columns = self._state.definitions.message_type(self._type).columns
+        # The value of a key is shown where it is a column.
+        key = self._state.definitions.queue(self._queue).order_key
+        fields = [*ENVELOPE, *(field for field in stored_schema(columns) if field.name == key and field not in ENVELOPE)]
+        try:
+            store, bookmarks = self._journal.store, np.array([self._bookmark])
+            found = read_bodies(store, self._message_type, bookmarks, pa.schema(fields)).to_pylist()
+        except JournalError as refusal:
+            return {}, str(refusal)
+        return found[0], None
+
+    def _place(self, ledger: QueueLedger, body: Mapping[str, Any], *, now_ms: int) -> Mapping[str, Any]:
+        bookmark = self._bookmark
+        if bookmark not in ledger.entered:
+            return {"state": None, "reason": self._why_not(ledger, body)}
+        state = next(state for state, rows in ledger.rows.items() if bookmark in rows)
+        due_at_ms = next((at_ms for at_ms, rows in ledger.delayed.items() if bookmark in rows), None)
+        if state == State.DELAYED and due_at_ms is not None and due_at_ms <= now_ms:
+            state, due_at_ms = State.AVAILABLE, None
+        lease = next((lease for lease in ledger.leases.values() if bookmark in lease.held), None)
+        definition, facts = self._facts.asked.get(self._queue, (ledger.definition, None))
+        key = None
+        if facts is not None and len(facts.keys) and definition.order_key is not None:
+            key = str(body.get(definition.order_key, f"{int(facts.keys[0]):016x}"))
+        return {
+            "state": str(state),
+            "reason": None,
+            "subscription": None if lease is None else lease.subscription,
+            "lease": None if lease is None else lease.number,
+            "leased_until": None if lease is None else _at(lease.due_at_ms),
+            "due_at": _instant(due_at_ms),
+            "delivery_count": ledger.delivered.of(bookmark),
+            "cancel_count": ledger.cancelled.of(bookmark),
+            "priority": int(facts.priorities[0]) if facts is not None and len(facts.priorities) else None,
+            "order_key": key,
+            "is_barrier": bookmark in ledger.barriers,
+        }
+
+    def _why_not(self, ledger: QueueLedger, body: Mapping[str, Any]) -> str:
+        definition, facts = self._facts.asked.get(self._queue, (ledger.definition, None))
+        name = f"queue '{self._queue}'"
+        if definition.underlying_topic is None:
+            return f"It never came into {name}: messages come there only as dead letters, and it became none."
+        if self._bookmark < ledger.start:
+            return f"It never came into {name}, which begins at bookmark {ledger.start} (recovery_point, or a reset)."
+        if "topic" in body and not definition.takes(body["topic"]):
+            takes = f"takes underlying_topic = '{definition.underlying_topic}'"
+            return f"It never came into {name}, which {takes}; its topic is '{body['topic']}'."
+        if facts is not None and definition.filter is not None:
+            failed = "fails on it" if facts.failed else "does not match it"
+            return f"It never came into {name}, whose filter {failed}: {definition.filter}"
+        return f"It never came into {name}: no record speaks of it, and its body left the journal."
+
+
+def _unknown(queue: str, bookmark: int, next_step: str) -> CallerError:
+    reason = "its message type does not have"
+    return CallerError("UNKNOWN_BOOKMARK", queue=queue, count=1, bookmark=bookmark, reason=reason, next_step=next_step)
+
+
+def _row(segment: Segment, bookmark: int) -> int:
+    return segment.first_row + bookmark - segment.first
+
+
+def _at(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC)
+
+
+def _instant(at_ms: int | None) -> datetime | None:
+    return None if at_ms is None else _at(at_ms)

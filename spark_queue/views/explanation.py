@@ -1,0 +1,135 @@
+"""What happened to one message of a queue, from its publish to its state now: `sparkq explain` (DESIGN 9, R120, R121)."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from datetime import datetime
+
+#: What a history says in one line each, before its events.
+_FACTS = (
+    "state",
+    "message_type",
+    "topic",
+    "publisher",
+    "sequence",
+    "published_at",
+    "expires_at",
+    "version",
+    "file",
+    "row",
+    "entered_at",
+    "subscription",
+    "lease",
+    "leased_until",
+    "due_at",
+    "delivery_count",
+    "cancel_count",
+    "priority",
+    "order_key",
+    "is_barrier",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageEvent:
+    """One thing that happened to a message."""
+
+    at: datetime
+    #: The kind of the record that says so; published, taken, moved and reset are found out without one of their own.
+    event: str
+    #: Number of that record of the control log; None before there was one.
+    record: int | None
+    queue: str | None
+    subscription: str | None = None
+    lease: int | None = None
+    #: How many messages the lease had: one lease is one micro-batch.
+    messages: int | None = None
+    #: Which delivery it was, for a grant.
+    delivery: int | None = None
+    reason: str | None = None
+    #: End of a lease, or when the message may be delivered again.
+    due_at: datetime | None = None
+    error: str | None = None
+    #: The same in a sentence.
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageHistory:
+    """The life of one message, as a queue saw it; the part in its dead-letter queue, or in that queue's source, included."""
+
+    queue: str
+    bookmark: int
+    message_type: str
+    #: Where it is in the queue (README, "The life of a message"); None when it never came into it.
+    state: str | None
+    #: Why it never came into the queue; None when it did.
+    reason: str | None
+    #: What could not be found out, since a message file is gone; None when all could.
+    trouble: str | None
+    #: As it was published; None where the body is gone.
+    topic: str | None
+    publisher: str | None
+    sequence: int | None
+    published_at: datetime | None
+    expires_at: datetime | None
+    #: The Delta commit that published it, and when that was, while its log entry is kept.
+    version: int
+    committed_at: datetime | None
+    #: Where its row stands now.
+    file: str
+    row: int
+    #: None until a coordinator has seen it.
+    entered_at: datetime | None
+    #: Who holds it.
+    subscription: str | None
+    lease: int | None
+    leased_until: datetime | None
+    #: When a delayed message may be delivered again.
+    due_at: datetime | None
+    delivery_count: int
+    cancel_count: int
+    priority: int | None
+    #: The value of the queue's `order_key` where that is a column, else its hash.
+    order_key: str | None
+    is_barrier: bool
+    #: Oldest first.
+    events: tuple[MessageEvent, ...]
+
+    def __str__(self) -> str:
+        """Tell it in lines of text."""
+        shown = [(name.replace("_", " "), _shown(getattr(self, name))) for name in _FACTS if getattr(self, name) is not None]
+        facts = [f"  {name:<15}{value}" for name, value in shown]
+        notes = [f"  {note}" for note in (self.reason, self.trouble) if note is not None]
+        events = [f"  {_shown(event.at)}  {self._place(event)}{event.text}" for event in self.events]
+        return "\n".join([self._title(), *notes, *facts, "", *events])
+
+    def _repr_html_(self) -> str:
+        """Show it as two tables in a notebook."""
+        facts = "".join(
+            f"<tr><th>{name.replace('_', ' ')}</th><td>{html.escape(_shown(getattr(self, name)))}</td></tr>"
+            for name in _FACTS
+            if getattr(self, name) is not None
+        )
+        events = "".join(
+            f"<tr><td>{_shown(event.at)}</td><td>{html.escape(event.queue or '')}</td><td>{html.escape(event.text)}</td></tr>"
+            for event in self.events
+        )
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in (self.reason, self.trouble) if note is not None)
+        head = "<tr><th>at</th><th>queue</th><th>what happened</th></tr>"
+        return f"<h4>{html.escape(self._title())}</h4>{notes}<table>{facts}</table><table>{head}{events}</table>"
+
+    def _title(self) -> str:
+        return f"Message {self.bookmark} of queue '{self.queue}'"
+
+    def _place(self, event: MessageEvent) -> str:
+        return "" if event.queue in (None, self.queue) else f"[{event.queue}] "
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,110 @@
+"""What each record says of one message, in a sentence (DESIGN 9, `explain`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from spark_queue.core.ranges import count_rows
+from spark_queue.core.records import DEAD_LETTER_REASONS, RUN_FAILED, Kind, Record, Removal
+
+_REMOVALS: Mapping[str, str] = {
+    Removal.ACKNOWLEDGED: "acknowledged: it left the queue",
+    Removal.DELIVERED: "removed as it was delivered (at most once)",
+    Removal.TIME_LIMIT: "expired: its time was over before anybody was done with it",
+    Removal.PURGED: "purged",
+    Removal.FORCED_EXPIRE: "became a dead letter: expired by its consumer, or by hand",
+    Removal.MAX_DELIVERIES: "became a dead letter: delivered too often",
+    Removal.MAX_CANCELS: "became a dead letter: cancelled too often",
+}
+
+
+def tell(record: Record) -> str:
+    """Give what happened, as people read it; a kind that is unknown here gives its name."""
+    text = _TEXTS.get(record.kind)
+    told = str(record.kind) if text is None else text(record)
+    error = record.detail.get("error")
+    return told if error is None else f"{told}: {error}"
+
+
+def to_text(at_ms: int | None) -> str:
+    """Give a time in UTC, to the second."""
+    return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="seconds")
+
+
+def _entered(record: Record) -> str:
+    detail = record.detail
+    return f"entered the journal from version {detail['version']} of {record.message_type}, file {detail['path']}"
+
+
+def _granted(record: Record) -> str:
+    if record.detail.get("barrier"):
+        return f"given to '{record.subscription}' as a barrier, a batch of its own (lease {record.lease})"
+    return f"leased to '{record.subscription}' until {to_text(record.due_at_ms)}, {_batch(record)}"
+
+
+def _resumed(record: Record) -> str:
+    return f"'{record.subscription}' came back and took its batch up again until {to_text(record.due_at_ms)}, {_batch(record)}"
+
+
+def _batch(record: Record) -> str:
+    return f"in lease {record.lease} of {count_rows(record.ranges):,} message(s)"
+
+
+def _renewed(record: Record) -> str:
+    who = "a new coordinator kept" if record.reason == "takeover" else f"'{record.subscription}' renewed"
+    return f"{who} lease {record.lease} until {to_text(record.due_at_ms)}"
+
+
+def _outcomes(record: Record) -> str:
+    if record.reason == RUN_FAILED:
+        return f"the batch of lease {record.lease} failed"
+    later = f", not before {to_text(record.due_at_ms)}" if record.due_at_ms else ""
+    return f"'{record.subscription}' said {record.reason}{later}; that counts when Spark has committed the batch"
+
+
+def _returned(record: Record) -> str:
+    later = f", available again from {to_text(record.due_at_ms)}" if record.due_at_ms else ""
+    alone = ", it failed alone" if record.detail.get("alone") else ""
+    return f"returned to the queue ({record.reason}{alone}){later}"
+
+
+def _removed(record: Record) -> str:
+    told = _REMOVALS.get(str(record.reason), f"left the queue ({record.reason})")
+    return f"{told} ({_counts(record.detail)})" if record.reason in DEAD_LETTER_REASONS else told
+
+
+def _dead_lettered(record: Record) -> str:
+    return (
+        f"came to dead-letter queue '{record.queue}' from '{record.detail['source']}' ({record.reason}, {_counts(record.detail)})"
+    )
+
+
+def _counts(detail: Mapping[str, Any]) -> str:
+    return f"{detail['deliveries']} deliveries, {detail['cancels']} cancels"
+
+
+def _received(record: Record) -> str:
+    if record.reason is None:
+        return f"'{record.subscription}' received the barrier"
+    return f"'{record.subscription}' gave the barrier up after {record.detail['deliveries']} deliveries"
+
+
+_TEXTS: Mapping[str, Callable[[Record], str]] = {
+    Kind.ENTERED: _entered,
+    Kind.RETIRED: lambda _: "retired: no queue needed it, and its body left the journal",
+    Kind.GRANTED: _granted,
+    Kind.RESUMED: _resumed,
+    Kind.RENEWED: _renewed,
+    Kind.CLAIMED: lambda record: f"its rows were handed to '{record.subscription}'",
+    Kind.OUTCOMES: _outcomes,
+    Kind.PROVEN: lambda record: f"Spark committed the batch of lease {record.lease}",
+    Kind.RETURNED: _returned,
+    Kind.REMOVED: _removed,
+    Kind.DEAD_LETTERED: _dead_lettered,
+    Kind.DEFERRED: lambda record: f"acknowledged before it was active; that counts until {to_text(record.due_at_ms)}",
+    Kind.BARRIER_RELEASED: lambda record: f"barrier released to {', '.join(record.detail['subscriptions'])}",
+    Kind.BARRIER_RECEIVED: _received,
+    "redriven": lambda record: f"redriven: in queue '{record.queue}' its life as a dead letter is over",
+}
