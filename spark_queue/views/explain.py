@@ -14,7 +14,7 @@ from spark_queue.coordinator.entering import PreparedFacts
 from spark_queue.core import parsing
 from spark_queue.core.fold import JournalState
 from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.lifecycle import State
+from spark_queue.core.lifecycle import LEFT, State
 from spark_queue.core.message_type import MessageTypeState
 from spark_queue.core.ranges import count_rows, holds
 from spark_queue.core.records import RUN_FAILED, Kind, Record
@@ -85,6 +85,8 @@ class _Life:
         self._events: list[MessageEvent] = []
         #: Whether what other messages did decides where this one is.
         self._depends = False
+        #: What was counted of it when it left the queue, which forgets that then.
+        self._last_counts = (0, 0)
 
     def fold(self, records: Sequence[Record], count: int, *, now_ms: int, as_of: datetime | int | None) -> None:
         committed = None if isinstance(as_of, int) else self._commits.time_ms
@@ -138,6 +140,8 @@ class _Life:
         """Fold a record, and note what it means for the message."""
         before = {name: (ledger, self._bookmark in ledger.entered) for name, ledger in state.queues.items()}
         place = self._segment()
+        if record.kind == Kind.REMOVED and record.queue == self._queue and holds(record.ranges, self._bookmark):
+            self._last_counts = self._counts(state.queues.get(self._queue))
         fold_alone(state, record, message_type=self._type, bookmark=self._bookmark)
         after = state.queues
         self._depends |= bool(record.detail.get("alone") and record.queue == self._queue)
@@ -158,6 +162,9 @@ class _Life:
         if self._bookmark in ledger.entered and not (had and old is ledger):
             held = " and holds it as a barrier" if self._bookmark in ledger.barriers else ""
             self._note(record, "taken", f"queue '{name}' took it{held}", queue=name)
+
+    def _counts(self, ledger: QueueLedger | None) -> tuple[int, int]:
+        return (0, 0) if ledger is None else (ledger.delivered.of(self._bookmark), ledger.cancelled.of(self._bookmark))
 
     def _tells(self, state: JournalState, record: Record) -> bool:
         if holds(record.ranges, self._bookmark):
@@ -220,6 +227,7 @@ class _Life:
         if state == State.DELAYED and due_at_ms is not None and due_at_ms <= now_ms:
             state, due_at_ms = State.AVAILABLE, None
         lease = next((lease for lease in ledger.leases.values() if bookmark in lease.held), None)
+        counts = self._last_counts if state in LEFT else self._counts(ledger)
         definition, facts = self._facts.asked.get(self._queue, (ledger.definition, None))
         key = None
         if facts is not None and len(facts.keys) and definition.order_key is not None:
@@ -231,8 +239,8 @@ class _Life:
             "lease": None if lease is None else lease.number,
             "leased_until": None if lease is None else _at(lease.due_at_ms),
             "due_at": _instant(due_at_ms),
-            "delivery_count": ledger.delivered.of(bookmark),
-            "cancel_count": ledger.cancelled.of(bookmark),
+            "delivery_count": counts[0],
+            "cancel_count": counts[1],
             "priority": int(facts.priorities[0]) if facts is not None and len(facts.priorities) else None,
             "order_key": key,
             "is_barrier": bookmark in ledger.barriers,

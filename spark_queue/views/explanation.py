@@ -88,6 +88,7 @@ class MessageHistory:
     leased_until: datetime | None
     #: When a delayed message may be delivered again.
     due_at: datetime | None
+    #: Deliveries and cancels that count; of what left the queue, as they were then.
     delivery_count: int
     cancel_count: int
     priority: int | None

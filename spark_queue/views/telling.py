@@ -106,5 +106,5 @@ _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.DEFERRED: lambda record: f"acknowledged before it was active; that counts until {to_text(record.due_at_ms)}",
     Kind.BARRIER_RELEASED: lambda record: f"barrier released to {', '.join(record.detail['subscriptions'])}",
     Kind.BARRIER_RECEIVED: _received,
-    "redriven": lambda record: f"redriven: in queue '{record.queue}' its life as a dead letter is over",
+    Kind.REDRIVEN: lambda record: f"redriven: in queue '{record.queue}' its life as a dead letter is over",
 }

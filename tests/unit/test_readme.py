@@ -112,6 +112,15 @@ def test_alert_exits_by_the_age_of_the_oldest_message(tmp_path: Path, limit_s: f
     assert done.stdout.count("oldest message waits") == done.stdout.count("ORDERS: ") == code
 
 
+def test_example_of_explaining_tells_what_happened(tmp_path: Path) -> None:
+    definitions, *_ = readme.blocks("toml")
+    Journal.create(str(tmp_path / "shop"), tomllib.loads(definitions)).publish([{"item": "lamp"}] * 2, topic="ORDERS")
+    done = readme.run_example("explain", "shop", "1", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("ORDERS 2 is available\n")
+    assert [line.split("\t")[1] for line in done.stdout.splitlines()[1:]] == ["published", "committed"]
+
+
 def test_example_of_publishing_publishes_and_drops_the_repeat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     definitions, *_ = readme.blocks("toml")
     journal = Journal.create(str(tmp_path / "shop"), tomllib.loads(definitions))

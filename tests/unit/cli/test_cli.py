@@ -241,35 +241,6 @@ def test_peek_shows_messages_without_taking_them(sparkq: Terminal, journal: Jour
     assert "is empty" in sparkq("peek", journal.path, "WORK", "--view", "leases").out
 
 
-def test_peek_says_how_many_columns_it_hides(sparkq: Terminal, journal: Journal) -> None:
-    journal.publish([{"item": "pear", "amount": 1}], topic="LINES")
-    hidden = (
-        len(journal.peek("messages", queue="WORK").column_names)
-        - len([value for value in journal.peek("messages", queue="WORK").to_pylist()[0].values() if value])
-        - 1
-    )
-    assert f"\n{hidden} column(s)" in sparkq("peek", journal.path, "WORK").out
-    assert "hidden" not in sparkq("peek", journal.path, "WORK", "--columns", "item").out
-
-
-def test_explain_tells_one_message_as_text_and_as_json(sparkq: Terminal, journal: Journal) -> None:
-    journal.publish([{"item": "pear", "amount": 1}, {"item": "fig", "amount": 2}], topic="LINES")
-    told = sparkq("explain", journal.path, "WORK", 1).out
-    assert told.startswith("Message 1 of queue 'WORK'\n  state          available\n")
-    assert "published to topic 'LINES'" in told
-    found = sparkq("explain", journal.path, "WORK", 1, "--json").json
-    assert (found["state"], found["sequence"], [event["event"] for event in found["events"]]) == (
-        "available", 2, ["published", "committed"],
-    )  # fmt: skip
-    assert "[UNKNOWN_BOOKMARK]" in sparkq("explain", journal.path, "WORK", 2).err
-
-
-def test_verify_counts_messages_as_status_does(sparkq: Terminal, journal: Journal) -> None:
-    journal.publish([{"item": "pear"}] * 3, topic="LINES")
-    assert sparkq("status", journal.path, "WORK", "--json").json[0]["entered"] == 3
-    assert " 3 messages, " in sparkq("verify", journal.path).out
-
-
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

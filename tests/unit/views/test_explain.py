@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyroaring import BitMap64
 
 from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, ConfigError
@@ -60,12 +61,23 @@ def test_a_message_that_came_back_and_died(world: ViewsWorld) -> None:
     assert [(event.reason, event.due_at) for event in delayed.events if event.event == "returned"] == [("cancelled", due_at)]
     world.settle(Outcome.EXPIRE, 0, error="still no price")
     told = life(world, 0)
-    assert told.state == "dead"
+    assert (told.state, told.delivery_count, told.cancel_count) == ("dead", 1, 1)
     assert events(told)[-2:] == ["removed", "dead_lettered"]
     assert (told.events[-1].queue, told.events[-1].error) == ("FAILED", "still no price")
     assert "1 deliveries, 1 cancels" in told.events[-2].text
     there = life(world, 0, "FAILED")
     assert (there.state, events(there)) == ("available", events(told))
+
+
+def test_a_redriven_message_tells_both_queues(world: ViewsWorld) -> None:
+    world.publish(10)
+    world.attach()
+    world.next(1)
+    world.settle(Outcome.EXPIRE, 0)
+    world.engine.redrive(queue="WORK", rows=BitMap64([0]), now_ms=START_MS)
+    told = life(world, 0)
+    assert [(event.event, event.queue) for event in told.events[-2:]] == [("redriven", "FAILED"), ("redriven", "WORK")]
+    assert (told.state, told.delivery_count, life(world, 0, "FAILED").state) == ("available", 0, "removed")
 
 
 def test_a_lease_that_ran_out_and_was_renewed(world: ViewsWorld) -> None:
