@@ -109,8 +109,8 @@ class _TailUntil:
         self._log, self._holds = log, holds
         self.recover = log.recover
 
-    def tail(self, after_version: int) -> Iterator[MessageLogEntry]:
-        return takewhile(self._holds, self._log.tail(after_version))
+    def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
+        return takewhile(self._holds, self._log.tail(after_version, finds_gaps=finds_gaps))
 
 
 def count_on(
