@@ -1,0 +1,179 @@
+"""Power loss in the middle of one commit (DESIGN 4): every state that the disk may come back in, and what becomes of it.
+
+A commit is a data file, which its directory names, and a log entry, which another directory names. A file that its directory
+does not name is absent; one that was named before its bytes reached the disk is empty or torn. Which of these states there can
+be, and when, follows from the order in which files are forced to the disk.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from spark_queue.errors import JournalError
+from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.layout import CONTROL, messages_key
+from spark_queue.journal.message_file import decoding
+from spark_queue.ports import entered
+from tests.unit.journal.journal_on_disk import Disk, claim, left
+
+ORDER = messages_key("order")
+
+#: What a file may come back as. A log entry that was cut at the end of a line still reads as JSON.
+DATA_STATES = ("absent", "empty", "torn", "whole")
+LOG_STATES = ("absent", "empty", "torn", "torn at a line's end", "whole")
+
+#: What becomes of the commit: it is there, it never was (a torn entry is set aside and reported), or reading is refused by name.
+THERE, NEVER_WAS, DAMAGED = "there", "never was", "damaged"
+
+
+def outcome(data: str, log: str) -> str:
+    if log != "whole":
+        return NEVER_WAS
+    return THERE if data == "whole" else DAMAGED
+
+
+@dataclass
+class Commit:
+    """One commit of a journal that syncs, which stands before it; `run` makes it."""
+
+    disk: Disk
+    folder: Path
+    entry: Path
+    run: Callable[[], object]
+
+    @property
+    def data(self) -> Path:
+        """Its data file: the newest."""
+        return max(self.folder.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def control_commit(path: Path) -> Commit:
+    disk = Disk(path / "journal", journal={"durability": "fsync"})
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    entry = disk.log_path(CONTROL, control.version + 1)
+    return Commit(disk, Path(disk.store.control_uri), entry, lambda: control.append([left(number)], epoch=1))
+
+
+def publisher_commit(path: Path) -> Commit:
+    disk = Disk(path / "journal", journal={"durability": "fsync"})
+    disk.publish([1])
+    return Commit(disk, Path(disk.store.messages_uri("order")), disk.log_path(ORDER, 2), lambda: disk.publish([2]))
+
+
+def spoil(path: Path, state: str) -> None:
+    data = path.read_bytes()
+    match state:
+        case "absent":
+            path.unlink()
+        case "empty":
+            path.write_bytes(b"")
+        case "torn":
+            path.write_bytes(data[: len(data) // 2])
+        case "torn at a line's end":
+            path.write_bytes(data[: data.index(b"\n") + 1])
+
+
+def is_reported(entry: Path, log: str, told: str) -> bool:
+    """Tell whether what was set aside is what the power loss left, and was told of; nothing else may be set aside."""
+    aside = Path(f"{entry}.torn")
+    if log in ("absent", "whole"):
+        return not aside.exists() and "torn" not in told
+    return aside.exists() and "torn by a power loss" in told
+
+
+@pytest.mark.parametrize(("data", "log"), list(product(DATA_STATES, LOG_STATES)))
+def test_control_commit(tmp_path: Path, data: str, log: str, caplog: pytest.LogCaptureFixture) -> None:
+    commit = control_commit(tmp_path)
+    before = len(commit.disk.open().control.load())
+    commit.run()
+    spoil(commit.data, data)
+    spoil(commit.entry, log)
+    if outcome(data, log) == DAMAGED:
+        with pytest.raises(JournalError, match="JOURNAL_DAMAGED"):
+            DeltaControlLog(commit.disk.store).load()
+        return
+    there = before + (outcome(data, log) == THERE)
+    again = DeltaControlLog(commit.disk.store)
+    assert [record.record for record in again.load()] == list(range(there))
+    assert is_reported(commit.entry, log, caplog.text)
+    # And the next reign goes on from there.
+    assert claim(DeltaControlLog(commit.disk.store), 2) == there + 1
+    assert len(commit.disk.open().control.load()) == there + 1
+
+
+@pytest.mark.parametrize("by", ["coordinator", "publisher"])
+@pytest.mark.parametrize(("data", "log"), list(product(DATA_STATES, LOG_STATES)))
+def test_publisher_commit(tmp_path: Path, data: str, log: str, by: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever comes first repairs the log: the next publisher, or the next coordinator before anything enters."""
+    commit = publisher_commit(tmp_path)
+    disk = commit.disk
+    (before,) = disk.open().messages("order").tail(0)
+    commit.run()
+    spoil(commit.data, data)
+    spoil(commit.entry, log)
+    if by == "coordinator":
+        disk.open().messages("order").recover(version=before.version, token=before.token)
+    disk.publish([3])
+    assert is_reported(commit.entry, log, caplog.text)
+    entries = list(disk.open().messages("order").tail(before.version))
+    files = [entered("order", entry, added, first=0, at_ms=0) for entry in entries for added in entry.added]
+    if outcome(data, log) == DAMAGED:
+        # The log is whole and keeps its order; whoever reads the file is told its name.
+        with pytest.raises(JournalError, match=f"MESSAGE_FILE_MISSING.*{files[0].path}"), decoding(disk.store, files[0]) as file:
+            list(file.iter_batches())
+        return
+    assert len(files) == 1 + (outcome(data, log) == THERE)
+    assert disk.ids() == ([1, 2, 3] if outcome(data, log) == THERE else [1, 3])
+
+
+@dataclass(frozen=True)
+class Synced:
+    """What is forced to the disk, and whether the log entry was there when that began."""
+
+    path: Path
+    is_committed: bool
+
+
+def possible(commit: Commit, synced: list[Synced], *, is_committed: bool) -> Iterator[tuple[str, str]]:
+    """Give the states of data file and log entry that a power loss may leave after these calls."""
+    paths = [each.path for each in synced]
+    is_data_safe = {commit.data, commit.folder} <= set(paths)
+    is_log_safe = {commit.entry, commit.entry.parent} <= set(paths)
+    for data, log in product(DATA_STATES, LOG_STATES):
+        if (data == "whole" or not is_data_safe) and (log == "whole" or not is_log_safe) and (is_committed or log == "absent"):
+            yield data, log
+
+
+@pytest.mark.parametrize("make", [control_commit, publisher_commit])
+def test_order_of_syncs_leaves_no_damage_and_loses_nothing_that_was_acknowledged(
+    make: Callable[[Path], Commit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Data file, its directory, then the log entry, its directory: a power loss in between leaves the old or the new."""
+    commit, synced, fsync = make(tmp_path), list[Synced](), os.fsync
+
+    def spy(handle: int) -> None:
+        synced.append(Synced(Path(f"/proc/self/fd/{handle}").readlink(), commit.entry.exists()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", spy)
+    commit.run()
+    assert [(each.path, each.is_committed) for each in synced][:4] == [
+        (commit.data, False),
+        (commit.folder, False),
+        (commit.entry, True),
+        (commit.entry.parent, True),
+    ]
+    outcomes = set[str]()
+    for count in range(len(synced) + 1):
+        # The entry appears before the call that first sees it.
+        is_committed = count == len(synced) or synced[count].is_committed
+        outcomes = {outcome(*state) for state in possible(commit, synced[:count], is_committed=is_committed)}
+        assert DAMAGED not in outcomes
+    assert outcomes == {THERE}
