@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
@@ -68,6 +68,18 @@ def one_by_one(model: str, candidates: Sequence[Candidate], last: int, messages:
     st.one_of(st.just(MESSAGES), st.integers(0, MESSAGES)),
     st.one_of(st.just([0] * MESSAGES), st.lists(st.integers(0, 2), min_size=MESSAGES, max_size=MESSAGES)),
 )
+@example(
+    PROPORTIONAL,
+    [
+        candidate(0, backlog=1, rows=BitMap64(range(MESSAGES))),
+        candidate(1, backlog=2, rows=BitMap64([0, 1, 4, 5])),
+        candidate(2, backlog=1, rows=BitMap64([0, 1, 4, 5])),
+        candidate(3, backlog=1, room=0, rows=BitMap64(range(5))),
+    ],
+    -1,
+    MESSAGES,
+    [0] * MESSAGES,
+)
 def test_each_gets_as_many_of_each_kind_as_one_message_after_the_other_would_give(
     model: str, candidates: list[Candidate], last: int, messages: int, priorities: list[int]
 ) -> None:
@@ -76,8 +88,12 @@ def test_each_gets_as_many_of_each_kind_as_one_message_after_the_other_would_giv
     ranks = Priorities()
     ranks.add(np.arange(MESSAGES), np.array(priorities, dtype=np.uint64))
 
+    # Who matches as many messages before it as all can take together is full when its turn comes, and tells it from no other.
+    most = min(messages, sum(each.room for each in candidates))
+    firsts = {each.name: [row for row in order if row in each.rows][:most] for each in candidates}
+
     def kind(row: int) -> frozenset[str]:
-        return frozenset(each.name for each in candidates if row in each.rows)
+        return frozenset(name for name, first in firsts.items() if row in first)
 
     kinds = {row: kind(row) for row in range(MESSAGES)}
     found = assign(model, candidates, last=last, messages=messages, order=ranks)
