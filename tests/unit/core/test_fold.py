@@ -60,6 +60,25 @@ def test_fold_skips_a_kind_of_a_later_version_in_a_queue() -> None:
     assert state.next_record == 2
 
 
+def test_a_rollback_goes_on_with_open_leases_and_the_upgrade_after_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older software skips the kinds that it does not know, loses nothing by it, and what it records makes sense afterwards."""
+    scenario = run_scenario(
+        'define\n  [message_types.json]\n  topics = ["T"]\n  [queues.T]\npublish T 0..3\nplanner p1 T/s1\n'
+        "next p1 limit=2 -> lease 1: 0..1\nsettle T expire 3 -> expired 1\nredrive T -> redriven 1\npause T\ncrash\n"
+        "state T available 2..3 leased 0..1"
+    )
+    # A snapshot serves the software that wrote it, and no other.
+    scenario.world.snapshot = None
+    with monkeypatch.context() as older:
+        older.setattr(fold, "_KINDS", frozenset(Kind) - {Kind.PAUSED, Kind.UNPAUSED, Kind.REDRIVEN})
+        scenario.run(
+            "crash\nstate T available 2 leased 0..1 dead 3\nstart p1\nprove p1\nnext p1 limit=1 -> lease 2: 2\n"
+            "state T leased 2 dead 3 removed 0..1"
+        )
+    scenario.world.snapshot = None
+    scenario.run("crash\nstate T available 3 leased 2 removed 0..1\nunpause T\nstart p1\nprove p1\nnext p1 -> lease 3: 3")
+
+
 def test_fold_skips_records_of_a_queue_that_is_gone() -> None:
     state = JournalState(MemoryFacts())
     state.fold(Record(kind=Kind.REMOVED, record=0, queue="GONE", ranges=((0, 5),), reason="acknowledged"))

@@ -76,6 +76,7 @@ def check(disk: Disk, *, uses: int | None) -> None:
 
 
 def test_start_reads_only_what_came_after_the_snapshot(disk: Disk) -> None:
+    """R86, R87: the state is kept beside the log, and used where it fits the log."""
     disk.publish([1, 2])
     control, record = filled(disk)
     take(disk)
@@ -158,7 +159,7 @@ def changed(path: Path, **fields: object) -> None:
     [{"format": 2}, {"journal": "another"}, {"software": "another"}, {"record": 3}, {"last": "another"}, {"checksum": "0"}],
 )
 def test_snapshot_of_something_else_is_not_used(disk: Disk, fields: dict[str, object]) -> None:
-    """Another format, journal, software (its code folds otherwise), record or log: the log is read from its beginning."""
+    """R87: another format, journal, software (its code folds otherwise), record or log: the log is read from its beginning."""
     filled(disk)
     take(disk)
     changed(snapshots(disk)[0], **fields)
