@@ -24,6 +24,8 @@ from spark_queue.coordinator import user_files, wire
 from spark_queue.coordinator.asking import ask
 from spark_queue.errors import SparkQueueError
 from spark_queue.facade import Journal
+from spark_queue.journal import snapshot
+from spark_queue.journal.control_log import list_files
 from spark_queue.journal.leftovers import unnamed_files
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.open import open_journal
@@ -68,7 +70,7 @@ def doctor(path: str | None, storage: list[str] | None, *, as_json: bool) -> Non
     checks: list[Callable[[], Finding]] = [_python, _packages, _spark_packages, _java, _spark_python, _token]
     findings: list[Finding] = []
     with _target(path, storage) as journal, progress(counted=True) as bar:
-        checks += [lambda check=check: check(journal) for check in (_store, _clock, _files, _coordinator)]  # type: ignore[misc]  # Bound now.
+        checks += [lambda check=check: check(journal) for check in (_store, _clock, _control_log, _files, _coordinator)]  # type: ignore[misc]  # Bound now.
         task = bar.add_task("trying", total=len(checks))
         for check in checks:
             findings.append(_tried(check))
@@ -203,6 +205,18 @@ def _clock(journal: Journal) -> Finding:
         found = f"{(written_ms - now_ms) / 1_000:+,.0f} s against the store, {-ahead_ms / 1_000:+,.0f} s against the log"
         return Finding(check="clock", result="warning", found=found, advice=advice)
     return Finding(check="clock", result="ok", found="agrees with the store and the log")
+
+
+def _control_log(journal: Journal) -> Finding:
+    """Tell how much of the control log the next start reads."""
+    files, snapshots = list_files(journal.store), snapshot.stored(journal.store)
+    past = snapshot.load(journal.store, files)
+    found = f"{past.next_record:,} records in {len(files):,} files; a start reads {len(past):,} of them"
+    if snapshots and past.state is None:
+        found += f", since none of {len(snapshots)} snapshots can be used"
+        advice = "Nothing is lost: a start takes longer until a coordinator has written the next one. `sparkq verify` tells why."
+        return Finding(check="control log", result="warning", found=found, advice=advice)
+    return Finding(check="control log", result="ok", found=found)
 
 
 def _files(journal: Journal) -> Finding:

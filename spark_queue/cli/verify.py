@@ -15,6 +15,7 @@ from spark_queue.core.moving import MergedFile
 from spark_queue.core.records import Record
 from spark_queue.core.segment import Segment, stretches
 from spark_queue.errors import JournalError, SparkQueueError
+from spark_queue.journal import snapshot
 from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.log_entry import versions_after
 from spark_queue.journal.message_compaction import METADATA_KEY
@@ -22,6 +23,7 @@ from spark_queue.journal.message_file import decoding, missing
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.ports import MessageLogEntry
 from spark_queue.testing import invariants
+from spark_queue.testing.state_digest import digest
 from spark_queue.views import Moment, look, moment_of
 
 
@@ -30,22 +32,26 @@ def verify(path: str, storage: list[str] | None, *, as_json: bool) -> None:
     journal = open_journal(open_target(path, storage).store)
     with progress() as bar:
         records, moment, problems = _fold(journal, bar)
-        seen = moment
+        seen, warnings = moment, list[str]()
         if moment is not None:
+            of_snapshots, warnings = _of_snapshots(journal, moment, records)
+            problems += of_snapshots
             problems += _of_logs(journal, moment, records)
             # What was published and has not entered yet must be whole, too.
             seen = look(journal)
             problems += _of_strangers(seen)
             problems += _of_files(journal.store, seen, bar)
     if as_json:
-        show_json({"journal": journal.journal_id, "records": len(records), "problems": problems})
+        show_json({"journal": journal.journal_id, "records": len(records), "problems": problems, "warnings": warnings})
     else:
-        _show(journal, records, seen, problems)
+        _show(journal, records, seen, problems, warnings)
     if problems:
         sys.exit(1)
 
 
-def _show(journal: DeltaJournal, records: Sequence[Record], seen: Moment | None, problems: list[str]) -> None:
+def _show(journal: DeltaJournal, records: Sequence[Record], seen: Moment | None, problems: list[str], warnings: list[str]) -> None:
+    for warning in warnings:
+        out.print(warning, style="yellow", markup=False, soft_wrap=True)
     for problem in problems:
         out.print(problem, style="red", markup=False, soft_wrap=True)
     if problems:
@@ -70,6 +76,28 @@ def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], Momen
         return records, None, [*problems, str(damage)]
     bar.update(task, completed=1)
     return records, moment, problems + invariants.of_state(moment.state)
+
+
+def _of_snapshots(journal: DeltaJournal, moment: Moment, records: Sequence[Record]) -> tuple[list[str], list[str]]:
+    """Give problems and warnings: a snapshot that would be used says what the log says; one that cannot be costs time only."""
+    problems, warnings = [], []
+    for _, key in snapshot.stored(journal.store):
+        try:
+            past = snapshot.resume(journal.store, key, records)
+        except ValueError as reason:
+            warnings.append(f"{key} is not used: {reason}. Nothing is lost; the next start may take longer.")
+            continue
+        if moment.state.troubles:
+            # The log cannot be folded as far as the snapshot, while a file is missing.
+            continue
+        assert past.state is not None, "it was made from a snapshot"
+        past.state.facts = journal.facts
+        past.state.fold_all(past)
+        found, expected = digest(past.state), digest(moment.state)
+        wrong = [name for name in expected if found[name] != expected[name]]
+        if wrong:
+            problems.append(f"{key} gives other {' and '.join(wrong)} than the log. Delete it; a start reads the log then.")
+    return problems, warnings
 
 
 def _of_logs(journal: DeltaJournal, moment: Moment, records: Sequence[Record]) -> list[str]:

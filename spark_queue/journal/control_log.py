@@ -12,7 +12,15 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import delta, log_entry, snapshot
 from spark_queue.journal.control_compaction import Merge
-from spark_queue.journal.control_files import listing, read_known, read_records, read_rows, stage_records, to_records_of
+from spark_queue.journal.control_files import (
+    ControlFile,
+    listing,
+    read_known,
+    read_records,
+    read_rows,
+    stage_records,
+    to_records_of,
+)
 from spark_queue.journal.layout import CONTROL, Store, log_key
 from spark_queue.journal.record_table import SEPARATE_KINDS
 from spark_queue.journal.recovery import open_repaired
@@ -200,7 +208,18 @@ def read_log(store: Store) -> Sequence[Record]:
     JournalError
         NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
     """
-    return read_records(store, listing(store, _open(store)))
+    return read_records(store, list_files(store))
+
+
+def list_files(store: Store) -> Sequence[ControlFile]:
+    """Give the data files of the log, in the order of their records.
+
+    Raises
+    ------
+    JournalError
+        NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
+    """
+    return listing(store, _open(store))
 
 
 def read_log_rows(store: Store) -> pa.Table:
@@ -211,7 +230,7 @@ def read_log_rows(store: Store) -> pa.Table:
     JournalError
         NOT_A_JOURNAL, JOURNAL_DAMAGED or STORE_FAILED.
     """
-    return read_rows(store, listing(store, _open(store)))
+    return read_rows(store, list_files(store))
 
 
 def read_setup(store: Store) -> Sequence[Record]:
@@ -222,7 +241,7 @@ def read_setup(store: Store) -> Sequence[Record]:
     JournalError
         NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
     """
-    files = listing(store, _open(store))
+    files = list_files(store)
     kinds = {kind: [file.path for file in files if file.holds_only(kind)] for kind in SEPARATE_KINDS}
     if not all(kinds.values()):
         raise delta.damaged(store, "its control log names no journal", "The file with its first records is not listed.")

@@ -11,7 +11,7 @@ import hashlib
 import importlib.metadata
 import importlib.resources
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -81,7 +81,7 @@ def write(store: Store, state: JournalState, last: Record) -> None:
         checksum=hashlib.sha256(body).hexdigest(),
     )  # fmt: skip
     # Whole or not at all, on a local disk as on an object store; what a power loss tears, the checksum tells.
-    store.write(f"{SNAPSHOTS}/{last.record:020d}{_SUFFIX}", msgspec.json.encode(header) + b"\n" + body)
+    store.write(_key(last.record), msgspec.json.encode(header) + b"\n" + body)
     store.delete([key for number, key in stored(store) if number <= last.record][KEPT:])
 
 
@@ -106,41 +106,70 @@ def load(store: Store, files: Sequence[ControlFile]) -> Past:
     JournalError
         JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED, of the log itself.
     """
-    past = next(_usable(store, files), None)
+    until = files[-1].last + 1 if files else 0
+    past = _newest(store, until, lambda first: read_records(store, files, first=first), lambda: _journal_id(store, files))
     return Past(read_records(store, files)) if past is None else past
 
 
-def usable(store: Store, files: Sequence[ControlFile]) -> int | None:
-    """Give the record of the newest snapshot that a start would use; None when it would read the whole log.
+def shorten(store: Store, records: Sequence[Record]) -> Past:
+    """Give the same as these records, which begin with the log: from the newest usable snapshot of them, or all of them.
 
     Raises
     ------
     JournalError
-        As `load`.
+        STORE_FAILED.
     """
-    past = next(_usable(store, files), None)
-    return None if past is None or past.state is None else past.state.next_record - 1
+    past = _newest(store, len(records), lambda first: records[first:], lambda: str(records[0].detail["journal"]))
+    return Past(records) if past is None else past
 
 
-def _usable(store: Store, files: Sequence[ControlFile]) -> Iterator[Past]:
-    """Give what usable snapshots tell, newest first, each checked against the record that it ends with."""
-    head = files[-1].last if files else -1
-    found = [(number, key) for number, key in stored(store) if number <= head]
-    journal_id = _journal_id(store, files) if found else ""
-    for number, key in found:
+def resume(store: Store, key: str, records: Sequence[Record]) -> Past:
+    """Give the same as these records, which begin with the log, from one snapshot.
+
+    Raises
+    ------
+    ValueError
+        When it cannot be used, and why.
+    JournalError
+        STORE_FAILED.
+    """
+    return _resumed(store, key, lambda first: records[first:], lambda: str(records[0].detail["journal"]))
+
+
+def _newest(store: Store, until: int, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> Past | None:
+    """Give what the newest usable snapshot of a record before `until` tells."""
+    for key in [key for number, key in stored(store) if number < until]:
         try:
-            header, state = read(store.read(key) or b"")
-            if (header.journal, header.record, state.next_record) != (journal_id, number, number + 1):
-                raise ValueError("it is of another journal or another record")
-            last, *rest = read_records(store, files, first=number)
-            if header.last != _said(last):
-                raise ValueError("the log went on otherwise")
+            return _resumed(store, key, since, journal_id)
         except ValueError as reason:
-            _log.warning("Snapshot %s of '%s' is not used: %s. The log is read further back instead.", key, store.path, reason)
-            continue
-        past = Past(rest)
-        past.state = state
-        yield past
+            level = logging.INFO if isinstance(reason, OtherSoftwareError) else logging.WARNING
+            _log.log(level, "Snapshot %s of '%s' is not used: %s. The log is read further back instead.", key, store.path, reason)
+    return None
+
+
+def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> Past:
+    """Give what one snapshot tells, checked against the record that it ends with.
+
+    Parameters
+    ----------
+    since : callable
+        Gives the records of the log from a number on.
+    journal_id : callable
+        Gives the journal's id, as the log says it.
+    """
+    header, state = read(store.read(key) or b"")
+    if (header.journal, _key(header.record), state.next_record) != (journal_id(), key, header.record + 1):
+        raise ValueError("it is of another journal or another record")
+    records = since(header.record)
+    if not records or header.last != _said(records[0]):
+        raise ValueError("the log went on otherwise")
+    past = Past(records[1:])
+    past.state = state
+    return past
+
+
+class OtherSoftwareError(ValueError):
+    """A snapshot was written by other software, as after an upgrade: nothing is wrong with it."""
 
 
 def read(data: bytes) -> tuple[Header, JournalState]:
@@ -157,7 +186,7 @@ def read(data: bytes) -> tuple[Header, JournalState]:
     except msgspec.DecodeError as reason:
         raise ValueError(f"it is damaged ({reason})") from None
     if (header.format, header.software) != (FORMAT, software()):
-        raise ValueError("it was written by other software")
+        raise OtherSoftwareError("it was written by other software")
     if hashlib.sha256(body).hexdigest() != header.checksum:
         raise ValueError("it is damaged")
     return header, state_codec.decode(body)
@@ -184,6 +213,10 @@ def take(store: Store, files: Sequence[ControlFile], facts: FactSource) -> None:
     # What a queue that was set aside would hold is not known; the next start may find its file again.
     if not state.troubles:
         write(store, state, past[-1])
+
+
+def _key(record: int) -> str:
+    return f"{SNAPSHOTS}/{record:020d}{_SUFFIX}"
 
 
 def _journal_id(store: Store, files: Sequence[ControlFile]) -> str:

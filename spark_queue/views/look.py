@@ -45,7 +45,8 @@ def look(journal: DeltaJournal, as_of: datetime | int | None = None) -> Moment:
     facts, commits, records = PreparedFacts(journal.facts), Commits(journal.store), journal.records()
     of_record = isinstance(as_of, int)
     committed = None if of_record else commits.time_ms
-    moment = moment_of(records, facts, as_of=as_of, now_ms=SystemClock().wall_ms(), committed=committed)
+    now_ms = SystemClock().wall_ms()
+    moment = moment_of(records, facts, as_of=as_of, now_ms=now_ms, committed=committed, store=journal.store)
     if not of_record:
         logs = journal if as_of is None else PublishedBy(journal, commits, moment.now_ms)
         read_further = {record.message_type for record in records[len(moment.records) :] if record.kind in _READING}

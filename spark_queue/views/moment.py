@@ -14,6 +14,8 @@ from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.segment import FactSource
 from spark_queue.errors import CallerError
+from spark_queue.journal import snapshot
+from spark_queue.journal.layout import Store
 from spark_queue.settings import to_ms
 
 #: Tells when a version of a message type's log was committed, in milliseconds; None when nobody knows any more.
@@ -31,7 +33,13 @@ class Moment:
 
 
 def moment_of(
-    records: Sequence[Record], facts: FactSource, *, as_of: datetime | int | None, now_ms: int, committed: Committed | None = None
+    records: Sequence[Record],
+    facts: FactSource,
+    *,
+    as_of: datetime | int | None,
+    now_ms: int,
+    committed: Committed | None = None,
+    store: Store | None = None,
 ) -> Moment:
     """Fold the control log up to a moment.
 
@@ -47,6 +55,8 @@ def moment_of(
         The time by which delays and ages are judged when `as_of` is None.
     committed
         Given, messages that were published by then and entered later count as entered (see `look`).
+    store
+        Where snapshots of the state are, to fold only what came after; None to fold every record.
 
     Raises
     ------
@@ -55,9 +65,20 @@ def moment_of(
     """
     times_ms = np.fromiter((record.at_ms for record in records), np.int64, len(records))
     count, now_ms = cut(times_ms, as_of=as_of, now_ms=now_ms)
-    state = JournalState(facts)
-    fold_until(state, records, count, now_ms=now_ms, committed=committed)
+    state = _start(records, count, facts, store)
+    known = state.next_record
+    fold_until(state, records[known:], count - known, now_ms=now_ms, committed=committed)
     return Moment(state=state, now_ms=now_ms, records=records[:count])
+
+
+def _start(records: Sequence[Record], count: int, facts: FactSource, store: Store | None) -> JournalState:
+    """Give the state of the newest snapshot within the first `count` records, or one that has folded nothing."""
+    state = None if store is None else snapshot.shorten(store, records[:count]).state
+    # What was retired since is in the snapshot, but in no view.
+    if state is None or any(record.kind == Kind.RETIRED for record in records[state.next_record :]):
+        return JournalState(facts)
+    state.facts = facts
+    return state
 
 
 def fold_until(
