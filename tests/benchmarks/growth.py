@@ -1,0 +1,91 @@
+"""How the time of a commit grows with the number of commits: control log, checkpoints, clean-up, compaction and snapshots alone.
+
+No coordinator process and no wire: each commit is what a micro-batch makes, one lease proven and the next one granted, made by the
+core and committed by `DeltaControlLog`; the upkeep is asked after each, as the coordinator's loop asks it. Its clock runs an hour
+ahead of the disk's, so that log entries are old enough to be cleaned from the first checkpoint on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from spark_queue.clock import SystemClock
+from spark_queue.coordinator.entering import Entrance, PreparedFacts
+from spark_queue.core.engine import Engine
+from spark_queue.core.fold import JournalState
+from spark_queue.journal.open import open_journal
+from tests.benchmarks.figure import Bench, Figure, median, percentile, shown
+from tests.benchmarks.journals import QUEUE, SUBSCRIPTION, BenchJournal
+
+#: Commits of the older journal and of the younger one, and messages of each commit.
+COMMITS = 100_000
+EARLY = 1_000
+_COMMIT_MESSAGES = 10
+
+#: The two are compared by this many turns of commits each, one after the other: whatever else the machine does, it does to both.
+_TURNS = 20
+_TURN_COMMITS = 100
+
+_AHEAD_MS = 3600 * 1000
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Measure once: 100,000 commits against 1,000 (1.5 times)."""
+    old, young = (_Reign(bench, name, commits) for name, commits in (("old", COMMITS), ("young", EARLY)))
+    late, early = [], []
+    for _ in range(_TURNS):
+        late += old.commit(_TURN_COMMITS)
+        early += young.commit(_TURN_COMMITS)
+    p99 = ", ".join(f"{shown(percentile(part, 0.99))} ms" for part in (early, late))
+    yield Figure(
+        row="commit-growth", what=f"commit time at {COMMITS:,} commits against {EARLY:,}", value=median(late) / median(early),
+        unit="x", budget=1.5,
+        note=f"one run, two journals by turns; p50 {shown(median(early))} ms, then {shown(median(late))} ms, p99 {p99}; no wire; "
+        "log clean-up, compaction and snapshots active",
+    )  # fmt: skip
+
+
+class _Reign:
+    """The one writer of a journal that has seen some commits."""
+
+    def __init__(self, bench: Bench, name: str, commits: int) -> None:
+        messages = (commits + _TURNS * _TURN_COMMITS + 1) * _COMMIT_MESSAGES
+        journal = BenchJournal(bench.place / name, messages=messages)
+        self._journal, self._clock, self._call, self._finished = open_journal(journal.store), SystemClock(), 1, 0
+        facts = PreparedFacts(self._journal.facts)
+        self._state = JournalState(facts)
+        self._state.fold_all(self._journal.control.load())
+        self._engine = engine = Engine(self._state)
+        now_ms = self._clock.wall_ms()
+        engine.claim(epoch=1, host="here", address="none", pid=1, now_ms=now_ms)
+        entrance = Entrance(self._journal, engine, facts)
+        entrance.recover()
+        while entrance.admit("json", now_ms=now_ms):
+            pass
+        self._incarnation = engine.draw_incarnation()
+        engine.attach(
+            queue=QUEUE, subscription=SUBSCRIPTION, incarnation=self._incarnation, call=1, ack_mode="auto", max_backlog=100_000,
+            filter_sql=None, now_ms=now_ms,
+        )  # fmt: skip
+        self._journal.control.append(engine.take(), epoch=1)
+        self.commit(commits)
+
+    def commit(self, commits: int) -> list[float]:
+        """Give the time of each commit, in milliseconds, with what the loop does for the upkeep between two of them."""
+        times_ms = []
+        for _ in range(commits):
+            now_ms, self._call = self._clock.wall_ms(), self._call + 1
+            lease = self._engine.next(
+                queue=QUEUE, subscription=SUBSCRIPTION, incarnation=self._incarnation, call=self._call, finished=self._finished,
+                limit=_COMMIT_MESSAGES, now_ms=now_ms,
+            )  # fmt: skip
+            assert lease is not None
+            self._finished, records = lease.number, self._engine.take()
+            began_s = time.perf_counter()
+            self._journal.control.append(records, epoch=1)
+            self._journal.upkeep(epoch=1, state=self._state, now_ms=now_ms + _AHEAD_MS)
+            times_ms.append((time.perf_counter() - began_s) * 1e3)
+        # What was begun for one journal must not be in the way of the other.
+        self._journal.finish_upkeep()
+        return times_ms
