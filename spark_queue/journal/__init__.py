@@ -3,8 +3,8 @@
 `PROTOCOL.md` says what is stored. How the code is laid out, from the bottom:
 
 - `layout`, `objects`: where things stand; whole objects, put-if-absent, syncing to the disk. Nothing else touches obstore.
-- `delta`: one commit as a compare-and-swap, with our mark; a checkpoint. With `upkeep`, `commit` and `message_table` the
-  only callers of delta-rs.
+- `delta`: one commit as a compare-and-swap, with our mark; a checkpoint. With `transaction`, `upkeep`, `commit` and
+  `message_table` the only callers of delta-rs.
 - `log_entry`: one `_delta_log/N.json` as we read it, and in the control log write it, ourselves; `recovery`: what a power loss
   tore.
 - `schema`, `record_table`: columns and records as Arrow.

@@ -10,17 +10,19 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
+from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, Transaction, create_table_with_add_actions
 
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
+
+_Found = TypeVar("_Found")
 
 #: Transaction id that carries the epoch, in the control log and in message tables (DESIGN 3.4).
 COORDINATOR_TXN = "c:coordinator"
@@ -31,13 +33,18 @@ MARK_VERSION = 1
 
 #: Only the coordinator checkpoints and cleans (DESIGN 4), so delta-rs must do neither on its own.
 HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-_TRANSACTION_ATTEMPTS = 100
+
+#: How often a log is listed before what is missing in it is damage.
+_LOOKS = 4
 
 #: Longest pause between attempts, in seconds, and the first.
 _BACK_OFF_S = 0.5
 _FIRST_BACK_OFF_S = 0.002
 
 TABLE_PROPERTIES = {"delta.enableExpiredLogCleanup": "false", "delta.logRetentionDuration": "interval 36500 days"}
+
+#: Of the control log: every commit's file is merged into others soon, and a checkpoint names each that left within this time.
+CONTROL_PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 1 days"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +120,7 @@ def open_table(store: Store, key: str, *, version: int | None = None) -> DeltaTa
     """
     try:
         with store.failures(f"opening {key}"):
-            return DeltaTable(store.uri(key), version=version, storage_options=dict(store.storage_options))
+            return _settled(lambda: DeltaTable(store.uri(key), version=version, storage_options=dict(store.storage_options)))
     except TableNotFoundError:
         return None
     except DeltaProtocolError as reason:
@@ -132,11 +139,27 @@ def refresh(store: Store, key: str, table: DeltaTable) -> None:
     """
     try:
         with store.failures(f"reading the log of {key}"):
-            table.update_incremental()
+            _settled(table.update_incremental)
     except DeltaError as reason:
         raise damaged(
             store, f"the Delta log of {key} cannot be read on from version {table.version()}", store.reason(reason)
         ) from None
+
+
+def _settled(look: Callable[[], _Found]) -> _Found:
+    """Look at a log until what is found is no gap, or is one again and again.
+
+    Listing a directory takes a while: an entry that is written meanwhile may be left out of it, and the next one be in it (seen
+    with a writer that commits every few milliseconds).
+    """
+    for _ in range(_LOOKS - 1):
+        try:
+            return look()
+        except (TableNotFoundError, DeltaProtocolError):
+            raise
+        except DeltaError:
+            continue
+    return look()
 
 
 def swap(
@@ -181,65 +204,24 @@ def swap(
     )
 
 
-def commit_transaction(
-    store: Store, key: str, table: DeltaTable, *, name: str, version: Callable[[int], int | None], writer: str, at_ms: int
-) -> int:
-    """Commit a Delta transaction id without files, and give the version that it then has.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    key : str
-        The table's folder.
-    table : DeltaTable
-        A handle; it is refreshed.
-    name : str
-        The transaction id.
-    version : Callable[[int], int or None]
-        Given the id's version (0 for none), the one to commit, or None to leave it; asked again after each lost race.
-    writer : str
-        For the mark.
-    at_ms : int
-        Milliseconds since 1970 UTC.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED, PUBLISH_CONTENDED.
-    """
-    for attempt in range(_TRANSACTION_ATTEMPTS):
-        found = table.transaction_version(name) or 0
-        wanted = version(found)
-        if wanted is None:
-            return found
-        won = _try_transaction(store, key, table, name=name, version=wanted, writer=writer, at_ms=at_ms)
-        refresh(store, key, table)
-        if won and table.transaction_version(name) == wanted:
-            return wanted
-        back_off(attempt)
-    raise JournalError("PUBLISH_CONTENDED", path=store.uri(key), attempts=_TRANSACTION_ATTEMPTS)
-
-
-def _try_transaction(store: Store, key: str, table: DeltaTable, *, name: str, version: int, writer: str, at_ms: int) -> bool:
-    with store.failures(f"committing to {key}"):
-        try:
-            swap(table, [], schema=pa.schema([]), mark=Mark(writer=writer), transactions=[(name, version)], at_ms=at_ms)
-        except CommitFailedError:
-            return False
-        except DeltaError as reason:
-            raise OSError(str(reason)) from None
-    return True
-
-
 def back_off(attempt: int) -> None:
     """Pause before another attempt at a contended table: at random, and longer each time."""
     ceiling_s = min(_BACK_OFF_S, _FIRST_BACK_OFF_S * 2**attempt)
     time.sleep(random.uniform(0, ceiling_s))  # noqa: S311 - jitter, not a secret
 
 
-def create_table(store: Store, key: str, *, schema: pa.Schema, description: str, files: Sequence[NewFile] = ()) -> bool:
+def create_table(
+    store: Store,
+    key: str,
+    *,
+    schema: pa.Schema,
+    description: str,
+    files: Sequence[NewFile] = (),
+    properties: Mapping[str, str] | None = None,
+) -> bool:
     """Create the table in folder `key`, with files, in one commit; tell whether it was this call that did.
+
+    `properties` are those that it has beside `TABLE_PROPERTIES`.
 
     Raises
     ------
@@ -247,7 +229,7 @@ def create_table(store: Store, key: str, *, schema: pa.Schema, description: str,
         STORE_FAILED.
     """
     # Protocol and metaData stand before our own actions.
-    properties = CommitProperties(custom_metadata=Mark(writer="creator").commit_info(2 + len(files)))
+    commit = CommitProperties(custom_metadata=Mark(writer="creator").commit_info(2 + len(files)))
     with store.failures(f"creating {key}"):
         try:
             create_table_with_add_actions(
@@ -256,9 +238,9 @@ def create_table(store: Store, key: str, *, schema: pa.Schema, description: str,
                 [file.action() for file in files],
                 mode="error",
                 description=description,
-                configuration=TABLE_PROPERTIES,
+                configuration={**TABLE_PROPERTIES, **(properties or {})},
                 storage_options=dict(store.storage_options),
-                commit_properties=properties,
+                commit_properties=commit,
                 post_commithook_properties=HOOKS,
             )
         except DeltaError as reason:

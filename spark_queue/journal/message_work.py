@@ -12,6 +12,7 @@ from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import delta, log_entry
 from spark_queue.journal.layout import Store, log_key, messages_key
 from spark_queue.journal.message_table import open_messages
+from spark_queue.journal.transaction import commit_transaction
 
 #: Races with publishers that one commit may lose.
 _ATTEMPTS = 200
@@ -61,7 +62,7 @@ class MessageTableWork:
         self.now_ms = now_ms
         self._epoch = epoch
         self._table = open_messages(store, journal_id, message_type)
-        found = delta.commit_transaction(
+        found = commit_transaction(
             store,
             self.key,
             self._table,

@@ -185,7 +185,9 @@ def create_journal(store: Store, definitions: Definitions | None = None, *, cloc
     records = first_records(journal_id, definitions, FileFacts(store), now_ms=(clock or SystemClock()).wall_ms())
     files = stage_records(store, records)
     description = message_table.description(journal_id)
-    if not delta.create_table(store, CONTROL, schema=CONTROL_SCHEMA, description=description, files=files):
+    if not delta.create_table(
+        store, CONTROL, schema=CONTROL_SCHEMA, description=description, files=files, properties=delta.CONTROL_PROPERTIES
+    ):
         raise JournalError("JOURNAL_EXISTS", path=store.path)
     if definitions.journal.durability == "fsync":
         tables = [messages_key(name) for name in definitions.message_types]

@@ -14,13 +14,13 @@ import pyarrow as pa
 from spark_queue.clock import SystemClock
 from spark_queue.core.definition import Definitions, valid_name
 from spark_queue.errors import CallerError, ConfigError
-from spark_queue.journal import delta
 from spark_queue.journal.commit import Commit, Identity, Published
 from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.schema import stored_schema
 from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file, topics_of
 from spark_queue.journal.stored_rows import RowShape, Sequences
+from spark_queue.journal.transaction import commit_transaction
 from spark_queue.ports import Clock
 
 __all__ = ["Identity", "OpenedName", "Published", "commit_staged", "make_plan", "open_name", "publish"]
@@ -173,7 +173,7 @@ def open_name(store: Store, journal_id: str, message_types: Iterable[str], name:
     persisted: list[int] = []
     for message_type in message_types:
         table = open_messages(store, journal_id, message_type)
-        numbers[message_type] = delta.commit_transaction(
+        numbers[message_type] = commit_transaction(
             store,
             messages_key(message_type),
             table,

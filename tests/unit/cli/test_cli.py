@@ -16,11 +16,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_queue import Journal
-from spark_queue.cli import doctor
-from spark_queue.core.fold import JournalState
-from spark_queue.journal import snapshot
-from spark_queue.journal.control_log import list_files
-from spark_queue.journal.open import open_journal
 from spark_queue.settings import key_rows, option_rows
 from tests.unit.cli.sparkq import Terminal
 
@@ -291,34 +286,6 @@ def test_verify_and_status_name_what_a_stranger_appended(sparkq: Terminal, journ
     assert "[JOURNAL_FOREIGN_APPEND]" in sparkq("verify", journal.path, "--json").json["problems"][0]
     assert "[JOURNAL_FOREIGN_APPEND]" in sparkq("status", journal.path).out
     assert bodies(journal, "amount") == [(1,)]
-
-
-def test_verify_warns_of_a_snapshot_that_cannot_be_used_and_refuses_one_that_lies(sparkq: Terminal, journal: Journal) -> None:
-    opened = open_journal(journal.store)
-    snapshot.take(journal.store, list_files(journal.store), opened.facts)
-    assert sparkq("verify", journal.path, "--json").json == {
-        "journal": opened.journal_id, "records": 2, "problems": [], "warnings": [],
-    }  # fmt: skip
-    assert doctor._control_log(journal).found == "2 records in 2 files; a start reads 0 of them"
-    (file,) = (Path(journal.path) / "snapshots").glob("*.snapshot")
-    file.write_bytes(file.read_bytes()[:-1])
-    finding = doctor._control_log(journal)
-    assert (finding.result, finding.found.partition("a start ")[2]) == (
-        "warning",
-        "reads 2 of them, since none of 1 snapshots can be used",
-    )
-    answer = sparkq("verify", journal.path, "--json")
-    assert (answer.code, answer.json["problems"]) == (0, [])
-    assert f"{file.name} is not used: it is damaged" in answer.json["warnings"][0]
-    assert "Nothing is lost" in sparkq("verify", journal.path).out
-    state = JournalState(opened.facts)
-    records = opened.records()
-    state.fold_all(records)
-    state.queues["WORK"].next_lease = 9
-    snapshot.write(journal.store, state, records[-1])
-    answer = sparkq("verify", journal.path, "--json")
-    assert (answer.code, answer.json["warnings"]) == (1, [])
-    assert f"{file.name} gives other queues than the log" in answer.json["problems"][0]
 
 
 def test_a_place_without_a_journal_is_refused(sparkq: Terminal, tmp_path: Path) -> None:

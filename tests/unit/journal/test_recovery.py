@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
@@ -76,6 +78,26 @@ def test_missing_entry_of_the_control_log_is_damage(disk: Disk) -> None:
     disk.log_path(CONTROL, control.version - 1).unlink()
     with pytest.raises(JournalError, match="JOURNAL_DAMAGED"):
         disk.open()
+
+
+@pytest.mark.parametrize(("misses", "is_damage"), [(1, False), (3, False), (4, True)])
+def test_gap_that_only_one_listing_has_is_none(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, misses: int, *, is_damage: bool
+) -> None:
+    """Listing a log takes a while: an entry that is written meanwhile may be left out, and the next one be there (seen)."""
+    left_out = ["gap"] * misses
+
+    def listed(*args: Any, **options: Any) -> DeltaTable:
+        if left_out:
+            raise DeltaError(f"Expected contiguous commit files, but found {left_out.pop()}")
+        return DeltaTable(*args, **options)
+
+    monkeypatch.setattr(delta, "DeltaTable", listed)
+    if is_damage:
+        with pytest.raises(JournalError, match=r"JOURNAL_DAMAGED.*found gap"):
+            delta.open_table(disk.store, CONTROL)
+    else:
+        assert delta.open_table(disk.store, CONTROL) is not None
 
 
 def test_repairing_twice_changes_nothing_more(disk: Disk) -> None:

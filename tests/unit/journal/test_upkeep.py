@@ -202,6 +202,8 @@ def test_tables_never_clean_themselves(disk: Disk) -> None:
         properties = DeltaTable(uri).metadata().configuration
         assert properties["delta.enableExpiredLogCleanup"] == "false"
         assert properties["delta.logRetentionDuration"] == "interval 36500 days"
+    control = DeltaTable(disk.store.control_uri).metadata().configuration
+    assert control["delta.deletedFileRetentionDuration"] == "interval 1 days"
     for number in range(120):
         disk.publish([number])
     assert versions(disk, ORDER) == list(range(121))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,16 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyroaring import BitMap64
 
 from spark_queue.core.alarm import Alarm
-from spark_queue.core.fold import JournalState
-from spark_queue.core.moving import retired_record
-from spark_queue.core.records import Kind, Outcome
-from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, ConfigError, JournalError
-from spark_queue.journal import snapshot
-from spark_queue.testing.state_digest import digest
 from spark_queue.views import look, moment_of, queue_status, read_view, view_schema
 from tests.unit.views.views_world import DEFINITIONS, START_MS, ViewsWorld
 
@@ -223,43 +215,6 @@ def test_a_past_time_shows_the_queue_as_it_was(world: ViewsWorld) -> None:
     world.moment()
     past = moment_of(world.records, world.opened.facts, as_of=moment(START_MS + 1_999), now_ms=0)
     assert (past.now_ms, queue_status(past, "WORK").available) == (START_MS + 1_999, 1)
-
-
-class Unread:
-    """Facts of files that nobody needs to read."""
-
-    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
-        raise AssertionError(f"{segment.path} was read, and its facts were in the snapshot")
-
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
-        raise AssertionError(f"{expression} was asked anew")
-
-
-@pytest.mark.parametrize("retires", [False, True])
-def test_a_moment_is_the_same_from_the_newest_snapshot_before_it(world: ViewsWorld, *, retires: bool) -> None:
-    world.publish(10, 11)
-    world.attach()
-    world.next(1)
-    world.publish(12, 13)
-    world.next(2)
-    records, store = list(world.moment().records), world.journal.store
-    if retires:
-        records.append(replace(retired_record("line", ((0, 2),)), record=len(records), epoch=1, at_ms=START_MS))
-    for number in (3, 6):
-        state = JournalState(world.opened.facts)
-        state.fold_all(records[: number + 1])
-        snapshot.write(store, state, records[number])
-    for as_of in (None, *range(len(records))):
-        expected = moment_of(records, world.opened.facts, as_of=as_of, now_ms=START_MS)
-        found = moment_of(records, world.opened.facts, as_of=as_of, now_ms=START_MS, store=store)
-        assert digest(found.state) == digest(expected.state)
-        assert (found.now_ms, found.records) == (expected.now_ms, expected.records)
-    entered = max(record.record for record in records if record.kind == Kind.ENTERED)
-    state = JournalState(world.opened.facts)
-    state.fold_all(records[: entered + 1])
-    snapshot.write(store, state, records[entered])
-    if not retires:
-        moment_of(records, Unread(), as_of=None, now_ms=START_MS, store=store)
 
 
 @pytest.mark.parametrize("as_of", [-1, 10_000, datetime(1990, 1, 1, tzinfo=UTC)])

@@ -1,0 +1,61 @@
+"""A moment of the journal is the same whether every record is folded, or only those after a snapshot (DESIGN 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyroaring import BitMap64
+
+from spark_queue.core.fold import JournalState
+from spark_queue.core.moving import retired_record
+from spark_queue.core.records import Kind
+from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.journal import snapshot
+from spark_queue.testing.state_digest import digest
+from spark_queue.views import moment_of
+from tests.unit.views.views_world import START_MS, ViewsWorld
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> ViewsWorld:
+    return ViewsWorld(tmp_path)
+
+
+class Unread:
+    """Facts of files that nobody needs to read."""
+
+    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+        raise AssertionError(f"{segment.path} was read, and its facts were in the snapshot")
+
+    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+        raise AssertionError(f"{expression} was asked anew")
+
+
+@pytest.mark.parametrize("retires", [False, True])
+def test_a_moment_is_the_same_from_the_newest_snapshot_before_it(world: ViewsWorld, *, retires: bool) -> None:
+    world.publish(10, 11)
+    world.attach()
+    world.next(1)
+    world.publish(12, 13)
+    world.next(2)
+    records, store = list(world.moment().records), world.journal.store
+    if retires:
+        records.append(replace(retired_record("line", ((0, 2),)), record=len(records), epoch=1, at_ms=START_MS))
+    for number in (3, 6):
+        state = JournalState(world.opened.facts)
+        state.fold_all(records[: number + 1])
+        snapshot.write(store, state, records[number])
+    for as_of in (None, *range(len(records))):
+        expected = moment_of(records, world.opened.facts, as_of=as_of, now_ms=START_MS)
+        found = moment_of(records, world.opened.facts, as_of=as_of, now_ms=START_MS, store=store)
+        assert digest(found.state) == digest(expected.state)
+        assert (found.now_ms, found.records) == (expected.now_ms, expected.records)
+    entered = max(record.record for record in records if record.kind == Kind.ENTERED)
+    state = JournalState(world.opened.facts)
+    state.fold_all(records[: entered + 1])
+    snapshot.write(store, state, records[entered])
+    if not retires:
+        moment_of(records, Unread(), as_of=None, now_ms=START_MS, store=store)
