@@ -24,8 +24,9 @@ def redrive(
     if per_second is not None and (per_second < 1):
         expected = "a whole number from 1"
         raise ConfigError("BAD_VALUE", key="per_second", where=f"redrive of queue '{queue}'", value=per_second, expected=expected)
-    left = to_bitmap(cast(wire.DeadLetters, ask(wire.FindDeadLetters, where=where)).ranges)
-    requested, redriven = len(left), 0
+    found = cast(wire.DeadLetters, ask(wire.FindDeadLetters, where=where))
+    left = to_bitmap(found.ranges)
+    requested, redriven = len(left) + found.skipped, 0
     while left:
         part = left if per_second is None else oldest(left, per_second)
         redriven += cast(wire.Redriven, ask(wire.Redrive, ranges=tuple(to_ranges(part)))).redriven

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from msgspec.structs import asdict
-from rich.progress import Progress
 
-from spark_queue.cli.output import err, out, show_json
+from spark_queue.cli.output import out, progress, show_json
 from spark_queue.cli.target import open_target
 
 
@@ -49,7 +48,7 @@ def redrive(
     as_json: bool,
 ) -> None:
     """Give dead letters back to their queue."""
-    with Progress(console=err, transient=True) as bar:
+    with progress(counted=True) as bar:
         task = bar.add_task("redriven", total=None)
         done = (
             open_target(path, storage, coordinator)

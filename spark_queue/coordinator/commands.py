@@ -19,7 +19,7 @@ from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import IN_QUEUE, State
 from spark_queue.core.ranges import to_bitmap, to_ranges
 from spark_queue.core.records import Outcome, Ranges
-from spark_queue.core.redriving import dead_letters
+from spark_queue.core.redriving import dead_letters, free_letters
 from spark_queue.core.runs import NAME_ROWS_OF_BATCH, OutcomeOf
 from spark_queue.core.settling import SettledCounts
 from spark_queue.errors import CallerError, nearest
@@ -95,10 +95,12 @@ class Commands:
             case wire.FindDeadLetters():
                 self._check_filter(request.queue, request.where, "a redrive")
                 rows = dead_letters(self._engine.state, request.queue, request.where)
-                return Answer(reply=wire.DeadLetters(ranges=tuple(to_ranges(rows))))
+                free = rows & free_letters(self._engine.state, request.queue)
+                return Answer(reply=wire.DeadLetters(ranges=tuple(to_ranges(free)), skipped=len(rows) - len(free)))
             case wire.Redrive():
-                rows = to_bitmap(request.ranges) & dead_letters(self._engine.state, request.queue, None)
-                redriven = self._engine.redrive(queue=request.queue, rows=rows, now_ms=now_ms, request=request.request)
+                redriven = self._engine.redrive(
+                    queue=request.queue, rows=to_bitmap(request.ranges), now_ms=now_ms, request=request.request
+                )
                 return Answer(reply=_redriven(request, redriven))
             case _:
                 self._change(request, now_ms)

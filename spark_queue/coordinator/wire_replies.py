@@ -104,9 +104,10 @@ class Purged(Reply, frozen=True, kw_only=True):
 
 
 class DeadLetters(Reply, frozen=True, kw_only=True):
-    """Bookmarks of dead letters."""
+    """Bookmarks of the dead letters that are free to go; how many others are leased or settled."""
 
     ranges: Ranges
+    skipped: int
 
 
 class Redriven(Reply, frozen=True, kw_only=True):

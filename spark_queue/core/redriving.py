@@ -19,13 +19,23 @@ def dead_letters(state: JournalState, queue: str, where: str | None) -> BitMap64
     return dead if where is None else state.matching(ledger, where, dead)
 
 
+def free_letters(state: JournalState, queue: str) -> BitMap64:
+    """Give the dead letters of a queue that nobody has leased or settled in its dead-letter queue."""
+    ledger = state.ledger(queue)
+    dead, home = ledger.rows[State.DEAD].copy(), ledger.definition.dead_letter_queue
+    if home is not None:
+        letters = state.ledger(home)
+        dead -= letters.entered - _waiting(letters)
+    return dead
+
+
 def redrive(turn: Turn, rows: BitMap64) -> int:
     """Give dead letters back to their queue, with the same bookmarks and as if never delivered; gives how many.
 
     What is leased or settled in the dead-letter queue stays, and so does what is no dead letter.
     """
     letters = turn.dead_letters
-    free = (rows & turn.ledger.rows[State.DEAD]) - (BitMap64() if letters is None else _taken(letters))
+    free = rows & free_letters(turn.state, turn.ledger.definition.name)
     if free:
         if letters is not None and free.intersect(letters.entered):
             turn.emit(Kind.REDRIVEN, free & letters.entered, queue=letters.definition.name)
@@ -47,11 +57,6 @@ def purge_old(turn: Turn) -> None:
         if waiting:
             turn.emit(Kind.REMOVED, waiting, queue=letters.definition.name, reason=Removal.PURGED)
     remove(turn, old, Removal.PURGED)
-
-
-def _taken(letters: QueueLedger) -> BitMap64:
-    """Give what came to a dead-letter queue and is leased or settled there."""
-    return letters.entered - _waiting(letters)
 
 
 def _waiting(letters: QueueLedger) -> BitMap64:

@@ -53,6 +53,8 @@ class World:
             "message_types": {"json": {"topics": [TOPIC]}},
             "queues": {QUEUE: {"underlying_topic": TOPIC, **(queue or {})}},
         }
+        if "dead_letter_queue" in (queue or {}):
+            self.definitions["queues"][self.definitions["queues"][QUEUE]["dead_letter_queue"]] = {"message_type": "json"}
         self.store = Store(str(path), storage_options or {})
         self.journal_id = create_journal(self.store, parsing.parse(self.definitions))
         self._started: list[subprocess.Popen[bytes]] = []

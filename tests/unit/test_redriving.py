@@ -19,20 +19,20 @@ def test_each_second_is_a_request_of_its_own_and_what_was_skipped_is_counted() -
     def ask(request: type, **fields: Any) -> wire.AnyReply:
         if request is wire.FindDeadLetters:
             assert fields == {"where": "amount > 1"}
-            return wire.DeadLetters(ranges=((0, 3), (5, 7)))
+            return wire.DeadLetters(ranges=((0, 3), (5, 7)), skipped=4)
         asked.append(fields["ranges"])
         return wire.Redriven(requested=2, redriven=1, skipped=1)
 
     done = redrive(ask, "Q", "amount > 1", per_second=2, on_progress=lambda *counts: progress.append(counts), sleep=slept.append)
     assert asked == [((0, 2),), ((2, 3), (5, 6)), ((6, 7),)]
-    assert done == wire.Redriven(requested=5, redriven=3, skipped=2)
-    assert (slept, progress) == ([1, 1], [(2, 5), (4, 5), (5, 5)])
+    assert done == wire.Redriven(requested=9, redriven=3, skipped=6)
+    assert (slept, progress) == ([1, 1], [(6, 9), (8, 9), (9, 9)])
 
 
 def test_without_a_pace_everything_is_one_request() -> None:
     def ask(request: type, **_fields: Any) -> wire.AnyReply:
         if request is wire.FindDeadLetters:
-            return wire.DeadLetters(ranges=((0, 3),))
+            return wire.DeadLetters(ranges=((0, 3),), skipped=0)
         return wire.Redriven(requested=3, redriven=3, skipped=0)
 
     assert redrive(ask, "Q", None, per_second=None, on_progress=None).redriven == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.coordinator import wire
+from spark_queue.redriving import redrive
 from tests.unit.cli.sparkq import Terminal
 
 
@@ -18,11 +20,12 @@ class Asked:
     def __init__(self) -> None:
         self.requests: list[wire.AnyRequest] = []
         self.reply: wire.AnyReply = wire.Done()
+        self.replies: dict[type, wire.AnyReply] = {}
 
     def __call__(self, _store: object, journal_id: str, request: Any, *, address: str | None = None, **fields: Any) -> Any:
         self.address = address
         self.requests.append(request(journal=journal_id, request="r", **fields))
-        return self.reply
+        return self.replies.get(request, self.reply)
 
 
 @pytest.fixture
@@ -63,6 +66,27 @@ def test_settle_tells_what_it_did_and_what_it_left_alone(sparkq: Terminal, asked
     asked.reply = wire.Settled()
     assert sparkq(*arguments).out == "Queue 'WORK': nothing matched.\n"
     assert sparkq("settle", journal.path, "WORK").code == 2
+
+
+def test_redrive_tells_what_is_back_and_what_was_skipped(
+    sparkq: Terminal, asked: Asked, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("spark_queue.queue.redrive", partial(redrive, sleep=slept.append))
+    found = wire.DeadLetters(ranges=((0, 1_200),), skipped=3)
+    part = wire.Redriven(requested=600, redriven=599, skipped=1)
+    asked.replies = {wire.FindDeadLetters: found, wire.Redrive: part}
+    said = sparkq("redrive", journal.path, "WORK", "--where", "amount > 3", "--per-second", "600")
+    assert said.out == "Queue 'WORK': 1,198 of 1,203 dead letters are back, 5 were skipped.\n"
+    assert [getattr(request, "where", getattr(request, "ranges", None)) for request in asked.requests] == [
+        "amount > 3", ((0, 600),), ((600, 1_200),)
+    ]  # fmt: skip
+    # One pause between two requests; what a program reads has no bar in it.
+    assert slept == [1]
+    answer = sparkq("redrive", journal.path, "WORK", "--json")
+    assert answer.json == {"queue": "WORK", "requested": 1_203, "redriven": 599, "skipped": 604}
+    refused = sparkq("redrive", journal.path, "WORK", "--per-second", "0")
+    assert (refused.code, "BAD_VALUE" in refused.err) == (1, True)
 
 
 @pytest.mark.parametrize(("verb", "request_type", "paused"), [("pause", wire.Pause, True), ("unpause", wire.Unpause, False)])
