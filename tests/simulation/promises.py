@@ -7,7 +7,8 @@ from typing import Protocol
 
 from pyroaring import BitMap64
 
-from spark_queue.core.records import Kind, Outcome, Record, Removal, Return
+from spark_queue.core.lifecycle import State
+from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Outcome, Record, Removal, Return
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.coordinator import QUEUE
 
@@ -97,6 +98,58 @@ def expired_by_an_older_run(world: World) -> list[tuple[int, int]]:
             pending += [(int(record.lease or 0), row) for row in rows_of(record)] if forced else []
         else:
             pending = []
+    return wrong
+
+
+def letters_not_ended_once(world: World, letters: str) -> list[tuple[int, int]]:
+    """Give (record, bookmark) of whatever a message cannot do where it is, if it ends once and is in one queue only.
+
+    It leaves its queue as a dead letter and comes back by a redrive, each from the other's state, until it is removed for good.
+    In the dead-letter queue it enters and leaves in turn.
+    """
+    at: dict[tuple[str, int], State] = {}
+    wrong = []
+    for record in world.log:
+        queue = str(record.queue)
+        for row in rows_of(record) if queue in (QUEUE, letters) else ():
+            allowed, after = _step(record, in_letters=queue == letters)
+            found = at.get((queue, row), State.REMOVED if queue == letters else State.AVAILABLE)
+            elsewhere = at.get((letters if queue == QUEUE else QUEUE, row))
+            if found not in allowed or (record.kind == Kind.GRANTED and elsewhere == State.AVAILABLE):
+                wrong.append((record.record, row))
+            at[queue, row] = after or found
+    return wrong
+
+
+def _step(record: Record, *, in_letters: bool) -> tuple[tuple[State, ...], State | None]:
+    """Give where messages may be that a record speaks of, and where they are after it."""
+    match record.kind:
+        case Kind.GRANTED | Kind.RESUMED:
+            return (State.AVAILABLE,), None
+        case Kind.REMOVED if record.reason in DEAD_LETTER_REASONS:
+            return (State.AVAILABLE,), State.DEAD
+        case Kind.REMOVED:
+            return (State.AVAILABLE, State.DEAD), State.REMOVED
+        case Kind.DEAD_LETTERED:
+            return (State.REMOVED,), State.AVAILABLE
+        case Kind.REDRIVEN:
+            return ((State.AVAILABLE,), State.REMOVED) if in_letters else ((State.DEAD,), State.AVAILABLE)
+        case _:
+            return tuple(State), None
+
+
+def removals_by_a_lease_from_before_a_redrive(world: World) -> list[tuple[int, int]]:
+    """Give (record, bookmark) of every removal by a lease that has not held the message since it was redriven (P5)."""
+    holders: dict[int, set[int | None]] = {}
+    wrong = []
+    for record in world.log:
+        for row in rows_of(record) if record.queue == QUEUE else ():
+            if record.kind == Kind.REDRIVEN:
+                holders[row] = {None}
+            elif record.kind in (Kind.GRANTED, Kind.RESUMED) and row in holders:
+                holders[row].add(record.lease)
+            elif record.kind == Kind.REMOVED and record.lease not in holders.get(row, {record.lease}):
+                wrong.append((record.record, row))
     return wrong
 
 

@@ -16,6 +16,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.engine import Engine
 from spark_queue.core.records import Outcome, Record
+from spark_queue.core.redriving import dead_letters
 from spark_queue.core.runs import OutcomeOf
 from spark_queue.core.segment import Segment
 from spark_queue.errors import SparkQueueError
@@ -27,9 +28,10 @@ from tests.simulation.coordinator import QUEUE, Coordinator, QueryFailedError, U
 class Driver:
     """One driver process after another on one checkpoint, a step at a time."""
 
-    def __init__(self, world: World, name: str, *, poison: int) -> None:
+    def __init__(self, world: World, name: str, *, queue: str = QUEUE, poison: int = -1) -> None:
         self.world = world
         self.name = name
+        self.queue = queue
         self.poison = poison
         self.checkpoint = Checkpoint()
         self.steps: Any = None
@@ -54,7 +56,9 @@ class Driver:
         if heard and planner is not None:
             # A planner that never attached has nothing to leave, and is told so; nobody waits for the answer.
             with suppress(SparkQueueError):
-                self._ask(lambda engine: engine.leave(queue=QUEUE, subscription=self.name, incarnation=planner, now_ms=self.now))
+                self._ask(
+                    lambda engine: engine.leave(queue=self.queue, subscription=self.name, incarnation=planner, now_ms=self.now)
+                )
 
     @property
     def now(self) -> int:
@@ -76,7 +80,7 @@ class Driver:
         call, incarnation = self.calls, self.incarnation
         return self._ask(
             lambda engine: getattr(engine, method)(
-                queue=QUEUE, subscription=self.name, incarnation=incarnation, call=call, now_ms=self.now, **arguments
+                queue=self.queue, subscription=self.name, incarnation=incarnation, call=call, now_ms=self.now, **arguments
             )
         )
 
@@ -104,7 +108,9 @@ class Driver:
         rows = BitMap64(answered)
         self.world.read(self.name, lease, self.incarnation, rows)
         yield
-        incarnation, number, _ = self._ask(lambda engine: engine.start_run(queue=QUEUE, subscription=self.name, now_ms=self.now))
+        incarnation, number, _ = self._ask(
+            lambda engine: engine.start_run(queue=self.queue, subscription=self.name, now_ms=self.now)
+        )
         yield
         error = self._failure(rows)
         outcomes = self._outcomes(rows)
@@ -112,7 +118,7 @@ class Driver:
         yield
         self._ask(
             lambda engine: engine.end_run(
-                queue=QUEUE, subscription=self.name, incarnation=incarnation, lease=number,
+                queue=self.queue, subscription=self.name, incarnation=incarnation, lease=number,
                 outcomes=() if error else outcomes, error=error, cancel=bool(error and self.world.cancels), now_ms=self.now,
             )
         )  # fmt: skip
@@ -125,7 +131,7 @@ class Driver:
         if self.world.random.random() < 0.5 and number:
             self._ask(
                 lambda engine: engine.prove(
-                    queue=QUEUE, subscription=self.name, incarnation=incarnation, lease=number, now_ms=self.now
+                    queue=self.queue, subscription=self.name, incarnation=incarnation, lease=number, now_ms=self.now
                 )
             )
 
@@ -161,6 +167,7 @@ class World:
         outspoken: bool = True,
         cancels: bool = False,
         down_until_ms: int = 0,
+        redrives: bool = False,
     ) -> None:
         self.random = random.Random(seed)
         self.troubled = troubled
@@ -170,11 +177,15 @@ class World:
         self.cancels = cancels
         #: Until then the sink takes nothing, from anybody.
         self.down_until_ms = down_until_ms
+        #: Whether somebody redrives now and then, and a query consumes the dead letters.
+        self.redrives = redrives
         queues = {QUEUE: {"underlying_topic": "T", "lease_period": "10s", **settings}}
         if "dead_letter_queue" in settings:
             queues[settings["dead_letter_queue"]] = {"message_type": "json"}
         self.coordinator = Coordinator({"message_types": {"json": {"topics": ["T"]}}, "queues": queues})
         self.drivers = [Driver(self, name, poison=poison) for name in ("s1", "s2")]
+        if redrives:
+            self.drivers.append(Driver(self, "letters", queue=settings["dead_letter_queue"]))
         #: Which planner starts were given which rows of which lease.
         self.reads: list[tuple[str, int, tuple[int, int], BitMap64]] = []
         self.published = 0
@@ -227,8 +238,21 @@ class World:
             self.coordinator.now_ms += self.random.choice((100, 4_000, 11_000))
         elif draw < 0.16 and driver.delayed:
             self._deliver_late(driver)
+        elif draw < 0.19 and self.redrives:
+            self._redrive()
         else:
             driver.step()
+
+    def _redrive(self) -> None:
+        """Give some dead letters back, and ask again where the answer is lost."""
+        dead = dead_letters(self.coordinator.engine.state, QUEUE, None)
+        rows = BitMap64(row for row in dead if self.random.random() < 0.5)
+        while True:
+            with suppress(UnreachableError):
+                self.coordinator.call(
+                    lambda engine: engine.redrive(queue=QUEUE, rows=rows, now_ms=self.coordinator.now_ms), dies=self.death()
+                )
+                return
 
     def _deliver_late(self, driver: Driver) -> None:
         command = driver.delayed.pop(self.random.randrange(len(driver.delayed)))
@@ -242,6 +266,6 @@ class World:
         for driver in self.drivers:
             driver.delayed.clear()
         for turn in range(rounds):
-            self.drivers[turn % 2].step()
+            self.drivers[turn % len(self.drivers)].step()
             if turn % 20 == 0:
                 self.coordinator.now_ms += 6_000
