@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,10 @@ def redriven(journal: Journal, queue: str) -> list[int]:
     return sorted(row for piece in ranges for row in range(piece["first"], piece["until"]))
 
 
+def has_redriven_more_than(journal: Journal, count: int) -> bool:
+    return len(redriven(journal, "LINES")) > count
+
+
 def test_a_filter_chooses_letters_by_their_bodies_and_bookmarks_are_kept(journal: Journal) -> None:
     done = journal.queue("LINES").redrive("amount < 6")
     assert (done.requested, done.redriven, done.skipped) == (3, 3, 0)
@@ -85,7 +90,7 @@ def test_a_caller_that_ends_in_the_middle_keeps_what_is_done_and_a_repeat_goes_o
         with subprocess.Popen(
             command("redrive", journal.path, "LINES", "--per-second", "1", "--json"), stdout=subprocess.PIPE, text=True
         ) as caller:
-            wait_until(lambda before=before: len(redriven(journal, "LINES")) > before)  # type: ignore[misc]
+            wait_until(partial(has_redriven_more_than, journal, before))
             caller.send_signal(end)
             output, _ = caller.communicate(timeout=DEADLINE_S)
         assert (caller.returncode, output) == (130 if end == signal.SIGINT else -signal.SIGKILL, "")
