@@ -8,6 +8,12 @@ Three rules hold here:
    `verify` fold the same records with the same code, so live and recovered state cannot differ.
 3. Every rule of a queue lives here and nowhere else. Shells ask, commit what was decided, and answer.
 
-Read `lifecycle` first, then `ledger` (the state of one queue), `fold` (of the journal), and `engine` (the commands, whose
-parts are `delivery`, `settlement` and `upkeep`).
+Reading order:
+
+- what there is: `lifecycle` (the states and what moves a message), `records` (what is stored), `lease`, `ledger` (one queue);
+- how it changes: `fold` (the journal's state), with one function for each kind of record in `folds`;
+- what is decided: `engine` (the commands), and behind it `delivery` (what planners ask), `granting` and `fairness` (who is given
+  what), `runs`, `settlement` and `settling` (how leases and messages end), `timers` (what falls due);
+- what is asked for: `keys` (the table of queue keys), `definition`, `parsing`, `alteration`;
+- one idea each, when you meet it: `barrier`, `depth`, `isolation`, `alarm`, `dead_letter`, `priority`, `order_key`, `expirations`.
 """

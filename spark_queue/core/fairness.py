@@ -111,7 +111,7 @@ def _keep(candidates: Iterable[Candidate], messages: int, order: Order) -> dict[
         each.room -= len(part)
         each.unacknowledged += len(part)
     given = BitMap64.union(BitMap64(), *parts.values())
-    for each in candidates:
+    for each in candidates if given else ():
         each.rows = each.rows - given
     return parts
 
@@ -189,7 +189,7 @@ def _groups(candidates: Iterable[Candidate]) -> list[tuple[BitMap64, int]]:
     """Give the different bitmaps of the candidates, and who has each as bits by their place among the candidates."""
     groups: list[tuple[BitMap64, int]] = []
     for number, each in enumerate(candidates):
-        same = next((index for index, (rows, _) in enumerate(groups) if rows == each.rows), None)
+        same = next((index for index, (rows, _) in enumerate(groups) if rows is each.rows or rows == each.rows), None)
         if same is None:
             groups.append((each.rows, 1 << number))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from pyroaring import BitMap64
 
@@ -87,34 +88,64 @@ def _take_part(turn: Turn, asker: Subscription, limit: int) -> BitMap64:
     backlogs = ledger.backlogs()
     left = queue.max_backlog - backlogs.total() if queue.max_backlog else UNLIMITED
     rows = _others_first(turn, asker)
-    if min(limit, left, _room(ledger, asker, backlogs)) <= 0 or not rows:
+    room = min(limit, _room(ledger, asker, backlogs))
+    if min(room, left) <= 0 or not rows:
         return BitMap64()
     if _tries_one(ledger, asker):
         # Messages that fail stand side by side when one publisher made them; the youngest is the likeliest to tell.
         return BitMap64([rows.max()])
+    polling = [] if queue.fairness == FAST else shares.polling(ledger, turn.now_ms)
     # The asker comes first: of messages that may stand for each other it takes the oldest.
-    limits = {asker.name: limit}
-    if queue.fairness != FAST:
-        limits |= {each.name: most for each, most in shares.polling(ledger, turn.now_ms) if each is not asker}
+    rooms = {asker.name: room} | {
+        each.name: most for each, limit in polling if each is not asker and (most := min(limit, _room(ledger, each, backlogs))) > 0
+    }
+    if len(rooms) == 1 and asker.name not in shares.kept:
+        # Nobody to share with.
+        shares.kept, shares.last = {}, asker.name
+        return ledger.selection.first(rows, min(room, left))
+    candidates = _candidates(turn, rooms, backlogs, {_alike(asker): rows})
     names = list(ledger.subscriptions)
-    candidates = [
-        Candidate(
-            name=name,
-            position=names.index(name),
-            unacknowledged=backlogs[name],
-            max_backlog=_backlog_limit(ledger, ledger.subscriptions[name]),
-            room=room,
-            rows=_others_first(turn, ledger.subscriptions[name]),
-            kept=shares.kept.get(name, BitMap64()),
-        )
-        for name, most in limits.items()
-        if (room := min(most, _room(ledger, ledger.subscriptions[name], backlogs))) > 0
-    ]
     last = shares.last if shares.last in names else _served_last(ledger)
     place = names.index(last) if last else -1
     found = assign(queue.fairness, candidates, last=place, messages=left, order=ledger.selection.priorities)
     shares.kept, shares.last = found.parts, "" if found.last < 0 else names[found.last]
     return shares.kept.pop(asker.name)
+
+
+def _candidates(
+    turn: Turn, rooms: Mapping[str, int], backlogs: Counter[str], known: dict[tuple[str | None, str], BitMap64]
+) -> list[Candidate]:
+    """Give those who have room, each with what it may be given; subscriptions that are alike share one bitmap.
+
+    Parameters
+    ----------
+    known : dict
+        What may be given to whom, as far as it was found out; what else is found out joins it.
+    """
+    positions = {name: position for position, name in enumerate(turn.ledger.subscriptions)}
+    candidates = []
+    for name, room in rooms.items():
+        subscription = turn.ledger.subscriptions[name]
+        if _alike(subscription) not in known:
+            known[_alike(subscription)] = _others_first(turn, subscription)
+        candidates.append(
+            Candidate(
+                name=name,
+                position=positions[name],
+                unacknowledged=backlogs[name],
+                max_backlog=_backlog_limit(turn.ledger, subscription),
+                room=room,
+                rows=known[_alike(subscription)],
+                kept=turn.shares.kept.get(name, BitMap64()),
+            )
+        )
+    return candidates
+
+
+def _alike(subscription: Subscription) -> tuple[str | None, str]:
+    """Give what is the same for all subscriptions that may be given the same: the filter, unless a run or a barrier bounds it."""
+    is_bound = subscription.run_until is not None or bool(subscription.barriers)
+    return subscription.filter, subscription.name if is_bound else ""
 
 
 def _room(ledger: QueueLedger, subscription: Subscription, backlogs: Counter[str]) -> int:
