@@ -49,10 +49,10 @@ def measure(bench: Bench) -> Iterator[Figure]:
     note = f"{spread(whole)}; {parts}"
     yield Figure(row="share-all-calls", what="all calls of a micro-batch, p50", value=median(whole), unit="ms", note=note)
     growth = [_around(times[_NEXT], BATCHES) / _around(times[_NEXT], 1_000) for times in runs]
-    note = f"{spread(growth)}; the budget is meant for 100,000 commits"
+    note = f"{spread(growth)}; the budget is meant for 100,000 commits: see commit-growth"
     what = f"commit time at {BATCHES:,} commits against 1,000"
     yield Figure(row="growth", what=what, value=median(growth), unit="x", budget=1.5, note=note)
-    what = f"recovery after {BATCHES:,} batches that were never compacted"
+    what = f"recovery after {BATCHES:,} batches"
     yield Figure(row="recovery-batches", what=what, value=median(recoveries_s), unit="s", note=spread(recoveries_s))
 
 
