@@ -12,16 +12,15 @@ from spark_queue.coordinator import wire
 from spark_queue.core import barrier, parsing
 from spark_queue.core.counts import Counts
 from spark_queue.core.engine import Engine
-from spark_queue.core.fold import JournalState
 from spark_queue.core.keys import DURATION_LIMIT_MS
 from spark_queue.core.lease import Lease
-from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.lifecycle import IN_QUEUE, State
+from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import to_bitmap, to_ranges
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.core.redriving import dead_letters, free_letters
 from spark_queue.core.runs import NAME_ROWS_OF_BATCH, OutcomeOf
 from spark_queue.core.settling import SettledCounts
+from spark_queue.core.status import QueueStatus, queue_status
 from spark_queue.errors import CallerError, nearest
 from spark_queue.journal.expressions import check_expressions, check_filter
 
@@ -124,7 +123,7 @@ class Commands:
             messages=0 if lease is None else len(lease.rows),
             leased_until_ms=0 if lease is None else lease.due_at_ms,
             lease_period_ms=self._lease_period_ms(request.queue),
-            queue_depth=self._depth(request.queue, now_ms),
+            status=self._status(request.queue, now_ms),
             withheld=withheld,
         )
 
@@ -175,12 +174,10 @@ class Commands:
             case _:
                 return wire.Done()
 
-    def _depth(self, queue: str, now_ms: int) -> wire.QueueDepth:
-        ledger = self._engine.state.queues.get(queue)
-        if ledger is None:
-            # Dropped while the caller waited on it.
-            return wire.QueueDepth(depth=0, available=0, leased=0, oldest_age_ms=0)
-        return _queue_depth(self._engine.state, ledger, now_ms)
+    def _status(self, queue: str, now_ms: int) -> QueueStatus | None:
+        state = self._engine.state
+        # It may have been dropped, or set aside, while the caller waited on it.
+        return queue_status(state, queue, now_ms=now_ms) if queue in state.queues else None
 
     def _change(self, request: wire.AnyRequest, now_ms: int) -> None:
         common: dict[str, Any] = {"now_ms": now_ms, "request": request.request}
@@ -238,16 +235,6 @@ def _redriven(request: wire.Redrive, redriven: int) -> wire.Redriven:
 
 def _messages(ranges: Ranges) -> int:
     return sum(until - first for first, until in ranges)
-
-
-def _queue_depth(state: JournalState, ledger: QueueLedger, now_ms: int) -> wire.QueueDepth:
-    present = [rows for each in IN_QUEUE if (rows := ledger.rows[each])]
-    oldest_age_ms = 0
-    if present:
-        oldest = state.message_types[ledger.definition.message_type].segment_of(min(rows.min() for rows in present))
-        oldest_age_ms = max(0, now_ms - oldest.entered_at_ms)
-    available, leased = len(ledger.rows[State.AVAILABLE]), len(ledger.rows[State.LEASED])
-    return wire.QueueDepth(depth=ledger.depth, available=available, leased=leased, oldest_age_ms=oldest_age_ms)
 
 
 def _outcome(queue: str, given: wire.OutcomeRows, *, entered_until: int, now_ms: int) -> OutcomeOf:

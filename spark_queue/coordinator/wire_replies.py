@@ -8,6 +8,7 @@ import msgspec
 
 from spark_queue.core.lease import Incarnation
 from spark_queue.core.records import Ranges
+from spark_queue.core.status import QueueStatus
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -30,15 +31,6 @@ class Drawn(Reply, frozen=True, kw_only=True):
     lease_period_ms: int
 
 
-class QueueDepth(msgspec.Struct, frozen=True, kw_only=True):
-    """How full the queue is; shown in Spark's progress."""
-
-    depth: int
-    available: int
-    leased: int
-    oldest_age_ms: int
-
-
 class Granted(Reply, frozen=True, kw_only=True):
     """The lease that the subscription now has to work on, or the finished one when nothing is there."""
 
@@ -46,7 +38,8 @@ class Granted(Reply, frozen=True, kw_only=True):
     messages: int
     leased_until_ms: int
     lease_period_ms: int
-    queue_depth: QueueDepth
+    #: The queue's figures, shown in Spark's progress; None when it was dropped.
+    status: QueueStatus | None
     #: Nothing is there now, but messages wait for other subscriptions that may not come for them: ask again.
     withheld: bool = False
 

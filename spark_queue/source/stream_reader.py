@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -50,7 +50,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stream = stream
         self._planner: QueuePlanner | None = None
         self._available_now = False
-        self._depth: dict[str, int] | None = None
+        self._status: dict[str, Any] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return as_shipped, (self._stream.reader,)
@@ -83,18 +83,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while granted.withheld and not waits:
             # What waits for other subscriptions is this run's as well, unless they come for it in time.
             granted = self._seated().next(finished=place.lease, limit=rows_limit, wait_ms=LONG_POLL_MS)
-        depth = granted.queue_depth
-        self._depth = {
-            "depth": depth.depth,
-            "available": depth.available,
-            "leased": depth.leased,
-            "oldest_age_ms": depth.oldest_age_ms,
-        }
+        self._status = None if granted.status is None else asdict(granted.status)
         return start if granted.lease == place.lease else replace(place, lease=granted.lease).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Give how full the queue is, for Spark's progress and UI."""
-        return self._depth
+        """Give the queue's figures, as `Queue.status` names them, for Spark's progress and UI (R119)."""
+        return self._status
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Cut the rows of the lease of `end`; after a restart this resumes it."""

@@ -6,11 +6,11 @@ only for the rows and columns that are shown.
 
 from __future__ import annotations
 
+from spark_queue.core.status import QueueStatus
 from spark_queue.views.explain import explain
 from spark_queue.views.explanation import MessageEvent, MessageHistory
 from spark_queue.views.look import look
-from spark_queue.views.moment import Moment, moment_of
-from spark_queue.views.status import QueueStatus, queue_status
+from spark_queue.views.moment import Moment, moment_of, queue_status
 from spark_queue.views.tables import read_view, view_schema
 
 __all__ = [

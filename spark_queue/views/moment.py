@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from spark_queue.core import status
 from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.segment import FactSource
@@ -135,6 +136,11 @@ def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: in
         reason = "before the journal was created"
         raise CallerError("RECORD_UNKNOWN", what="Time", value=as_of.isoformat(), reason=reason, first=first, last=latest)
     return count, moment_ms
+
+
+def queue_status(moment: Moment, queue: str) -> status.QueueStatus:
+    """Give a queue's figures at a moment; see `core.status`."""
+    return status.queue_status(moment.state, queue, now_ms=moment.now_ms)
 
 
 def _to_ms(moment: datetime) -> int:

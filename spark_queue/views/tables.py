@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from spark_queue.core.definition import Definitions
 from spark_queue.core.records import DETAIL_VERSION, Record
+from spark_queue.core.status import QueueStatus
 from spark_queue.errors import ConfigError, nearest
 from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import INSTANT
 from spark_queue.settings import VIEWS
 from spark_queue.views.messages import dead_letters, dead_letters_schema, make_schema, messages, messages_schema
-from spark_queue.views.moment import Moment
-from spark_queue.views.status import QueueStatus, queue_status
+from spark_queue.views.moment import Moment, queue_status
 
 _LEASES = make_schema(
     subscription=pa.string(),

@@ -44,7 +44,7 @@ def _times_s(bench: Bench, journal: BenchJournal, *, entered: int, snapshot: boo
     pong, never = journal.serving(), threading.Event()
     try:
         planner = journal.planner()
-        while planner.next(finished=0, limit=1, wait_ms=1_000).queue_depth.depth < entered:
+        while (status := planner.next(finished=0, limit=1, wait_ms=1_000).status) is None or status.queue_depth < entered:
             pass
         planner.leave()
         while snapshot and not any((Path(journal.store.path) / SNAPSHOTS).glob("*.snapshot")):

@@ -46,12 +46,14 @@ def test_messages_are_leased_read_proven_and_removed(world: World) -> None:
     planner = Planner(world)
     granted = planner.next(limit=10)
     assert (granted.lease, granted.messages) == (1, 10)
-    assert (granted.queue_depth.depth, granted.queue_depth.available, granted.queue_depth.leased) == (25, 15, 10)
+    status = granted.status
+    assert status is not None
+    assert (status.queue_depth, status.available, status.backlog) == (25, 15, 10)
     rows = planner.rows()
     assert (rows.message_type, rows.lease, rows.leased_until_ms) == ("json", 1, granted.leased_until_ms)
     assert planner.consume(limit=10) == list(range(10, 25))
     idle = planner.next()
-    assert (idle.lease, idle.messages, idle.queue_depth.depth) == (planner.lease, 0, 0)
+    assert (idle.lease, idle.messages, idle.status and idle.status.queue_depth) == (planner.lease, 0, 0)
     removed = [record for record in world.records() if record.kind == Kind.REMOVED]
     assert [record.ranges for record in removed] == [((0, 10),), ((10, 20),), ((20, 25),)]
     assert {record.epoch for record in removed} == {1}

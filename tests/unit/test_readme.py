@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -16,6 +17,7 @@ from spark_queue.cli.app import app
 from spark_queue.coordinator.connection import TLS_ROOTS_VARIABLE
 from spark_queue.coordinator.user_files import TOKEN_FILE_VARIABLE
 from spark_queue.core.lifecycle import TRANSITIONS, Event
+from spark_queue.core.status import QueueStatus
 from spark_queue.errors import CATALOGUE
 from spark_queue.settings import key_rows, load_definitions, option_rows
 from tests import readme
@@ -35,6 +37,14 @@ def test_tables_are_those_of_the_registry() -> None:
 @pytest.mark.parametrize("name", sorted(OPTIONS | {row.name for row in key_rows()}))
 def test_every_option_and_key_is_in_a_table(name: str) -> None:
     assert f"\n| `{name}` |" in TEXT
+
+
+def test_every_figure_of_a_queue_is_explained() -> None:
+    """R119."""
+    table = TEXT[TEXT.index("| Figure | Meaning |") : TEXT.index("Other verbs:")]
+    assert {name for row in re.findall(r"^\| (`.+?) \| ", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)} == {
+        entry.name for entry in fields(QueueStatus)
+    }
 
 
 def test_drawing_of_the_lifecycle_is_the_table_of_transitions() -> None:

@@ -113,7 +113,9 @@ def test_a_long_backlog_enters_in_portions(world: World, monkeypatch: pytest.Mon
     assert world.loop.wait_ms() == 0
     while world.loop.wait_ms() == 0:
         world.loop.step([])
-    assert planner.next(limit=100).queue_depth.depth >= 6
+    status = planner.next(limit=100).status
+    assert status is not None
+    assert status.queue_depth >= 6
 
 
 def test_an_available_now_run_takes_in_what_was_published_before_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import pickle
 import signal
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from spark_queue.coordinator.wire import Granted, QueueDepth
+from spark_queue.coordinator.wire import Granted
+from spark_queue.core.creation import first_records
+from spark_queue.core.fold import JournalState
+from spark_queue.core.parsing import parse
+from spark_queue.core.status import queue_status
 from spark_queue.errors import LeaseError
+from spark_queue.journal.facts import FileFacts
+from spark_queue.journal.layout import Store
 from spark_queue.ports import RowRanges
 from spark_queue.source.object_store import MessageFiles
 from spark_queue.source.offsets import QueueOffset
@@ -21,6 +28,22 @@ from spark_queue.source.stream_reader import LONG_POLL_MS, QueueStream, QueueStr
 from tests.unit.source.test_partitions import pieces_of
 
 READER = MessageReader(files=MessageFiles(root="/journal/messages/json", options={}), schema=pa.schema([("value", pa.string())]))
+
+
+def idle_state() -> JournalState:
+    """Give a journal with one queue and no messages."""
+    state = JournalState(FileFacts(Store("/nowhere")))
+    for record in first_records(
+        "j",
+        parse({"message_types": {"json": {"topics": ["T"]}}, "queues": {"WORK": {"underlying_topic": "T"}}}),
+        FileFacts(Store("/nowhere")),
+        now_ms=0,
+    ):
+        state.fold(record)
+    return state
+
+
+STATUS = queue_status(idle_state(), "WORK", now_ms=0)
 
 
 class FakePlanner:
@@ -36,11 +59,10 @@ class FakePlanner:
 
     def next(self, *, finished: int, limit: int, wait_ms: int) -> Granted:
         self.asked.append(("next", finished, limit, wait_ms))
-        depth = QueueDepth(depth=9, available=7, leased=2, oldest_age_ms=1_234)
         if self.withheld:
             self.withheld -= 1
-            return Granted(lease=finished, messages=0, leased_until_ms=0, lease_period_ms=60_000, queue_depth=depth, withheld=True)
-        return Granted(lease=finished + self.has_more, messages=2, leased_until_ms=5_000, lease_period_ms=60_000, queue_depth=depth)
+            return Granted(lease=finished, messages=0, leased_until_ms=0, lease_period_ms=60_000, status=STATUS, withheld=True)
+        return Granted(lease=finished + self.has_more, messages=2, leased_until_ms=5_000, lease_period_ms=60_000, status=STATUS)
 
     def rows(self, lease: int) -> RowRanges:
         self.asked.append(("rows", lease))
@@ -140,7 +162,7 @@ def test_latest_offset_of_another_queue_asks_nobody(reader: QueueStreamReader, s
 def test_report_latest_offset_tells_how_full_the_queue_is(reader: QueueStreamReader) -> None:
     assert reader.reportLatestOffset() is None
     reader.latestOffset(offset(0), ReadMaxRows(100))
-    assert reader.reportLatestOffset() == {"depth": 9, "available": 7, "leased": 2, "oldest_age_ms": 1_234}
+    assert reader.reportLatestOffset() == asdict(STATUS)
 
 
 def test_partitions_of_no_range_ask_nobody(reader: QueueStreamReader, seats: Seats) -> None:

@@ -1,4 +1,4 @@
-"""How a queue is doing: the figures of R119, as far as one instance has them."""
+"""How a queue is doing: the figures of R119, as far as one instance has them; whoever shows them asks here."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from spark_queue.core.fold import JournalState
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import IN_QUEUE, State
 from spark_queue.core.records import Removal, Return
-from spark_queue.views.messages import letters_of
-from spark_queue.views.moment import Moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +62,21 @@ class QueueStatus:
         return f"<table>{''.join(rows)}</table>"
 
 
-def queue_status(moment: Moment, queue: str) -> QueueStatus:
-    """Give a queue's figures; UNKNOWN_QUEUE names the nearest."""
-    state, ledger = moment.state, moment.state.ledger(queue)
+def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus:
+    """Give a queue's figures.
+
+    Its cost follows open leases and bitmaps, not messages: every poll of a stream asks for them.
+
+    Raises
+    ------
+    ConfigError
+        UNKNOWN_QUEUE, naming the nearest.
+    JournalError
+        MESSAGE_FILE_MISSING when it cannot be told which messages are in the queue.
+    """
+    ledger = state.ledger(queue)
     message_type = state.message_types[ledger.definition.message_type]
-    due = len(ledger.due(moment.now_ms))
+    due = len(ledger.due(now_ms))
     granted = [lease.granted_at_ms for lease in ledger.leases.values() if lease.held]
     removed = ledger.removed_counts
     acknowledged = removed[Removal.ACKNOWLEDGED] + removed[Removal.DELIVERED]
@@ -85,8 +93,8 @@ def queue_status(moment: Moment, queue: str) -> QueueStatus:
         held=len(ledger.rows[State.HELD]),
         barriers_released=len(ledger.barriers & ledger.rows[State.REMOVED]),
         inactive_message_count=len(ledger.rows[State.INACTIVE]),
-        deferred_ack_count=len(ledger.deferred_after(moment.now_ms)),
-        dead_letters=sum(len(letter.rows) for letter in letters_of(state, queue)),
+        deferred_ack_count=len(ledger.deferred_after(now_ms)),
+        dead_letters=_count_dead_letters(state, ledger),
         entered=len(ledger.entered),
         acknowledged=acknowledged,
         expired=sum(removed.values()) - acknowledged,
@@ -94,10 +102,21 @@ def queue_status(moment: Moment, queue: str) -> QueueStatus:
         max_backlog=ledger.definition.max_backlog,
         target_queue_depth=ledger.definition.target_queue_depth,
         subscriptions=len(ledger.subscriptions),
-        seconds_behind=_age_s(_oldest_entry_ms(state, ledger), moment.now_ms),
-        age_of_oldest_lease=_age_s(min(granted, default=None), moment.now_ms),
+        seconds_behind=_age_s(_oldest_entry_ms(state, ledger), now_ms),
+        age_of_oldest_lease=_age_s(min(granted, default=None), now_ms),
         foreign_files=sum(len(detail["paths"]) for detail in message_type.foreign.values()),
     )
+
+
+def _count_dead_letters(state: JournalState, ledger: QueueLedger) -> int:
+    """Count a queue's dead letters; asked of a dead-letter queue, those of its source that are still in it."""
+    sources = [each for each in state.queues.values() if each.definition.dead_letter_queue == ledger.definition.name]
+    source = sources[0] if sources else ledger
+    dead, home = source.rows[State.DEAD], source.definition.dead_letter_queue
+    if home is None:
+        return len(dead)
+    letters = state.ledger(home)
+    return len((dead & letters.entered) - letters.rows[State.REMOVED])
 
 
 def _oldest_entry_ms(state: JournalState, ledger: QueueLedger) -> int | None:
