@@ -14,7 +14,11 @@ NOTEBOOK_BYTES = 200_000
 
 
 def test_there_are_notebooks() -> None:
-    assert [path.stem for path in notebooks.NOTEBOOKS] == ["01_publish_and_consume", "02_lease_expiry_and_redelivery"]
+    assert [path.stem for path in notebooks.NOTEBOOKS] == [
+        "01_publish_and_consume",
+        "02_lease_expiry_and_redelivery",
+        "04_dead_letters_and_redrive",
+    ]
 
 
 @pytest.mark.spark
