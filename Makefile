@@ -1,11 +1,11 @@
 # Every target that needs it sets the project up first; a set-up that stands costs half a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench soak readme clean
+.PHONY: help setup demo test lint bench soak mutants readme rules clean
 
 RUN := tools/run.sh
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv with the locked dependencies, and find or install Java 17 or 21.
 	@tools/setup.sh
@@ -27,6 +27,12 @@ bench: setup ## Measure the budgets side by side with the bare Delta source, and
 soak: setup ## Run the long forms: thousands of simulated worlds, and hundreds of random kills on real Spark.
 	@SIMULATION_SEEDS=$${SIMULATION_SEEDS:-10000} MODEL_PROGRAMS=$${MODEL_PROGRAMS:-5000} $(RUN) python -m pytest tests/simulation tests/model -n 2 --timeout 0
 	@FARM_KILLS=$${FARM_KILLS:-200} $(RUN) python -m pytest tests/acceptance/test_kills.py tests/acceptance/test_kill_points.py
+
+mutants: setup ## Plant each bug of the catalogue in a copy, and see whether the tests notice.
+	@$(RUN) python -m tests.mutants
+
+rules: setup ## Write tests/RULES.md anew: every rule of a queue, and the tests that prove it.
+	@$(RUN) python -m tests.rules
 
 readme: setup ## Write README's tables of keys and options anew from the registry.
 	@$(RUN) python -m tests.readme

@@ -258,3 +258,21 @@ def test_file_of_a_stranger_in_the_control_log_is_named(disk: Disk) -> None:
     delta.swap(table, [stranger], schema=CONTROL_SCHEMA, mark=delta.Mark(writer="publisher"), transactions=[], at_ms=0)
     with pytest.raises(JournalError, match=r"JOURNAL_DAMAGED.*has no statistics"):
         DeltaControlLog(disk.store).load()
+
+
+def test_nothing_is_committed_after_a_commit_whose_outcome_is_unknown(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DESIGN 3.5: the reply was lost, so whatever the log holds now, this reign is over."""
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+
+    def lose(*_arguments: object, **_options: object) -> bool:
+        raise OSError("the connection was cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log_entry, "create_entry", lose)
+        with pytest.raises(JournalError, match="STORE_FAILED"):
+            control.append([left(number)], epoch=1)
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        control.append([left(number)], epoch=1)
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        control.check(epoch=1)

@@ -76,7 +76,7 @@ def check(disk: Disk, *, uses: int | None) -> None:
 
 
 def test_start_reads_only_what_came_after_the_snapshot(disk: Disk) -> None:
-    """R86, R87: the state is kept beside the log, and used where it fits the log."""
+    """R86, R87, R89: the state is kept beside the log, and used where it fits; the log is replayed from there on."""
     disk.publish([1, 2])
     control, record = filled(disk)
     take(disk)
@@ -107,6 +107,7 @@ def test_durability_is_known_from_a_snapshot(tmp_path: Path) -> None:
 
 
 def test_two_snapshots_are_kept_and_the_older_serves_when_the_newer_is_damaged(disk: Disk) -> None:
+    """R87: and the log alone, when neither can be used."""
     control, record = filled(disk)
     for _ in range(4):
         control.append([subscribed(record)], epoch=1)

@@ -1,0 +1,77 @@
+"""Plants each bug of the catalogue in a copy of the repository, and runs the tests that must fail there.
+
+``python -m tests.mutants [NAME …]`` exits 1 when a bug survives, and names it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import Mutant
+from tests.source_tree import ROOT
+
+#: What the tests need of the repository.
+_COPIED = (
+    "spark_queue", "tests", "jobs", "conf", "tools", "notebooks", "docs",
+    "Makefile", "pyproject.toml", "README.md", "pyspark_sparkqueue.py",
+)  # fmt: skip
+
+#: A bug may make a test wait for ever; then it is noticed, too.
+_TIMEOUT_S = 600
+
+
+def main(names: list[str]) -> int:
+    """Run the named mutants, or all; gives how many survive."""
+    console = Console()
+    chosen = [mutant for mutant in MUTANTS if not names or mutant.name in names]
+    survivors = []
+    with tempfile.TemporaryDirectory(prefix="spark_queue-mutants-") as place:
+        copy = _copy(Path(place))
+        for number, mutant in enumerate(chosen, start=1):
+            caught = _is_caught(copy, mutant)
+            console.print(f"{number:>3}/{len(chosen)} {'caught  ' if caught else 'SURVIVES'} {mutant.name}", highlight=False)
+            survivors += [] if caught else [mutant.name]
+    console.print(
+        f"{len(chosen) - len(survivors)} of {len(chosen)} caught." + (f" Survivors: {', '.join(survivors)}" if survivors else "")
+    )
+    return len(survivors)
+
+
+def _copy(place: Path) -> Path:
+    for name in _COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, place / name)
+    return place
+
+
+def _is_caught(copy: Path, mutant: Mutant) -> bool:
+    path = copy / mutant.path
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace(mutant.was, mutant.becomes), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutant.tests]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(copy), str(copy / "jobs"))), "PYTHONDONTWRITEBYTECODE": "1"}
+    # As many worlds as show it; a test run has more.
+    environment.setdefault("SIMULATION_SEEDS", "40")
+    try:
+        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, check=False, timeout=_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return True
+    finally:
+        path.write_text(text, encoding="utf-8")
+    # 1: tests failed; 2 to 5: pytest itself did not come that far, which proves nothing.
+    return done.returncode == 1
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main(sys.argv[1:]) else 0)

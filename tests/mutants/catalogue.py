@@ -1,0 +1,119 @@
+"""What is planted, and which tests must notice; the fastest ones, so that all of them run in minutes."""
+
+from __future__ import annotations
+
+from tests.mutants.deciding import DECIDING
+from tests.mutants.mutant import Mutant
+
+_CORE = "spark_queue/core"
+_JOURNAL = "spark_queue/journal"
+_SCENARIOS = ("tests/unit/core/test_scenarios.py",)
+_LOOP = ("tests/unit/coordinator",)
+_LOOP_WORLDS = ("tests/simulation/test_loop.py",)
+
+MUTANTS: tuple[Mutant, ...] = (
+    *DECIDING,
+    # The log and who may write it (DESIGN 3.3 to 3.5, 6).
+    Mutant(
+        "a commit is not checked against the log after it",
+        f"{_JOURNAL}/control_log.py", "        self._check(base + 1, known=base, epoch=epoch)\n", "",
+        ("tests/unit/journal/test_control_log.py",),
+    ),
+    Mutant(
+        "the check overlooks what follows the own last commit",
+        f"{_JOURNAL}/control_log.py", "log_key(CONTROL, head + 1)) is not None:", "log_key(CONTROL, head + 2)) is not None:",
+        ("tests/unit/journal/test_control_log.py",),
+    ),
+    Mutant(
+        "the check overlooks that the own commit was cleaned away",
+        f"{_JOURNAL}/control_log.py", "log_key(CONTROL, known)) is None:", "log_key(CONTROL, known)) == b'':",
+        ("tests/unit/journal/test_control_log.py",),
+    ),
+    Mutant(
+        "a refused swap passes for a commit",
+        f"{_JOURNAL}/control_log.py", "        if not created:\n", "        if created is None:\n",
+        ("tests/contract/test_journal.py",),
+    ),
+    Mutant(
+        "a reign writes after one whose outcome is unknown",
+        f"{_JOURNAL}/control_log.py", "        self._is_in_doubt = True\n", "        self._is_in_doubt = False\n",
+        ("tests/unit/journal/test_control_log.py",),
+    ),
+    Mutant(
+        "two reigns have one epoch",
+        "spark_queue/coordinator/election.py", "epoch=1 if last is None else last.epoch + 1,",
+        "epoch=1 if last is None else last.epoch,",
+        ("tests/unit/coordinator/test_election.py",),
+    ),
+    Mutant(
+        "a deposed reign answers from memory (P7)",
+        "spark_queue/coordinator/loop.py",
+        "        elif ready:\n            self._journal.control.check(epoch=self._epoch)\n", "",
+        (*_LOOP, *_LOOP_WORLDS),
+    ),
+    Mutant(
+        "an answer leaves before its commit",
+        "spark_queue/coordinator/loop.py",
+        "        self._ready.append((call, answer))\n", "        call.answer(answer.reply, answer.pieces)\n",
+        _LOOP,
+    ),
+    Mutant(
+        "a repeated request takes effect again",
+        "spark_queue/coordinator/commands.py", "self._engine.state.has_done(request.request):", "False:",
+        (*_LOOP, *_LOOP_WORLDS),
+    ),
+    Mutant(
+        "a new reign gives living holders no time to renew",
+        f"{_CORE}/engine.py", "now_ms + turn.ledger.definition.lease_period_ms // 3", "now_ms",
+        _LOOP,
+    ),
+    Mutant(
+        "what was published enters twice",
+        "spark_queue/coordinator/entering.py",
+        "max(self._engine.state.message_types[message_type].version, self._read_until.get(message_type, -1))",
+        "self._read_until.get(message_type, -1)",
+        _LOOP,
+    ),
+    Mutant(
+        "a snapshot is applied to another record than its own",
+        f"{_JOURNAL}/snapshot.py", "if not records or header.last != _said(records[0]):", "if not records:",
+        ("tests/unit/journal/test_snapshot.py",),
+    ),
+    # Files and publishers.
+    Mutant(
+        "merging the control log leaves a file beside its copy",
+        f"{_JOURNAL}/control_compaction.py", "for group in groups for file in group]", "for group in groups for file in group[1:]]",
+        ("tests/unit/journal/test_control_compaction.py",),
+    ),
+    Mutant(
+        "a merged file gives a message another's row",
+        f"{_CORE}/message_type.py", "first_row=row + segment.first - part.bookmark,", "first_row=row,",
+        ("tests/unit/journal/test_message_compaction.py", "tests/unit/journal/test_segments.py", "tests/unit/core"),
+    ),
+    Mutant(
+        "facts of merged messages are read in another's row",
+        f"{_CORE}/moving.py", "first_row=row + segment.first - part.bookmark,", "first_row=row,",
+        ("tests/unit/journal/test_message_compaction.py", "tests/unit/journal/test_segments.py", "tests/unit/core"),
+    ),
+    Mutant(
+        "retention lets go of what is leased or dead",
+        f"{_CORE}/retention.py", "if each is not State.REMOVED)", "if each is State.AVAILABLE)",
+        (*_SCENARIOS, "tests/unit/journal/test_retention.py"),
+    ),
+    Mutant(
+        "a publisher's last message is taken twice",
+        f"{_JOURNAL}/commit.py", "        if last <= persisted:\n", "        if last < persisted:\n",
+        ("tests/unit/journal/test_commit.py", "tests/unit/journal/test_publisher.py"),
+    ),
+    Mutant(
+        "of a straddling batch one message is taken twice",
+        f"{_JOURNAL}/commit.py", "self._rewrite(new[0], after_sequence=persisted)",
+        "self._rewrite(new[0], after_sequence=persisted - 1)",
+        ("tests/unit/journal/test_commit.py", "tests/unit/journal/test_publisher.py"),
+    ),
+    Mutant(
+        "the older holder of a publisher name goes on",
+        f"{_JOURNAL}/commit.py", "        if newest != own:\n", "        if newest < own:\n",
+        ("tests/unit/journal/test_commit.py", "tests/unit/journal/test_publisher.py"),
+    ),
+)  # fmt: skip

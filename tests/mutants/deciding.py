@@ -1,0 +1,227 @@
+"""Bugs in what the core decides: the delivery protocol, limits, who is given what, and failing batches."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_CORE = "spark_queue/core"
+_SCENARIOS = ("tests/unit/core/test_scenarios.py",)
+
+DECIDING = (
+    # The delivery protocol (P1 to P6).
+    Mutant(
+        "an older planner start takes the subscription back (P1)",
+        f"{_CORE}/delivery.py", "known is not None and incarnation < known.incarnation:",
+        "known is not None and incarnation < (0, 0):",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a call that was overtaken acts (P1)",
+        f"{_CORE}/delivery.py", "    if call < newest:\n", "    if call < 0:\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a lease goes on claiming what another has been granted (P2)",
+        f"{_CORE}/folds/leases.py", "    ledger.drop_claims(held, but=None)\n", "",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a resume brings back what others have taken (P2)",
+        f"{_CORE}/delivery.py", "    came_back = in_queue(turn, lease.claim) - lease.held\n",
+        "    came_back = lease.rows - lease.held\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "every resume counts as a delivery (P3)",
+        f"{_CORE}/folds/leases.py", '    if record.detail["counted"]:\n', "    if True:\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "what an older run staged outlives the take-over (P4)",
+        f"{_CORE}/folds/leases.py", "        lease.staged.clear()\n    lease.rows", "        pass\n    lease.rows",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a late proof does not take its dead letter back (P5)",
+        f"{_CORE}/folds/endings.py", "but=record.lease if record.reason == Removal.MAX_DELIVERIES else None)", "but=None)",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a late proof takes back a letter that somebody has taken (P5)",
+        f"{_CORE}/settlement.py", "dead &= letters.rows[State.AVAILABLE]", "dead &= letters.entered",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a goodbye gives back what Spark may have committed (P6)",
+        f"{_CORE}/session.py", "self.started == lease.number != self.returned", "self.started == lease.number",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a goodbye gives back what an older planner start may have committed (P6)",
+        f"{_CORE}/session.py", "and not lease.resumed and", "and",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a repeated next grants another lease",
+        f"{_CORE}/delivery.py", "lease is not None and lease.number > finished:",
+        "lease is not None and lease.number > finished + 1:",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a proof acknowledges in explicit mode",
+        f"{_CORE}/delivery.py", "acknowledges=subscription.ack_mode == AUTO", "acknowledges=True",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "two planner starts read an at-most-once lease",
+        f"{_CORE}/delivery.py", "return lease.rows if lease.claimed_by == session.incarnation else BitMap64()", "return lease.rows",
+        _SCENARIOS,
+    ),
+    # Time and limits.
+    Mutant(
+        "a lease outlives its end",
+        f"{_CORE}/timers.py", "lease.held and lease.due_at_ms <= turn.now_ms]", "lease.held and lease.due_at_ms < turn.now_ms]",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "renewals have no limit",
+        f"{_CORE}/delivery.py", "lease.begun_at_ms + queue.lease_renewal_limit_ms", "turn.now_ms + queue.lease_renewal_limit_ms",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a message expires while it is leased",
+        f"{_CORE}/timers.py",
+        "_UNLEASED = (State.AVAILABLE, State.DELAYED, State.INACTIVE)",
+        "_UNLEASED = (State.AVAILABLE, State.DELAYED, State.INACTIVE, State.LEASED)",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a count is taken back from messages that had none",
+        f"{_CORE}/counts.py", "            rows = rows - taken\n", "            rows = taken\n",
+        ("tests/unit/core/test_counts.py",),
+    ),
+    Mutant(
+        "a message is delivered once too often",
+        f"{_CORE}/settlement.py", "turn.ledger.delivered.at_least(maximum,", "turn.ledger.delivered.at_least(maximum + 1,",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a message is cancelled once too often",
+        f"{_CORE}/settlement.py", "turn.ledger.cancelled.at_least(limit, rows)", "turn.ledger.cancelled.at_least(limit + 1, rows)",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a redrive takes what is leased in the dead-letter queue",
+        f"{_CORE}/redriving.py", "rows & free_letters(turn.state, turn.ledger.definition.name)",
+        "rows & turn.ledger.rows[State.DEAD]",
+        (*_SCENARIOS, "tests/unit/test_redriving.py"),
+    ),
+    Mutant(
+        "a redriven message keeps its old counts",
+        f"{_CORE}/folds/endings.py",
+        "    ledger.delivered.forget(rows)\n    ledger.cancelled.forget(rows)\n    ledger.removed_counts",
+        "    ledger.removed_counts",
+        (*_SCENARIOS, "tests/unit/test_redriving.py"),
+    ),
+    # Who is given what.
+    Mutant(
+        "the queue's backlog counts nothing",
+        f"{_CORE}/granting.py", "queue.max_backlog - backlogs.total() if", "queue.max_backlog if",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a subscription's backlog counts nothing",
+        f"{_CORE}/granting.py", "_backlog_limit(ledger, subscription) - backlogs[subscription.name]",
+        "_backlog_limit(ledger, subscription)",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "the lowest priority comes first",
+        f"{_CORE}/priority.py", "sorted(self._levels.items(), reverse=True)", "sorted(self._levels.items())",
+        ("tests/unit/core/test_priority.py",),
+    ),
+    Mutant(
+        "what has no priority comes first",
+        f"{_CORE}/priority.py", "        if len(taken) < count:\n", "        if taken := oldest(rows - self.ranked, count):\n",
+        ("tests/unit/core/test_priority.py",),
+    ),
+    Mutant(
+        "a key's younger messages do not wait",
+        f"{_CORE}/selection.py",
+        "return rows - self.order_keys.behind - self.order_keys.blocked(leased)", "return rows - self.order_keys.blocked(leased)",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a key's older message that came back passes the leased one",
+        f"{_CORE}/selection.py",
+        "return rows - self.order_keys.behind - self.order_keys.blocked(leased)", "return rows - self.order_keys.behind",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a subscription's filter selects nothing",
+        f"{_CORE}/selection.py", "            rows = rows & self.matches[text]\n", "            rows = rows.copy()\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "messages pass a barrier",
+        f"{_CORE}/barrier.py", "    return below(rows, held.min()) if held else rows\n", "    return rows\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a barrier waits for available messages only",
+        f"{_CORE}/barrier.py", "for state in (*ACTIVE, State.INACTIVE) if", "for state in (State.AVAILABLE, State.INACTIVE) if",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a barrier is received again and again",
+        f"{_CORE}/barrier.py", "        turn.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease)\n", "        return\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "round-robin begins with who was served last",
+        f"{_CORE}/fairness.py", "each.position <= self.last,", "each.position < self.last,",
+        ("tests/unit/core/test_fairness.py",),
+    ),
+    Mutant(
+        "a share is kept for ever",
+        f"{_CORE}/shares.py", "            if now_ms < poll.at_ms + ledger.definition.fairness_window_ms:\n",
+        "            if now_ms:\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "strict leasing lets everybody settle",
+        f"{_CORE}/settling.py", '    if ledger.definition.leasing == "strict":\n', '    if ledger.definition.leasing == "none":\n',
+        _SCENARIOS,
+    ),
+    Mutant(
+        "the active part is refilled without regard to what is in it",
+        f"{_CORE}/depth.py", "    room = target - _active(ledger) if target", "    room = target if target",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "an acknowledgement before activation is forgotten",
+        f"{_CORE}/depth.py", "    deferred = ledger.deferred_after(now_ms)\n", "    deferred = BitMap64()\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "an acknowledgement before activation never lapses",
+        f"{_CORE}/ledger.py", "in self.deferred.items() if until_ms > now_ms))", "in self.deferred.items() if until_ms > 0))",
+        _SCENARIOS,
+    ),
+    # Failing batches.
+    Mutant(
+        "the alarm comes one message late",
+        f"{_CORE}/alarm.py", "SUSPECTS_LIMIT = 3", "SUSPECTS_LIMIT = 4",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a failing batch is not halved",
+        f"{_CORE}/delivery.py", "oldest(rows, (len(rows) + 1) // 2)", "oldest(rows, len(rows) - 1)",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "the grant after a failed batch is as large",
+        f"{_CORE}/settlement.py", "limit=max(1, len(rows) // 2)", "limit=len(rows)",
+        _SCENARIOS,
+    ),
+)  # fmt: skip

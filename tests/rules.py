@@ -1,0 +1,167 @@
+"""The rules of a queue, and which tests prove each: ``python -m tests.rules`` (``make rules``) writes ``tests/RULES.md``.
+
+A test proves a rule by naming it, as ``R52`` or ``R22 to R31``: in its name, docstring, parameters or body, or in the title of a
+scenario. Replication (R84, R100 to R117) and entitlements (R12) are not built.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from tests.source_tree import ROOT, python_files
+
+RULES_MD = ROOT / "tests" / "RULES.md"
+
+#: What each rule is about, in a few words.
+RULES: Mapping[int, str] = {
+    1: "a queue is a view over one topic or several, without a copy of any message",
+    2: "what a queue is made of and what happened to it stand in a log",
+    3: "publishers need not know of queues",
+    4: "a message is available, leased, or done with",
+    5: "that a message was processed is in the log, so a restart keeps it",
+    6: "any number of queues over one topic, each with its own progress and policy",
+    7: "a reader chooses between the queue and its topic",
+    8: "a read of the topic is a replay without leases",
+    9: "only published messages enter",
+    10: "a queue can be looked into without taking anything",
+    11: "memory does not grow with the size of messages",
+    13: "expiring is an ordinary way to leave",
+    14: "at-least-once is the default; a message goes to one subscription at a time",
+    15: "at-least-once: settled within the lease, or available again",
+    16: "at-most-once: removed when granted, never delivered again",
+    17: "at-most-once: acknowledging only frees backlog",
+    18: "a lease begins with its grant, and its end is told with the message",
+    19: "what a reader held comes back when it leaves",
+    20: "a sink that knows bookmarks takes each message once",
+    21: "the recommended patterns work: idempotent sink, dead letters, transactional sink",
+    22: "messages come when there is room, without polling in vain",
+    23: "backlog is what a subscription was given and has not acknowledged",
+    24: "the smaller of the queue's and the subscription's backlog counts",
+    25: "the subscription's backlog has a default",
+    26: "the queue's limit for each subscription has a default",
+    27: "a subscription asks for its backlog by an option",
+    28: "more than one message may be under way",
+    29: "a backlog of 0 receives barriers only",
+    30: "a subscription is of one queue; each has a backlog of its own",
+    31: "max_backlog caps what is leased from the whole queue",
+    32: "three ways to be fair: fast, round-robin, proportional",
+    33: "proportional: the lowest ratio of unacknowledged to backlog is served, the first of equals",
+    34: "proportional is the default, round-robin for at-most-once",
+    35: "fairness concerns the subscriptions that ask",
+    36: "messages are settled by bookmark, several at once",
+    37: "messages are settled by a filter, leased or not",
+    38: "strict leasing: another's lease cannot be settled; sublet: it can",
+    39: "acknowledge, cancel, expire",
+    40: "at-most-once: outcomes change nothing",
+    41: "what is cancelled comes again if it may, and is dead otherwise",
+    42: "a batch is acknowledged when its function has returned; what it raises gives it back",
+    43: "acknowledging what needs none does nothing",
+    44: "acknowledgements go together, with the batch",
+    45: "cancels and failures are told at once",
+    46: "a function says itself when a message is done with",
+    47: "at-most-once delivers the oldest matching message to who has room and whose turn it is",
+    48: "at-least-once leases under the same conditions",
+    49: "a filter lets a subscription skip older messages that it does not match",
+    50: "at-most-once: what nobody asked for expires by age",
+    51: "at-least-once: what is not leased expires by age",
+    52: "at the end of a lease: back, unless too old or delivered too often",
+    53: "nothing expires while it is leased",
+    54: "max_deliveries",
+    55: "max_cancels",
+    56: "both counts outlive a restart",
+    57: "what expires is told, with its reason",
+    58: "the reasons: time_limit, forced_expire, max_cancels, max_deliveries",
+    59: "dead letters can go to a queue of their own",
+    60: "a message's own expiration wins over the queue's",
+    61: "a queue takes a topic or a pattern, of one message type",
+    62: "a publish to the queue's name goes to its default target",
+    63: "the worked table of two queues and three topics",
+    64: "one publish feeds several queues from the same place in the log",
+    65: "only what matches its filter enters a queue",
+    66: "priority: highest first, oldest first within one, no number lowest",
+    67: "an expression says which messages are barriers",
+    68: "a barrier waits until everything before it has left",
+    69: "nothing after a barrier is delivered before its release",
+    70: "a released barrier goes to all current subscriptions",
+    71: "a released barrier is gone at once and counts in no backlog",
+    72: "a barrier comes to a full backlog, and to one of 0",
+    73: "a filter may keep a barrier from a subscription, which pauses all the same",
+    74: "barriers are released by the queue that holds them",
+    75: "what is a barrier is decided when it enters",
+    76: "barriers close a day",
+    77: "priority, barrier and target_queue_depth: which exclude one another",
+    78: "expired and removed messages hold no barrier",
+    79: "target_queue_depth keeps only so many messages active",
+    80: "inactive messages are not delivered, shown, or settled by filter",
+    81: "as messages leave, others become active",
+    82: "a subscription that matches nothing active gets nothing",
+    83: "an acknowledgement before activation is remembered",
+    85: "memory stays small without target_queue_depth",
+    86: "the state of a queue may be kept beside the log",
+    87: "recovery uses it when it fits the log, and the log otherwise",
+    88: "a new or reset queue starts at its recovery point",
+    89: "recovery replays the log from where it has to",
+    90: "recovery points: epoch, now, creation, a bookmark, a time",
+    91: "a publisher numbers its messages, ascending",
+    92: "published means in the log",
+    93: "one answer covers all messages before it",
+    94: "a publisher may send again after a failure",
+    95: "numbers at or below the highest seen are duplicates",
+    96: "every message has a bookmark, and its publisher's number",
+    97: "a name is one publisher's",
+    98: "the newest holder of a name wins",
+    99: "without numbers the journal makes them",
+    118: "a subscription may be replaced at once, without breaking leases",
+    119: "statistics of a queue",
+    120: "the state of a queue can be written out",
+    121: "the log can be read as a table",
+}
+
+_NAMED = re.compile(r"\bR(\d{1,3})\b(?: to R(\d{1,3})\b)?")
+
+
+def proofs() -> dict[int, list[str]]:
+    """Give, for each rule, the tests that name it, as they are called."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for test, text in [*_python_tests(), *_scenarios()]:
+        for rule in sorted(_rules_in(text)):
+            found[rule].append(test)
+    return dict(found)
+
+
+def document() -> str:
+    """Give the text of ``tests/RULES.md``."""
+    known = proofs()
+    lines = ["# The rules, and the tests that prove them", "", "Written by `make rules`; a test fails when it is out of date.", ""]
+    for rule, about in RULES.items():
+        lines += [f"## R{rule}: {about}", "", *(f"- {test}" for test in known.get(rule, [])), ""]
+    return "\n".join(lines)
+
+
+def _python_tests() -> Iterator[tuple[str, str]]:
+    for file in python_files("tests/"):
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                decorators = " ".join(ast.unparse(each) for each in node.decorator_list)
+                text = f"{decorators}\n{ast.get_source_segment(file.text, node)}"
+                yield f"`{file.path}`: {node.name.removeprefix('test_').replace('_', ' ')}", text
+
+
+def _scenarios() -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / "tests").rglob("*.scenario")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith("== "):
+                yield f"`{path.relative_to(ROOT).as_posix()}`: {line[3:]}", line
+
+
+def _rules_in(text: str) -> set[int]:
+    return {rule for first, last in _NAMED.findall(text) for rule in range(int(first), int(last or first) + 1)}
+
+
+if __name__ == "__main__":
+    RULES_MD.write_text(document(), encoding="utf-8")
+    sys.stdout.write(f"{RULES_MD.relative_to(ROOT)} is written.\n")
