@@ -116,13 +116,6 @@ DECIDING = (
         "rows & turn.ledger.rows[State.DEAD]",
         (*_SCENARIOS, "tests/unit/test_redriving.py"),
     ),
-    Mutant(
-        "a redriven message keeps its old counts",
-        f"{_CORE}/folds/endings.py",
-        "    ledger.delivered.forget(rows)\n    ledger.cancelled.forget(rows)\n    ledger.removed_counts",
-        "    ledger.removed_counts",
-        (*_SCENARIOS, "tests/unit/test_redriving.py"),
-    ),
     # Who is given what.
     Mutant(
         "the queue's backlog counts nothing",
