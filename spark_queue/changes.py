@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from spark_queue.core.definition import Definitions
 from spark_queue.core.engine import Engine
+from spark_queue.core.fold import JournalState
 from spark_queue.core.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS, Key
-from spark_queue.journal.expressions import check_expressions
+from spark_queue.core.segment import FactSource
+from spark_queue.journal.expressions import EXPRESSION_KEYS, check_expressions
 from spark_queue.journal.schema import appended_columns, check_columns, user_schema
+from spark_queue.trials import Trial, has_expressions, try_out
 from spark_queue.views import Moment
 
 
@@ -25,12 +28,14 @@ class Change:
     key: str | None = None
     before: Any = None
     after: Any = None
+    #: What the queue's expressions select; only of a dry run, beside the first change of a queue that touches them.
+    trial: Trial | None = None
 
     def __str__(self) -> str:
-        """Say it in a line."""
-        if self.key is None:
-            return f"{self.action} {self.where}"
-        return f"{self.action} {self.where} {self.key}: {_shown(self.before)} -> {_shown(self.after)}"
+        """Say it in a line, and a trial in another."""
+        what = "" if self.key is None else f" {self.key}: {_shown(self.before)} -> {_shown(self.after)}"
+        tried = "" if self.trial is None else f"\n  {self.trial}"
+        return f"{self.action} {self.where}{what}{tried}"
 
 
 def plan(moment: Moment, wanted: Definitions, *, reset: tuple[str, ...]) -> list[Change]:
@@ -61,6 +66,36 @@ def plan(moment: Moment, wanted: Definitions, *, reset: tuple[str, ...]) -> list
     # A trial on the folded state refuses what the coordinator would refuse.
     Engine(moment.state).apply(definitions=wanted.stored, reset=reset, now_ms=moment.now_ms)
     return changes
+
+
+def with_trials(changes: Iterable[Change], wanted: Definitions, state: JournalState, facts: FactSource) -> list[Change]:
+    """Try the expressions of new and changed queues out on messages of the journal.
+
+    Parameters
+    ----------
+    changes
+        What `plan` gave.
+    wanted
+        The new definitions.
+    state
+        The journal, after `plan` looked at it.
+    facts
+        Evaluates expressions.
+
+    Raises
+    ------
+    JournalError
+        MESSAGE_FILE_MISSING, STORE_FAILED.
+    """
+    touched = {f"[queues.{queue.name}]": queue for queue in wanted.queues.values() if has_expressions(queue)}
+    tried = []
+    for change in changes:
+        queue = touched.pop(change.where, None) if change.key is None or change.key in EXPRESSION_KEYS else None
+        if queue is not None:
+            segments = reversed(state.message_types[queue.message_type].segments)
+            change = replace(change, trial=try_out(facts, segments, queue))
+        tried.append(change)
+    return tried
 
 
 def changes_between(old: Definitions, new: Definitions, *, reset: Iterable[str] = ()) -> list[Change]:

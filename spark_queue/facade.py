@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_queue.changes import Change, plan
+from spark_queue.changes import Change, plan, with_trials
 from spark_queue.coordinator import wire
 from spark_queue.coordinator.asking import ask
 from spark_queue.core.definition import Definitions
@@ -92,7 +92,7 @@ class Journal:
         definitions
             A TOML file, or its tables as a dict.
         dry_run
-            Only check them and tell what would change.
+            Only check them and tell what would change; new and changed expressions are tried out on the newest messages.
         reset
             Queues whose recovery point is taken again.
 
@@ -108,8 +108,11 @@ class Journal:
         """
         wanted, resets = load_definitions(definitions), tuple(reset)
         opened = open_journal(self.store)
-        changes = plan(look(opened), wanted, reset=resets)
-        if changes and not dry_run:
+        moment = look(opened)
+        changes = plan(moment, wanted, reset=resets)
+        if dry_run:
+            return with_trials(changes, wanted, moment.state, opened.facts)
+        if changes:
             stored = dict(wanted.stored)
             ask(self.store, opened.journal_id, wire.Apply, address=self.coordinator, definitions=stored, reset=resets)
         return changes

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core import alteration, barrier, delivery, depth, granting, parsing, redriving, runs, settling, timers
+from spark_queue.core import alteration, barrier, delivery, depth, failures, granting, parsing, redriving, runs, settling, timers
 from spark_queue.core.barrier import releases_barriers
 from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Incarnation, Lease, Subscription
@@ -270,6 +270,7 @@ class Engine:
             self.state.fold(record)
             self._pending.append(record)
             depth.remove_reached(self.state.queues, emit)
+            failures.count(self.state.queues, emit)
 
         return emit
 

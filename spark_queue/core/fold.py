@@ -281,6 +281,7 @@ class JournalState:
             if not segment.retired and standing.range_cardinality(segment.first, segment.until):
                 for facts in self._facts_of(segment, [FactRequest(queue=ledger.definition)]).values():
                     ledger.selection.add(facts)
+                    ledger.failing |= facts.failed & standing
             if ledger.definition.name in self.troubles:
                 return
         ledger.selection.matches = matches

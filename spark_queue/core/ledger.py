@@ -55,6 +55,10 @@ class QueueLedger:
         #: Why nothing is granted at the moment; empty while the queue runs.
         self.pauses: set[Pause] = set()
         self.selection = Selection()
+        #: Messages on which an expression failed, from the record that brought them until the one that counts them.
+        self.failing = BitMap64()
+        #: How many such messages were counted.
+        self.failed_expressions = 0
         #: Every barrier that ever entered, also those that were released.
         self.barriers = BitMap64()
         #: How often a subscription counted as having received a barrier on which it only failed (DESIGN 8).
@@ -118,6 +122,7 @@ class QueueLedger:
         # A barrier does not expire, whatever its publisher said: dropping it silently would break what waits for it.
         self.expires.add({at_ms: rows - facts.barriers for at_ms, rows in facts.expires.items()})
         self.selection.add(facts.without_keys_of_barriers())
+        self.failing |= facts.failed
 
     def move(self, rows: BitMap64, event: Event) -> None:
         """Change the state of rows as `TRANSITIONS` says; a pair that is not in it changes nothing and raises."""

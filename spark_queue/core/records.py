@@ -48,6 +48,7 @@ class Kind(StrEnum):
     UNPAUSED = "unpaused"
     BARRIER_RELEASED = "barrier_released"
     BARRIER_RECEIVED = "barrier_received"
+    EXPRESSION_FAILED = "expression_failed"
 
 
 class Outcome(StrEnum):

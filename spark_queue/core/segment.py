@@ -146,8 +146,8 @@ class EntryFacts:
     #: Which of `rows` have an order key, ascending, and the stable hash of that key beside it.
     keyed: NDArray[np.int64] = field(default_factory=_no_numbers(np.int64))
     keys: NDArray[np.uint64] = field(default_factory=_no_numbers(np.uint64))
-    #: How many messages an expression of the queue failed on: they match nothing, rank lowest, and are no barrier (DESIGN 8).
-    failed: int = 0
+    #: Bookmarks on which an expression of the queue failed: they match nothing, rank lowest, and are no barrier (DESIGN 8).
+    failed: BitMap64 = field(default_factory=BitMap64)
 
     def with_barriers(self, barriers: Ranges) -> EntryFacts:
         """Give the facts with the barriers that were recorded on entering, whatever their expression would say now (R75)."""
@@ -163,7 +163,7 @@ class EntryFacts:
 
     def since(self, start: int) -> EntryFacts:
         """Give the facts of the bookmarks from `start` on."""
-        if not self.rows or self.rows.min() >= start:
+        if min((each.min() for each in (self.rows, self.failed) if each), default=start) >= start:
             return self
         rows = self.rows - below(self.rows, start)
         ranked, keyed = (int(np.searchsorted(each, start)) for each in (self.ranked, self.keyed))
@@ -177,6 +177,7 @@ class EntryFacts:
             priorities=self.priorities[ranked:],
             keyed=self.keyed[keyed:],
             keys=self.keys[keyed:],
+            failed=self.failed - below(self.failed, start),
         )
 
 

@@ -35,6 +35,8 @@ class QueueStatus:
     inactive_message_count: int
     deferred_ack_count: int
     dead_letters: int
+    #: Messages on which an expression failed as they came: they matched nothing, rank lowest, or are no barrier.
+    failed_expressions: int
     #: Messages that ever entered, and what became of those that left.
     entered: int
     acknowledged: int
@@ -95,6 +97,7 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
         inactive_message_count=len(ledger.rows[State.INACTIVE]),
         deferred_ack_count=len(ledger.deferred_after(now_ms)),
         dead_letters=_count_dead_letters(state, ledger),
+        failed_expressions=ledger.failed_expressions,
         entered=len(ledger.entered),
         acknowledged=acknowledged,
         expired=sum(removed.values()) - acknowledged,

@@ -110,7 +110,7 @@ def entry_facts(
         priorities=priorities,
         keyed=keyed,
         keys=keys,
-        failed=int(np.count_nonzero(failed)),
+        failed=bitmap_of(failed, segment.first),
     )
 
 

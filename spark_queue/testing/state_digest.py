@@ -50,6 +50,7 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
         "leases": {number: _plain(lease) for number, lease in ledger.leases.items()},
         "subscriptions": {name: _plain(subscription) for name, subscription in ledger.subscriptions.items()},
         "next_lease": ledger.next_lease,
+        "failed_expressions": ledger.failed_expressions,
         "barriers": to_ranges(ledger.barriers),
         "barriers_given_up": ledger.barriers_given_up,
         "delivered": _counts(ledger.delivered, ledger.entered),

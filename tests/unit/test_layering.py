@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "spark_queue.queue",
         "spark_queue.redriving",
         "spark_queue.session",
+        "spark_queue.trials",
     ),
     # What is shipped for tests may look at everything; of the product only `sparkq verify` needs it, for the invariants.
     ("spark_queue", "spark_queue.cli", "spark_queue.testing", "jobs", "pyspark_sparkqueue"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from spark_queue.core.folds import barriers, endings, leases, pauses, subscriptions
+from spark_queue.core.folds import barriers, endings, expressions, leases, pauses, subscriptions
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.records import Kind, Record
 
@@ -28,6 +28,7 @@ _FOLDS: dict[str, Callable[[QueueLedger, Record], None]] = {
     Kind.UNPAUSED: pauses.unpaused,
     Kind.BARRIER_RELEASED: barriers.released,
     Kind.BARRIER_RECEIVED: barriers.received,
+    Kind.EXPRESSION_FAILED: expressions.failed,
 }
 
 

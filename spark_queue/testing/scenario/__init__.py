@@ -77,6 +77,8 @@ Steps that look
     ``barriers Q/S [ROWS] [deliveries=n]``, ``given_up Q n``
         The barriers that were released to a subscription and not received; how often the oldest was delivered. How many
         were given up.
+    ``failed Q n``
+        On how many messages an expression failed as they came.
     ``letters Q [ROWS REASON [error=…] [deliveries=n] [cancels=n] , …]``
         All the dead letters, oldest first.
     ``alarm Q [ROWS] [probe=30s]``

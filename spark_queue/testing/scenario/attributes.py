@@ -1,7 +1,7 @@
 """Expressions over the attributes that a scenario gives its messages: a handful of comparisons, enough to tell rules apart.
 
 ``price > 3 and region = EU`` is a condition, ``price`` a value. What an expression says of a message without that attribute is
-NULL: it matches nothing, ranks lowest and has no key.
+NULL: it matches nothing, ranks lowest and has no key. A text where a number is wanted, or a number where a text is, fails.
 """
 
 from __future__ import annotations
@@ -32,6 +32,15 @@ def number_or_text(word: str) -> int | str:
 def matches(expression: str | None, attributes: Attributes) -> bool:
     """Tell whether a message meets a condition; None is met by all."""
     return expression is None or all(_compare(part.split(), attributes) for part in expression.split(" and "))
+
+
+def fails(expression: str | None, attributes: Attributes) -> bool:
+    """Tell whether a condition, or a priority, fails on a message."""
+    for words in (part.split() for part in expression.split(" and ")) if expression else ():
+        found, wanted = attributes.get(words[0]), number_or_text(words[-1]) if len(words) > 1 else 0
+        if found is not None and not isinstance(found, type(wanted)):
+            return True
+    return False
 
 
 def priority_of(expression: str | None, attributes: Attributes) -> int | None:

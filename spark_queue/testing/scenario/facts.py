@@ -9,7 +9,7 @@ import numpy as np
 from pyroaring import BitMap64
 
 from spark_queue.core.segment import EntryFacts, FactRequest, Segment
-from spark_queue.testing.scenario.attributes import Attributes, key_of, matches, priority_of
+from spark_queue.testing.scenario.attributes import Attributes, fails, key_of, matches, priority_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +54,14 @@ class MemoryFacts:
 
     def _facts(self, segment: Segment, request: FactRequest) -> EntryFacts:
         queue = request.queue
-        taken = {
-            row: message
-            for row, message in self._messages(segment).items()
-            if queue.takes(message.topic) and matches(queue.filter, message.attributes)
-        }
+        of_topic = {row: message for row, message in self._messages(segment).items() if queue.takes(message.topic)}
+        taken = {row: message for row, message in of_topic.items() if matches(queue.filter, message.attributes)}
+        inside = (queue.barrier, queue.priority, *request.filters)
+        failed = [
+            row
+            for row, each in of_topic.items()
+            if fails(queue.filter, each.attributes) or (row in taken and any(fails(text, each.attributes) for text in inside))
+        ]
         expires: dict[int, BitMap64] = {}
         for row, message in taken.items():
             if message.expires_at_ms is not None:
@@ -76,4 +79,5 @@ class MemoryFacts:
             priorities=np.array(list(ranked.values()), dtype=np.uint64),
             keyed=np.array(list(keyed), dtype=np.int64),
             keys=np.array(list(keyed.values()), dtype=np.uint64),
+            failed=BitMap64(failed),
         )

@@ -67,6 +67,12 @@ def _given_up(world: World, words: Words) -> str:
     return "so"
 
 
+def _failed(world: World, words: Words) -> str:
+    found = world.state.ledger(words.take()).failed_expressions
+    compare(found, int(words.take()), f"are {found}")
+    return "so"
+
+
 def _letters(world: World, words: Words) -> str:
     letters = list(world.state.ledger(words.take()).dead_letters)
     wanted = list(words.clauses())
@@ -132,6 +138,7 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "lease": _lease,
     "barriers": _barriers,
     "given_up": _given_up,
+    "failed": _failed,
     "letters": _letters,
     "removals": _removals,
     "alarm": _alarm,
