@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,39 @@ TOPIC = "ORDERS"
 COMMIT_MESSAGES = 100_000
 MANY_MESSAGES = 10_000_000
 
+#: How many of so many `orders` match the filter of `SELECTIVE`.
+SELECTED_MESSAGES = 3_333_333
+
+#: Keys of a queue that must read every message: a filter on two fields, which a third of the messages match, and a priority.
+SELECTIVE = {
+    "filter": "CAST(get_json_object(value, '$.price') AS DOUBLE) > 100 AND get_json_object(value, '$.country') <> 'DE'",
+    "priority": "get_json_object(value, '$.urgency')",
+}
+
 _DEADLINE_S = 120.0
 
 
+def counted(numbers: pa.Array[Any]) -> Any:
+    """Give the smallest JSON messages, each with its number."""
+    return _joined('{"n": ', numbers, "}")
+
+
+def orders(numbers: pa.Array[Any]) -> Any:
+    """Give JSON messages of a usual size, with the fields that `SELECTIVE` reads."""
+    of = numbers.to_numpy()
+    prices, urgencies = pa.array(of % 200), pa.array(of % 16)
+    countries = pa.array(["DE", "US", "FR"]).take(pa.array(of % 3))
+    rest = ', "text": "some more words of a usual message body"}'
+    return _joined('{"id": ', numbers, ', "price": ', prices, '.5, "country": "', countries, '", "urgency": ', urgencies, rest)
+
+
+def _joined(*parts: Any) -> Any:
+    texts = [part.cast(pa.string()) if isinstance(part, pa.Array) else part for part in parts]
+    return pc.binary_join_element_wise(*texts, "")  # type: ignore[call-overload]  # The stubs miss the scalar form.
+
+
 class BenchJournal:
-    """A journal of small JSON messages with one FIFO queue.
+    """A journal of JSON messages with one queue.
 
     Parameters
     ----------
@@ -50,10 +78,14 @@ class BenchJournal:
     messages : int
         How many to publish, 100,000 in a commit.
     queue : dict, optional
-        Further keys of the queue.
+        Further keys of the queue; without, it is FIFO and reads no message.
+    bodies : callable
+        Gives the messages by their numbers.
     """
 
-    def __init__(self, path: Path, *, messages: int = 0, queue: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, path: Path, *, messages: int = 0, queue: dict[str, Any] | None = None, bodies: Callable[[Any], Any] = counted
+    ) -> None:
         self.definitions = definitions = parsing.parse(
             {"message_types": {"json": {"topics": [TOPIC]}}, "queues": {QUEUE: {"underlying_topic": TOPIC, **(queue or {})}}}
         )
@@ -62,8 +94,7 @@ class BenchJournal:
         plan = make_plan(self.store, definitions, message_type="json", topic=TOPIC, expires_after_ms=None)
         for first in range(0, messages, COMMIT_MESSAGES):
             numbers = pa.array(range(first, min(first + COMMIT_MESSAGES, messages)), pa.int64())
-            rows = pa.table({"value": pc.binary_join_element_wise('{"n": ', numbers.cast(pa.string()), "}", "")})  # type: ignore[call-overload]  # The stubs miss the scalar form.
-            publish(plan, self.journal_id, definitions, rows)
+            publish(plan, self.journal_id, definitions, pa.table({"value": bodies(numbers)}))
 
     def client(self) -> CoordinatorClient:
         """Give a new caller, which starts a coordinator where none answers."""

@@ -1,0 +1,98 @@
+"""Facts that are asked for before messages enter, and files that are not there when they are asked for again (DESIGN 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyroaring import BitMap64
+
+from spark_queue.coordinator.entering import PreparedFacts
+from spark_queue.core import parsing
+from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.errors import JournalError
+from spark_queue.journal.layout import messages_key
+from tests.unit.journal.journal_on_disk import Disk
+from tests.unit.journal.reign import NOW_MS, Reign
+
+SEGMENT = Segment(
+    message_type="json", first=0, until=4, path="f", version=1, token="t", entered_at_ms=1,
+    topic_min="A", topic_max="A", expires_null_count=4,
+)  # fmt: skip
+
+
+class Source:
+    """Counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[FactRequest] = []
+
+    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+        requests = tuple(requests)
+        self.asked.extend(requests)
+        return {each.queue.name: EntryFacts(rows=to_bitmap([(segment.first, segment.until)])) for each in requests}
+
+    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+        raise AssertionError("nobody asks")
+
+
+def test_prepared_facts_answer_the_same_request_and_no_other() -> None:
+    queues = parsing.parse(
+        {"message_types": {"json": {"topics": ["A"]}}, "queues": {"A": {}, "B": {"underlying_topic": "A"}}}
+    ).queues
+    one, other = (FactRequest(queue=queue, filters=frozenset({"value = 'x'"})) for queue in queues.values())
+    source = Source()
+    facts = PreparedFacts(source)
+    facts.prepare([SEGMENT], [one, other])
+    assert source.asked == [one, other]
+    assert list(facts.facts(SEGMENT, [other])) == ["B"]
+    assert source.asked == [one, other]
+    others = [
+        # A subscription came, or went, or the queue was altered since.
+        replace(one, filters=one.filters | {"topic = 'A'"}),
+        replace(one, filters=frozenset()),
+        replace(one, queue=replace(one.queue, filter="value IS NULL")),
+    ]
+    for each in others:
+        source.asked.clear()
+        assert list(facts.facts(SEGMENT, [other, each])) == ["B", "A"]
+        assert source.asked == [other, each]
+    facts.prepare([], [one])
+    source.asked.clear()
+    facts.facts(SEGMENT, [one])
+    assert source.asked == [one]
+
+
+def subscribe(reign: Reign, text: str) -> None:
+    planner = {"queue": "WORK", "subscription": "s", "incarnation": reign.engine.draw_incarnation()}
+    reign.engine.attach(**planner, call=1, ack_mode="auto", max_backlog=10, filter_sql=text, now_ms=NOW_MS)
+    reign.commit()
+
+
+@pytest.mark.parametrize("subscribed", ["before", "after"], ids=lambda when: f"subscribed {when} it entered")
+def test_a_queue_whose_filter_needs_a_missing_file_is_set_aside_until_it_is_back(tmp_path: Path, subscribed: str) -> None:
+    """Statistics tell that all of the file is of the queue's topic; only the subscription's filter must read it."""
+    disk = Disk(tmp_path / "journal")
+    first = Reign(disk, epoch=1)
+    if subscribed == "before":
+        subscribe(first, "id > 2")
+    disk.publish([1, 2, 3, 4])
+    first.enter()
+    if subscribed == "after":
+        subscribe(first, "id > 2")
+    file = Path(disk.store.path) / messages_key("order") / first.segments[0].path
+    kept = file.rename(tmp_path / "kept")
+
+    second = Reign(disk, epoch=2)
+    with pytest.raises(JournalError, match=f"MESSAGE_FILE_MISSING.*{file.name}"):
+        second.state.ledger("WORK")
+    assert second.state.message_types["order"].entered_until == 4
+    assert not second.entrance.is_file_back()
+    kept.rename(file)
+    assert second.entrance.is_file_back()
+
+    third = Reign(disk, epoch=3)
+    assert list(third.state.ledger("WORK").selection.matches["id > 2"]) == [2, 3]
