@@ -77,6 +77,11 @@ class Program:
             return self._run_apart(rows)
         return {each: _found(given, number) for number, each in enumerate(self.wanted)}
 
+    def run_over(self, pieces: Iterable[pa.Table]) -> Mapping[Wanted, Found]:
+        """Evaluate everything, piece by piece of the same messages; see `run`."""
+        found = [self.run(piece) for piece in pieces]
+        return {each: _joined([part[each] for part in found]) for each in self.wanted}
+
     def _run_apart(self, rows: pa.Table) -> Mapping[Wanted, Found]:
         """Find what DuckDB fails on where it should not: first the expression, then by halves the row, which is failed on."""
         if len(self.wanted) > 1:
@@ -85,8 +90,7 @@ class Program:
             nothing = np.zeros(1, dtype=np.bool_)
             return {each: Found(values=nothing, valid=nothing, failed=~nothing) for each in self.wanted}
         half = len(rows) // 2
-        one, other = self.run(rows.slice(0, half)), self.run(rows.slice(half))
-        return {each: _joined(one[each], other[each]) for each in self.wanted}
+        return self.run_over([rows.slice(0, half), rows.slice(half)])
 
     def _run(self, rows: pa.Table) -> pa.Table:
         table = pa.table({name: _column(rows, name, kind) for name, kind in self._types.items()} or {"none": pa.nulls(len(rows))})
@@ -126,11 +130,11 @@ _HIDDEN = ("expires_at",)
 assert "expires_at" not in ENVELOPE
 
 
-def _joined(one: Found, other: Found) -> Found:
+def _joined(parts: list[Found]) -> Found:
     return Found(
-        values=np.concatenate([one.values, other.values]),
-        valid=np.concatenate([one.valid, other.valid]),
-        failed=np.concatenate([one.failed, other.failed]),
+        values=np.concatenate([part.values for part in parts]),
+        valid=np.concatenate([part.valid for part in parts]),
+        failed=np.concatenate([part.failed for part in parts]),
     )
 
 

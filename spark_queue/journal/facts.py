@@ -48,7 +48,7 @@ class FileFacts:
         for each in requests:
             taken = _taken_by_statistics(segment, each.queue)
             if taken is None:
-                topics = topics or _Topics(self._files.read(segment, ["topic"]).column("topic"))
+                topics = topics or _Topics(self._files.pieces(segment, ["topic"]))
                 rows = topics.bookmarks(each.queue, segment.first)
             else:
                 rows = to_bitmap([(segment.first, segment.until)]) if taken else BitMap64()
@@ -72,7 +72,7 @@ class FileFacts:
         for segment in segments:
             part = rows & to_bitmap([(segment.first, segment.until)])
             if part:
-                found = asked.run(self._columns(segment, asked.columns))[wanted]
+                found = asked.run_over(self._pieces(segment, asked.columns))[wanted]
                 matching |= part & bitmap_of(found.values, segment.first)
         return matching
 
@@ -85,15 +85,12 @@ class FileFacts:
         for columns, wanted in by_columns.items():
             if wanted:
                 asked = program(wanted, columns)
-                found |= asked.run(self._columns(segment, asked.columns))
+                found |= asked.run_over(self._pieces(segment, asked.columns))
         return found
 
-    def _columns(self, segment: Segment, names: Sequence[str]) -> pa.Table:
-        """Give columns of the messages, or no column but as many rows where an expression needs none."""
-        if not names:
-            return pa.table({"row": pa.nulls(segment.rows)})
-        rows = self._files.read(segment, names)
-        return rows if rows.num_columns else pa.table({"row": pa.nulls(segment.rows)})
+    def _pieces(self, segment: Segment, names: Sequence[str]) -> Iterable[pa.Table]:
+        """Give columns of the messages, part by part; where an expression needs none, no file is read."""
+        return self._files.pieces(segment, names) if names else [pa.table({"row": pa.nulls(segment.rows)})]
 
     def _expires(self, segment: Segment) -> Mapping[int, BitMap64]:
         if segment.expires_null_count == segment.rows:
@@ -104,12 +101,13 @@ class FileFacts:
 
 
 class _Topics:
-    """The topic column of a file, as numbers of distinct topics."""
+    """The topics of a file's rows, as numbers of distinct topics."""
 
-    def __init__(self, column: pa.ChunkedArray[Any]) -> None:
-        encoded: Any = column.combine_chunks().dictionary_encode()
-        self._topics: list[str] = encoded.dictionary.to_pylist()
-        self._numbers: NDArray[np.int32] = encoded.indices.to_numpy(zero_copy_only=False)
+    def __init__(self, pieces: Iterable[pa.Table]) -> None:
+        encoded: list[Any] = [piece.column("topic").combine_chunks().dictionary_encode() for piece in pieces]
+        whole: Any = pa.chunked_array(encoded).unify_dictionaries()
+        self._topics: list[str] = whole.chunk(0).dictionary.to_pylist()
+        self._numbers: NDArray[np.int32] = np.concatenate([chunk.indices.to_numpy() for chunk in whole.chunks])
 
     def bookmarks(self, queue: QueueDefinition, first: int) -> BitMap64:
         taken = np.fromiter((queue.takes(topic) for topic in self._topics), dtype=np.bool_, count=len(self._topics))

@@ -48,6 +48,26 @@ class MessageFiles:
         self._last = (key, rows) if len(rows) > until else ("", pa.table({}))
         return found.select([name for name in columns if name in found.column_names])
 
+    def pieces(self, segment: Segment, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Give columns of the segment's rows part by part, so that a large file is never in memory as a whole.
+
+        A file of its own comes by row groups; a merged one, which compaction keeps small, as `read` gives it.
+
+        Raises
+        ------
+        JournalError
+            MESSAGE_FILE_MISSING, STORE_FAILED; see `read`.
+        """
+        if segment.merged:
+            yield self.read(segment, columns)
+            return
+        with decoding(self._store, segment) as file:
+            if file.metadata.num_rows != segment.rows:
+                raise missing(self._store, segment, f"it has {file.metadata.num_rows} rows instead of {segment.rows}.")
+            names = [name for name in columns if name in file.schema_arrow.names]
+            for number in range(file.num_row_groups):
+                yield file.read_row_group(number, columns=names)
+
     def _read(self, segment: Segment, columns: Sequence[str]) -> pa.Table:
         with decoding(self._store, segment) as file:
             rows = file.read(columns=[name for name in file.schema_arrow.names if name in columns])

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from spark_queue.core import parsing
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.segment import EntryFacts, FactRequest, Segment
 from spark_queue.errors import JournalError
+from spark_queue.expression import Program
 from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.publisher import publish
 from spark_queue.journal.schema import INSTANT
@@ -184,3 +186,28 @@ def test_one_poison_message_fails_alone(disk: Disk) -> None:
     assert list(found.rows) == [100, 101, 102, 103, 104, 105, 106, 107]
     assert found.ranked.tolist() == [103, 104, 105, 106, 107]
     assert list(found.failed) == [102, 108]
+
+
+def test_a_file_of_many_row_groups_is_read_one_after_the_other(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What topics, filters and priorities say is of the right messages, and no more than a row group is in memory for it."""
+    topics = ["ORDERS", "RETURNS", "ORDERS", "QUOTES", "ORDERS", "RETURNS", "ORDERS"]
+    of = segment(disk, topics, id=[2, 4, 0, 1, 10, 3, 5], item=list("abcdefg"))
+    path = Path(disk.store.messages_uri("order")) / of.path
+    pq.write_table(pq.read_table(path), path, row_group_size=3)
+    request = FactRequest(queue=EXPRESSIVE["DEAR"], filters=frozenset({"id < 5", "true"}))
+    sizes: list[int] = []
+    run = Program.run
+
+    def noted(program: Program, rows: pa.Table) -> Any:
+        sizes.append(len(rows))
+        return run(program, rows)
+
+    monkeypatch.setattr(Program, "run", noted)
+    found = FileFacts(disk.store).facts(of, [request])["DEAR"]
+    assert sizes == [3, 3, 1]
+    assert (list(found.rows), list(found.failed)) == ([104, 106], [102])
+    assert (found.ranked.tolist(), found.priorities.tolist()) == ([104, 106], [10, 5])
+    assert {text: list(rows) for text, rows in found.matches.items()} == {"id < 5": [], "true": [104, 106]}
+    assert rows(facts(disk, of, "RETURNS", "QUOTES")) == {"RETURNS": [101, 105], "QUOTES": [103]}
+    matching = FileFacts(disk.store).matches([of], "id > 2", to_bitmap([(101, 107)]), columns=EXPRESSIVE["DEAR"].columns)
+    assert list(matching) == [101, 104, 105, 106]

@@ -109,3 +109,14 @@ def test_a_store_that_does_not_answer_is_no_missing_file(store: Store, monkeypat
         monkeypatch.setattr(Store, "open", refuse)
         with pytest.raises(JournalError, match="STORE_FAILED"):
             MessageFiles(store).read(replace(segment(0, 10)), ["id"])
+
+
+def test_a_file_comes_by_its_row_groups(store: Store) -> None:
+    pq.write_table(pa.table({"id": range(10), "topic": ["A"] * 10}), Path(store.path) / "messages/order/f", row_group_size=4)
+    files = MessageFiles(store)
+    assert [ids(piece) for piece in files.pieces(segment(0, 10), ["id"])] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [(len(piece), piece.num_columns) for piece in files.pieces(segment(0, 10), ["note"])] == [(4, 0), (4, 0), (2, 0)]
+    part = segment(3, 9, first_row=3, merged=True)
+    assert [ids(piece) for piece in files.pieces(part, ["id"])] == [[3, 4, 5, 6, 7, 8]]
+    with pytest.raises(JournalError, match=r"MESSAGE_FILE_MISSING.*it has 10 rows instead of 9"):
+        list(files.pieces(segment(0, 9), ["id"]))
