@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyroaring import BitMap64
@@ -67,7 +68,7 @@ def test_prepared_facts_answer_the_same_request_and_no_other() -> None:
 
 
 def subscribe(reign: Reign, text: str) -> None:
-    planner = {"queue": "WORK", "subscription": "s", "incarnation": reign.engine.draw_incarnation()}
+    planner: dict[str, Any] = {"queue": "WORK", "subscription": "s", "incarnation": reign.engine.draw_incarnation()}
     reign.engine.attach(**planner, call=1, ack_mode="auto", max_backlog=10, filter_sql=text, now_ms=NOW_MS)
     reign.commit()
 
