@@ -189,8 +189,9 @@ class Planner:
     def consume(self, *, limit: int = 10) -> list[int]:
         """Take leases until nothing is there, and give every bookmark received."""
         received: list[int] = []
-        while self.next(limit=limit).messages:
-            received += self.bookmarks()
+        # What is kept for others that polled lately is free when their window ends.
+        while (granted := self.next(limit=limit)).messages or granted.withheld:
+            received += self.bookmarks() if granted.messages else []
         return received
 
 
