@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import json
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -101,7 +101,7 @@ def test_progress_tells_how_full_the_queue_is(make_home: MakeHome) -> None:
     home.publish(0, 30)
     query = home.start(Seen(), trigger={"availableNow": True}, options={"maxBacklog": 20})
     query.awaitTermination()
-    told = ast.literal_eval(query.recentProgress[0]["sources"][0]["latestOffset"])
+    told = json.loads(query.recentProgress[0]["sources"][0]["latestOffset"].replace("'", '"'))
     assert (told["queue_depth"], told["available"], told["backlog"], told["alarm"]) == (30, 10, 20, None)
 
 
