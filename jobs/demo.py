@@ -2,13 +2,15 @@
 
 python jobs/demo.py            (or: make demo)
 
-A consumer is killed with SIGKILL after it has written a batch and before Spark has committed it: the moment at which a queue
-loses or doubles work if it can. Everything stays in build/demo to be looked at; the exit code says whether the books balance.
+The books of each period are closed with a barrier, which both consumers receive when all its lines are settled. A consumer is
+killed with SIGKILL after it has written a batch and before Spark has committed it: the moment at which a queue loses or doubles
+work if it can. Everything stays in build/demo to be looked at; the exit code says whether the books balance.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shutil
 import signal
@@ -24,8 +26,20 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from publish import ORDERS_CSV
-from reconcile import Books, Entry, Lives, read_bookmarks, read_books, read_revenue, reconcile
+from order_file import ORDERS_CSV, PERIODS
+from reconcile import (
+    Books,
+    Entry,
+    Lives,
+    expected_closes,
+    read_bookmarks,
+    read_books,
+    read_closed,
+    read_revenue,
+    read_totals,
+    reconcile,
+    reconcile_closes,
+)
 from spark_queue import Journal
 
 ROOT = Path(__file__).parent.parent
@@ -33,10 +47,13 @@ QUEUE = "ORDER_WORK"
 CONSUMERS = ("east", "west")
 SPARKQ = (sys.executable, "-m", "spark_queue.cli")
 
-#: The consumer that is killed, and the micro-batch (from 0) between whose sink write and proof it dies.
-VICTIM, FATAL_BATCH = "east", 1
+#: The consumer that is killed, and the first micro-batch (from 0) between whose sink write and proof it may die.
+VICTIM, FATAL_BATCH = "east", 3
 MAX_BACKLOG = 50_000
 POLL_S = 1.0
+
+#: A look at the queue folds its whole log and tries the barrier's filter on every file, so the bar moves only now and then.
+POLLS_PER_LOOK = 5
 
 #: Short jobs on two cores: the thorough compiler and the parallel collector would cost more than they bring.
 JAVA_OPTIONS = "-Dlog4j2.configurationFile=conf/log4j2.properties -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -82,8 +99,9 @@ class Submitted:
 class Demo:
     """One run, in a directory of its own."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, close: str) -> None:
         self._place = place
+        self._close = close
         self._journal = Journal(str(place / "journal"))
         self._hang_file = place / "sink-written"
         self._jobs: list[Submitted] = []
@@ -95,10 +113,14 @@ class Demo:
             _say("create the journal from conf/queues.toml, and read the file plainly for the books")
             Journal.create(self._journal.path, ROOT / "conf" / "queues.toml")
             books = read_books(ORDERS_CSV)
-            _say(f"publish {books.lines:,} lines, one commit for each day of data (jobs/publish.py)")
-            self._follow([self._submit("publish", "--journal", self._journal.path)], ("entered",), books.lines)
-            _say(f"two consumers share {QUEUE} (jobs/consume.py)")
-            self._consume(books.lines)
+            closes = len(set(expected_closes(books, self._close)))
+            _say(
+                f"publish {books.lines:,} lines of {len(books.days)} days, a commit for each, and {closes} closes (jobs/publish.py)"
+            )
+            publish = self._submit("publish", "--journal", self._journal.path, "--close", self._close)
+            self._follow([publish], ("entered",), books.lines + closes)
+            _say(f"two consumers share {QUEUE} (jobs/consume.py); each close is a barrier, for both of them")
+            self._consume(books.lines + closes)
             _say("report over both tables; replay by the batch reader; the same by plain delta-spark")
             self._derive()
         finally:
@@ -113,6 +135,9 @@ class Demo:
         tables = {name: read_bookmarks(self._place / name) for name in CONSUMERS}
         results = {"report over both tables": "report", "replay": "replay", "plain delta-spark": "plain"}
         entries = list(reconcile(books, lives, tables, {text: read_revenue(self._place / name) for text, name in results.items()}))
+        closed = {name: read_closed(self._place / f"{name}-closed") for name in CONSUMERS}
+        totals = {name: read_totals(self._place / name) for name in CONSUMERS}
+        entries += reconcile_closes(books, lives, self._close, closed, totals)
         verified = subprocess.run([*SPARKQ, "verify", self._journal.path], check=False, capture_output=True, text=True)
         entries.append(Entry(what="sparkq verify: exit code", expected=0, found=verified.returncode))
         _show(lives, tables, entries)
@@ -133,15 +158,20 @@ class Demo:
         self._jobs.append(submitted)
         return submitted
 
-    def _consume(self, lines: int) -> None:
-        victim = self._start(VICTIM, "--hang-after-batch", str(FATAL_BATCH), "--hang-file", str(self._hang_file))
+    def _consume(self, messages: int) -> None:
+        # Both must have subscribed before the first barrier goes to all that have.
+        self._journal.queue(QUEUE).pause()
+        victim = self._start(VICTIM, "--hang", str(FATAL_BATCH), str(self._hang_file))
         others = [self._start(name) for name in CONSUMERS if name != VICTIM]
-        settled = ("acknowledged", "dead_letters")
-        self._follow([victim, *others], settled, lines, until=self._hang_file.exists)
+        while _running([victim, *others]) and self._journal.view("subscriptions", queue=QUEUE).num_rows < len(CONSUMERS):
+            time.sleep(POLL_S)
+        self._journal.queue(QUEUE).unpause()
+        settled = ("acknowledged", "dead_letters", "barriers_released")
+        self._follow([victim, *others], settled, messages, until=self._hang_file.exists)
         victim.kill()
         _say(f"killed '{VICTIM}' with SIGKILL: {self._written_unproven():,} lines of its lease are in its table, and unproven")
         _say(f"start '{VICTIM}' again")
-        self._follow([self._start(VICTIM), *others], settled, lines)
+        self._follow([self._start(VICTIM), *others], settled, messages)
 
     def _start(self, name: str, *more: str) -> Submitted:
         place = ["--table", str(self._place / name), "--checkpoint", str(self._place / f"{name}-checkpoint")]
@@ -174,10 +204,12 @@ class Demo:
         columns = TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(" + ".join(figures).replace("_", " "), total=total)
+            polls = itertools.count()
             while _running(jobs) and not (until is not None and until()):
                 time.sleep(POLL_S)
-                status = self._journal.view("status", queue=QUEUE).to_pylist()[0]
-                bar.update(task, completed=sum(status[name] for name in figures))
+                if next(polls) % POLLS_PER_LOOK == 0:
+                    status = self._journal.view("status", queue=QUEUE).to_pylist()[0]
+                    bar.update(task, completed=sum(status[name] for name in figures))
         if until is not None and not until():
             raise SystemExit(f"'{VICTIM}' ended before it could be killed")
 
@@ -213,4 +245,6 @@ def _figure(value: object) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--place", type=Path, default=ROOT / "build" / "demo")
-    sys.exit(0 if Demo(parser.parse_args().place.resolve()).run() else 1)
+    parser.add_argument("--close", choices=PERIODS, default="month", help="what a barrier closes the books of")
+    given = parser.parse_args()
+    sys.exit(0 if Demo(given.place.resolve(), given.close).run() else 1)

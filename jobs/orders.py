@@ -46,3 +46,9 @@ def revenue(lines: DataFrame) -> DataFrame:
     """Give the revenue of booked lines per day and country."""
     total = F.sum("amount").cast("decimal(20,4)")
     return lines.groupBy("day", "Country").agg(total.alias("revenue"), F.count("*").alias("lines"))
+
+
+def closed_days(books: DataFrame, close: int) -> DataFrame:
+    """Give the total of each day that stands in a consumer's table and is closed by the message with bookmark `close`."""
+    totals = F.count("*").alias("lines"), F.sum("amount").cast("decimal(20,4)").alias("amount")
+    return books.where(F.col("bookmark") < close).groupBy("day").agg(F.lit(close).cast("bigint").alias("closed_by"), *totals)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,13 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyroaring import BitMap64
 
+from order_file import PERIODS
+
 #: Revenue by day and country.
 Revenue = dict[tuple[date, str], Decimal]
+
+#: Lines and amount by day.
+Totals = dict[date, tuple[int, Decimal]]
 
 DEAD = frozenset({"max_deliveries", "max_cancels", "forced_expire"})
 
@@ -28,6 +34,8 @@ class Books:
     """What a plain reading of the file gives; the rule of `orders.py`, written a second time without Spark."""
 
     lines: int = 0
+    #: Lines of each day, in the order of the file.
+    days: Counter[date] = field(default_factory=Counter)
     unbookable: Counter[str] = field(default_factory=Counter)
     revenue: Revenue = field(default_factory=lambda: defaultdict(Decimal))
 
@@ -37,7 +45,9 @@ def read_books(path: Path) -> Books:
     books = Books()
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
         for line in csv.DictReader(file):
+            day = date.fromisoformat(line["InvoiceDate"][:10])
             books.lines += 1
+            books.days[day] += 1
             price, quantity = Decimal(line["UnitPrice"]), int(line["Quantity"])
             if price <= 0:
                 books.unbookable["no price"] += 1
@@ -46,13 +56,28 @@ def read_books(path: Path) -> Books:
             elif quantity >= 0 if line["InvoiceNo"].startswith("C") else quantity <= 0:
                 books.unbookable["quantity does not fit the invoice"] += 1
             else:
-                books.revenue[date.fromisoformat(line["InvoiceDate"][:10]), line["Country"]] += price * quantity
+                books.revenue[day, line["Country"]] += price * quantity
     return books
 
 
 def read_revenue(path: Path) -> Revenue:
     """Read what a report or replay wrote."""
     return {(row["day"], row["Country"]): row["revenue"] for row in pq.read_table(path).to_pylist()}
+
+
+def read_totals(path: Path) -> Totals:
+    """Give lines and amount of each day that a consumer's table holds, now that everything is over."""
+    totals: Totals = defaultdict(lambda: (0, Decimal()))
+    for row in DeltaTable(str(path)).to_pyarrow_table(columns=["day", "amount"]).to_pylist():
+        lines, amount = totals[row["day"]]
+        totals[row["day"]] = lines + 1, amount + row["amount"]
+    return totals
+
+
+def read_closed(path: Path) -> Totals:
+    """Give what a consumer wrote of each day when it closed it."""
+    rows = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+    return {row["day"]: (row["lines"], row["amount"]) for row in rows}
 
 
 def read_bookmarks(path: Path) -> BitMap64:
@@ -76,6 +101,12 @@ class Lives:
     #: Messages delivered again, with the record that explains it; an unexplained one has an empty text.
     redelivered: list[tuple[int, str]] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
+    #: Barriers that were released, and how often each subscription received each.
+    closes: BitMap64 = field(default_factory=BitMap64)
+    received: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    #: Lines before a barrier that were still in the queue when it was released, and that were granted later: there must be none.
+    unsettled: BitMap64 = field(default_factory=BitMap64)
+    late: BitMap64 = field(default_factory=BitMap64)
     _returned: dict[str, BitMap64] = field(default_factory=dict)
 
     def follow(self, records: Iterable[Mapping[str, Any]]) -> None:
@@ -84,15 +115,28 @@ class Lives:
             rows = BitMap64()
             for piece in record["ranges"]:
                 rows.add_range(piece["first"], piece["until"])
-            if record["kind"] in ("granted", "resumed"):
-                self._delivered(record, rows)
-            elif record["kind"] == "returned":
-                self._returned[record["reason"]] = self._returned.get(record["reason"], BitMap64()) | rows
-            elif record["kind"] == "removed":
-                self._removed(record, rows)
+            match record["kind"]:
+                case "granted" | "resumed" if not json.loads(record["detail"]).get("barrier"):
+                    self._delivered(record, rows)
+                case "returned":
+                    self._returned[record["reason"]] = self._returned.get(record["reason"], BitMap64()) | rows
+                case "removed":
+                    self._removed(record, rows)
+                case "barrier_released":
+                    self.closes |= rows
+                    self.unsettled |= self._closed() - self.acknowledged - self.dead
+                case "barrier_received" if record["reason"] is None:
+                    self.received[record["subscription"]].update(rows)
+
+    def _closed(self) -> BitMap64:
+        """Give the lines before the newest barrier that was released."""
+        lines = BitMap64()
+        lines.add_range(0, max(self.closes, default=0))
+        return lines - self.closes
 
     def _delivered(self, record: Mapping[str, Any], rows: BitMap64) -> None:
         again = rows & self.delivered
+        self.late |= rows & self._closed()
         self.delivered |= rows
         who, number = record["subscription"], record["record"]
         if record["kind"] == "resumed" and again:
@@ -136,10 +180,10 @@ class Entry:
 
 
 def reconcile(books: Books, lives: Lives, tables: Mapping[str, BitMap64], revenues: Mapping[str, Revenue]) -> Iterator[Entry]:
-    """Give every figure that must balance."""
+    """Give every figure of the lines that must balance."""
     booked = BitMap64.union(BitMap64(), *tables.values())
     everything = BitMap64()
-    everything.add_range(0, books.lines)
+    everything.add_range(0, books.lines + len(lives.closes))
     ended = lives.acknowledged | lives.dead
     yield Entry(
         what="lines = acknowledged + dead letters",
@@ -167,6 +211,40 @@ def reconcile(books: Books, lives: Lives, tables: Mapping[str, BitMap64], revenu
         yield Entry(what=f"revenue, {name}", expected=_money(total), found=_money(sum(revenue.values(), Decimal())))
         wrong = sum(revenue.get(key) != books.revenue.get(key) for key in {*revenue, *books.revenue})
         yield Entry(what="  days × countries that differ", expected=0, found=wrong)
+
+
+def reconcile_closes(
+    books: Books, lives: Lives, period: str, closed: Mapping[str, Totals], totals: Mapping[str, Totals]
+) -> Iterator[Entry]:
+    """Give every figure of the closes that must balance.
+
+    Parameters
+    ----------
+    period
+        What each close ends: a key of `PERIODS`.
+    closed, totals
+        Each consumer's days as it closed them, and as its table holds them at the end.
+    """
+    closes = BitMap64(expected_closes(books, period))
+    yield Entry(what=f"closes of a {period} in their places", expected=len(closes), found=len(closes & lives.closes))
+    yield Entry(what="closes anywhere else", expected=0, found=len(lives.closes - closes))
+    yield Entry(what="lines in the queue at their close", expected=0, found=len(lives.unsettled))
+    yield Entry(what="lines granted after their day closed", expected=0, found=len(lives.late))
+    days = {day for day, _ in books.revenue}
+    totalled = {day for each in closed.values() for day in each}
+    yield Entry(what="days with a total from their close", expected=len(days), found=len(totalled))
+    for name in closed:
+        once = [bookmark for bookmark, times in lives.received[name].items() if times == 1]
+        yield Entry(what=f"closes '{name}' received exactly once", expected=len(closes), found=len(closes & BitMap64(once)))
+        changed = sum(closed[name].get(day) != totals[name].get(day) for day in {*closed[name], *totals[name]})
+        yield Entry(what="  closed days that changed later", expected=0, found=changed)
+
+
+def expected_closes(books: Books, period: str) -> Iterator[int]:
+    """Give the bookmark of each close: behind the lines of its period and the closes before it."""
+    ends = {f"{day:{PERIODS[period]}}": lines for day, lines in zip(books.days, accumulate(books.days.values()), strict=True)}
+    for closes_before, lines in enumerate(ends.values()):
+        yield lines + closes_before
 
 
 def _money(amount: Decimal) -> str:

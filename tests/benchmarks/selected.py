@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from publish import ORDERS_CSV, read_lines
+from order_file import ORDERS_CSV, read_lines
 from spark_queue import Journal
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import kill_serving

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from publish import ORDERS_CSV, read_lines
+from order_file import ORDERS_CSV, read_lines
 from spark_queue import Journal
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import kill_serving
