@@ -13,3 +13,6 @@ StorageOptions = Annotated[
     list[str] | None, typer.Option("--storage-option", "-o", metavar="KEY=VALUE", help="Option of the object store; may repeat.")
 ]
 Coordinator = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="A coordinator that `sparkq serve` runs elsewhere.")]
+OnlyWhere = Annotated[
+    str | None, typer.Option("--where", metavar="FILTER", help="Only what matches: Spark SQL over the message type's columns.")
+]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from spark_queue.cli.arguments import Coordinator, JournalPath, Json, QueueName, StorageOptions
+from spark_queue.cli.arguments import Coordinator, JournalPath, Json, OnlyWhere, QueueName, StorageOptions
 
 
 def pause(
@@ -47,9 +47,7 @@ def purge(
     journal: JournalPath,
     queue: QueueName,
     *,
-    where: Annotated[
-        str | None, typer.Option(metavar="FILTER", help="Only what matches: Spark SQL over the message type's columns.")
-    ] = None,
+    where: OnlyWhere = None,
     coordinator: Coordinator = None,
     storage: StorageOptions = None,
     json: Json = False,
@@ -64,9 +62,7 @@ def redrive(
     journal: JournalPath,
     queue: QueueName,
     *,
-    where: Annotated[
-        str | None, typer.Option(metavar="FILTER", help="Only what matches: Spark SQL over the message type's columns.")
-    ] = None,
+    where: OnlyWhere = None,
     per_second: Annotated[int | None, typer.Option(metavar="N", help="Most messages each second; default: all at once.")] = None,
     coordinator: Coordinator = None,
     storage: StorageOptions = None,

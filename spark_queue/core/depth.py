@@ -5,17 +5,14 @@ Which messages are active follows from the records alone: the oldest inactive on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from pyroaring import BitMap64
 
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import ACTIVE, Event, State
 from spark_queue.core.ranges import below, oldest, to_ranges
-from spark_queue.core.records import Kind, Removal
-
-#: Makes, numbers, folds and collects one record.
-Emit = Callable[..., None]
+from spark_queue.core.records import Emit, Kind, Removal
 
 
 def fill(ledger: QueueLedger, now_ms: int) -> None:

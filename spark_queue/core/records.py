@@ -7,7 +7,7 @@ microseconds, which hold them exactly).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -127,3 +127,7 @@ class Record:
     due_at_ms: int | None = None
     #: Further facts, without the version, which storage adds.
     detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+#: Makes, numbers, folds and collects one record.
+Emit = Callable[..., None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +11,9 @@ from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Lease, Subscription
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.ranges import to_ranges
-from spark_queue.core.records import Kind
+from spark_queue.core.records import Emit, Kind
 from spark_queue.core.shares import Shares
 from spark_queue.errors import CallerError, nearest
-
-#: Makes, numbers, folds and collects one record.
-Emit = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

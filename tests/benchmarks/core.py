@@ -19,7 +19,7 @@ from tests.benchmarks.journals import MANY_MESSAGES, QUEUE, TOPIC
 #: Leases taken in one run; the run's figure is their median.
 LEASES = 60
 
-_NOW_MS = 1_000_000
+NOW_MS = 1_000_000
 
 
 class _EverythingEnters:
@@ -58,14 +58,14 @@ def lease_s(
     leases : int
         How many to take; every one must find `limit` messages.
     """
-    engine = _engine(facts, queue or {})
+    engine = engine_of(facts, queue or {})
     incarnation = engine.draw_incarnation()
     about = {"queue": QUEUE, "subscription": "bench", "incarnation": incarnation}
-    engine.attach(**about, call=1, ack_mode="auto", max_backlog=100_000, filter_sql=filter_sql, now_ms=_NOW_MS)  # type: ignore[arg-type]  # A mixed dict.
+    engine.attach(**about, call=1, ack_mode="auto", max_backlog=100_000, filter_sql=filter_sql, now_ms=NOW_MS)  # type: ignore[arg-type]  # A mixed dict.
     times_s, finished = [], 0
     for call in range(leases):
         began_s = time.perf_counter()
-        lease = engine.next(**about, call=2 + call, finished=finished, limit=limit, now_ms=_NOW_MS)  # type: ignore[arg-type]  # As above.
+        lease = engine.next(**about, call=2 + call, finished=finished, limit=limit, now_ms=NOW_MS)  # type: ignore[arg-type]  # As above.
         engine.take()
         times_s.append(time.perf_counter() - began_s)
         assert lease is not None
@@ -74,16 +74,28 @@ def lease_s(
     return median(times_s[1:])
 
 
-def _engine(facts: FactSource, queue: Mapping[str, Any]) -> Engine:
+def engine_of(facts: FactSource, queue: Mapping[str, Any], *, until: int = MANY_MESSAGES, queues: int = 1) -> Engine:
+    """Give an engine whose messages have entered.
+
+    Parameters
+    ----------
+    queue : Mapping
+        Further keys of every queue.
+    until : int
+        Bookmark after the last message.
+    queues : int
+        How many queues there are over the one topic; the first is `QUEUE`.
+    """
     state = JournalState(facts)
     state.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "bench", "format": 1}))
     engine = Engine(state)
-    engine.claim(epoch=1, host="here", address="memory", pid=1, now_ms=_NOW_MS)
-    definitions = {"message_types": {"json": {"topics": [TOPIC]}}, "queues": {QUEUE: {"underlying_topic": TOPIC, **queue}}}
-    engine.apply(definitions=definitions, reset=(), now_ms=_NOW_MS)
+    engine.claim(epoch=1, host="here", address="memory", pid=1, now_ms=NOW_MS)
+    names = [QUEUE, *(f"{QUEUE}_{number}" for number in range(1, queues))]
+    tables = {name: {"underlying_topic": TOPIC, **queue} for name in names}
+    engine.apply(definitions={"message_types": {"json": {"topics": [TOPIC]}}, "queues": tables}, reset=(), now_ms=NOW_MS)
     segment = Segment(
-        message_type="json", first=0, until=MANY_MESSAGES, path="one", version=1, token="t", entered_at_ms=_NOW_MS,
-        topic_min=TOPIC, topic_max=TOPIC, expires_null_count=MANY_MESSAGES,
+        message_type="json", first=0, until=until, path="one", version=1, token="t", entered_at_ms=NOW_MS,
+        topic_min=TOPIC, topic_max=TOPIC, expires_null_count=until,
     )  # fmt: skip
-    engine.enter([segment], now_ms=_NOW_MS)
+    engine.enter([segment], now_ms=NOW_MS)
     return engine

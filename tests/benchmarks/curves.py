@@ -13,16 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.engine import Engine
-from spark_queue.core.fold import JournalState
 from spark_queue.core.ranges import to_bitmap
-from spark_queue.core.records import Kind, Record
 from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from tests.benchmarks.core import NOW_MS, engine_of
 from tests.benchmarks.figure import Bench, Figure, median, shown
+from tests.benchmarks.journals import QUEUE
 
 PICTURE = Path(__file__).with_name("curves.svg")
 
-_NOW_MS = 1_000_000
 _LIMIT = 1_000
 _LEASES = 8
 
@@ -75,11 +73,11 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 def _lease_ms(facts: _Facts, *, subscriptions: int = 1, queues: int = 1, **keys: Any) -> float:
     """Give the median time of proving a lease and granting the next, in milliseconds."""
-    engine = _engine(facts, queues, keys)
+    engine = engine_of(facts, keys, until=facts.rows.max() + 1, queues=queues)
     starts = {f"s{number}": engine.draw_incarnation() for number in range(subscriptions)}
     for name, incarnation in starts.items():
         engine.attach(
-            queue="Q0", subscription=name, incarnation=incarnation, call=1, ack_mode="auto", max_backlog=_LIMIT, now_ms=_NOW_MS
+            queue=QUEUE, subscription=name, incarnation=incarnation, call=1, ack_mode="auto", max_backlog=_LIMIT, now_ms=NOW_MS
         )
     finished = dict.fromkeys(starts, 0)
     times_ms = []
@@ -87,30 +85,14 @@ def _lease_ms(facts: _Facts, *, subscriptions: int = 1, queues: int = 1, **keys:
         for name, incarnation in starts.items():
             began_s = time.perf_counter()
             lease = engine.next(
-                queue="Q0", subscription=name, incarnation=incarnation, call=call, finished=finished[name], limit=_LIMIT,
-                now_ms=_NOW_MS,
+                queue=QUEUE, subscription=name, incarnation=incarnation, call=call, finished=finished[name], limit=_LIMIT,
+                now_ms=NOW_MS,
             )  # fmt: skip
             engine.take()
             times_ms.append((time.perf_counter() - began_s) * 1e3)
             assert lease is not None
             finished[name] = lease.number
     return median(times_ms[1:])
-
-
-def _engine(facts: _Facts, queues: int, keys: dict[str, Any]) -> Engine:
-    state = JournalState(facts)
-    state.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "bench", "format": 1}))
-    engine = Engine(state)
-    engine.claim(epoch=1, host="here", address="memory", pid=1, now_ms=_NOW_MS)
-    tables = {f"Q{number}": {"underlying_topic": "T", **keys} for number in range(queues)}
-    engine.apply(definitions={"message_types": {"json": {"topics": ["T"]}}, "queues": tables}, reset=(), now_ms=_NOW_MS)
-    until = facts.rows.max() + 1
-    segment = Segment(
-        message_type="json", first=0, until=until, path="one", version=1, token="t", entered_at_ms=_NOW_MS, topic_min="T",
-        topic_max="T", expires_null_count=until,
-    )  # fmt: skip
-    engine.enter([segment], now_ms=_NOW_MS)
-    return engine
 
 
 def _whole(messages: int) -> _Facts:
