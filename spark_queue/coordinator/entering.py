@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Protocol
 
@@ -43,8 +44,8 @@ class PreparedFacts:
         """Give the facts of a segment; see `FactSource`."""
         wanted = tuple(requests)
         known = self._prepared.get((segment.path, segment.first))
-        # A queue that was altered since asks for something else.
-        if known is not None and all(each in self._requests for each in wanted):
+        # A queue that was altered since asks for something else; barriers that nobody asks for are no harm.
+        if known is not None and all(each in self._requests or replace(each, barriers=True) in self._requests for each in wanted):
             return {each.queue.name: known[each.queue.name] for each in wanted}
         return self._source.facts(segment, wanted)
 

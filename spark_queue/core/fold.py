@@ -178,7 +178,7 @@ class JournalState:
         wanted = {ledger.definition.name: ledger for ledger in ledgers if segment.until > ledger.start}
         if not wanted:
             return
-        facts = self._facts_of(segment, [ledger.fact_request() for ledger in wanted.values()])
+        facts = self._facts_of(segment, [ledger.fact_request(barriers=recorded is None) for ledger in wanted.values()])
         for name, found in facts.items():
             facts_of_it = found if recorded is None else found.with_barriers(recorded.get(name, ()))
             wanted[name].enter(facts_of_it.since(wanted[name].start))

@@ -107,9 +107,9 @@ class QueueLedger:
         """Inactive messages whose acknowledgement is still remembered."""
         return BitMap64.union(BitMap64(), *(rows for until_ms, rows in self.deferred.items() if until_ms > now_ms))
 
-    def fact_request(self) -> FactRequest:
-        """Give what must be known of messages before they enter."""
-        return FactRequest(queue=self.definition, filters=frozenset(self.selection.matches))
+    def fact_request(self, *, barriers: bool = True) -> FactRequest:
+        """Give what must be known of messages before they enter; without their barriers, where a record tells them."""
+        return FactRequest(queue=self.definition, filters=frozenset(self.selection.matches), barriers=barriers)
 
     def enter(self, facts: EntryFacts) -> None:
         """Take new messages in."""

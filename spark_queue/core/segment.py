@@ -122,6 +122,8 @@ class FactRequest:
     queue: QueueDefinition
     #: The distinct filters of its subscriptions.
     filters: frozenset[str] = frozenset()
+    #: Whether its barriers are asked for; what an `entered` record tells is not found out again (R75).
+    barriers: bool = True
 
 
 def _no_numbers(kind: type) -> Callable[[], NDArray[Any]]:

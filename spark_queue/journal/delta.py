@@ -44,7 +44,7 @@ _FIRST_BACK_OFF_S = 0.002
 TABLE_PROPERTIES = {"delta.enableExpiredLogCleanup": "false", "delta.logRetentionDuration": "interval 36500 days"}
 
 #: Of the control log: every commit's file is merged into others soon, and a checkpoint names each that left within this time.
-CONTROL_PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 1 days"}
+CONTROL_PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

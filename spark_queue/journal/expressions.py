@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.definition import Definitions, QueueDefinition
+from spark_queue.core.definition import Definitions
 from spark_queue.core.segment import EntryFacts, FactRequest, Segment
 from spark_queue.errors import ConfigError
 from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Program, Wanted, translate
@@ -29,7 +29,7 @@ def check_expressions(definitions: Definitions) -> None:
         EXPRESSION_INVALID or EXPRESSION_UNSUPPORTED.
     """
     for queue in definitions.queues.values():
-        for key, wanted in _wanted_by_key(queue).items():
+        for key, wanted in _wanted_by_key(FactRequest(queue=queue)).items():
             try:
                 program([wanted], queue.columns)
             except ConfigError as refusal:
@@ -66,7 +66,7 @@ def program(wanted: Iterable[Wanted], columns: str) -> Program:
 
 def wanted_of(request: FactRequest) -> set[Wanted]:
     """Give all expressions that a queue needs of entering messages."""
-    return {*_wanted_by_key(request.queue).values(), *(Wanted(text, FILTER) for text in request.filters)}
+    return {*_wanted_by_key(request).values(), *(Wanted(text, FILTER) for text in request.filters)}
 
 
 def entry_facts(
@@ -87,7 +87,7 @@ def entry_facts(
     found : Mapping of Wanted to Found
         For every row of the segment.
     """
-    by_key = {key: found[wanted] for key, wanted in _wanted_by_key(request.queue).items()}
+    by_key = {key: found[wanted] for key, wanted in _wanted_by_key(request).items()}
     inside = _mask(rows, segment)
     failed = np.zeros(segment.rows, dtype=np.bool_)
     if (admitted := by_key.pop("filter", None)) is not None:
@@ -124,8 +124,8 @@ def bitmap(bookmarks: NDArray[Any]) -> BitMap64:
     return BitMap64(array("Q", bookmarks.astype(np.uint64).tobytes()))
 
 
-def _wanted_by_key(queue: QueueDefinition) -> dict[str, Wanted]:
-    texts = {key: getattr(queue, key) for key in EXPRESSION_KEYS}
+def _wanted_by_key(request: FactRequest) -> dict[str, Wanted]:
+    texts = {key: getattr(request.queue, key) for key in EXPRESSION_KEYS if key != "barrier" or request.barriers}
     return {key: Wanted(text, EXPRESSION_KEYS[key]) for key, text in texts.items() if text is not None}
 
 

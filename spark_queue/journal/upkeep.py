@@ -26,9 +26,13 @@ from spark_queue.journal.recovery import version_of
 
 _log = logging.getLogger(__name__)
 
-#: Opening a log costs more with every entry since its last checkpoint, a checkpoint with every file of the table.
+#: Commits after which a checkpoint is due: opening a log costs more with every entry since the last one.
 CONTROL_CHECKPOINT_COMMITS = 100
 MESSAGES_CHECKPOINT_COMMITS = 100
+
+#: Actions of the last checkpoint for which the next waits one more commit: a checkpoint costs more with every file that the table
+#: has or lately had, and commits must not pay more for it the more of them there were.
+CHECKPOINT_ACTIONS_PER_COMMIT = 50
 
 #: Entries of the control log that stay before its newest checkpoint, and how long any stays, in milliseconds: a reader or
 #: a paused coordinator that still stands there can go on, or fails by name.
@@ -64,8 +68,8 @@ class Upkeep:
         self._store = store
         self._control = control
         self._messages = MessageUpkeep(store, journal_id, control, limits)
-        #: Version of the newest checkpoint, by table.
-        self._checkpoints: dict[str, int] = {}
+        #: The newest checkpoint, by table.
+        self._checkpoints: dict[str, _Checkpoint] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="upkeep")
         self._work: Future[Merge | None] | None = None
         #: What the last work planned, to be committed between two commits of records.
@@ -154,13 +158,14 @@ class Upkeep:
             return False
         if table not in self._checkpoints:
             self._checkpoints[table] = _last_checkpoint(self._store, table)
-        return version - self._checkpoints[table] >= commits
+        last = self._checkpoints[table]
+        return version - last.version >= max(commits, last.actions // CHECKPOINT_ACTIONS_PER_COMMIT)
 
     def _keep_control(self, *, epoch: int, now_ms: int) -> Merge | None:
         table = self._control.open_own(epoch=epoch)
         version, durable = int(table.version()), self._control.durable
         delta.checkpoint(self._store, CONTROL, table, durable=durable)
-        self._checkpoints[CONTROL] = version
+        self._checkpoints[CONTROL] = _last_checkpoint(self._store, CONTROL)
         clean(self._store, CONTROL, below=version - CONTROL_KEPT_COMMITS, before_ms=now_ms - CONTROL_KEPT_MS)
         files = listing(self._store, table)
         if self._swept_at_ms is None or now_ms - self._swept_at_ms >= SWEEP_MS:
@@ -176,7 +181,7 @@ class Upkeep:
         if table is None:
             raise delta.damaged(self._store, f"{key} is missing", "The journal's definitions name it.")
         delta.checkpoint(self._store, key, table, durable=self._control.durable)
-        self._checkpoints[key] = version
+        self._checkpoints[key] = _last_checkpoint(self._store, key)
         clean(self._store, key, below=version, before_ms=now_ms - MESSAGES_KEPT_MS)
 
 
@@ -218,10 +223,17 @@ def _replaced(checkpoints: Sequence[StoredObject], first_kept: int) -> list[str]
     return [entry.key for entry in serving[:-1]]
 
 
-def _last_checkpoint(store: Store, table: str) -> int:
+class _Checkpoint(msgspec.Struct, frozen=True):
+    """What Delta's hint tells of the newest checkpoint."""
+
+    version: int = 0
+    actions: int = msgspec.field(default=0, name="size")
+
+
+def _last_checkpoint(store: Store, table: str) -> _Checkpoint:
     data = store.read(f"{table}/_delta_log/_last_checkpoint")
     try:
-        return int(msgspec.json.decode(data)["version"]) if data else 0
-    except (msgspec.DecodeError, KeyError, TypeError):
+        return msgspec.json.decode(data, type=_Checkpoint) if data else _Checkpoint()
+    except msgspec.DecodeError:
         # It is only a hint; a torn one costs an early checkpoint.
-        return 0
+        return _Checkpoint()

@@ -56,7 +56,8 @@ class MemoryFacts:
         queue = request.queue
         of_topic = {row: message for row, message in self._messages(segment).items() if queue.takes(message.topic)}
         taken = {row: message for row, message in of_topic.items() if matches(queue.filter, message.attributes)}
-        inside = (queue.barrier, queue.priority, *request.filters)
+        barrier = queue.barrier if request.barriers else None
+        inside = (barrier, queue.priority, *request.filters)
         failed = [
             row
             for row, each in of_topic.items()
@@ -71,7 +72,7 @@ class MemoryFacts:
         return EntryFacts(
             rows=BitMap64(taken),
             expires=expires,
-            barriers=BitMap64([row for row, each in taken.items() if queue.barrier and matches(queue.barrier, each.attributes)]),
+            barriers=BitMap64([row for row, each in taken.items() if barrier and matches(barrier, each.attributes)]),
             matches={
                 text: BitMap64([row for row, each in taken.items() if matches(text, each.attributes)]) for text in request.filters
             },

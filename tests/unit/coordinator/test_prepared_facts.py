@@ -16,7 +16,7 @@ from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.segment import EntryFacts, FactRequest, Segment
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import messages_key
-from tests.unit.journal.journal_on_disk import Disk
+from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk
 from tests.unit.journal.reign import NOW_MS, Reign
 
 SEGMENT = Segment(
@@ -50,6 +50,8 @@ def test_prepared_facts_answer_the_same_request_and_no_other() -> None:
     facts.prepare([SEGMENT], [one, other])
     assert source.asked == [one, other]
     assert list(facts.facts(SEGMENT, [other])) == ["B"]
+    assert source.asked == [one, other]
+    assert list(facts.facts(SEGMENT, [replace(other, barriers=False)])) == ["B"]
     assert source.asked == [one, other]
     others = [
         # A subscription came, or went, or the queue was altered since.
@@ -97,3 +99,16 @@ def test_a_queue_whose_filter_needs_a_missing_file_is_set_aside_until_it_is_back
 
     third = Reign(disk, epoch=3)
     assert list(third.state.ledger("WORK").selection.matches["id > 2"]) == [2, 3]
+
+
+def test_barriers_that_a_record_tells_are_not_found_out_again(tmp_path: Path) -> None:
+    """R75: not even its file is needed."""
+    disk = Disk(tmp_path / "journal")
+    first = Reign(disk, epoch=1)
+    queue = {**DEFINITIONS["queues"]["WORK"], "barrier": "id = 2"}
+    first.engine.apply(definitions={**DEFINITIONS, "queues": {"WORK": queue}}, reset=(), now_ms=NOW_MS)
+    disk.publish([1, 2, 3])
+    first.enter()
+    (Path(disk.store.path) / messages_key("order") / first.segments[0].path).unlink()
+    ledger = Reign(disk, epoch=2).state.ledger("WORK")
+    assert (list(ledger.barriers), list(ledger.entered)) == ([1], [0, 1, 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -185,6 +186,23 @@ def test_new_reign_goes_on_from_the_checkpoint_that_is_there(disk: Disk) -> None
 
 
 @pytest.mark.usefixtures("small")
+def test_a_checkpoint_of_many_actions_is_not_written_as_often(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "CHECKPOINT_ACTIONS_PER_COMMIT", 1)
+    journal = disk.open()
+    record = append(journal, claim(journal.control), 5)
+    run(journal)
+    size = json.loads((disk.log_path(CONTROL, 0).parent / "_last_checkpoint").read_bytes())["size"]
+    assert size > 6, "protocol, metadata, the epoch, and each file"
+    record = append(journal, record, size - 2)
+    # This commits the merge that the first run planned, too.
+    run(journal)
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == [6]
+    append(journal, record, 1)
+    run(journal)
+    assert versions(disk, CONTROL, ".checkpoint.parquet") == [6, 6 + size]
+
+
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("hint", [b"", b"{", b"[]", b'{"v":1}'])
 def test_torn_checkpoint_hint_costs_an_early_checkpoint_only(disk: Disk, hint: bytes) -> None:
     journal = disk.open()
@@ -203,7 +221,7 @@ def test_tables_never_clean_themselves(disk: Disk) -> None:
         assert properties["delta.enableExpiredLogCleanup"] == "false"
         assert properties["delta.logRetentionDuration"] == "interval 36500 days"
     control = DeltaTable(disk.store.control_uri).metadata().configuration
-    assert control["delta.deletedFileRetentionDuration"] == "interval 1 days"
+    assert control["delta.deletedFileRetentionDuration"] == "interval 1 hours"
     for number in range(120):
         disk.publish([number])
     assert versions(disk, ORDER) == list(range(121))
