@@ -24,8 +24,8 @@ lint: setup ## Check style, format and types.
 bench: setup ## Measure the budgets side by side with the bare Delta source, and store the figures.
 	@$(RUN) python -m tests.benchmarks
 
-soak: setup ## Run the long forms: thousands of simulated worlds, and hundreds of random kills on real Spark.
-	@SIMULATION_SEEDS=$${SIMULATION_SEEDS:-10000} MODEL_PROGRAMS=$${MODEL_PROGRAMS:-5000} $(RUN) python -m pytest tests/simulation tests/model -n 2 --timeout 0
+soak: setup ## Run the long forms: a hundred thousand simulated worlds, and hundreds of random kills on real Spark.
+	@SIMULATION_SEEDS=$${SIMULATION_SEEDS:-100000} MODEL_PROGRAMS=$${MODEL_PROGRAMS:-5000} $(RUN) python -m pytest tests/simulation tests/model -n 2 --dist worksteal --timeout 0
 	@FARM_KILLS=$${FARM_KILLS:-200} $(RUN) python -m pytest tests/acceptance/test_kills.py tests/acceptance/test_kill_points.py
 
 mutants: setup ## Plant each bug of the catalogue in a copy, and see whether the tests notice.

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Run every test but the long forms: first those without a JVM, side by side, then those with one. Arguments go to pytest.
-# TEST_WORKERS and SPARK_WORKERS say how many processes share each part (2 and, because each holds a JVM, 1).
+# SIMULATION_SEEDS says in how many simulated worlds the coordinator is tried (10000); TEST_WORKERS and SPARK_WORKERS how many
+# processes share each part (2 and, because each holds a JVM, 1).
 set -Eeuo pipefail
+export SIMULATION_SEEDS=${SIMULATION_SEEDS:-10000}
 
 status=0
 python -m pytest -m "not spark and not slow" --numprocesses "${TEST_WORKERS:-2}" --dist worksteal "$@" || status=$?

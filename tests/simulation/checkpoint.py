@@ -20,3 +20,8 @@ class Checkpoint:
     def start(self) -> int:
         """The offset at which the newest batch begins."""
         return self.ends[len(self.ends) - 2] if len(self.ends) > 1 else 0
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether no batch is under way."""
+        return len(self.ends) == self.committed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ Steps = Generator[None, None, Any]
 _PASSING = frozenset({"COORDINATOR_RECOVERING", "COORDINATOR_DEPOSED"})
 
 #: What is done by hand, the more often the more often it stands here.
-_BY_HAND = (
+_BY_HAND: tuple[Callable[..., wire.AnyRequest], ...] = (
     wire.Settle, wire.Settle, wire.SettleWhere, wire.Purge, wire.Pause, wire.Unpause, wire.Unpause, wire.Apply,
 )  # fmt: skip
 
@@ -82,11 +83,6 @@ class Driver(Client):
         self._steps: Steps | None = None
         self._incarnation: Incarnation | None = None
 
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether no batch is under way."""
-        return len(self.checkpoint.ends) == self.checkpoint.committed
-
     def step(self) -> None:
         """Take one step, or start the process."""
         if self._steps is None:
@@ -112,7 +108,7 @@ class Driver(Client):
         drawn = yield from self.ask(wire.DrawIncarnation, **self._common)
         self._incarnation, self._calls = drawn.reply.incarnation, 0
         yield from self._planner(wire.Attach, ack_mode="auto", max_backlog=1_000, filter=self.filter_sql)
-        if not self.is_caught_up:
+        if not self.checkpoint.is_caught_up:
             yield from self._batch(self.checkpoint.ends[-1])
         while True:
             finished = self.checkpoint.ends[-1] if self.checkpoint.ends else 0
@@ -183,9 +179,7 @@ class Operator(Client):
 
     def _act(self) -> Steps:
         draw = self.world.random
-        kind = draw.choice(
-            (wire.Settle, wire.Settle, wire.SettleWhere, wire.Purge, wire.Pause, wire.Unpause, wire.Unpause, wire.Apply)
-        )
+        kind = draw.choice(_BY_HAND)
         fields: dict[str, Any] = {"queue": QUEUE}
         if kind is wire.Settle:
             row = draw.randrange(len(self.world.published) + 1)
@@ -195,6 +189,8 @@ class Operator(Client):
         elif kind is wire.Purge:
             fields["where"] = f"n = {draw.randrange(10)}"
         elif kind is wire.Apply:
-            self.world.definitions["queues"][QUEUE]["lease_period"] = draw.choice(("5s", "10s", "20s"))
-            fields = {"definitions": self.world.definitions}
+            # A copy, since the log keeps what was sent before.
+            definitions = copy.deepcopy(self.world.definitions)
+            definitions["queues"][QUEUE]["lease_period"] = draw.choice(("5s", "10s", "20s"))
+            fields = {"definitions": definitions}
         yield from self.ask(kind, **fields)

@@ -15,7 +15,7 @@ from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.testing.fake_clock import FakeClock
-from spark_queue.testing.memory_journal import MemoryJournal, MemoryStorage
+from tests.simulation.loop_store import SimulatedJournal
 from tests.unit.coordinator.loop_world import NoHints
 
 if TYPE_CHECKING:
@@ -26,16 +26,6 @@ START_MS = 1_700_000_000_000
 
 class KilledError(BaseException):
     """The process ended at a storage step."""
-
-
-class CleanedStorage(MemoryStorage):
-    """A store whose oldest log entries are gone, so that a writer who slept too long finds their names free."""
-
-    cleaned_until = -1
-
-    def swap(self, version: int, commit: Any) -> bool:
-        """Write a commit; at a cleaned version it succeeds, and nobody will ever read it."""
-        return version <= self.cleaned_until or super().swap(version, commit)
 
 
 class HeardCall(Call):
@@ -98,7 +88,7 @@ class Node:
             self.busy = False
 
     def _begin(self) -> None:
-        journal = MemoryJournal(self.world.storage)
+        journal = SimulatedJournal(self.world.storage)
         candidate = Candidate(journal_id=journal.journal_id, path=journal.path, host="h", address=self.address, pid=1)
         around = Surroundings(hints=NoHints(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None)
         outcome = elect(journal.control, candidate, around)

@@ -22,7 +22,8 @@ from spark_queue.testing.memory_journal import LateCommitError
 from spark_queue.testing.scenario.facts import Published
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.loop_driver import Driver, Operator
-from tests.simulation.loop_node import START_MS, CleanedStorage, HeardCall, KilledError, Node
+from tests.simulation.loop_node import START_MS, HeardCall, KilledError, Node
+from tests.simulation.loop_store import CleanedStorage
 
 #: How deep storage steps may nest: coordinators that wait for the store at the same time.
 NESTED_MAX = 3
@@ -49,6 +50,7 @@ class LoopWorld:
             self.definitions["queues"][settings["dead_letter_queue"]] = {"message_type": TYPE}
         self.storage = CleanedStorage(parsing.parse(self.definitions), at_ms=START_MS)
         self.storage.hook = self._at_storage
+        self.storage.snapshot_records = self.random.choice((None, 20, 60))
         self.nodes: list[Node] = []
         self.published: list[Published] = []
         self.drivers = [Driver(self, "s1", filter_sql=None), Driver(self, "s2", filter_sql=None if seed % 3 else "n > 3")]
@@ -154,10 +156,13 @@ class LoopWorld:
             for driver in self.drivers:
                 driver.step()
             self.nodes[-1].step()
-            if turn % 10 == 9:
+            if turn % 4 == 3 and all(driver.checkpoint.is_caught_up for driver in self.drivers):
+                if self.is_empty():
+                    return
+                # Nobody works, so what is left waits for a moment.
                 self.advance(2_000)
-            if turn % 40 == 39 and all(driver.is_caught_up for driver in self.drivers) and self.is_empty():
-                return
+            elif turn % 16 == 15:
+                self.advance(1_000)
 
     def is_empty(self) -> bool:
         """Tell whether every message has reached its end."""

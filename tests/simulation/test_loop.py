@@ -1,15 +1,13 @@
 """The real coordinator loop over a store, a network and clocks that misbehave (P1 to P7, DESIGN 3.3 to 3.5).
 
-A failing seed is printed by the test's own name; add it to `KEPT_SEEDS`.
+A failure names the world's seed; keep it in `KEPT_SEEDS`.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import Any
 
-import pytest
 from pyroaring import BitMap64
 
 from spark_queue.coordinator import wire
@@ -24,8 +22,7 @@ from tests.simulation import promises
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.loop_driver import rows_of
 from tests.simulation.loop_world import TYPE, LoopWorld
-
-SEEDS = range(int(os.environ.get("SIMULATION_SEEDS", "300")))
+from tests.simulation.seeds import over_seeds
 
 #: Seeds that once failed, and what was broken.
 KEPT_SEEDS: dict[int, str] = {
@@ -44,17 +41,18 @@ QUEUES: tuple[dict[str, Any], ...] = (
 )
 
 
-def run(seed: int, *, steps: int = 300) -> LoopWorld:
-    """Run a world to its end and drain it."""
+def run(seed: int) -> LoopWorld:
+    """Run a world to its end and drain it; every tenth is a large one."""
     world = LoopWorld(seed, settings=QUEUES[seed % len(QUEUES)], operated=seed // len(QUEUES) % 2 == 1)
-    world.publish(1_100 if "target_queue_depth" in world.settings else 15)
-    for _ in range(steps):
+    is_large = seed % 10 == 0
+    world.publish(1_100 if "target_queue_depth" in world.settings else 15 if is_large else 6)
+    for _ in range(300 if is_large else 80):
         world.step()
     world.drain()
     return world
 
 
-@pytest.mark.parametrize("seed", sorted({*KEPT_SEEDS, *SEEDS}))
+@over_seeds(kept=KEPT_SEEDS)
 def test_a_troubled_loop_keeps_every_promise(seed: int) -> None:
     """R5, R14 to R16, R19, R56, R68 to R73, P1 to P7."""
     world = run(seed)

@@ -1,11 +1,10 @@
 """The delivery protocol under random deaths, lost replies and late calls (P1 to P6, R15, R16, R19, R20).
 
-A failing seed is printed by the test's own name; add it to `KEPT_SEEDS`.
+A failure names the world's seed; keep it in `KEPT_SEEDS`.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
@@ -25,9 +24,8 @@ from tests.simulation.promises import (
     removals_by_a_lease_from_before_a_redrive,
     removals_from_another_lease,
 )
+from tests.simulation.seeds import over_seeds
 from tests.simulation.world import World
-
-SEEDS = range(int(os.environ.get("SIMULATION_SEEDS", "150")))
 
 #: Seeds that once failed, and the rule that was broken.
 KEPT_SEEDS: dict[int, str] = {}
@@ -53,7 +51,7 @@ def removed_rows(world: World, reason: Removal) -> BitMap64:
     return rows
 
 
-@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS])
+@over_seeds(every=20, kept=KEPT_SEEDS)
 def test_nothing_is_acknowledged_that_no_committed_batch_contained(seed: int) -> None:
     """R15, P2, P5: an acknowledged message stood in a committed batch; every message reaches an end."""
     world = run(seed, max_deliveries=0)
@@ -66,7 +64,7 @@ def test_nothing_is_acknowledged_that_no_committed_batch_contained(seed: int) ->
     assert expired_by_an_older_run(world) == []
 
 
-@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS])
+@over_seeds(every=20, kept=KEPT_SEEDS)
 def test_each_message_has_one_final_outcome_with_limits_and_dead_letters(seed: int) -> None:
     """R52, R54, R55, P5: limits make dead letters; a letter that was taken back is not also dead."""
     world = run(seed, max_deliveries=3, max_cancels=1, dead_letter_queue="FAILED")
@@ -78,7 +76,7 @@ def test_each_message_has_one_final_outcome_with_limits_and_dead_letters(seed: i
     assert len(ledger.entered) == world.published
 
 
-@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS])
+@over_seeds(every=20, kept=KEPT_SEEDS)
 def test_each_dead_letter_ends_once_whatever_is_redriven(seed: int) -> None:
     """DESIGN 15.11: redriven, settled in the dead-letter queue, taken back by a late proof, or over its retention."""
     settings = {"max_deliveries": 1, "dead_letter_queue": "FAILED", "dead_letter_retention": "2m"}
@@ -99,7 +97,7 @@ def test_each_dead_letter_ends_once_whatever_is_redriven(seed: int) -> None:
     assert seed > 0 or any(record.kind == Kind.REDRIVEN for record in log)
 
 
-@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS])
+@over_seeds(every=20, kept=KEPT_SEEDS)
 def test_an_at_most_once_message_is_never_read_by_two_planner_starts(seed: int) -> None:
     """R16: whatever dies, a message is in the rows of one planner start only."""
     world = run(seed, semantics="at-most-once")
@@ -111,7 +109,7 @@ def test_an_at_most_once_message_is_never_read_by_two_planner_starts(seed: int) 
     assert world.coordinator.engine.state.queues[QUEUE].depth == 0
 
 
-@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS])
+@over_seeds(every=20, kept=KEPT_SEEDS)
 def test_each_subscription_receives_each_barrier_in_one_committed_batch(seed: int) -> None:
     """R68 to R73: whatever dies, a barrier stands between what was before it and what is behind it, once for each."""
     world = run(seed, semantics=("at-least-once", "at-most-once")[seed % 2], barrier="by bookmark")
@@ -124,7 +122,7 @@ def test_each_subscription_receives_each_barrier_in_one_committed_batch(seed: in
     assert problems(world.coordinator.engine.state, world.coordinator.log, {}) == []
 
 
-@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS[::5]])
+@over_seeds(every=50, kept=KEPT_SEEDS)
 def test_barriers_wait_for_dead_letters_and_returned_messages_of_a_failing_batch(seed: int) -> None:
     """R78, DESIGN 8: a poison message delays the barrier behind it until it is a dead letter; a poison barrier is given up."""
     settings = {"max_deliveries": 3, "dead_letter_queue": "FAILED", "barrier": "by bookmark"}
@@ -139,7 +137,7 @@ def test_barriers_wait_for_dead_letters_and_returned_messages_of_a_failing_batch
 
 
 @pytest.mark.parametrize("cancels", [False, True], ids=["fail", "cancel"])
-@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS[::2]])
+@over_seeds(every=50, kept=KEPT_SEEDS)
 def test_one_poison_message_makes_one_dead_letter(seed: int, *, cancels: bool) -> None:
     """DESIGN 8, isolation: the batch halves until the poison message is alone, and only it uses up its deliveries."""
     settings = {"max_deliveries": 3, "dead_letter_queue": "FAILED"}
@@ -152,7 +150,7 @@ def test_one_poison_message_makes_one_dead_letter(seed: int, *, cancels: bool) -
 
 
 @pytest.mark.parametrize("cancels", [False, True], ids=["fail", "cancel"])
-@pytest.mark.parametrize("seed", [*KEPT_SEEDS, *SEEDS[::4]])
+@over_seeds(every=400, kept=KEPT_SEEDS)
 def test_a_sink_that_is_down_makes_no_dead_letter_whatever_becomes_of_the_coordinator(seed: int, *, cancels: bool) -> None:
     """DESIGN 15.12: an alarm instead; once the sink is back, everything is acknowledged and the alarm is over."""
     settings = {"max_deliveries": 2, "max_cancels": 1, "dead_letter_queue": "FAILED"}

@@ -268,4 +268,16 @@ class World:
         for turn in range(rounds):
             self.drivers[turn % len(self.drivers)].step()
             if turn % 20 == 0:
+                if self.is_done():
+                    return
                 self.coordinator.now_ms += 6_000
+
+    def is_done(self) -> bool:
+        """Tell whether nothing is left for anybody, and nobody is in the middle of a batch."""
+        queues = self.coordinator.engine.state.queues
+        return all(
+            driver.checkpoint.is_caught_up
+            and queues[driver.queue].depth == 0
+            and not any(each.barriers for each in queues[driver.queue].subscriptions.values())
+            for driver in self.drivers
+        )

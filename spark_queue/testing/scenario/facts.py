@@ -26,6 +26,8 @@ class MemoryFacts:
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[Published, ...]] = {}
+        #: What was asked before: each coordinator of a journal, and each that comes back, asks the same of every file.
+        self._known: dict[tuple[str, int, int, int, FactRequest], EntryFacts] = {}
 
     def add(self, path: str, messages: Iterable[Published]) -> None:
         """Keep the messages of a segment."""
@@ -41,13 +43,19 @@ class MemoryFacts:
 
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
         """Give the facts of `segment` for each of `requests`, by queue name."""
-        return {each.queue.name: self._facts(segment, each) for each in requests}
+        return {each.queue.name: self._known_facts(segment, each) for each in requests}
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
         """Tell which of `rows` match a filter."""
         del columns
         messages = {bookmark: message for segment in segments for bookmark, message in self._messages(segment).items()}
         return BitMap64([row for row in rows if matches(expression, messages[row].attributes)])
+
+    def _known_facts(self, segment: Segment, request: FactRequest) -> EntryFacts:
+        asked = (segment.path, segment.first_row, segment.first, segment.rows, request)
+        if asked not in self._known:
+            self._known[asked] = self._facts(segment, request)
+        return self._known[asked]
 
     def _messages(self, segment: Segment) -> dict[int, Published]:
         return dict(enumerate(self.messages(segment), start=segment.first))

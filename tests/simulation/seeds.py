@@ -1,0 +1,47 @@
+"""Which worlds a test runs: so many that each test takes a chunk of them, and names the one that fails."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+#: Worlds of the real loop; other simulations take a part of them. `make test` runs 10,000, `make soak` 100,000.
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "400"))
+
+#: Worlds of one test: enough to forget what a test costs by itself, and few enough to spread over processes.
+CHUNK = 50
+
+
+def over_seeds(*, every: int = 1, kept: Iterable[int] = ()) -> Callable[[Callable[..., None]], Any]:
+    """Let a test of one `seed` run over all of `SEEDS`, or one in so many, and over those that once failed."""
+    seeds = list(dict.fromkeys([*kept, *range(-(-SEEDS // every))]))
+    chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
+
+    def decorate(check: Callable[..., None]) -> Any:
+        def run(seeds: list[int], **others: Any) -> None:
+            _in_each(seeds, check, others)
+
+        run.__name__, run.__doc__, run.__module__ = check.__name__, check.__doc__, check.__module__
+        # What pytest asks for: the test's own arguments, with many seeds for one.
+        asked = inspect.signature(check).parameters.values()
+        renamed = [each.replace(name="seeds") if each.name == "seed" else each for each in asked]
+        run.__signature__ = inspect.Signature(renamed)  # type: ignore[attr-defined]  # pytest reads it, as `inspect` does.
+        return pytest.mark.parametrize("seeds", chunks, ids=[f"{chunk[0]}-{chunk[-1]}" for chunk in chunks])(run)
+
+    return decorate
+
+
+def _in_each(seeds: Iterable[int], check: Callable[..., None], others: dict[str, Any]) -> None:
+    # What was imported lives on: the collector need not look through it in every world.
+    gc.freeze()
+    for seed in seeds:
+        try:
+            check(seed, **others)
+        except BaseException as failure:
+            failure.add_note(f"This was the world of seed {seed}; keep it in KEPT_SEEDS.")
+            raise
