@@ -19,6 +19,22 @@ def dead_letters(state: JournalState, queue: str, where: str | None) -> BitMap64
     return dead if where is None else state.matching(ledger, where, dead)
 
 
+def standing_letters(state: JournalState, queue: str) -> tuple[QueueLedger, BitMap64]:
+    """Give a queue's dead letters that are not settled yet, and the ledger that knows why they died.
+
+    Asked of a dead-letter queue, those of its source that came to it: what died before there was one never does.
+    """
+    ledger = state.ledger(queue)
+    source = next((each for each in state.queues.values() if each.definition.dead_letter_queue == queue), ledger)
+    dead, home = source.rows[State.DEAD].copy(), source.definition.dead_letter_queue
+    if home is not None:
+        letters = state.ledger(home)
+        dead -= letters.rows[State.REMOVED]
+        if source is not ledger:
+            dead &= letters.entered
+    return source, dead
+
+
 def free_letters(state: JournalState, queue: str) -> BitMap64:
     """Give the dead letters of a queue that nobody has leased or settled in its dead-letter queue."""
     ledger = state.ledger(queue)

@@ -9,6 +9,7 @@ from spark_queue.core.fold import JournalState
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import IN_QUEUE, State
 from spark_queue.core.records import Removal, Return
+from spark_queue.core.redriving import standing_letters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +97,7 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
         barriers_released=len(ledger.barriers & ledger.rows[State.REMOVED]),
         inactive_message_count=len(ledger.rows[State.INACTIVE]),
         deferred_ack_count=len(ledger.deferred_after(now_ms)),
-        dead_letters=_count_dead_letters(state, ledger),
+        dead_letters=len(standing_letters(state, queue)[1]),
         failed_expressions=ledger.failed_expressions,
         entered=len(ledger.entered),
         acknowledged=acknowledged,
@@ -109,17 +110,6 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
         age_of_oldest_lease=_age_s(min(granted, default=None), now_ms),
         foreign_files=sum(len(detail["paths"]) for detail in message_type.foreign.values()),
     )
-
-
-def _count_dead_letters(state: JournalState, ledger: QueueLedger) -> int:
-    """Count a queue's dead letters; asked of a dead-letter queue, those of its source that are still in it."""
-    sources = [each for each in state.queues.values() if each.definition.dead_letter_queue == ledger.definition.name]
-    source = sources[0] if sources else ledger
-    dead, home = source.rows[State.DEAD], source.definition.dead_letter_queue
-    if home is None:
-        return len(dead)
-    letters = state.ledger(home)
-    return len((dead & letters.entered) - letters.rows[State.REMOVED])
 
 
 def _oldest_entry_ms(state: JournalState, ledger: QueueLedger) -> int | None:

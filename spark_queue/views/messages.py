@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.dead_letter import DeadLetter
 from spark_queue.core.fold import JournalState
 from spark_queue.core.lifecycle import ACTIVE, State
 from spark_queue.core.ranges import oldest
+from spark_queue.core.redriving import standing_letters
 from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import INSTANT, stored_schema, user_schema
 from spark_queue.views.bodies import Bookmarks, read_bodies
@@ -84,13 +83,13 @@ def messages(store: Store, moment: Moment, queue: str, *, columns: Sequence[str]
 
 def dead_letters(store: Store, moment: Moment, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
     """Give a queue's dead letters, oldest first; those that its dead-letter queue has settled are gone."""
-    letters = letters_of(moment.state, queue)
-    rows = _limited(BitMap64.union(BitMap64(), *(letter.rows for letter in letters)), limit)
+    source, standing = standing_letters(moment.state, queue)
+    rows = _limited(standing, limit)
     place = _Columns(to_bookmarks(rows))
     place.put("state", rows, str(State.DEAD))
     # A barrier never becomes a dead letter.
     place.put("is_barrier", rows, value=False)
-    for letter in letters:
+    for letter in source.dead_letters:
         members = letter.rows & rows
         values = {
             "delivery_count": letter.deliveries,
@@ -102,18 +101,6 @@ def dead_letters(store: Store, moment: Moment, queue: str, *, columns: Sequence[
         for name, value in values.items():
             place.put(name, members, value)
     return _table(store, moment.state, queue, place, _wanted(moment.state, queue, dead_letters_schema, columns))
-
-
-def letters_of(state: JournalState, queue: str) -> list[DeadLetter]:
-    """Give the dead letters of a queue; asked of a dead-letter queue, those of its source that are still in it."""
-    ledger = state.ledger(queue)
-    sources = [other for other in state.queues.values() if other.definition.dead_letter_queue == queue]
-    source = sources[0] if sources else ledger
-    home = source.definition.dead_letter_queue
-    if home is None:
-        return list(source.dead_letters)
-    standing = state.ledger(home).entered - state.ledger(home).rows[State.REMOVED]
-    return [replace(letter, rows=letter.rows & standing) for letter in source.dead_letters if letter.rows.intersect(standing)]
 
 
 def to_bookmarks(rows: BitMap64) -> Bookmarks:

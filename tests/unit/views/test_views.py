@@ -117,6 +117,21 @@ def test_dead_letters_carry_reason_error_and_counts_until_they_are_settled(world
     assert rows(world, "dead_letters", queue="OTHER") == []
 
 
+def test_dead_letters_from_before_there_was_a_dead_letter_queue_are_still_seen(world: ViewsWorld) -> None:
+    before = {"queues": {"WORK": {"underlying_topic": "LINES"}}}
+    world.engine.apply(definitions={**DEFINITIONS, **before}, reset=(), now_ms=START_MS)
+    world.publish(10, 11)
+    world.attach()
+    world.next(1)
+    world.settle(Outcome.EXPIRE, 0)
+    world.engine.apply(definitions=DEFINITIONS, reset=(), now_ms=START_MS)
+    world.next(1)
+    world.settle(Outcome.EXPIRE, 1)
+    for queue, bookmarks in (("WORK", [0, 1]), ("FAILED", [1])):
+        assert [row["bookmark"] for row in rows(world, "dead_letters", queue=queue)] == bookmarks
+        assert queue_status(world.moment(), queue).dead_letters == len(bookmarks)
+
+
 def test_leases_and_subscriptions_show_who_works_on_what(world: ViewsWorld) -> None:
     world.publish(10, 11, 12)
     world.attach(backlog=7)
