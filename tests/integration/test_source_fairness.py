@@ -59,10 +59,12 @@ def test_consumers_get_their_shares(make_home: MakeHome, model: str, count: int,
     home = make_home(fairness=model, fairness_window="20s")
     consumers = [Consumer(home, f"s{number}", backlog=40 * (number + 1), pause_s=0.3 * (number % 3)) for number in range(count)]
     shares = [consumer.backlog // 2 if model == "proportional" else 30 for consumer in consumers]
+    queries: list[StreamingQuery] = []
     with ExitStack() as stack:
-        queries = [stack.enter_context(running(consumer.start())) for consumer in consumers]
-        for query in queries:
-            wait_until(partial(_has_polled, query), query)
+        for consumer in consumers:
+            # One after the other: Spark gives the Python of a planner few seconds to call back, and eight at once take longer.
+            queries.append(stack.enter_context(running(consumer.start())))
+            wait_until(partial(_has_polled, queries[-1]), queries[-1])
         for number in range(rounds):
             home.publish(number * sum(shares), sum(shares))
             wait_until(partial(_has_finished, home, (number + 1) * sum(shares)), queries[0])
