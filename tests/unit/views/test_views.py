@@ -101,37 +101,6 @@ def test_a_column_appended_later_is_null_in_older_files(world: ViewsWorld) -> No
     assert "note" not in before.column_names
 
 
-def test_dead_letters_carry_reason_error_and_counts_until_they_are_settled(world: ViewsWorld) -> None:
-    world.publish(10, 11, 12)
-    world.attach()
-    world.next(3)
-    world.settle(Outcome.EXPIRE, 0, 2, error="no price")
-    for queue in ("WORK", "FAILED"):
-        found = rows(world, "dead_letters", queue=queue)
-        assert [(row["bookmark"], row["amount"], row["state"], row["reason"], row["error"]) for row in found] == [
-            (0, 10, "dead", "forced_expire", "no price"),
-            (2, 12, "dead", "forced_expire", "no price"),
-        ]
-        assert found[0]["delivery_count"] == 1
-        assert found[0]["removed_at"] == moment(START_MS)
-    assert rows(world, "dead_letters", queue="OTHER") == []
-
-
-def test_dead_letters_from_before_there_was_a_dead_letter_queue_are_still_seen(world: ViewsWorld) -> None:
-    before = {"queues": {"WORK": {"underlying_topic": "LINES"}}}
-    world.engine.apply(definitions={**DEFINITIONS, **before}, reset=(), now_ms=START_MS)
-    world.publish(10, 11)
-    world.attach()
-    world.next(1)
-    world.settle(Outcome.EXPIRE, 0)
-    world.engine.apply(definitions=DEFINITIONS, reset=(), now_ms=START_MS)
-    world.next(1)
-    world.settle(Outcome.EXPIRE, 1)
-    for queue, bookmarks in (("WORK", [0, 1]), ("FAILED", [1])):
-        assert [row["bookmark"] for row in rows(world, "dead_letters", queue=queue)] == bookmarks
-        assert queue_status(world.moment(), queue).dead_letters == len(bookmarks)
-
-
 def test_leases_and_subscriptions_show_who_works_on_what(world: ViewsWorld) -> None:
     world.publish(10, 11, 12)
     world.attach(backlog=7)
