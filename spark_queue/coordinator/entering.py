@@ -45,7 +45,7 @@ class PreparedFacts:
         wanted = tuple(requests)
         known = self._prepared.get((segment.path, segment.first))
         # A queue that was altered since asks for something else; barriers that nobody asks for are no harm.
-        if known is not None and all(each in self._requests or replace(each, barriers=True) in self._requests for each in wanted):
+        if known is not None and all(replace(each, barriers=True) in self._requests for each in wanted):
             return {each.queue.name: known[each.queue.name] for each in wanted}
         return self._source.facts(segment, wanted)
 

@@ -99,8 +99,7 @@ class Loop:
         if self._polls:
             times.append(self._polled_tail_at_ms)
         due_ms = self._engine.next_due_ms()
-        # What fell due and is still there waits for something else, such as room in a backlog.
-        if due_ms is not None and due_ms > now_ms:
+        if due_ms is not None:
             times.append(due_ms)
         return max(0, min(times) - now_ms)
 

@@ -69,7 +69,10 @@ class Node:
         taken = self.world.random.randint(0, len(self.mailbox)) if self.world.troubled else len(self.mailbox)
         calls, self.mailbox = self.mailbox[:taken], self.mailbox[taken:]
         with self._working():
+            now_ms = self.loop._clock.now_ms()
             self.loop.step(calls)
+            due_ms = self.loop._engine.next_due_ms()
+            assert due_ms is None or due_ms > now_ms, "the loop spins: what is due now stays due"
             self.alive = not self.loop.is_over()
 
     @contextmanager

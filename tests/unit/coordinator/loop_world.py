@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from spark_queue.coordinator import wire
@@ -12,6 +13,7 @@ from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
 from spark_queue.core import parsing
+from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Record
 from spark_queue.testing.fake_clock import FakeClock
 from spark_queue.testing.memory_journal import MemoryJournal, MemoryStorage
@@ -49,14 +51,14 @@ class World:
         self.loop, self.journal = self.reign(ends_idle=ends_idle)
         self.requests = 0
 
-    def reign(self, *, ends_idle: bool = True) -> tuple[Loop, MemoryJournal]:
-        """Begin the next reign, whatever the last one does."""
+    def reign(self, *, ends_idle: bool = True, state: JournalState | None = None) -> tuple[Loop, MemoryJournal]:
+        """Begin the next reign, whatever the last one does; on a state that a snapshot gave, if it is given one."""
         journal = MemoryJournal(self.storage)
         candidate = Candidate(journal_id=self.journal_id, path=journal.path, host="h", address="grpc://127.0.0.1:1", pid=1)
         around = Surroundings(hints=NoHints(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None)
         outcome = elect(journal.control, candidate, around)
         assert isinstance(outcome, Reign)
-        return recover(outcome, journal, Inbox(), ends_idle=ends_idle), journal
+        return recover(replace(outcome, state=state), journal, Inbox(), ends_idle=ends_idle), journal
 
     def publish(self, messages: int) -> None:
         self.storage.publish("json", [Published(topic="ORDERS")] * messages)
@@ -82,9 +84,9 @@ class World:
 class Planner:
     """One planner start of a subscription."""
 
-    def __init__(self, world: World, subscription: str = "s") -> None:
+    def __init__(self, world: World, subscription: str = "s", *, queue: str = "WORK") -> None:
         self.world = world
-        self.common: dict[str, Any] = {"queue": "WORK", "subscription": subscription}
+        self.common: dict[str, Any] = {"queue": queue, "subscription": subscription}
         self.incarnation = world.ask(wire.DrawIncarnation, **self.common).incarnation
         self.calls = 0
         self.lease = 0

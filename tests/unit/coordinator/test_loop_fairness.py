@@ -31,7 +31,8 @@ def test_polls_of_one_group_share_whoever_comes_first(model: str) -> None:
     world = World({**DEFINITIONS, "queues": {"WORK": queue}})
     planners = [Planner(world, f"s{number}") for number in range(3)]
     world.publish(10)
-    world.loop.step([])
+    # They are there when the group comes, so that the first of it finds some.
+    world.ask(wire.Nudge, message_type="json")
     polls = [planner.next_call(limit=100) for planner in planners]
     before = len(world.storage.commits)
     world.loop.step(list(reversed(polls)))
@@ -89,6 +90,18 @@ def test_a_caller_that_hung_up_has_no_share(world: World) -> None:
     gone, living = Planner(world, "a"), Planner(world, "b")
     poll = gone.next_call(wait_ms=1_000, abandoned=True)
     world.loop.step([poll])
+    world.clock.advance(WINDOW_MS)
+    world.publish(4)
+    assert living.next().messages == 4
+
+
+def test_a_caller_that_hangs_up_while_it_waits_has_no_share_any_more(world: World) -> None:
+    gone, living = Planner(world, "a"), Planner(world, "b")
+    hung_up: list[bool] = []
+    poll = gone.next_call(wait_ms=WINDOW_MS)
+    poll = Call(poll.request, lambda: bool(hung_up))
+    world.loop.step([poll])
+    hung_up.append(True)
     world.clock.advance(WINDOW_MS)
     world.publish(4)
     assert living.next().messages == 4

@@ -179,3 +179,15 @@ def test_what_fell_due_and_cannot_be_granted_does_not_keep_the_loop_spinning(wor
     world.clock.advance(ROUND_MS)
     world.loop.step([])
     assert world.loop.wait_ms() > 0
+
+
+def test_what_falls_due_while_a_group_is_committed_is_done_at_once(world: World) -> None:
+    world.publish(1)
+    planner = Planner(world)
+    planner.next()
+    run = world.ask(wire.StartRun, **planner.common).run
+    outcome = wire.OutcomeRows(outcome="cancel", ranges=((0, 1),), retry_after_ms=10)
+    world.ask(wire.EndRun, run=run, outcomes=(outcome,), **planner.common)
+    world.storage.hook = lambda step, moment: world.clock.advance(10) if (step, moment) == ("control.append", "after") else None
+    world.ask(wire.Prove, run=run, **planner.common)
+    assert world.loop.wait_ms() == 0

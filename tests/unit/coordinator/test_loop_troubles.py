@@ -85,6 +85,7 @@ def test_a_commit_enters_as_a_whole_or_not_at_all(
     assert len([line for line in caplog.messages if "MESSAGE_FILE_MISSING" in line]) == 1
     monkeypatch.setattr(source, "facts", real)
     assert planner.next().messages == 5
+    assert planner.next().messages == 0, "the trouble is over"
 
 
 def test_trouble_in_a_log_is_told_only_when_nothing_else_is_there(world: World) -> None:

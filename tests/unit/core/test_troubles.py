@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pytest
 from pyroaring import BitMap64
@@ -34,6 +35,8 @@ class Files:
         return {each.queue.name: EntryFacts(rows=rows) for each in requests}
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+        if self.code is not None:
+            raise JournalError(self.code, path="p", file="f", reason="it is gone.", doing="reading", next_step="")
         return BitMap64(rows)
 
 
@@ -70,3 +73,15 @@ def test_definitions_cannot_change_while_a_queue_is_set_aside() -> None:
 def test_recovery_fails_where_the_store_does() -> None:
     with pytest.raises(JournalError, match="STORE_FAILED"):
         recovered("STORE_FAILED")
+
+
+def test_a_filter_that_cannot_be_evaluated_is_refused_and_its_queue_goes_on() -> None:
+    engine = Engine(recovered("MESSAGE_FILE_MISSING"))
+    engine.claim(epoch=1, host="h", address="a", pid=1, now_ms=3)
+    engine.take()
+    planner: dict[str, Any] = {"queue": "ONLY_B", "subscription": "s", "incarnation": engine.draw_incarnation(), "ack_mode": "auto"}
+    with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
+        engine.attach(**planner, call=1, max_backlog=9, filter_sql="price > 3", now_ms=4)
+    assert engine.take() == []
+    assert engine.state.ledger("ONLY_B").depth == 4
+    engine.attach(**planner, call=2, max_backlog=9, now_ms=5)

@@ -1,0 +1,67 @@
+"""What requests become before the core hears of them, and what is answered to those that come again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_queue.coordinator import wire
+from spark_queue.coordinator.inbox import Call
+from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
+
+LETTERS: dict[str, Any] = {
+    "message_types": DEFINITIONS["message_types"],
+    "queues": {
+        "WORK": {**DEFINITIONS["queues"]["WORK"], "dead_letter_queue": "FAILED"},
+        "FAILED": {"message_type": "json"},
+    },
+}
+
+
+def again(world: World, call: Call) -> Any:
+    """Ask the same once more, as a caller does whose reply was lost."""
+    repeated = Call(call.request, lambda: False)
+    world.loop.step([repeated])
+    return repeated.reply
+
+
+@pytest.mark.parametrize("bad", [(-1, 2), (2, 2), (3, 1)])
+def test_outcome_of_what_is_no_range_of_bookmarks_is_refused(world: World, bad: tuple[int, int]) -> None:
+    world.publish(4)
+    Planner(world).next()
+    before = world.records()
+    outcome = wire.HandOutcome(outcome="acknowledge", ranges=((0, 1), bad))
+    reply = world.ask(wire.Settle, queue="WORK", outcomes=(outcome,))
+    assert isinstance(reply, wire.Failed)
+    assert reply.code == "OUTCOME_INVALID"
+    assert f"[{bad[0]}, {bad[1]}) is no range" in str(reply.facts)
+    assert world.records() == before
+
+
+def test_redrive_whose_reply_was_lost_tells_again_what_it_did() -> None:
+    """Letters that were skipped, since a subscription of the dead-letter queue holds them, still are letters."""
+    world = World(LETTERS)
+    world.publish(8)
+    Planner(world).next()
+    expire = wire.HandOutcome(outcome="expire", ranges=((2, 8),))
+    assert isinstance(world.ask(wire.Settle, queue="WORK", outcomes=(expire,)), wire.Settled)
+    assert Planner(world, queue="FAILED").next(limit=2).messages == 2
+    redrive = world.call(wire.Redrive, queue="WORK", ranges=((3, 7),))
+    world.loop.step([redrive])
+    told = wire.Redriven(requested=4, redriven=3, skipped=1)
+    assert redrive.reply == told
+    assert again(world, redrive) == told
+
+
+def test_settlement_whose_reply_was_lost_counts_its_messages_as_repeated(world: World) -> None:
+    world.publish(8)
+    Planner(world).next()
+    outcomes = (
+        wire.HandOutcome(outcome="acknowledge", ranges=((1, 3),)),
+        wire.HandOutcome(outcome="expire", ranges=((4, 5), (6, 8))),
+    )
+    settle = world.call(wire.Settle, queue="WORK", outcomes=outcomes)
+    world.loop.step([settle])
+    assert settle.reply == wire.Settled(acknowledged=2, expired=3)
+    assert again(world, settle) == wire.Settled(repeated=5)

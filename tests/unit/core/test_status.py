@@ -1,0 +1,39 @@
+"""The statistics of a queue that only some queues have (R119)."""
+
+from __future__ import annotations
+
+from spark_queue.core.status import QueueStatus, queue_status
+from spark_queue.testing.scenario import Scenario
+
+DEFINITIONS = """define
+  [message_types.json]
+  topics = ["T"]
+  [queues.ONCE]
+  underlying_topic = "T"
+  semantics = "at-most-once"
+  expiration = "1h"
+  [queues.Q]
+  underlying_topic = "T"
+  dead_letter_queue = "D"
+  [queues.D]
+  message_type = "json"
+"""
+
+
+def status(scenario: Scenario, queue: str) -> QueueStatus:
+    world = scenario.world
+    return queue_status(world.engine.state, queue, now_ms=world.now_ms)
+
+
+def test_what_was_delivered_at_most_once_counts_as_acknowledged() -> None:
+    scenario = Scenario()
+    scenario.run(DEFINITIONS + "publish T 0..5\nplanner p ONCE/s\nnext p limit=2\ntick 2h")
+    assert (status(scenario, "ONCE").acknowledged, status(scenario, "ONCE").expired) == (2, 4)
+
+
+def test_dead_letters_that_were_settled_in_their_queue_are_no_longer_counted() -> None:
+    scenario = Scenario()
+    scenario.run(DEFINITIONS + "publish T 0..5\nsettle Q expire 0..3")
+    assert (status(scenario, "Q").dead_letters, status(scenario, "D").dead_letters) == (4, 4)
+    scenario.run("settle D acknowledge 1..2")
+    assert (status(scenario, "Q").dead_letters, status(scenario, "D").dead_letters) == (2, 2)
