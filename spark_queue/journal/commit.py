@@ -240,9 +240,13 @@ class Commit:
         if entry is None and table.version() == base:
             return False
         # Entries were cleaned away during a pause: this one too after it had landed, or those around it before, so that it
-        # landed where nobody looks (tried). Whether its files are in the table tells.
-        present = set(table.get_add_actions().column("path").to_pylist())
-        return all(file.path in present for file in decision.files)
+        # landed where nobody looks (tried). Whether its files are in the table tells, or were: they may have been merged since.
+        known = set(table.get_add_actions().column("path").to_pylist()) | self._taken_away_after(base)
+        return all(file.path in known for file in decision.files)
+
+    def _taken_away_after(self, version: int) -> set[str]:
+        entries = (self._entry(later) for later in versions_after(self._store, self._key, version))
+        return {remove["path"] for entry in entries if entry is not None for remove in entry.removes}
 
     def _entry(self, version: int) -> LogEntry | None:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,24 +97,38 @@ def _merged(store: Store, group: Sequence[ControlFile]) -> pa.Table:
     return rows
 
 
-def leftovers(store: Store, files: Sequence[ControlFile]) -> list[str]:
-    """Give the keys of data files that may go: no listing names them, and what holds their records has stood long enough.
-
-    Replaced files, merged files that were never committed, and records of a reign that ended in the middle of a commit all
-    are such. Times are the store's own, so no other clock matters.
+def data_files(store: Store) -> dict[str, int]:
+    """Give the keys of the data files in the store, and when each was written by the store's own time, in milliseconds.
 
     Raises
     ------
     JournalError
         STORE_FAILED.
     """
-    found = {entry.key: entry.modified_ms for entry in store.list(CONTROL) if _DATA_FILE.fullmatch(entry.key)}
+    return {entry.key: entry.modified_ms for entry in store.list(CONTROL) if _DATA_FILE.fullmatch(entry.key)}
+
+
+def leftovers(found: Mapping[str, int], files: Sequence[ControlFile]) -> list[str]:
+    """Give the keys of data files that may go: no listing names them, and they and what holds their records stood long enough.
+
+    Replaced files, merged files that were never committed, and records of a reign that ended in the middle of a commit all
+    are such. Times are the store's own, so no other clock matters.
+
+    Parameters
+    ----------
+    found : Mapping[str, int]
+        The `data_files` of the store, looked up before `files`: whatever is committed in between is named. What is committed
+        later was written within `PLAN_VALID_MS`, so its age keeps it, however long the caller sleeps.
+    files : Sequence[ControlFile]
+        The log's, of a reign that holds.
+    """
     if not found:
         return []
     settled_ms = max(found.values()) - LEFTOVERS_KEPT_MS
     named = {f"{CONTROL}/{file.path}" for file in files}
     settled = [file for file in files if found.get(f"{CONTROL}/{file.path}", settled_ms) < settled_ms]
-    return [key for key in found if key not in named and _holds(settled, int(key[len(CONTROL) + 1 :][:20]))]
+    old = [key for key, written_ms in found.items() if written_ms < settled_ms and key not in named]
+    return [key for key in old if _holds(settled, int(key[len(CONTROL) + 1 :][:20]))]
 
 
 def _holds(files: Sequence[ControlFile], record: int) -> bool:

@@ -169,7 +169,10 @@ class Upkeep:
         clean(self._store, CONTROL, below=version - CONTROL_KEPT_COMMITS, before_ms=now_ms - CONTROL_KEPT_MS)
         files = listing(self._store, table)
         if self._swept_at_ms is None or now_ms - self._swept_at_ms >= SWEEP_MS:
-            self._store.delete(control_compaction.leftovers(self._store, files))
+            # First the store, then the log, which also tells whether the reign still holds: this may have taken long.
+            found = control_compaction.data_files(self._store)
+            named = listing(self._store, self._control.open_own(epoch=epoch))
+            self._store.delete(control_compaction.leftovers(found, named))
             self._swept_at_ms = now_ms
         return control_compaction.stage(self._store, files, epoch=epoch, at_ms=now_ms, durable=durable)
 

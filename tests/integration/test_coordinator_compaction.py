@@ -64,7 +64,7 @@ def _leftovers_harm_nobody(world: World) -> None:
     files = _files(world)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(control_compaction, "LEFTOVERS_KEPT_MS", -1)
-        gone = control_compaction.leftovers(world.store, files)
+        gone = control_compaction.leftovers(control_compaction.data_files(world.store), files)
     assert gone
     assert not {f"{CONTROL}/{file.path}" for file in files} & set(gone)
     world.store.delete(gone)

@@ -18,6 +18,7 @@ from spark_queue.journal.staging import stage_file
 from spark_queue.journal.upkeep import clean
 from spark_queue.testing.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk, orders
+from tests.unit.journal.reign import Reign, publish_some
 
 ORDER = messages_key("order")
 SWAP = delta.swap
@@ -205,6 +206,27 @@ def test_commit_that_landed_and_was_cleaned_away_before_anybody_looked_is_not_ma
     # A Delta reader counts a file once however often the log names it; bookmarks would be given out anew.
     assert list(disk.open().messages("order").tail(4)) == []
     assert disk.ids() == [1, 10, 11, 12]
+
+
+@pytest.mark.parametrize("own_entry", ["stands", "was cleaned away"])
+def test_commit_whose_file_was_merged_before_anybody_looked_is_not_made_again(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, own_entry: str
+) -> None:
+    """After a quiet day the entry before it goes soon, and then its file alone does not tell."""
+    disk.publish([0])
+
+    def land_and_be_merged(*given: Any, **named: Any) -> None:
+        SWAP(*given, **named)
+        publish_some(disk, 4, first=4)
+        reign = Reign(disk, epoch=1)
+        reign.enter()
+        reign.upkeep()
+        DeltaTable(disk.store.messages_uri("order")).create_checkpoint()
+        clean(disk.store, ORDER, below=2 if own_entry == "stands" else 3, before_ms=2**60)
+
+    at_swap(monkeypatch, land_and_be_merged)
+    assert disk.publish([1]).rows == 1
+    assert disk.ids() == [0, 1, *range(12, 24)]
 
 
 def test_files_staged_more_than_an_hour_ago_are_staged_anew(disk: Disk) -> None:

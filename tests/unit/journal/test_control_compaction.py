@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 
 from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal import control_compaction, control_files, log_entry, upkeep
-from spark_queue.journal.control_compaction import Merge
-from spark_queue.journal.control_files import ControlFile, listing, read_records
+from spark_queue.journal.control_files import read_records
 from spark_queue.journal.control_log import DeltaControlLog, read_log, read_setup
 from spark_queue.journal.layout import CONTROL
 from spark_queue.testing.scenario.facts import MemoryFacts
+from tests.unit.journal.control_on_disk import NOW_MS, files, filled, staged, table
 from tests.unit.journal.journal_on_disk import Disk, claim, left
-
-DAY_S = 24 * 3600
-NOW_MS = 1_000_000
 
 
 @pytest.fixture
@@ -35,38 +30,6 @@ def disk(tmp_path: Path) -> Disk:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "CONTROL_CHECKPOINT_COMMITS", 5)
-
-
-def table(disk: Disk) -> DeltaTable:
-    return DeltaTable(disk.store.control_uri)
-
-
-def files(disk: Disk) -> list[ControlFile]:
-    return listing(disk.store, table(disk))
-
-
-def on_disk(disk: Disk) -> set[str]:
-    return {path.name for path in (Path(disk.store.path) / CONTROL).glob("*.parquet")}
-
-
-def filled(disk: Disk, commits: int = 8) -> tuple[DeltaControlLog, int]:
-    """Give a control log of a reign with some commits, and the number of its next record."""
-    control = DeltaControlLog(disk.store)
-    record = claim(control)
-    for number in range(record, record + commits):
-        control.append([left(number)], epoch=1)
-    return control, record + commits
-
-
-def staged(disk: Disk, *, epoch: int = 1, durable: bool = False) -> Merge:
-    merge = control_compaction.stage(disk.store, files(disk), epoch=epoch, at_ms=NOW_MS, durable=durable)
-    assert merge is not None
-    return merge
-
-
-def age(disk: Disk, names: set[str], age_s: int, *, by: float) -> None:
-    for name in names:
-        os.utime(Path(disk.store.path) / CONTROL / name, (by - age_s, by - age_s))
 
 
 def test_merge_keeps_every_record_and_what_must_be_found_alone(disk: Disk) -> None:
@@ -113,73 +76,6 @@ def test_upkeep_merges_between_commits_and_files_stay_few(disk: Disk) -> None:
     assert len(files(disk)) < 2 + 8 + 6
     assert [each.record for each in journal.records()] == list(range(record))
     assert table(disk).to_pyarrow_table().num_rows == record
-
-
-def test_merge_that_was_never_committed_harms_nobody_and_goes_later(disk: Disk) -> None:
-    """A kill between staging and commit: the next reign makes its own plan, and the leftover goes with the others."""
-    _, record = filled(disk)
-    (orphan,) = (file.path for file in staged(disk).files)
-    assert len(DeltaControlLog(disk.store).load()) == record
-    again = DeltaControlLog(disk.store)
-    record = claim(again, 2)
-    again.replace(staged(disk, epoch=2))
-    assert len(read_log(disk.store)) == record
-    assert orphan in on_disk(disk)
-    now_s = 10 * DAY_S
-    age(disk, on_disk(disk), 2 * DAY_S, by=now_s)
-    again.append([left(record, 2)], epoch=2)
-    gone = control_compaction.leftovers(disk.store, files(disk))
-    assert f"{CONTROL}/{orphan}" in gone
-    disk.store.delete(gone)
-    assert on_disk(disk) == {file.path for file in files(disk)}
-    assert len(read_log(disk.store)) == record + 1
-
-
-def test_replaced_files_stay_a_day_after_they_were_replaced(disk: Disk) -> None:
-    """However old they are themselves: a reader may have opened the table just before."""
-    control, record = filled(disk)
-    old = on_disk(disk)
-    control.replace(staged(disk))
-    now_s = 10 * DAY_S
-    age(disk, old, 5 * DAY_S, by=now_s)
-    merged = on_disk(disk) - old
-    age(disk, merged, DAY_S - 60, by=now_s)
-    control.append([left(record)], epoch=1)
-    age(disk, on_disk(disk) - old - merged, 0, by=now_s)
-    assert control_compaction.leftovers(disk.store, files(disk)) == []
-    age(disk, merged, DAY_S + 60, by=now_s)
-    named = {file.path for file in files(disk)}
-    assert control_compaction.leftovers(disk.store, files(disk)) == sorted(f"{CONTROL}/{name}" for name in old - named)
-
-
-def test_records_on_their_way_are_no_leftovers_however_clocks_stand(disk: Disk) -> None:
-    """What a commit under way has staged may look old; nothing that the log holds covers it yet."""
-    control, record = filled(disk)
-    control.replace(staged(disk))
-    (staged_now,) = control_files.stage_records(disk.store, [left(record)])
-    age(disk, on_disk(disk), 3 * DAY_S, by=10 * DAY_S)
-    (Path(disk.store.path) / CONTROL / f"{0:020d}-{0:032x}.parquet").write_bytes(b"")
-    assert f"{CONTROL}/{staged_now.path}" not in control_compaction.leftovers(disk.store, files(disk))
-
-
-@pytest.mark.usefixtures("small")
-def test_upkeep_deletes_leftovers_once_an_hour(disk: Disk) -> None:
-    journal = disk.open()
-    record = claim(journal.control)
-    for now_ms in (NOW_MS, NOW_MS + upkeep.SWEEP_MS - 1, NOW_MS + upkeep.SWEEP_MS):
-        for number in range(record, record + 6):
-            journal.control.append([left(number)], epoch=1)
-        record += 6
-        age(disk, on_disk(disk), 2 * DAY_S, by=10 * DAY_S)
-        journal.control.append([left(record)], epoch=1)
-        record += 1
-        orphan = Path(disk.store.path) / CONTROL / f"{0:020d}-{now_ms:032x}.parquet"
-        orphan.write_bytes(b"")
-        os.utime(orphan, (0, 0))
-        journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=now_ms)
-        journal.finish_upkeep()
-        assert orphan.exists() == (now_ms == NOW_MS + upkeep.SWEEP_MS - 1)
-    assert len(read_log(disk.store)) == record
 
 
 def test_zombies_plan_is_refused(disk: Disk) -> None:

@@ -1,0 +1,54 @@
+"""The data files of a small journal's control log on disk, for the tests of merging them and of what is left over."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from spark_queue.journal import control_compaction
+from spark_queue.journal.control_compaction import Merge
+from spark_queue.journal.control_files import ControlFile, listing
+from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.layout import CONTROL
+from tests.unit.journal.journal_on_disk import Disk, claim, left
+
+DAY_S = 24 * 3600
+NOW_MS = 1_000_000
+
+
+def table(disk: Disk) -> DeltaTable:
+    return DeltaTable(disk.store.control_uri)
+
+
+def files(disk: Disk) -> list[ControlFile]:
+    return listing(disk.store, table(disk))
+
+
+def on_disk(disk: Disk) -> set[str]:
+    return {path.name for path in (Path(disk.store.path) / CONTROL).glob("*.parquet")}
+
+
+def filled(disk: Disk, commits: int = 8) -> tuple[DeltaControlLog, int]:
+    """Give a control log of a reign with some commits, and the number of its next record."""
+    control = DeltaControlLog(disk.store)
+    record = claim(control)
+    for number in range(record, record + commits):
+        control.append([left(number)], epoch=1)
+    return control, record + commits
+
+
+def staged(disk: Disk, *, epoch: int = 1, durable: bool = False) -> Merge:
+    merge = control_compaction.stage(disk.store, files(disk), epoch=epoch, at_ms=NOW_MS, durable=durable)
+    assert merge is not None
+    return merge
+
+
+def age(disk: Disk, names: set[str], age_s: int, *, by: float) -> None:
+    for name in names:
+        os.utime(Path(disk.store.path) / CONTROL / name, (by - age_s, by - age_s))
+
+
+def leftovers(disk: Disk) -> list[str]:
+    return control_compaction.leftovers(control_compaction.data_files(disk.store), files(disk))

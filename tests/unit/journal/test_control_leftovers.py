@@ -1,0 +1,134 @@
+"""What is left over of the control log's files goes a day later, and nothing else does (DESIGN 4)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from spark_queue.core.fold import JournalState
+from spark_queue.errors import CoordinatorError
+from spark_queue.journal import control_compaction, control_files, upkeep
+from spark_queue.journal.control_log import DeltaControlLog, read_log
+from spark_queue.journal.layout import CONTROL, Store
+from spark_queue.testing.scenario.facts import MemoryFacts
+from tests.unit.journal.control_on_disk import DAY_S, NOW_MS, age, files, filled, leftovers, on_disk, staged
+from tests.unit.journal.journal_on_disk import Disk, claim, left
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "journal")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "CONTROL_CHECKPOINT_COMMITS", 5)
+
+
+def test_merge_that_was_never_committed_harms_nobody_and_goes_later(disk: Disk) -> None:
+    """A kill between staging and commit: the next reign makes its own plan, and the leftover goes with the others."""
+    _, record = filled(disk)
+    (orphan,) = (file.path for file in staged(disk).files)
+    assert len(DeltaControlLog(disk.store).load()) == record
+    again = DeltaControlLog(disk.store)
+    record = claim(again, 2)
+    again.replace(staged(disk, epoch=2))
+    assert len(read_log(disk.store)) == record
+    assert orphan in on_disk(disk)
+    now_s = 10 * DAY_S
+    age(disk, on_disk(disk), 2 * DAY_S, by=now_s)
+    again.append([left(record, 2)], epoch=2)
+    gone = leftovers(disk)
+    assert f"{CONTROL}/{orphan}" in gone
+    disk.store.delete(gone)
+    assert on_disk(disk) == {file.path for file in files(disk)}
+    assert len(read_log(disk.store)) == record + 1
+
+
+def test_replaced_files_stay_a_day_after_they_were_replaced(disk: Disk) -> None:
+    """However old they are themselves: a reader may have opened the table just before."""
+    control, record = filled(disk)
+    old = on_disk(disk)
+    control.replace(staged(disk))
+    now_s = 10 * DAY_S
+    age(disk, old, 5 * DAY_S, by=now_s)
+    merged = on_disk(disk) - old
+    age(disk, merged, DAY_S - 60, by=now_s)
+    control.append([left(record)], epoch=1)
+    age(disk, on_disk(disk) - old - merged, 0, by=now_s)
+    assert leftovers(disk) == []
+    age(disk, merged, DAY_S + 60, by=now_s)
+    named = {file.path for file in files(disk)}
+    assert leftovers(disk) == sorted(f"{CONTROL}/{name}" for name in old - named)
+
+
+def test_records_on_their_way_are_no_leftovers_however_clocks_stand(disk: Disk) -> None:
+    """What a commit under way has staged may look old; nothing that the log holds covers it yet."""
+    control, record = filled(disk)
+    control.replace(staged(disk))
+    (staged_now,) = control_files.stage_records(disk.store, [left(record)])
+    age(disk, on_disk(disk), 3 * DAY_S, by=10 * DAY_S)
+    (Path(disk.store.path) / CONTROL / f"{0:020d}-{0:032x}.parquet").write_bytes(b"")
+    assert f"{CONTROL}/{staged_now.path}" not in leftovers(disk)
+
+
+def test_what_was_written_lately_is_no_leftover_although_old_files_hold_its_records(disk: Disk) -> None:
+    """It may be the merge of another reign, on its way into the log."""
+    filled(disk)
+    age(disk, on_disk(disk), 3 * DAY_S, by=10 * DAY_S)
+    before = on_disk(disk)
+    staged(disk)
+    (merged,) = on_disk(disk) - before
+    age(disk, {merged}, DAY_S - 60, by=10 * DAY_S)
+    disk.store.write(f"{CONTROL}/{999:020d}-{0:032x}.parquet", b"")
+    age(disk, {f"{999:020d}-{0:032x}.parquet"}, 0, by=10 * DAY_S)
+    assert leftovers(disk) == []
+    age(disk, {merged}, DAY_S + 60, by=10 * DAY_S)
+    assert leftovers(disk) == [f"{CONTROL}/{merged}"]
+
+
+@pytest.mark.usefixtures("small")
+def test_sweep_that_slept_leaves_the_files_of_the_next_reign_alone(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it sleeps after it has looked at the store: what the log names by then stays."""
+    journal = disk.open()
+    record = claim(journal.control)
+    for number in range(record, record + 6):
+        journal.control.append([left(number)], epoch=1)
+    look = control_compaction.data_files
+
+    def sleep_after_looking(store: Store) -> dict[str, int]:
+        merge, later = staged(disk, epoch=2), DeltaControlLog(disk.store)
+        age(disk, on_disk(disk), 2 * DAY_S, by=10 * DAY_S)
+        claim(later, 2)
+        found = look(store)
+        later.replace(merge)
+        return found
+
+    monkeypatch.setattr(control_compaction, "data_files", sleep_after_looking)
+    journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=NOW_MS)
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        journal.finish_upkeep()
+    assert {file.path for file in files(disk)} <= on_disk(disk)
+    assert len(read_log(disk.store)) == record + 7
+
+
+@pytest.mark.usefixtures("small")
+def test_upkeep_deletes_leftovers_once_an_hour(disk: Disk) -> None:
+    journal = disk.open()
+    record = claim(journal.control)
+    for now_ms in (NOW_MS, NOW_MS + upkeep.SWEEP_MS - 1, NOW_MS + upkeep.SWEEP_MS):
+        for number in range(record, record + 6):
+            journal.control.append([left(number)], epoch=1)
+        record += 6
+        age(disk, on_disk(disk), 2 * DAY_S, by=10 * DAY_S)
+        journal.control.append([left(record)], epoch=1)
+        record += 1
+        orphan = Path(disk.store.path) / CONTROL / f"{0:020d}-{now_ms:032x}.parquet"
+        orphan.write_bytes(b"")
+        os.utime(orphan, (0, 0))
+        journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=now_ms)
+        journal.finish_upkeep()
+        assert orphan.exists() == (now_ms == NOW_MS + upkeep.SWEEP_MS - 1)
+    assert len(read_log(disk.store)) == record
