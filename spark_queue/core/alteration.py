@@ -38,16 +38,32 @@ def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
     """Check what becomes of a queue; None when it goes, or begins anew."""
     known = ledger.definition
     leased = sum(len(lease.held) for lease in ledger.leases.values())
-    if leased and (wanted is None or wanted.semantics != known.semantics):
-        reason = f"{leased} of its messages are leased."
-        raise ConfigError("DEFINITION_IN_USE", what="Queue", name=known.name, reason=reason, next_step="Stop its streams first.")
-    if leased and wanted is not None and wanted.order_key != known.order_key:
-        reason = f"{leased} of its messages are leased by the old order_key, and might share a key by the new one."
-        raise ConfigError("DEFINITION_IN_USE", what="Queue", name=known.name, reason=reason, next_step="Stop its streams first.")
+    if leased and wanted is None:
+        raise _in_use(known, f"{leased} of its messages are leased.")
+    unsettled = _unsettled(ledger)
+    if unsettled and wanted is not None and wanted.semantics != known.semantics:
+        # A late proof by the old semantics would find messages that were given to somebody else by the new one.
+        raise _in_use(known, f"{unsettled} of its messages are leased, or in a batch that is not proven.")
+    # What an at-most-once queue has sent holds its key until the proof.
+    keyed = ledger.backlogs().total()
+    if keyed and wanted is not None and wanted.order_key != known.order_key:
+        raise _in_use(known, f"{keyed} of its messages are leased by the old order_key, and might share a key by the new one.")
     if wanted is not None and _source(wanted) != _source(known):
         # Its bitmaps hold bookmarks of the old source; mixed with those of another they would mean other messages.
         reason = f"it holds {_source(known)}, and the new definition would add {_source(wanted)}."
         raise ConfigError("DEFINITION_IN_USE", what="Queue", name=known.name, reason=reason, next_step="Reset it with the change.")
+
+
+def _unsettled(ledger: QueueLedger) -> int:
+    """Count what batches may still settle: what they hold, may still prove late, or took at most once and have not proven."""
+    if ledger.definition.at_most_once:
+        return ledger.backlogs().total()
+    return sum(len(lease.held | lease.claim) for lease in ledger.leases.values())
+
+
+def _in_use(queue: QueueDefinition, reason: str) -> ConfigError:
+    next_step = "Stop its streams first, and unsubscribe those that do not come back to finish their batch."
+    return ConfigError("DEFINITION_IN_USE", what="Queue", name=queue.name, reason=reason, next_step=next_step)
 
 
 def _source(queue: QueueDefinition) -> str:

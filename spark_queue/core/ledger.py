@@ -78,7 +78,7 @@ class QueueLedger:
     @property
     def standing(self) -> BitMap64:
         """What is in the queue, may come back to it, or holds its key until the proof of an at-most-once lease."""
-        unproven = (lease.rows for lease in self.leases.values() if self.definition.at_most_once)
+        unproven = (lease.rows for lease in self.leases.values() if self.definition.at_most_once and not lease.proven)
         return BitMap64.union(self.entered - self.rows[State.REMOVED], *unproven)
 
     def open_lease(self, subscription: Subscription) -> Lease | None:
@@ -101,7 +101,8 @@ class QueueLedger:
     def defer(self, rows: BitMap64, until_ms: int) -> None:
         """Remember that inactive rows were acknowledged (R83)."""
         _take_out(self.deferred, rows)
-        self.deferred[until_ms] = self.deferred.get(until_ms, BitMap64()) | rows
+        if rows:
+            self.deferred[until_ms] = self.deferred.get(until_ms, BitMap64()) | rows
 
     def deferred_after(self, now_ms: int) -> BitMap64:
         """Inactive messages whose acknowledgement is still remembered."""

@@ -122,7 +122,7 @@ def _cancel(turn: Turn, rows: BitMap64, due_at_ms: int | None, error: str | None
     rows = rows - over_limit
     over_age, spent = _ended(turn, rows)
     remove(turn, over_age, Removal.TIME_LIMIT, lease=lease)
-    remove(turn, spent, Removal.MAX_DELIVERIES, lease=lease, error=error)
+    remove(turn, spent, Removal.MAX_DELIVERIES, lease=lease, error=error, uncounted_cancels=1)
     detail = {} if error is None else {"error": error}
     for due, part in _retries(turn, rows - over_age - spent, due_at_ms):
         turn.emit(Kind.RETURNED, part, of=lease, reason=Return.CANCELLED, due_at_ms=due, detail=detail)

@@ -142,8 +142,11 @@ def _settle_now(turn: Turn, each: OutcomeOf, lease: Lease | None, counts: Settle
         counts.deferred += len(inactive)
     if each.lease is not None:
         counts.late += len(rows) - (0 if lease is None else len(rows & lease.held))
-    if rows:
-        apply_outcome(turn, (each.outcome, each.due_at_ms, each.error), rows, lease=lease)
+    # A lease that is named for what it never had is not the one that its records name.
+    inside = BitMap64() if lease is None else rows & lease.rows
+    for part, of in ((inside, lease), (rows - inside, None)):
+        if part:
+            apply_outcome(turn, (each.outcome, each.due_at_ms, each.error), part, lease=of)
     _count(counts, each.outcome, len(rows))
 
 
