@@ -102,12 +102,14 @@ def _of_snapshots(journal: DeltaJournal, moment: Moment, records: Sequence[Recor
 
 def _of_logs(journal: DeltaJournal, moment: Moment, records: Sequence[Record]) -> list[str]:
     problems: list[str] = []
-    for name in moment.state.message_types:
+    for name, known in moment.state.message_types.items():
         entries: list[MessageLogEntry] = []
-        versions = versions_after(journal.store, messages_key(name), -1)
+        first, versions = known.version, set(versions_after(journal.store, messages_key(name), -1))
+        # What was cleaned away after it had entered is no gap; nor is a publisher's commit at a version that had gone before it.
+        while first - 1 in versions:
+            first -= 1
         try:
-            # What was cleaned away after it had entered is no gap.
-            entries.extend(journal.messages(name).tail(min(versions, default=0) - 1))
+            entries.extend(journal.messages(name).tail(max(first, 0) - 1))
         except SparkQueueError as damage:
             problems.append(str(damage))
         else:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from spark_queue import Journal
+from spark_queue.journal.layout import messages_key
+from spark_queue.journal.upkeep import clean
 from tests.unit.cli.sparkq import Terminal
+from tests.unit.journal.journal_on_disk import Disk
+from tests.unit.journal.reign import Reign
 
 DEFINITIONS = {
     "message_types": {"line": {"columns": "item STRING, amount BIGINT", "topics": ["LINES"]}},
@@ -52,3 +57,22 @@ def test_verify_counts_messages_as_status_does(sparkq: Terminal, journal: Journa
     journal.publish([{"item": "pear"}] * 3, topic="LINES")
     assert sparkq("status", journal.path, "WORK", "--json").json[0]["entered"] == 3
     assert " 3 messages, " in sparkq("verify", journal.path).out
+
+
+def test_verify_takes_a_commit_that_landed_where_nobody_looks_for_no_gap(sparkq: Terminal, tmp_path: Path) -> None:
+    """A publisher that slept for days found its version free again, and then published at the head."""
+    disk = Disk(tmp_path / "journal")
+    reign = Reign(disk, epoch=1)
+    for number in range(4):
+        disk.publish([number])
+    reign.enter()
+    DeltaTable(disk.store.messages_uri("order")).create_checkpoint()
+    stray = disk.log_path(messages_key("order"), 1)
+    entry = stray.read_bytes()
+    clean(disk.store, messages_key("order"), below=3, before_ms=2**60)
+    stray.write_bytes(entry)
+    assert sparkq("verify", disk.store.path, "--json").json["problems"] == []
+    disk.publish([4])
+    disk.publish([5])
+    disk.log_path(messages_key("order"), 5).rename(tmp_path / "gone")
+    assert "[LOG_GAP]" in sparkq("verify", disk.store.path, "--json").json["problems"][0]
