@@ -15,7 +15,6 @@ from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.testing.fake_clock import FakeClock
-from tests.simulation.loop_store import SimulatedJournal
 from tests.unit.coordinator.loop_world import NoHints
 
 if TYPE_CHECKING:
@@ -31,13 +30,13 @@ class KilledError(BaseException):
 class HeardCall(Call):
     """A call whose answer the world looks at the moment it leaves."""
 
-    __slots__ = ("asked_at_version", "node", "world")
+    __slots__ = ("asked_in_epoch", "node", "world")
 
     def __init__(self, world: LoopWorld, node: Node, request: wire.AnyRequest, *, abandoned: bool) -> None:
         super().__init__(request, lambda: abandoned)
         self.world = world
         self.node = node
-        self.asked_at_version = world.storage.version
+        self.asked_in_epoch = world.epoch
 
     def answer(self, reply: wire.AnyReply | None, pieces: pa.Table | None = None) -> None:
         """Note what is answered, and by whom."""
@@ -91,8 +90,8 @@ class Node:
             self.busy = False
 
     def _begin(self) -> None:
-        journal = SimulatedJournal(self.world.storage)
-        candidate = Candidate(journal_id=journal.journal_id, path=journal.path, host="h", address=self.address, pid=1)
+        journal = self.world.open(self)
+        candidate = Candidate(journal_id=self.world.journal_id, path=journal.path, host="h", address=self.address, pid=1)
         around = Surroundings(hints=NoHints(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None)
         outcome = elect(journal.control, candidate, around)
         assert isinstance(outcome, Reign)

@@ -9,7 +9,7 @@ between its write and its reply, and wakes up deposed.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -18,12 +18,13 @@ from spark_queue.coordinator import wire
 from spark_queue.core import parsing
 from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Record
+from spark_queue.ports import Journal, MessageLogEntry
 from spark_queue.testing.memory_journal import LateCommitError
 from spark_queue.testing.scenario.facts import Published
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.loop_driver import Driver, Operator
 from tests.simulation.loop_node import START_MS, HeardCall, KilledError, Node
-from tests.simulation.loop_store import CleanedStorage
+from tests.simulation.loop_store import CleanedStorage, SimulatedJournal
 
 #: How deep storage steps may nest: coordinators that wait for the store at the same time.
 NESTED_MAX = 3
@@ -37,23 +38,29 @@ TYPE = "line"
 class LoopWorld:
     """One journal, coordinators that believe to reign, two consumers, a publisher, an operator, and chance."""
 
-    def __init__(self, seed: int, *, settings: dict[str, Any], operated: bool) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        settings: dict[str, Any],
+        journal: dict[str, Any] | None = None,
+        operated: bool = False,
+        filter_sql: str | None = None,
+    ) -> None:
         self.random = random.Random(seed)
         self.troubled = True
         self.elapsed_ms = 0
         self.settings = settings
         self.definitions: dict[str, Any] = {
+            "journal": journal or {},
             "message_types": {TYPE: {"topics": ["T"], "columns": "n BIGINT, b BIGINT"}},
             "queues": {QUEUE: {"underlying_topic": "T", "lease_period": "10s", **settings}},
         }
         if "dead_letter_queue" in settings:
             self.definitions["queues"][settings["dead_letter_queue"]] = {"message_type": TYPE}
-        self.storage = CleanedStorage(parsing.parse(self.definitions), at_ms=START_MS)
-        self.storage.hook = self._at_storage
-        self.storage.snapshot_records = self.random.choice((None, 20, 60))
         self.nodes: list[Node] = []
         self.published: list[Published] = []
-        self.drivers = [Driver(self, "s1", filter_sql=None), Driver(self, "s2", filter_sql=None if seed % 3 else "n > 3")]
+        self.drivers = [Driver(self, "s1", filter_sql=None), Driver(self, "s2", filter_sql=filter_sql)]
         self.operator = Operator(self) if operated else None
         #: Requests whose copies are still under way.
         self.stray: list[wire.AnyRequest] = []
@@ -62,11 +69,32 @@ class LoopWorld:
         self.deposed_answers: list[str] = []
         self._nested = 0
         self._requests = 0
+        self._create()
+
+    def _create(self) -> None:
+        self.storage = CleanedStorage(parsing.parse(self.definitions), at_ms=START_MS)
+        self.storage.hook = self._at_storage
+        self.storage.snapshot_records = self.random.choice((None, 20, 60))
+        self.journal_id = self.storage.journal_id
+
+    def open(self, node: Node) -> Journal:
+        """Open the journal for a coordinator process."""
+        return SimulatedJournal(self.storage)
 
     @property
     def log(self) -> Sequence[Record]:
         """The committed records."""
         return [record for commit in self.storage.commits for record in commit.records]
+
+    @property
+    def epoch(self) -> int:
+        """The newest reign, as the log has it."""
+        return self.storage.commits[-1].epoch
+
+    @property
+    def message_log(self) -> Iterable[MessageLogEntry]:
+        """What was committed to the message table."""
+        return self.storage.entries[TYPE]
 
     @property
     def consumers(self) -> list[Driver]:
@@ -89,7 +117,7 @@ class LoopWorld:
     def request(self, kind: Callable[..., wire.AnyRequest], **fields: Any) -> wire.AnyRequest:
         """Make a request with an id of its own."""
         self._requests += 1
-        return kind(journal=self.storage.journal_id, request=f"r{self._requests}", **fields)
+        return kind(journal=self.journal_id, request=f"r{self._requests}", **fields)
 
     def limit(self) -> int:
         """Draw how many messages a micro-batch may have."""
@@ -113,9 +141,9 @@ class LoopWorld:
         if reply is None:
             return
         self.answers.append((call.request, reply, pieces))
-        epoch = self.storage.commits[call.asked_at_version].epoch
-        if epoch > call.node.epoch:
-            self.deposed_answers.append(f"epoch {call.node.epoch} answered {call.request!r}, asked in epoch {epoch}")
+        if call.asked_in_epoch > call.node.epoch:
+            said = f"epoch {call.node.epoch} answered {call.request!r}, asked in epoch {call.asked_in_epoch}"
+            self.deposed_answers.append(said)
 
     def step(self) -> None:
         """Let something happen."""
@@ -195,7 +223,12 @@ class LoopWorld:
             self.random.choice(self.nodes).clock.set_wall(
                 START_MS + self.elapsed_ms + self.random.choice((0, -3_600_000, 7_200_000))
             )
-        elif draw < 0.8 and self.storage.late:
+        else:
+            self._trouble_store(land=draw < 0.8)
+
+    def _trouble_store(self, *, land: bool) -> None:
+        """Let a commit arrive that was on its way, or clean the log."""
+        if land and self.storage.late:
             self.storage.late.pop(0).land()
         else:
             self.storage.cleaned_until = max(self.storage.cleaned_until, self.storage.version - self.random.randint(1, 4))

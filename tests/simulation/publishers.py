@@ -1,0 +1,129 @@
+"""Publishers of a simulated world: applications that repeat what was not confirmed, each in its way, and die in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from spark_queue.errors import CallerError, JournalError
+from spark_queue.journal.publisher import Identity, OpenedName, Published, commit_staged, make_plan, open_name, publish
+from spark_queue.journal.staging import StagingPlan, stage_file
+from spark_queue.testing.fake_clock import FakeClock
+from tests.simulation.loop_node import START_MS, KilledError
+from tests.simulation.loop_world import TYPE
+
+if TYPE_CHECKING:
+    from tests.simulation.bucket import SimulatedStore
+    from tests.simulation.disk_world import DiskWorld
+
+
+@dataclass
+class Application:
+    """One program, whoever runs it: its batches, and what it was told of them."""
+
+    name: str
+    #: ``named`` numbers its messages, ``stream`` its batches, ``plain`` nothing, so that it must not repeat.
+    kind: str
+    #: Ids of the messages of each batch, oldest first; the last one may still be under way.
+    batches: list[list[int]] = field(default_factory=list)
+    #: How many batches it need not publish any more, and the ids of which it was told that they are in the log.
+    done: int = 0
+    confirmed: set[int] = field(default_factory=set)
+
+    def sequence(self, batch: int) -> int:
+        """Give the number of a batch's first message."""
+        return 1 + sum(map(len, self.batches[:batch]))
+
+
+class Publisher:
+    """One process after another of one application; an older one may still be waiting for the store."""
+
+    def __init__(self, world: DiskWorld, application: Application) -> None:
+        self.world = world
+        self.application = application
+        self._process: _Process | None = None
+
+    def step(self) -> None:
+        """Publish the next batch, or the last one again, as a process that lives or as the next one."""
+        app = self.application
+        if self._process is None or not self._process.alive or self._process.busy:
+            self._process = _Process(self.world, app)
+        if app.done == len(app.batches):
+            app.batches.append(self.world.new_messages(self.world.random.randint(1, 4)))
+        self._process.publish_next()
+
+    def finish(self) -> None:
+        """Publish what was begun; an older process may still land before."""
+        if not self.is_done:
+            self.step()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything that it has was published."""
+        return self.application.done == len(self.application.batches)
+
+
+class _Process:
+    def __init__(self, world: DiskWorld, application: Application) -> None:
+        self.alive, self.busy = True, False
+        self._world = world
+        self._app = application
+        self._store: SimulatedStore = world.way(self)
+        self._opened: OpenedName | None = None
+        self._clock = FakeClock(START_MS + world.elapsed_ms)
+
+    def publish_next(self) -> None:
+        """Publish the first batch that is not done."""
+        self.busy = True
+        try:
+            batch = self._first_open_batch()
+            if batch is not None:
+                self._publish(batch)
+        except KilledError:
+            self.alive = False
+        except (CallerError, JournalError) as refusal:
+            if refusal.code not in ("STORE_FAILED", "PUBLISHER_NAME_IN_USE", "SEQUENCE_BEHIND", "PUBLISH_CONTENDED"):
+                raise
+            # Whoever only numbers nothing must not try again; the others do, after a refusal as a new process.
+            self.alive = refusal.code == "STORE_FAILED"
+            if self._app.kind == "plain":
+                self._app.done = len(self._app.batches)
+        finally:
+            self.busy = False
+
+    def _first_open_batch(self) -> int | None:
+        app = self._app
+        if app.kind == "named" and self._opened is None:
+            self._opened = open_name(self._store, self._world.journal_id, [TYPE], app.name, clock=self._clock)
+            persisted = self._opened.last_sequence or 0
+            # What the log says counts, not what a process was told.
+            app.done = max(app.done, sum(app.sequence(batch + 1) <= persisted + 1 for batch in range(len(app.batches))))
+        return app.done if app.done < len(app.batches) else None
+
+    def _publish(self, batch: int) -> None:
+        app, ids = self._app, list(self._app.batches[batch])
+        plan = make_plan(self._store, self._world.parsed, message_type=TYPE, topic="T", expires_after_ms=None)
+        if app.kind == "plain":
+            # It is not repeated, whatever becomes of it.
+            app.done = max(app.done, batch + 1)
+        self._send(plan, batch, ids)
+        app.confirmed.update(ids)
+        app.done = max(app.done, batch + 1)
+
+    def _send(self, plan: StagingPlan, batch: int, ids: list[int]) -> Published:
+        app, world = self._app, self._world
+        rows = pa.table({"n": pa.array(ids, pa.int64()), "b": pa.array([0] * len(ids), pa.int64())})
+        common: dict[str, Any] = {"clock": self._clock}
+        if app.kind == "named":
+            assert self._opened is not None
+            identity = Identity(publisher=app.name, exclusive=True, number=self._opened.numbers[TYPE])
+            first = app.sequence(batch)
+            return publish(plan, world.journal_id, world.parsed, rows, identity=identity, first_sequence=first, **common)
+        if app.kind == "stream":
+            file = stage_file(plan, rows.to_batches(), now_ms=self._clock.wall_ms())
+            assert file is not None
+            identity = Identity(transaction=(f"s:{app.name}", batch))
+            return commit_staged(plan, world.journal_id, world.parsed, [file], identity=identity, **common)
+        return publish(plan, world.journal_id, world.parsed, rows, **common)

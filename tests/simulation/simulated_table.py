@@ -1,0 +1,118 @@
+"""A Delta table over a bucket, with as much of delta-rs's interface as the journal uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+import pyarrow as pa
+from deltalake import CommitProperties
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction
+
+from spark_queue.errors import JournalError
+from spark_queue.journal.layout import CONTROL, log_key
+from tests.simulation.bucket import PATH, SimulatedStore, TableState
+
+#: The ways of living processes to their buckets, by the name in their storage options.
+STORES: dict[str, SimulatedStore] = {}
+
+
+class SimulatedTable:
+    """One process's handle on a table, at one version; stands in for `deltalake.DeltaTable`."""
+
+    #: Of message tables; set with the first one's columns.
+    schemas: ClassVar[dict[str, pa.Schema]] = {}
+
+    def __init__(self, uri: str, version: int | None = None, storage_options: Mapping[str, str] | None = None) -> None:
+        self._store = STORES[(storage_options or {})["process"]]
+        self._key = uri.removeprefix(f"{PATH}/")
+        states = self._look()
+        self._state = states[-1 if version is None else version]
+
+    def _look(self) -> list[TableState]:
+        self._store.hook(f"opening {self._key}", "before")
+        states = self._store.bucket.tables.get(self._key)
+        if states is None:
+            raise TableNotFoundError(self._key)
+        if not self._store.bucket.is_readable(self._key):
+            raise DeltaError(f"an entry of {self._key} is gone that no checkpoint replaces")
+        return states
+
+    def update_incremental(self) -> None:
+        self._state = self._look()[-1]
+
+    def version(self) -> int:
+        return self._state.version
+
+    def transaction_version(self, name: str) -> int | None:
+        return self._state.transactions.get(name)
+
+    def metadata(self) -> Any:
+        return self._state
+
+    def schema(self) -> pa.Schema:
+        return self.schemas[self._key]
+
+    def get_add_actions(self, *, flatten: bool = False) -> pa.Table:
+        adds = list(self._state.files.values())
+        columns: dict[str, list[Any]] = {"path": [add["path"] for add in adds], "size_bytes": [add["size"] for add in adds]}
+        if self._key == CONTROL:
+            stats = [msgspec.json.decode(add["stats"]) for add in adds]
+            for name, part in (("min", "minValues"), ("max", "maxValues")):
+                columns |= {f"{name}.{column}": [each[part][column] for each in stats] for column in ("record", "kind")}
+        return pa.table(columns)
+
+    def create_checkpoint(self) -> None:
+        self._store.hook(f"checkpointing {self._key}", "before")
+        self._store.bucket.checkpoint(self._key, self._state.version, len(self._state.files) + len(self._state.transactions))
+        self._store.hook(f"checkpointing {self._key}", "after")
+
+    def create_write_transaction(
+        self, actions: Sequence[AddAction], mode: str, schema: Any, *, commit_properties: CommitProperties, **_: Any
+    ) -> None:
+        written = [{"add": _stored(action)} for action in actions]
+        txns = commit_properties.app_transactions or []
+        written += [{"txn": {"appId": txn.app_id, "version": txn.version}} for txn in txns]
+        version = self._state.version + 1
+        try:
+            created = self._store.create(log_key(self._key, version), _entry(commit_properties, written))
+        except JournalError as failure:
+            # delta-rs knows no error of ours.
+            raise OSError(str(failure)) from None
+        if not created:
+            raise CommitFailedError(f"version {version} of {self._key} is taken")
+
+
+def create_table(uri: str, schema: Any, actions: Sequence[AddAction], **options: Any) -> None:
+    """Stand in for `deltalake.transaction.create_table_with_add_actions`."""
+    store, key = STORES[options["storage_options"]["process"]], uri.removeprefix(f"{PATH}/")
+    described = {"metaData": {"description": options["description"]}}
+    written: list[Mapping[str, Any]] = [{"protocol": {}}, described, *({"add": _stored(action)} for action in actions)]
+    if not store.create(log_key(key, 0), _entry(options["commit_properties"], written)):
+        raise CommitFailedError(f"{key} exists")
+    SimulatedTable.schemas[key] = pa.schema(schema)
+
+
+def known_files(read: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
+    """Let a reader of control files decode each only once: it takes longer than all the rest, and they never change."""
+    known: dict[str, pa.Table] = {}
+
+    def read_once(store: SimulatedStore, path: str, *, first: int = 0) -> pa.Table:
+        if path not in known:
+            known[path] = read(store, path)
+        elif store.read(f"{CONTROL}/{path}") is None:
+            return read(store, path, first=first)
+        return known[path].slice(max(0, first - int(path[:20])))
+
+    return read_once
+
+
+def _stored(action: AddAction) -> dict[str, Any]:
+    return {"path": action.path, "size": action.size, "dataChange": action.data_change, "stats": action.stats}
+
+
+def _entry(properties: CommitProperties, actions: Sequence[Mapping[str, Any]]) -> bytes:
+    info = {"commitInfo": {"operation": "WRITE", **(properties.custom_metadata or {})}}
+    return b"".join(msgspec.json.encode(action) + b"\n" for action in [info, *actions])
