@@ -19,7 +19,7 @@ from tests.source_tree import ROOT
 README = ROOT / "README.md"
 
 _GENERATED = re.compile(r"(?P<begin><!-- generated: (?P<name>\w+) -->\n)(?P<text>.*?)(?P<end><!-- end -->)", re.DOTALL)
-_EXAMPLE = re.compile(r"<!-- example: (\w+) -->\n```python\n(.*?)```\n", re.DOTALL)
+_EXAMPLE = re.compile(r"<!-- example: (\w+) -->\n```\w+\n(.*?)```\n", re.DOTALL)
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -36,7 +36,7 @@ def generated(text: str) -> str:
 
 
 def example(name: str) -> str:
-    """Give the code of an example that a test runs."""
+    """Give the code, or the definitions, of an example that a test runs."""
     return next(found[2] for found in _EXAMPLE.finditer(read()) if found[1] == name)
 
 

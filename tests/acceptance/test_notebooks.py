@@ -17,7 +17,9 @@ def test_there_are_notebooks() -> None:
     assert [path.stem for path in notebooks.NOTEBOOKS] == [
         "01_publish_and_consume",
         "02_lease_expiry_and_redelivery",
+        "03_barriers",
         "04_dead_letters_and_redrive",
+        "05_time_travel_and_explain",
     ]
 
 

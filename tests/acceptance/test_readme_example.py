@@ -1,10 +1,12 @@
-"""What README shows is run as it stands: the first example as a program, the outcomes against a queue of their own."""
+"""What README shows is run as it stands: the first example as a program, the others against queues of their own."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,8 @@ import pytest
 
 from spark_queue import Journal
 from tests import readme
+from tests.acceptance.conftest import MakeJournal
+from tests.acceptance.plain_consumer import consumer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +53,103 @@ def test_example_of_outcomes_settles_each_row_as_it_says(shop: Path, spark: Spar
     writer.trigger(availableNow=True).start().awaitTermination()
     status = journal.queue("WORK").status()
     assert (sorted(inserted), status.acknowledged, status.delayed, status.dead_letters) == ([1, 2, 4, 5, 7, 8], 6, 3, 0)
+
+
+def test_example_of_a_barrier_closes_the_books_behind_what_was_before(
+    make_journal: MakeJournal, spark: SparkSession, tmp_path: Path
+) -> None:
+    """R68 to R70."""
+    journal = make_journal(tomllib.loads(readme.example("closing")))
+    journal.publish([{"item": "kettle", "quantity": 1}] * 3, topic="WORK")
+    happened: list[str] = []
+    names: dict[str, Any] = {
+        "journal": journal,
+        "orders": spark.readStream.format("sparkqueue").option("queue", "WORK").option("subscription", "east").load(journal.path),
+        "insert": lambda rows: happened.append(f"{rows.count()} booked"),
+        "close_the_books": lambda day: happened.append(f"{day} closed"),
+    }
+    exec(readme.example("barrier"), names)
+    journal.publish([{"item": "lamp", "quantity": 1}] * 2, topic="WORK")
+    writer = names["writer"].option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert happened == ["3 booked", "31 January closed", "2 booked"]
+
+
+ORDERS = [
+    {"item": "lamp", "customer": "A", "amount": 20.0, "country": "France"},
+    {"item": "kettle", "customer": "A", "amount": 30.0, "country": "Norway"},
+    {"item": "clock", "customer": "B", "amount": -5.0, "country": "France"},
+    {"item": "table", "customer": "B", "amount": 90.0, "country": "France"},
+]
+
+
+def test_example_of_a_subscription_filter_gets_what_matches(make_journal: MakeJournal, spark: SparkSession, tmp_path: Path) -> None:
+    """R49."""
+    journal = make_journal(tomllib.loads(readme.example("choosing")))
+    journal.publish(ORDERS, topic="ORDERS")
+    names: dict[str, Any] = {"journal": journal, "spark": spark}
+    exec(readme.example("filter"), names)
+    inserted: list[int] = []
+    insert = _collect_into(inserted)
+    writer = names["french"].writeStream.foreachBatch(lambda batch, _: insert(batch))
+    writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start().awaitTermination()
+    assert sorted(inserted) == [0, 3]
+
+
+def test_example_of_choosing_gives_the_dearest_first_or_one_of_each_customer(make_journal: MakeJournal) -> None:
+    """R65, R66."""
+    journal = make_journal(tomllib.loads(readme.example("choosing")))
+    journal.publish(ORDERS, topic="ORDERS")
+    with consumer(journal, "DEAR_FIRST") as query:
+        assert [row["item"] for row in query.drain(limit=1)] == ["table", "kettle", "lamp"]
+    with consumer(journal, "BY_CUSTOMER") as query:
+        assert [sorted(row["item"] for row in query.take()) for _ in range(2)] == [["clock", "lamp"], ["kettle", "table"]]
+
+
+def test_example_of_redriving_gives_back_what_its_filter_chooses(
+    make_journal: MakeJournal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = make_journal(tomllib.loads(readme.example("failing")))
+    journal.publish([{"item": "lamp", "quantity": quantity} for quantity in range(3)], topic="ORDERS")
+    settled = [{"bookmark": bookmark, "outcome": "expire", "error": "no price"} for bookmark in range(3)]
+    journal.queue("WORK").settle(settled)
+    exec(readme.example("redrive"), {"journal": journal})
+    printed = capsys.readouterr().out
+    assert "forced_expire  no price    3\n" in printed
+    assert printed.endswith("2 went back, 0 were in somebody's hands\n")
+    status = journal.queue("WORK").status()
+    assert (status.available, status.dead_letters) == (2, 1)
+
+
+def test_example_of_looking_back_tells_each_moment(make_journal: MakeJournal, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = make_journal(DEFINITIONS)
+    journal.publish([{"item": "lamp", "quantity": 1}] * 3, topic="ORDERS")
+    moments = [datetime.now(UTC)]
+    journal.queue("WORK").settle([0], "expire")
+    moments.append(datetime.now(UTC))
+    names: dict[str, Any] = {"journal": journal, "moments": moments}
+    exec(readme.example("past"), names)
+    told = [line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["3 in the queue, 0 dead letters", "2 in the queue, 1 dead letters"]
+    assert len(names["messages"]) == 3
+
+
+def test_example_of_settling_by_hand_settles_what_it_names(make_journal: MakeJournal, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = make_journal(DEFINITIONS)
+    journal.publish([{"item": "lamp", "quantity": -1 if number < 5 else 1} for number in range(20)], topic="ORDERS")
+    exec(readme.example("settle"), {"journal": journal})
+    assert capsys.readouterr().out == "5 expired\n"
+    status = journal.queue("WORK").status()
+    assert (status.available, status.acknowledged, status.dead_letters) == (13, 2, 5)
+
+
+def test_example_of_pausing_purges_and_lets_the_queue_go_on(make_journal: MakeJournal, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = make_journal(DEFINITIONS)
+    journal.publish([{"item": item, "quantity": 1} for item in ("lamp", "kettle", "lamp")], topic="ORDERS")
+    exec(readme.example("pause"), {"journal": journal})
+    assert capsys.readouterr().out == "2 purged, 0 still leased\n"
+    status = journal.queue("WORK").status()
+    assert (status.available, status.paused) == (1, False)
 
 
 def _collect_into(bookmarks: list[int]) -> Callable[[DataFrame], None]:
