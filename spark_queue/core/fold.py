@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyroaring import BitMap64
@@ -13,7 +14,7 @@ from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
 from spark_queue.core.message_type import MessageTypeState
 from spark_queue.core.moving import Foresight
-from spark_queue.core.ranges import to_ranges
+from spark_queue.core.ranges import to_bitmap, to_ranges
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment
 from spark_queue.core.selection import Selection
@@ -277,11 +278,14 @@ class JournalState:
         """Compute priorities and keys again of everything that is in a queue, by its new definition."""
         standing, matches = ledger.standing, ledger.selection.matches
         ledger.selection = Selection()
+        # What has entered stays whatever the filter and the topic say by now, so nobody asks them again.
+        request = FactRequest(queue=replace(ledger.definition, filter=None, underlying_topic="^.*"), barriers=False)
         for segment in map(self._foresight.place, self.message_types[ledger.definition.message_type].segments):
-            if not segment.retired and standing.range_cardinality(segment.first, segment.until):
-                for facts in self._facts_of(segment, [FactRequest(queue=ledger.definition)]).values():
-                    ledger.selection.add(facts)
-                    ledger.failing |= facts.failed & standing
+            here = standing & to_bitmap([(segment.first, segment.until)])
+            if here and not segment.retired:
+                for facts in self._facts_of(segment, [request]).values():
+                    ledger.selection.add(facts.among(here, keyless=ledger.barriers))
+                    ledger.failing |= facts.failed & here
             if ledger.definition.name in self.troubles:
                 return
         ledger.selection.matches = matches

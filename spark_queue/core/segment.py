@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.core.definition import QueueDefinition
+from spark_queue.core.numbers import to_array
 from spark_queue.core.ranges import below, to_bitmap
 from spark_queue.core.records import Kind, Ranges, Record
 
@@ -160,8 +161,20 @@ class EntryFacts:
         """Give the facts with no order key for barriers: nobody leases one, and many are given it at once."""
         if not self.barriers or not len(self.keyed):
             return self
-        kept = np.isin(self.keyed, np.array(self.barriers.to_array(), dtype=np.int64), invert=True)
+        kept = np.isin(self.keyed, to_array(self.barriers), invert=True)
         return replace(self, keyed=self.keyed[kept], keys=self.keys[kept])
+
+    def among(self, rows: BitMap64, *, keyless: BitMap64) -> EntryFacts:
+        """Give the priorities and keys of `rows`, without the keys of those that are to have none."""
+        ranked = np.isin(self.ranked, to_array(rows))
+        keyed = np.isin(self.keyed, to_array(rows - keyless))
+        return EntryFacts(
+            rows=self.rows & rows,
+            ranked=self.ranked[ranked],
+            priorities=self.priorities[ranked],
+            keyed=self.keyed[keyed],
+            keys=self.keys[keyed],
+        )
 
     def since(self, start: int) -> EntryFacts:
         """Give the facts of the bookmarks from `start` on."""
