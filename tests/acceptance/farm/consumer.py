@@ -21,20 +21,21 @@ from pyspark.sql import functions as f
 
 from spark_queue import Journal
 from tests.acceptance.farm.gates import IN_FN, SINK_WRITTEN, GatedSource, Gates
-
-#: One message in this many is settled `expire`, so that outcomes are under test too.
-EXPIRE_EVERY = 97
+from tests.acceptance.farm.load import CANCEL_EVERY, EXPIRE_EVERY
 
 
 def sink_into(folder: Path, subscription: str) -> Callable[[DataFrame, int], DataFrame]:
-    """Make a batch function that writes the bookmarks it saw, and names every 97th as not to be booked."""
+    """Make a batch function that writes the bookmarks it saw, and cancels or expires some of them."""
 
     def fn(batch: DataFrame, batch_id: int) -> DataFrame:
         rows = batch.select("bookmark", "lease").toArrow()
         seen = {"subscription": subscription, "batch": batch_id, "bookmarks": rows.column("bookmark").to_pylist()}
         _write(folder, seen)
-        doomed = batch.where(f.col("bookmark") % EXPIRE_EVERY == 0)
-        return doomed.select("bookmark", f.lit("expire").alias("outcome"), f.lit("every 97th").alias("error"))
+        is_doomed = f.col("bookmark") % EXPIRE_EVERY == 0
+        is_early = (f.col("bookmark") % CANCEL_EVERY == 0) & (f.col("cancel_count") == 0)
+        outcome = f.when(is_doomed, "expire").when(is_early, "cancel")
+        lines = batch.where("NOT is_barrier").select("bookmark", outcome.alias("outcome"), f.lit("one in many").alias("error"))
+        return lines.where("outcome IS NOT NULL")
 
     return fn
 

@@ -17,12 +17,7 @@ from pathlib import Path
 import psutil
 
 from spark_queue import Journal
-
-DEFINITIONS = {
-    "journal": {"coordinator_idle": "5s"},
-    "message_types": {"json": {"topics": ["ORDERS"]}},
-    "queues": {"WORK": {"underlying_topic": "ORDERS", "lease_period": "6s"}},
-}
+from tests.acceptance.farm.load import Load
 
 #: What can be killed, and how its process is told from others below a consumer, by a part of its command line.
 VICTIMS = {
@@ -47,10 +42,13 @@ class Farm:
         Where journal, checkpoints, sink and logs go.
     seed
         What decides victims and moments.
+    load
+        What is published, and to what queue.
     """
 
     folder: Path
     seed: int
+    load: Load
     kills: Counter[str] = field(default_factory=Counter)
     published: int = 0
 
@@ -58,7 +56,7 @@ class Farm:
         self.random = random.Random(self.seed)
         self.path = str(self.folder / "journal")
         (self.folder / "sink").mkdir()
-        self.journal = Journal.create(self.path, DEFINITIONS)
+        self.journal = Journal.create(self.path, self.load.definitions())
         self._consumers: dict[str, subprocess.Popen[bytes]] = {}
         self._over = threading.Event()
 
@@ -81,7 +79,7 @@ class Farm:
 
     def _publish(self) -> None:
         while not self._over.wait(0.25):
-            rows = [{"value": json.dumps({"order": self.published + number})} for number in range(150)]
+            rows = [{"value": json.dumps(self.load.body(self.published + number))} for number in range(150)]
             self.published += self.journal.publish(rows, topic="ORDERS").rows
 
     def _keep_running(self) -> None:
