@@ -28,7 +28,7 @@ class Load:
 
 def _ordered(number: int) -> dict[str, Any]:
     """Give an order of one of many customers; every tenth message is none, and every so often the books are closed."""
-    kind = CLOSE if number % 600 == 599 else NOISE if number % 10 == 3 else LINE
+    kind = CLOSE if number % 1_500 == 1_499 else NOISE if number % 10 == 3 else LINE
     return {"order": number, "customer": f"c{number * 7919 % 997}", "kind": kind}
 
 
