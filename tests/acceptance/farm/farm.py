@@ -28,6 +28,11 @@ VICTIMS = {
     "driver": "tests.acceptance.farm.consumer",
 }
 
+#: Environment variable by which a coordinator tells whose consumers started it.
+OF_FARM = "SPARK_QUEUE_FARM"
+
+LOOK_AGAIN_S = 0.1
+
 #: Killing a JVM or a driver costs a start of Spark, so it is drawn less often.
 WEIGHTS = {"coordinator": 5, "planner": 5, "worker": 4, "jvm": 1, "driver": 1}
 
@@ -66,10 +71,11 @@ class Farm:
         try:
             self._keep_running()
             publisher.start()
-            while sum(self.kills.values()) < kills:
+            for kind in self.random.choices(list(WEIGHTS), list(WEIGHTS.values()), k=kills):
                 self._over.wait(self.random.uniform(0.3, 2.5))
-                self._keep_running()
-                self._kill_one()
+                while not self._kill_one(kind):
+                    self._over.wait(LOOK_AGAIN_S)
+                    self._keep_running()
             self._over.set()
             publisher.join()
             self._drain(time.monotonic() + drain_s)
@@ -86,39 +92,51 @@ class Farm:
         for name in ("first", "second"):
             if name not in self._consumers or self._consumers[name].poll() is not None:
                 command = [sys.executable, "-m", "tests.acceptance.farm.consumer", "--journal", self.path]
+                pythons = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
                 with (self.folder / f"{name}.log").open("ab") as log:
                     self._consumers[name] = subprocess.Popen(
                         [*command, "--subscription", name, "--folder", str(self.folder)],
                         stdout=log, stderr=log, start_new_session=True,
-                        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+                        env={**os.environ, **pythons, OF_FARM: str(self.folder)},
                     )  # fmt: skip
 
-    def _kill_one(self) -> None:
-        """Kill one random part, if there is one of the drawn kind right now."""
-        kind = self.random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-        candidates = [process for process in self._processes() if VICTIMS[kind] in _command_line(process)]
+    def _kill_one(self, kind: str) -> bool:
+        """Kill one random part of a kind; tells whether there was one."""
+        candidates = self._coordinators() if kind == "coordinator" else self._parts(VICTIMS[kind])
         if not candidates:
-            return
+            return False
         victim = self.random.choice(sorted(candidates, key=lambda process: process.pid))
         try:
             victim.send_signal(signal.SIGKILL)
         except psutil.NoSuchProcess:
-            return
+            return False
         self.kills[kind] += 1
+        return True
 
-    def _processes(self) -> list[psutil.Process]:
-        """Give this farm's own processes: the consumers, what they started, and the coordinator of its journal."""
+    def _coordinators(self) -> list[psutil.Process]:
+        """Give the coordinators that this farm's consumers started; they outlive them, and tell whose they are by a variable."""
         found = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get("SPARK_QUEUE_FARM") == str(self.folder) or self.path in _command_line(process):
-                    found.append(process)
+                is_ours = VICTIMS["coordinator"] in _command_line(process) and process.environ().get(OF_FARM) == str(self.folder)
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
+            if is_ours:
+                found.append(process)
+        return found
+
+    def _parts(self, name: str) -> list[psutil.Process]:
+        """Give the parts of a kind of the consumers whose stream has begun: what is only starting proves little by its death."""
+        found = []
         for consumer in self._consumers.values():
-            if consumer.poll() is None:
-                found.extend(psutil.Process(consumer.pid).children(recursive=True))
-        return [process for process in found if process.pid != os.getpid()]
+            try:
+                driver = psutil.Process(consumer.pid)
+                parts = {process: _command_line(process) for process in (driver, *driver.children(recursive=True))}
+            except psutil.NoSuchProcess:
+                continue
+            if any(VICTIMS["planner"] in line for line in parts.values()):
+                found += [process for process, line in parts.items() if name in line]
+        return found
 
     def _drain(self, deadline: float) -> None:
         """Wait until the queue is empty, keeping the consumers alive."""
