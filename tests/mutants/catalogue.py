@@ -10,6 +10,7 @@ _JOURNAL = "spark_queue/journal"
 _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 _LOOP = ("tests/unit/coordinator",)
 _LOOP_WORLDS = ("tests/simulation/test_loop.py",)
+_JOURNAL_WORLDS = ("tests/simulation/test_journal.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     *DECIDING,
@@ -40,6 +41,25 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/unit/journal/test_control_log.py",),
     ),
     Mutant(
+        "a clean-up that slept trusts the log that it read before",
+        f"{_JOURNAL}/upkeep.py",
+        "            named = listing(self._store, self._control.open_own(epoch=epoch))\n", "            named = files\n",
+        ("tests/unit/journal/test_control_leftovers.py",),
+    ),
+    Mutant(
+        "clean-up takes a young file for a leftover",
+        f"{_JOURNAL}/control_compaction.py", "if written_ms < settled_ms and key not in named", "if key not in named",
+        ("tests/unit/journal/test_control_leftovers.py",),
+    ),
+    Mutant(
+        "a zombie's stale merge is committed",
+        f"{_JOURNAL}/message_work.py",
+        "            self.refresh()\n            if not set(change.removed) <= self.sizes().keys():\n"
+        "                return False\n",
+        "            delta.refresh(self.store, self.key, self._table)\n",
+        ("tests/unit/journal/test_message_compaction.py",),
+    ),
+    Mutant(
         "two reigns have one epoch",
         "spark_queue/coordinator/election.py", "epoch=1 if last is None else last.epoch + 1,",
         "epoch=1 if last is None else last.epoch,",
@@ -55,7 +75,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "an answer leaves before its commit",
         "spark_queue/coordinator/loop.py",
         "        self._ready.append((call, answer))\n", "        call.answer(answer.reply, answer.pieces)\n",
-        _LOOP,
+        (*_LOOP, *_LOOP_WORLDS),
     ),
     Mutant(
         "a repeated request takes effect again",
@@ -104,6 +124,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "a publisher's last message is taken twice",
         f"{_JOURNAL}/commit.py", "        if last <= persisted:\n", "        if last < persisted:\n",
         ("tests/unit/journal/test_commit.py", "tests/unit/journal/test_publisher.py"),
+    ),
+    Mutant(
+        "a publisher's sequences are not looked up",
+        f"{_JOURNAL}/commit.py",
+        "            if persisted is not None:\n", "            if persisted is not None and persisted < 0:\n",
+        ("tests/unit/journal/test_commit.py", "tests/unit/journal/test_publisher.py"),
+    ),
+    Mutant(
+        "a stream's batch is not looked up",
+        f"{_JOURNAL}/commit.py", "files if seen is None or seen < identity.transaction[1] else ()", "files",
+        ("tests/unit/journal/test_publisher.py", *_JOURNAL_WORLDS),
+    ),
+    Mutant(
+        "a commit whose file was merged is made again",
+        f"{_JOURNAL}/commit.py", ".to_pylist()) | self._taken_away_after(base)\n", ".to_pylist())\n",
+        ("tests/unit/journal/test_commit.py",),
     ),
     Mutant(
         "of a straddling batch one message is taken twice",

@@ -46,6 +46,10 @@ class Process(Protocol):
     """Whoever calls the store, until it dies."""
 
     alive: bool
+    #: How much likelier than for others something happens at its steps.
+    bad_luck: int
+    #: How many of its next steps fail.
+    outage: int
 
 
 class DiskWorld(LoopWorld):
@@ -139,6 +143,8 @@ class DiskWorld(LoopWorld):
         elif draw < 0.13:
             self.publish(1)
         elif draw < 0.14 and not self._nested:
+            # No request is under way for a day.
+            self.bucket.late.clear()
             self.advance(NIGHT_MS)
         else:
             super().step()
@@ -171,12 +177,16 @@ class DiskWorld(LoopWorld):
             raise KilledError
         if not self.troubled:
             return
-        draw = self.random.random()
+        if process.outage:
+            process.outage -= 1
+            raise OSError("the store does not answer")
+        draw = self.random.random() / process.bad_luck
         if draw < 0.0003:
             process.alive = False
             raise KilledError
         if draw < 0.0012:
             late = doing.startswith("creating") and "_delta_log" in doing and moment == "before" and self.random.random() < 0.5
+            process.outage = self.random.choice((0, 0, 8))
             raise LateCreateError("late") if late else OSError("the store did not answer")
         if draw < 0.006 and self._nested < NESTED_MAX:
             self._meanwhile()

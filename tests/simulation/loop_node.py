@@ -47,6 +47,9 @@ class HeardCall(Call):
 class Node:
     """One coordinator process, on a host whose clock drifts and may be hours off."""
 
+    bad_luck = 1
+    outage = 0
+
     def __init__(self, world: LoopWorld, number: int) -> None:
         self.world = world
         self.rate = world.random.choice((0.97, 1.0, 1.0, 1.05))

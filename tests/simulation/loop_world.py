@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import pyarrow as pa
@@ -95,6 +96,11 @@ class LoopWorld:
     def message_log(self) -> Iterable[MessageLogEntry]:
         """What was committed to the message table."""
         return self.storage.entries[TYPE]
+
+    @property
+    def by_hand(self) -> AbstractSet[str]:
+        """Ids of what the operator asked for."""
+        return frozenset() if self.operator is None else self.operator.requests
 
     @property
     def consumers(self) -> list[Driver]:

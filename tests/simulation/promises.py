@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from pyroaring import BitMap64
@@ -28,6 +29,11 @@ class World(Protocol):
     @property
     def log(self) -> Sequence[Record]:
         """The committed records."""
+        ...
+
+    @property
+    def by_hand(self) -> AbstractSet[str]:
+        """Ids of what an operator asked for."""
         ...
 
     @property
@@ -64,9 +70,14 @@ def removals_from_another_lease(world: World) -> list[tuple[int, int]]:
                 holder[row] = record.lease
             elif record.kind == Kind.RETURNED:
                 holder[row] = None
-            elif record.kind == Kind.REMOVED and holder.get(row) not in (None, record.lease):
+            elif record.kind == Kind.REMOVED and holder.get(row) not in (None, record.lease) and not is_by_hand(world, record):
                 wrong.append((record.record, row))
     return wrong
+
+
+def is_by_hand(world: World, record: Record) -> bool:
+    """Tell whether an operator asked for what a record says."""
+    return record.detail.get("request") in world.by_hand
 
 
 def committed_after_disconnect(world: World) -> list[tuple[int, int]]:
@@ -94,7 +105,7 @@ def expired_by_an_older_run(world: World) -> list[tuple[int, int]]:
         if record.kind == Kind.PROVEN:
             wrong += [(lease, row) for lease, row in pending if said.get(lease, {}).get(row) != Outcome.EXPIRE]
         if record.kind in (Kind.REMOVED, Kind.DEAD_LETTERED, Kind.RETURNED):
-            forced = record.queue == QUEUE and record.reason == Removal.FORCED_EXPIRE
+            forced = record.queue == QUEUE and record.reason == Removal.FORCED_EXPIRE and not is_by_hand(world, record)
             pending += [(int(record.lease or 0), row) for row in rows_of(record)] if forced else []
         else:
             pending = []

@@ -66,6 +66,10 @@ class Publisher:
 
 
 class _Process:
+    #: It calls the store rarely, and each of its steps matters.
+    bad_luck = 5
+    outage = 0
+
     def __init__(self, world: DiskWorld, application: Application) -> None:
         self.alive, self.busy = True, False
         self._world = world

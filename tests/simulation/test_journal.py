@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 from spark_queue.core.fold import JournalState
@@ -50,6 +51,7 @@ def test_a_troubled_journal_keeps_every_promise(seed: int) -> None:
         assert world.deposed_answers == []
         assert world.misread == []
         assert published_otherwise(world) == []
+        assert transactions_that_go_back(world) == []
         assert promises.committed_after_disconnect(world) == []
         assert promises.removals_from_another_lease(world) == []
         state, log = folded(world), world.log
@@ -80,3 +82,14 @@ def published_otherwise(world: DiskWorld) -> list[str]:
             if [message for message in world.order if message in set(due)] != due:
                 wrong.append(f"the messages of '{app.name}' are not all there in their order")
     return wrong
+
+
+def transactions_that_go_back(world: DiskWorld) -> list[str]:
+    """Give where somebody committed who had been overtaken: an older epoch, or an older holder of a name (R98, DESIGN 3.4)."""
+    return [
+        f"version {later.version} of {table} sets {name} back to {later.transactions[name]}"
+        for table, states in world.bucket.tables.items()
+        for earlier, later in pairwise(states)
+        for name, version in earlier.transactions.items()
+        if later.transactions[name] < version
+    ]

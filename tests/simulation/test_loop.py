@@ -68,12 +68,11 @@ def test_a_troubled_loop_keeps_every_promise(seed: int) -> None:
     assert done_twice(world) == []
     assert read_by_two_planners(world) == []
     assert promises.committed_after_disconnect(world) == []
-    if world.operator is None:
-        assert promises.removals_from_another_lease(world) == []
-        assert promises.expired_by_an_older_run(world) == []
-        if "barrier" in world.settings:
-            assert promises.barriers_not_received_once(world) == []
-            assert promises.granted_out_of_order(world) == []
+    assert promises.removals_from_another_lease(world) == []
+    assert promises.expired_by_an_older_run(world) == []
+    if "barrier" in world.settings:
+        assert promises.barriers_not_received_once(world) == []
+        assert promises.granted_out_of_order(world) == []
     state = folded(world)
     assert problems(state, world.log, {TYPE: world.message_log}) == []
     ledger = state.queues[QUEUE]
@@ -102,10 +101,9 @@ def of_queue(world: LoopWorld, *kinds: Kind) -> list[Record]:
 
 def acknowledged_by_nobody(world: LoopWorld) -> BitMap64:
     """Give what was acknowledged although no batch that Spark committed contained it, and nobody said so by hand (R15)."""
-    by_hand = set() if world.operator is None else world.operator.requests
     rows = BitMap64()
     for record in of_queue(world, Kind.REMOVED):
-        if record.reason == Removal.ACKNOWLEDGED and record.detail.get("request") not in by_hand:
+        if record.reason == Removal.ACKNOWLEDGED and not promises.is_by_hand(world, record):
             rows |= to_bitmap(record.ranges)
     remembered = [to_bitmap(record.ranges) for record in of_queue(world, Kind.DEFERRED)]
     return rows - promises.committed_rows(world) - BitMap64.union(BitMap64(), *remembered)
@@ -135,11 +133,9 @@ def answers_without_a_record(world: LoopWorld) -> list[str]:
 
 def done_twice(world: LoopWorld) -> list[str]:
     """Give the requests by hand that took effect in two commits, because they were asked twice."""
-    if world.operator is None:
-        return []
     commits: Counter[str] = Counter()
     for commit in world.storage.commits:
-        commits.update({str(record.detail.get("request")) for record in commit.records} & world.operator.requests)
+        commits.update({str(record.detail.get("request")) for record in commit.records} & world.by_hand)
     return [request for request, times in commits.items() if times > 1]
 
 

@@ -201,6 +201,11 @@ class World:
         return self.coordinator.log
 
     @property
+    def by_hand(self) -> frozenset[str]:
+        """Ids of what an operator asked for: there is none."""
+        return frozenset()
+
+    @property
     def consumers(self) -> list[Driver]:
         """Everybody with a checkpoint."""
         return self.drivers
