@@ -35,9 +35,8 @@ def shrink(ledger: QueueLedger) -> None:
     """Let the youngest available messages beyond a new target wait; what a lease may still resume or settle stays active."""
     target = ledger.definition.target_queue_depth
     excess = _active(ledger) - target if target else 0
-    if excess > 0:
-        free = ledger.rows[State.AVAILABLE] - BitMap64.union(BitMap64(), *(lease.claim for lease in ledger.leases.values()))
-        ledger.move(free - oldest(free, max(0, len(free) - excess)), Event.DEACTIVATED)
+    free = ledger.rows[State.AVAILABLE] - BitMap64.union(BitMap64(), *(lease.claim for lease in ledger.leases.values()))
+    ledger.move(free - oldest(free, max(0, len(free) - excess)), Event.DEACTIVATED)
 
 
 def remove_reached(queues: Mapping[str, QueueLedger], emit: Emit) -> None:

@@ -72,7 +72,7 @@ def _stretches(files: Sequence[ControlFile]) -> list[list[ControlFile]]:
     return stretches
 
 
-def stage(store: Store, files: Sequence[ControlFile], *, epoch: int, at_ms: int, durable: bool) -> Merge | None:
+def stage(store: Store, files: Sequence[ControlFile], *, epoch: int, at_ms: int) -> Merge | None:
     """Write the files that a listing should have instead, and give the plan; None when it is well as it is.
 
     Raises
@@ -84,8 +84,6 @@ def stage(store: Store, files: Sequence[ControlFile], *, epoch: int, at_ms: int,
     if not groups:
         return None
     staged = [stage_rows(store, _merged(store, group), at_ms=at_ms, data_change=False) for group in groups]
-    if durable:
-        store.sync(f"{CONTROL}/{file.path}" for file in staged)
     return Merge(files=staged, removed=[file.path for group in groups for file in group], epoch=epoch, at_ms=at_ms)
 
 

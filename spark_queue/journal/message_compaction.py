@@ -108,7 +108,7 @@ def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimi
         mark = delta.Mark(writer="coordinator", merged=[merged.stored()], is_append=False)
         if not work.commit(TableChange(mark=mark, removed=[file.path for file in run], added=[added])):
             # Something that was to be merged has gone meanwhile; the next round plans anew.
-            return False
+            return True
         _LOG.info("Merged %d files of message type '%s' into %s.", len(run), work.message_type, added.path)
     return bool(runs)
 

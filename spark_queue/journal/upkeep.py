@@ -163,8 +163,8 @@ class Upkeep:
 
     def _keep_control(self, *, epoch: int, now_ms: int) -> Merge | None:
         table = self._control.open_own(epoch=epoch)
-        version, durable = int(table.version()), self._control.durable
-        delta.checkpoint(self._store, CONTROL, table, durable=durable)
+        version = int(table.version())
+        delta.checkpoint(self._store, CONTROL, table, durable=self._control.durable)
         self._checkpoints[CONTROL] = _last_checkpoint(self._store, CONTROL)
         clean(self._store, CONTROL, below=version - CONTROL_KEPT_COMMITS, before_ms=now_ms - CONTROL_KEPT_MS)
         files = listing(self._store, table)
@@ -174,7 +174,7 @@ class Upkeep:
             named = listing(self._store, self._control.open_own(epoch=epoch))
             self._store.delete(control_compaction.leftovers(found, named))
             self._swept_at_ms = now_ms
-        return control_compaction.stage(self._store, files, epoch=epoch, at_ms=now_ms, durable=durable)
+        return control_compaction.stage(self._store, files, epoch=epoch, at_ms=now_ms)
 
     def _keep_messages(self, message_type: str, version: int, *, epoch: int, now_ms: int) -> None:
         key = messages_key(message_type)

@@ -125,6 +125,15 @@ def test_equal_ratios_go_to_the_first_subscription_whoever_asks() -> None:
     assert assign(PROPORTIONAL, [late, early], last=-1, messages=1, order=Priorities()).parts["s0"] == rows
 
 
+def test_what_is_kept_is_shared_out_no_further_than_there_is_room_for_all() -> None:
+    """Where the queue's own limit was lowered meanwhile (R31)."""
+    rows = BitMap64(range(8))
+    first, second = candidate(0, backlog=9, rows=rows), candidate(1, backlog=9, rows=rows)
+    first.kept, second.kept = BitMap64([0, 1, 2]), BitMap64([3, 4, 5])
+    parts = assign(PROPORTIONAL, [first, second], last=-1, messages=4, order=Priorities()).parts
+    assert parts == {"s0": BitMap64([0, 1, 2]), "s1": BitMap64([3])}
+
+
 @pytest.mark.parametrize("model", [PROPORTIONAL, ROUND_ROBIN])
 def test_cost_follows_ranges_and_parts_are_contiguous(model: str) -> None:
     rows = BitMap64()

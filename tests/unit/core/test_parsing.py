@@ -66,6 +66,7 @@ REFUSALS: list[tuple[str, Any, str, str]] = [
     ("limit beyond any store", with_queue(max_backlog=2**63), "BAD_VALUE", "of at most 63 bits"),
     ("limit as text", with_queue(max_backlog="5"), "BAD_VALUE", "a whole number, 0 for no limit"),
     ("limit as boolean", with_queue(max_cancels=True), "BAD_VALUE", "a whole number, 0 for no limit"),
+    ("recovery point as boolean", with_queue(recovery_point=True), "BAD_VALUE", "epoch, now, creation, a bookmark"),
     *(
         (f"backoff {value!r}", with_queue(retry_backoff=value), "BAD_VALUE", 'such as "1s..5m x2"')
         for value in (

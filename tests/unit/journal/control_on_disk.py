@@ -39,8 +39,8 @@ def filled(disk: Disk, commits: int = 8) -> tuple[DeltaControlLog, int]:
     return control, record + commits
 
 
-def staged(disk: Disk, *, epoch: int = 1, durable: bool = False) -> Merge:
-    merge = control_compaction.stage(disk.store, files(disk), epoch=epoch, at_ms=NOW_MS, durable=durable)
+def staged(disk: Disk, *, epoch: int = 1) -> Merge:
+    merge = control_compaction.stage(disk.store, files(disk), epoch=epoch, at_ms=NOW_MS)
     assert merge is not None
     return merge
 

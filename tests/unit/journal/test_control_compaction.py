@@ -42,7 +42,7 @@ def test_merge_keeps_every_record_and_what_must_be_found_alone(disk: Disk) -> No
     assert table(disk).transaction_version("c:coordinator") == 1
     control.append([left(record)], epoch=1)
     assert len(DeltaControlLog(disk.store).load()) == record + 1
-    assert control_compaction.stage(disk.store, files(disk), epoch=1, at_ms=NOW_MS, durable=False) is None
+    assert control_compaction.stage(disk.store, files(disk), epoch=1, at_ms=NOW_MS) is None
 
 
 def test_merge_is_one_delta_commit_that_changes_no_data(disk: Disk) -> None:
@@ -147,7 +147,7 @@ def test_durable_merge_reaches_the_disk_before_the_entry_that_names_it(tmp_path:
     control, _ = filled(disk)
     synced: list[str] = []
     monkeypatch.setattr("spark_queue.journal.layout._fsync", synced.append)
-    merge = staged(disk, durable=True)
+    merge = staged(disk)
     control.replace(merge)
     data, entry = f"{disk.store.control_uri}/{merge.files[0].path}", str(disk.log_path(CONTROL, control.version))
     assert synced.index(data) < synced.index(entry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,19 @@ def test_a_file_of_many_row_groups_is_read_one_after_the_other(disk: Disk, monke
     assert rows(facts(disk, of, "RETURNS", "QUOTES")) == {"RETURNS": [101, 105], "QUOTES": [103]}
     matching = FileFacts(disk.store).matches([of], "id > 2", to_bitmap([(101, 107)]), columns=EXPRESSIVE["DEAR"].columns)
     assert list(matching) == [101, 104, 105, 106]
+
+
+def test_filters_of_subscriptions_match_nothing_of_another_topic(disk: Disk) -> None:
+    """Whoever takes the facts in asks for each of its filters, also of a file that holds nothing for its queue."""
+    of = without_its_file(disk, segment(disk, ["ORDERS"] * 3))
+    request = FactRequest(queue=QUEUES["RETURNS"], filters=frozenset({"id > 1"}))
+    found = FileFacts(disk.store).facts(of, [request])["RETURNS"]
+    assert (list(found.rows), {text: list(rows) for text, rows in found.matches.items()}) == ([], {"id > 1": []})
+
+
+def test_only_what_a_filter_admits_expires(disk: Disk) -> None:
+    queue = replace(QUEUES["ORDERS"], filter="id <> 1 and id < 4")
+    of = segment(disk, ["ORDERS"] * 6, expires_ms=[50, 50, None, 70, 90, 70])
+    found = FileFacts(disk.store).facts(of, [FactRequest(queue=queue)])["ORDERS"]
+    assert list(found.rows) == [100, 102, 103]
+    assert {at_ms: list(rows) for at_ms, rows in found.expires.items()} == {50: [100], 70: [103]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -118,6 +119,28 @@ def test_two_snapshots_are_kept_and_the_older_serves_when_the_newer_is_damaged(d
     check(disk, uses=record - 2)
     snapshots(disk)[0].unlink()
     check(disk, uses=None)
+
+
+def test_those_of_records_beyond_the_end_of_the_log_count_for_nothing(disk: Disk) -> None:
+    """They stay behind where an older copy of the log was put back; the own ones are kept as ever."""
+    control, record = filled(disk)
+    for _ in range(3):
+        control.append([subscribed(record)], epoch=1)
+        take(disk)
+        record += 1
+    beyond = [snapshots(disk)[-1].with_name(f"{number:020d}.snapshot") for number in (900, 901)]
+    for path in beyond:
+        path.write_bytes(b"of another log")
+    control.append([subscribed(record)], epoch=1)
+    take(disk)
+    assert [int(path.stem) for path in snapshots(disk)] == [record - 1, record, 900, 901]
+
+
+def test_another_version_of_a_library_is_other_software(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = snapshot.software.__wrapped__()
+    versions = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0" if name == "duckdb" else versions(name))
+    assert snapshot.software.__wrapped__() != before
 
 
 def test_nothing_new_makes_no_snapshot(disk: Disk) -> None:

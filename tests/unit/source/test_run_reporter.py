@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from spark_queue.coordinator import wire
+from spark_queue.errors import CallerError, CoordinatorError, SparkQueueError
 from spark_queue.source.offsets import QueueOffset
 from spark_queue.source.run_reporter import RunReporter
 from tests.unit.journal.journal_on_disk import Disk
@@ -33,3 +34,100 @@ def test_proof_of_a_batch_leaves_the_next_one_to_be_proven(tmp_path: Path, monke
     for lease in (1, 2):
         reporter.prove(QueueOffset(journal=disk.journal_id, queue="WORK", subscription="s", lease=lease).to_json())
     assert proven == [1, 2]
+
+
+class Heard:
+    """A reporter whose two connections note what they hear."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ack_mode: str = "auto") -> None:
+        self.disk = Disk(tmp_path / "journal")
+        self.reporter = RunReporter(self.disk.store, coordinator=None, queue="WORK", subscription="s")
+        self.run = wire.Run(incarnation=(1, 1), lease=3)
+        self.requests: list[Any] = []
+        self.refusal: SparkQueueError | None = None
+        self.ack_mode = ack_mode
+        for client in (self.reporter._client, self.reporter._prover):
+            monkeypatch.setattr(client, "call", self.answer)
+
+    def answer(self, request: Any, **_: Any) -> Any:
+        assert (request.journal, request.queue, request.subscription) == (self.disk.journal_id, "WORK", "s")
+        if self.refusal is not None:
+            raise self.refusal
+        self.requests.append(request)
+        return wire.RunStarted(run=self.run, ack_mode=self.ack_mode) if isinstance(request, wire.StartRun) else wire.Done()
+
+    def proven(self, *, lease: int = 3, **other: str) -> list[int]:
+        """Tell of a commit, and give the leases that were proven."""
+        names = {"journal": self.disk.journal_id, "queue": "WORK", "subscription": "s", **other}
+        self.reporter.prove(QueueOffset(**names, lease=lease).to_json())
+        return [request.run.lease for request in self.requests if isinstance(request, wire.Prove)]
+
+
+@pytest.fixture
+def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Heard:
+    return Heard(tmp_path, monkeypatch)
+
+
+def test_each_end_of_a_run_says_which_and_how(heard: Heard) -> None:
+    outcomes = (wire.OutcomeRows(outcome="expire", ranges=((0, 1),)),)
+    run = heard.reporter.start()
+    heard.reporter.end(run, outcomes, settle=True)
+    heard.reporter.fail(run, "no")
+    heard.reporter.give_back(run, "no")
+    assert [(each.run, each.outcomes, each.settle, each.error, each.cancel) for each in heard.requests[1:]] == [
+        (heard.run, outcomes, True, None, False),
+        (heard.run, (), False, "no", False),
+        (heard.run, (), False, "no", True),
+    ]
+    assert len({each.request for each in heard.requests}) == 4
+
+
+def test_rows_that_are_settled_by_hand_have_no_batch_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CallerError, match="ACK_MODE_MISMATCH"):
+        Heard(tmp_path, monkeypatch, ack_mode="explicit").reporter.start()
+
+
+def test_failure_that_nobody_hears_does_not_hide_what_fn_raised(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
+    heard.refusal = CoordinatorError("COORDINATOR_UNAVAILABLE", path="j", reason="gone.", log="l")
+    heard.reporter.fail(heard.run, "no")
+    assert "its lease ends by itself" in caplog.text
+    with pytest.raises(CoordinatorError):
+        heard.reporter.give_back(heard.run, "no")
+    with pytest.raises(CoordinatorError):
+        heard.reporter.end(heard.run, (), settle=False)
+
+
+def test_commit_proves_the_run_that_ended_last_and_only_once(heard: Heard) -> None:
+    assert heard.proven() == []
+    heard.reporter.end(heard.run, (), settle=False)
+    assert heard.proven(lease=2) == []
+    assert heard.proven(subscription="t") == []
+    assert heard.proven(queue="OTHER") == []
+    assert heard.proven() == [3]
+    assert heard.proven() == [3]
+
+
+def test_batch_that_was_given_back_is_proven_too_and_one_that_failed_is_not(heard: Heard) -> None:
+    """Spark takes the first for done, and runs the second again."""
+    heard.reporter.fail(heard.run, "no")
+    assert heard.proven() == []
+    heard.reporter.give_back(heard.run, "no")
+    assert heard.proven() == [3]
+
+
+def test_run_that_has_begun_again_is_not_proven_by_an_older_commit(heard: Heard) -> None:
+    heard.reporter.end(heard.run, (), settle=False)
+    heard.reporter.start()
+    assert heard.proven() == []
+
+
+def test_run_of_a_batch_without_a_lease_is_not_proven(heard: Heard) -> None:
+    heard.reporter.end(wire.Run(incarnation=(1, 1), lease=0), (), settle=False)
+    assert heard.proven(lease=0) == []
+
+
+def test_proof_goes_where_the_runs_go_and_starts_no_coordinator(tmp_path: Path) -> None:
+    """The planner's next call brings it too."""
+    reporter = RunReporter(Disk(tmp_path / "journal").store, coordinator="grpc://far:1", queue="WORK", subscription="s")
+    clients = (reporter._client, reporter._prover)
+    assert [(client._fixed_address, client._start) for client in clients] == [("grpc://far:1", True), ("grpc://far:1", False)]

@@ -1,0 +1,107 @@
+"""What is due on message tables, and when it is done with: each piece of work costs a table that is opened (DESIGN 4)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.message_upkeep import MessageLimits, MessageUpkeep
+from spark_queue.journal.message_work import MessageTableWork
+from spark_queue.testing.scenario import Scenario
+from tests.unit.journal.journal_on_disk import Disk
+from tests.unit.journal.reign import NOW_MS, SMALL, Reign, publish_some
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+QUEUES = """define
+  [journal]
+  retention = "1h"
+  [message_types.json]
+  topics = ["T"]
+  [queues.Q]
+  underlying_topic = "T"
+  lease_period = "90d"
+  lease_renewal_limit = "90d"
+  [queues.ONCE]
+  underlying_topic = "T"
+  semantics = "at-most-once"
+"""
+
+
+def upkeep() -> MessageUpkeep:
+    nothing: Any = None
+    return MessageUpkeep(nothing, "J", nothing, MessageLimits(merging=SMALL))
+
+
+def work(due: dict[str, list[Any]]) -> list[str]:
+    """Name what is due on messages of type json."""
+    return [job.func.__name__ for job in due.get("json", [])]
+
+
+def search_is_due(scenario: Scenario, *, begun_ms: int) -> bool:
+    """Tell whether an upkeep that began then looks for files that nothing names."""
+    tables, state = upkeep(), scenario.world.engine.state
+    tables.due(state, now_ms=begun_ms)
+    return "_delete" in work(tables.due(state, now_ms=scenario.world.now_ms))
+
+
+def test_store_is_searched_once_an_hour() -> None:
+    scenario, tables = Scenario(), upkeep()
+    scenario.run(QUEUES + "publish T 0")
+    begun_ms, found = scenario.world.now_ms, []
+    for quarter in range(13):
+        due = tables.due(scenario.world.engine.state, now_ms=begun_ms + quarter * HOUR_MS // 4)
+        found.append("_delete" in work(due))
+    assert [quarter for quarter, due in enumerate(found) if due] == [4, 8, 12]
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_due"),
+    [
+        ("planner p Q/s\nnext p\ntick 23h", True),
+        ("planner p Q/s\nnext p\ntick 25h", False),
+        ("planner p Q/s\nnext p\ntick 25h\nnext p", True),
+        ("planner p ONCE/s\nnext p\ntick 25h", False),
+        ("planner p ONCE/s\nnext p\ntick 25h\nnext p", True),
+    ],
+)
+def test_files_stay_as_long_as_a_lease_may_read_them(steps: str, is_due: bool) -> None:
+    """A lease that is read was cut when it was granted, and its files may have been replaced since."""
+    scenario = Scenario()
+    scenario.run(QUEUES + "publish T 0..3")
+    begun_ms = scenario.world.now_ms
+    scenario.run(steps)
+    assert search_is_due(scenario, begun_ms=begun_ms) is is_due
+
+
+def test_what_was_let_go_is_dropped_once(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "journal", journal={"retention": "1h"})
+    reign = Reign(disk, epoch=1)
+    tables = MessageUpkeep(disk.store, disk.journal_id, DeltaControlLog(disk.store), MessageLimits(merging=SMALL))
+    publish_some(disk, 2)
+    reign.enter()
+    reign.consume(6)
+    reign.tick(NOW_MS + 2 * HOUR_MS)
+    (drop,) = tables.due(reign.state, now_ms=NOW_MS)["order"]
+    drop(tables.open("order", epoch=1, now_ms=NOW_MS))
+    assert tables.due(reign.state, now_ms=NOW_MS) == {}
+
+
+def test_merge_whose_files_went_meanwhile_is_planned_anew_at_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(tmp_path / "journal")
+    reign = Reign(disk, epoch=1)
+    tables = MessageUpkeep(disk.store, disk.journal_id, DeltaControlLog(disk.store), MessageLimits(merging=SMALL))
+    publish_some(disk, SMALL.files_min)
+    reign.enter()
+    with monkeypatch.context() as patch:
+        patch.setattr(MessageTableWork, "commit", lambda _self, _change: False)
+        (merge,) = tables.due(reign.state, now_ms=NOW_MS)["order"]
+        merge(tables.open("order", epoch=1, now_ms=NOW_MS))
+    (merge,) = tables.due(reign.state, now_ms=NOW_MS)["order"]
+    merge(tables.open("order", epoch=1, now_ms=NOW_MS))
+    reign.enter()
+    assert len({segment.path for segment in reign.segments}) == 1

@@ -1,0 +1,69 @@
+"""How names and epochs are drawn: a number goes to one process only, whatever others commit meanwhile (DESIGN 3.4, 15.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from spark_queue.errors import JournalError
+from spark_queue.journal import delta, transaction
+from spark_queue.journal.layout import messages_key
+from tests.unit.journal.journal_on_disk import Disk
+
+ORDER = messages_key("order")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "journal")
+
+
+def draw(disk: Disk, version: Callable[[int], int | None]) -> int:
+    table = DeltaTable(disk.store.messages_uri("order"))
+    return transaction.commit_transaction(disk.store, ORDER, table, name="n:x", version=version, writer="w", at_ms=1)
+
+
+def after_a_rival(disk: Disk, races: int) -> Callable[[int], int]:
+    """Let another process draw just before the own commit, some times."""
+    left = [races]
+
+    def version(found: int) -> int:
+        if left[0]:
+            left[0] -= 1
+            draw(disk, lambda newest: newest + 1)
+        return found + 1
+
+    return version
+
+
+def test_two_that_want_the_same_number_at_once_get_different_ones(disk: Disk) -> None:
+    assert draw(disk, lambda found: found + 1) == 1
+    assert draw(disk, after_a_rival(disk, 1)) == 3
+
+
+def test_nothing_is_committed_where_the_number_is_not_wanted(disk: Disk) -> None:
+    draw(disk, lambda _: 7)
+    before = DeltaTable(disk.store.messages_uri("order")).version()
+    assert draw(disk, lambda _: None) == 7
+    assert DeltaTable(disk.store.messages_uri("order")).version() == before
+
+
+def test_who_always_loses_is_told_so(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction, "_TRANSACTION_ATTEMPTS", 2)
+    monkeypatch.setattr(delta, "back_off", lambda attempt: None)
+    with pytest.raises(JournalError, match="PUBLISH_CONTENDED"):
+        draw(disk, after_a_rival(disk, 2))
+
+
+def test_failing_store_is_told_as_such(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: Any, **_fields: Any) -> NoReturn:
+        raise DeltaError("the disk is full")
+
+    monkeypatch.setattr(delta, "swap", fail)
+    with pytest.raises(JournalError, match="STORE_FAILED.*the disk is full"):
+        draw(disk, lambda found: found + 1)

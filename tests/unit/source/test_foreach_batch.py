@@ -1,0 +1,161 @@
+"""The wrapper around fn, without Spark: what is reported when, and what of it Spark gets to see (DESIGN 7, P4, P6)."""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from spark_queue.errors import CallerError, ConfigError, SparkQueueError
+from spark_queue.source import foreach_batch
+from spark_queue.source.foreach_batch import BatchWrapper
+
+QUERY = UUID(int=5)
+
+
+class Reporter:
+    """Notes what the wrapper says."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def start(self) -> str:
+        self.told.append("start")
+        return "run"
+
+    def end(self, run: str, outcomes: Any, *, settle: bool) -> None:
+        self.told.append(("end", run, outcomes, settle))
+
+    def fail(self, run: str, error: str) -> None:
+        self.told.append(("fail", run, error))
+
+    def give_back(self, run: str, error: str) -> None:
+        self.told.append(("give_back", run, error))
+
+    def prove(self, offset: Any) -> None:
+        self.told.append(("prove", offset))
+
+
+def nothing(batch: Any, batch_id: int) -> None:
+    """Accept the whole batch."""
+
+
+def wrapped(fn: Any, **options: Any) -> tuple[Any, list[Any]]:
+    store: Any = "store"
+    wrapper: Any = BatchWrapper(fn, store=store, coordinator="grpc://far:1", queue="Q", subscription="s", **options)
+    reporter = wrapper._reporter = Reporter()
+    return wrapper, reporter.told
+
+
+@pytest.mark.parametrize("ack_early", [False, True])
+def test_fn_is_announced_before_it_runs_and_its_end_before_spark_goes_on(*, ack_early: bool) -> None:
+    seen: list[Any] = []
+
+    def fn(batch: Any, batch_id: int) -> None:
+        seen.append((batch, batch_id, list(told)))
+
+    wrapper, told = wrapped(fn, ack_early=ack_early)
+    wrapper("rows", 3)
+    assert seen == [("rows", 3, ["start"])]
+    assert told == ["start", ("end", "run", (), ack_early)]
+
+
+@pytest.mark.parametrize(
+    ("on_error", "failure", "said", "is_raised"),
+    [
+        ("fail", ValueError("no"), ("fail", "run", "ValueError: no"), True),
+        ("cancel", ValueError("no"), ("give_back", "run", "ValueError: no"), False),
+        ("cancel", ValueError("\udcff"), ("give_back", "run", "ValueError: ?"), False),
+        ("cancel", CallerError("OUTCOME_INVALID", queue="Q", reason="r.", next_step="n."), "fail", True),
+        ("cancel", CallerError("UNKNOWN_BOOKMARK", queue="Q", next_step="n", count=1, bookmark=1, reason="r"), "give_back", False),
+    ],
+)
+def test_what_fn_raises_fails_the_query_or_gives_the_batch_back(
+    on_error: str, failure: Exception, said: Any, *, is_raised: bool
+) -> None:
+    """A slip in what fn says of its rows fails it always: the batch would come back only to slip again."""
+
+    def fn(batch: Any, batch_id: int) -> None:
+        raise failure
+
+    wrapper, told = wrapped(fn, on_error=on_error)
+    if is_raised:
+        with pytest.raises(type(failure)):
+            wrapper("rows", 0)
+    else:
+        wrapper("rows", 0)
+    start, outcome = told
+    assert start == "start"
+    assert outcome == said if isinstance(said, tuple) else outcome[0] == said
+
+
+def test_report_that_fails_fails_the_batch() -> None:
+    """P4: Spark must not commit a batch whose outcomes nobody heard of."""
+    wrapper, _ = wrapped(nothing, on_error="cancel")
+    refusal = CallerError("OUTCOME_INVALID", queue="Q", reason="r.", next_step="n.")
+
+    def refuse(*_arguments: Any, **_options: Any) -> None:
+        raise refusal
+
+    wrapper._reporter.end = refuse
+    with pytest.raises(SparkQueueError, match="OUTCOME_INVALID"):
+        wrapper("rows", 0)
+
+
+def test_fn_may_return_nothing_but_a_data_frame() -> None:
+    wrapper, told = wrapped(lambda batch, batch_id: [1])
+    with pytest.raises(CallerError, match="fn returned list"):
+        wrapper("rows", 0)
+    assert [each if isinstance(each, str) else each[0] for each in told] == ["start", "fail"]
+
+
+def test_unknown_on_error_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r'BAD_VALUE.*on_error.*"fail" or "cancel"'):
+        wrapped(nothing, on_error="ignore")
+
+
+def session(query_id: str | None, added: list[Any]) -> Any:
+    context = SimpleNamespace(getLocalProperty={"sql.streaming.queryId": query_id}.get)
+    return SimpleNamespace(sparkContext=context, streams=SimpleNamespace(addListener=added.append))
+
+
+def test_commits_of_the_running_query_are_heard_by_one_listener() -> None:
+    wrapper, told = wrapped(nothing)
+    added: list[Any] = []
+    wrapper._session = session(str(QUERY), added)
+    wrapper("rows", 0)
+    wrapper("rows", 1)
+    (listener,) = added
+    progress = SimpleNamespace(id=QUERY, sources=[SimpleNamespace(endOffset='{"lease": 4}')])
+    listener.onQueryProgress(SimpleNamespace(progress=progress))
+    assert told[-1] == ("prove", {"lease": 4})
+
+
+def test_outside_of_a_query_nothing_is_listened_to() -> None:
+    wrapper, _ = wrapped(nothing)
+    added: list[Any] = []
+    wrapper._session = session(None, added)
+    wrapper("rows", 0)
+    assert (added, wrapper._listener) == ([], None)
+
+
+def test_wrapper_that_is_shipped_takes_no_connection_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a Connect server; there it connects by itself."""
+    wrapper, _ = wrapped(nothing, on_error="cancel", ack_early=True)
+    wrapper._session = object()
+    shipped = pickle.loads(pickle.dumps(wrapper))
+    assert (shipped._session, shipped._reporter, shipped._listener) == (None, None, None)
+    made: list[Any] = []
+
+    def connect(*place: Any, **about: Any) -> Reporter:
+        made.append((place, about))
+        return Reporter()
+
+    monkeypatch.setattr(foreach_batch, "RunReporter", connect)
+    shipped("rows", 0)
+    shipped("rows", 1)
+    assert made == [(("store",), {"coordinator": "grpc://far:1", "queue": "Q", "subscription": "s"})]
+    assert shipped._reporter.told == ["start", ("end", "run", (), True)] * 2

@@ -1,0 +1,141 @@
+"""What a planner says to the coordinator: numbered calls of one incarnation, renewals, a leave (DESIGN 7, P1, P6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_queue.coordinator import wire
+from spark_queue.errors import CoordinatorError
+from spark_queue.source import planner as planner_module
+from spark_queue.source.planner import QueuePlanner, Seat
+
+PERIOD_MS = 60_000
+ROWS: Any = object()
+
+
+class Client:
+    """A connection that hears everything, and answers as a coordinator does."""
+
+    made: list[Client]
+
+    def __init__(self, store: Any, journal_id: str, *, address: str | None = None, start: bool = True) -> None:
+        assert (store, journal_id, address) == ("store", "J", "grpc://far:1")
+        self.start = start
+        self.heard: list[Any] = []
+        self.timeouts: list[float | None] = []
+        self.closed = False
+        self.lease = 7
+        self.refusal: Exception | None = None
+        self.made.append(self)
+
+    def call(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        self.heard.append(request)
+        self.timeouts.append(timeout_s)
+        if isinstance(request, wire.DrawIncarnation):
+            return wire.Drawn(incarnation=(2, 5), lease_period_ms=PERIOD_MS)
+        if isinstance(request, wire.Next):
+            return wire.Granted(lease=self.lease, messages=1, leased_until_ms=0, lease_period_ms=PERIOD_MS // 2, status=None)
+        if isinstance(request, wire.Renew):
+            return wire.Renewed(lease_period_ms=PERIOD_MS * 2)
+        if isinstance(request, wire.Leave) and (refusal := type(self).made[0].refusal) is not None:
+            raise refusal
+        return wire.Done()
+
+    def rows(self, request: Any) -> Any:
+        self.heard.append(request)
+        return ROWS
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Renewer:
+    """Notes what is held."""
+
+    def __init__(self, renew: Any) -> None:
+        self.renew = renew
+        self.held: list[tuple[int, int] | str] = []
+
+    def hold(self, lease: int, *, lease_period_ms: int) -> None:
+        self.held.append((lease, lease_period_ms))
+
+    def release(self) -> None:
+        self.held.append("released")
+
+    def stop(self) -> None:
+        self.held.append("stopped")
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> type[Client]:
+    Client.made = []
+    monkeypatch.setattr(planner_module, "CoordinatorClient", Client)
+    monkeypatch.setattr(planner_module, "LeaseRenewer", Renewer)
+    return Client
+
+
+def seated(*, available_now: bool = False) -> tuple[QueuePlanner, Client, Renewer]:
+    store: Any = "store"
+    seat = Seat(
+        store=store, journal_id="J", coordinator="grpc://far:1", queue="Q", subscription="s", ack_mode="explicit", max_backlog=9,
+        filter_sql="id > 1",
+    )  # fmt: skip
+    planner = QueuePlanner(seat, available_now=available_now)
+    renewer: Any = planner._renewer
+    return planner, Client.made[0], renewer
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_planner_attaches_with_what_it_drew_and_asks_for(client: type[Client], *, available_now: bool) -> None:
+    _, heard, _ = seated(available_now=available_now)
+    _, attach = heard.heard
+    assert (attach.journal, attach.queue, attach.subscription, attach.incarnation, attach.call) == ("J", "Q", "s", (2, 5), 1)
+    assert (attach.ack_mode, attach.max_backlog, attach.filter) == ("explicit", 9, "id > 1")
+    assert attach.available_now is available_now
+
+
+def test_calls_are_numbered_and_no_two_requests_have_one_id(client: type[Client]) -> None:
+    """P1: a call that was overtaken is known by its number."""
+    planner, heard, _ = seated()
+    planner.next(finished=0, limit=3, wait_ms=1)
+    assert planner.rows(7) is ROWS
+    planner.next(finished=7, limit=4, wait_ms=2)
+    _, attach, first, rows, second = heard.heard
+    assert [each.call for each in (attach, first, rows, second)] == [1, 2, 3, 4]
+    assert all(each.incarnation == (2, 5) for each in (first, rows, second))
+    assert (first.finished, first.limit, first.wait_ms, rows.lease) == (0, 3, 1, 7)
+    assert len({each.request for each in heard.heard}) == 5
+
+
+def test_lease_is_renewed_from_its_grant_and_from_its_resume_and_not_when_nothing_is_there(client: type[Client]) -> None:
+    planner, heard, renewer = seated()
+    planner.rows(6)
+    planner.next(finished=6, limit=1, wait_ms=0)
+    heard.lease = 7
+    planner.next(finished=7, limit=1, wait_ms=0)
+    assert renewer.held == [(6, PERIOD_MS), (7, PERIOD_MS // 2), "released"]
+
+
+def test_renewal_has_no_number_and_waits_a_third_of_the_period_that_was_told_last(client: type[Client]) -> None:
+    _, heard, renewer = seated()
+    assert [renewer.renew(7), renewer.renew(7)] == [PERIOD_MS * 2] * 2
+    assert [(each.lease, each.call, each.incarnation) for each in heard.heard[2:]] == [(7, 0, (2, 5))] * 2
+    assert heard.timeouts[2:] == [PERIOD_MS / 3_000, PERIOD_MS * 2 / 3_000]
+
+
+@pytest.mark.parametrize("heard_of", [True, False])
+def test_leave_starts_no_coordinator_and_leaves_nothing_open(client: type[Client], *, heard_of: bool) -> None:
+    planner, own, renewer = seated()
+    if not heard_of:
+        own.refusal = CoordinatorError("COORDINATOR_UNAVAILABLE", path="j", reason="gone.", log="l")
+    planner.leave()
+    _, last = client.made
+    (leave,) = last.heard
+    assert isinstance(leave, wire.Leave)
+    assert (leave.incarnation, leave.call, last.start) == ((2, 5), 0, False)
+    assert (last.timeouts[0] or 0) > 0
+    assert renewer.held == ["stopped"]
+    assert own.closed
+    assert last.closed
