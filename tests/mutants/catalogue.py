@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tests.mutants.beginning import BEGINNING
 from tests.mutants.deciding import DECIDING
+from tests.mutants.keeping import KEEPING
 from tests.mutants.mutant import Mutant
 
 _CORE = "spark_queue/core"
@@ -14,6 +16,8 @@ _JOURNAL_WORLDS = ("tests/simulation/test_journal.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     *DECIDING,
+    *BEGINNING,
+    *KEEPING,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",

@@ -1,0 +1,67 @@
+"""Bugs in how a reign begins, in what it reads of message logs, and in whom it lets wait."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_COORDINATOR = "spark_queue/coordinator"
+_CORE = "spark_queue/core"
+_RECOVERY = ("tests/unit/coordinator/test_recovery.py",)
+_FAIRNESS = ("tests/unit/coordinator/test_loop_fairness.py",)
+
+BEGINNING = (
+    Mutant(
+        "what entered last is not looked at",
+        f"{_COORDINATOR}/entering.py", "if message_type not in self._unchecked:", "if message_type in self._unchecked:",
+        _RECOVERY,
+    ),
+    Mutant(
+        "a reign reads files where they stood as it began",
+        f"{_COORDINATOR}/recovery.py", "    state.foresee(())\n", "",
+        _RECOVERY,
+    ),
+    Mutant(
+        "a state from a snapshot asks somebody else for facts",
+        f"{_COORDINATOR}/recovery.py", "    state.facts = facts\n", "",
+        _RECOVERY,
+    ),
+    Mutant(
+        "the newest claim is that of the snapshot",
+        f"{_CORE}/past.py", "        if found is None and self.state is not None", "        if self.state is not None",
+        ("tests/unit/core/test_past.py",),
+    ),
+    Mutant(
+        "a trouble in a log is told for ever",
+        f"{_COORDINATOR}/entering.py", "            self.trouble.pop(message_type, None)\n", "            pass\n",
+        ("tests/unit/coordinator/test_loop_troubles.py",),
+    ),
+    Mutant(
+        "the first of a group takes everything",
+        f"{_COORDINATOR}/loop.py", "        self._note_polls([*(poll.call for poll in self._polls), *calls], now_ms)\n", "",
+        _FAIRNESS,
+    ),
+    Mutant(
+        "who hung up has a share",
+        f"{_COORDINATOR}/loop.py", "(call.request, wire.Next) and not call.abandoned:", "(call.request, wire.Next):",
+        _FAIRNESS,
+    ),
+    Mutant(
+        "what fell due during a commit waits for the next round",
+        f"{_COORDINATOR}/loop.py", "        if due_ms is not None:\n", "        if due_ms is not None and due_ms > now_ms:\n",
+        ("tests/unit/coordinator/test_loop_polls.py",),
+    ),
+    Mutant(
+        "a filter of which nothing is known sets its queue aside",
+        f"{_CORE}/fold.py",
+        "        self._prepared.clear()\n        if filter_sql is not None and",
+        "        self._prepared.clear()\n        if filter_sql == '' and",
+        ("tests/unit/core/test_troubles.py",),
+    ),
+    Mutant(
+        "an overtaken planner makes the coordinator forget the newer one",
+        f"{_CORE}/engine.py",
+        "self._session(queue, subscription, incarnation) if current else Session(incarnation)",
+        "self._session(queue, subscription, incarnation)",
+        ("tests/unit/core/test_scenarios.py",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,96 @@
+"""Bugs in what is kept in files: who may draw a name, what is searched and deleted, what facts and snapshots say."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_CORE = "spark_queue/core"
+_JOURNAL = "spark_queue/journal"
+_SOURCE = "spark_queue/source"
+_SCENARIOS = ("tests/unit/core/test_scenarios.py",)
+
+KEEPING = (
+    Mutant(
+        "two processes draw one number",
+        f"{_JOURNAL}/transaction.py", "        if won and table", "        if table",
+        ("tests/unit/journal/test_transaction.py",),
+    ),
+    Mutant(
+        "an at-most-once lease of old keeps replaced files for ever",
+        f"{_JOURNAL}/message_upkeep.py", "(ledger.definition.at_most_once and not lease.proven)", "ledger.definition.at_most_once",
+        ("tests/unit/journal/test_message_upkeep.py",),
+    ),
+    Mutant(
+        "files are deleted although a lease may read them",
+        f"{_JOURNAL}/message_upkeep.py", "if _oldest_reader_ms(state, name, now_ms) >= now_ms - self._limits.kept_ms:", "if known:",
+        ("tests/unit/journal/test_message_upkeep.py",),
+    ),
+    Mutant(
+        "a merge whose files went is not planned anew",
+        f"{_JOURNAL}/message_compaction.py", "the next round plans anew.\n            return True\n",
+        "the next round plans anew.\n            return False\n",
+        ("tests/unit/journal/test_message_upkeep.py",),
+    ),
+    Mutant(
+        "a file of another topic knows nothing of a subscription's filter",
+        f"{_JOURNAL}/facts.py", ", matches={text: BitMap64() for text in each.filters})", ")",
+        ("tests/unit/journal/test_facts.py",),
+    ),
+    Mutant(
+        "messages expire that a filter keeps out, and others that never do",
+        f"{_JOURNAL}/expressions.py", "{at_ms: part & rows for", "{at_ms: part | rows for",
+        ("tests/unit/journal/test_facts.py",),
+    ),
+    Mutant(
+        "the own snapshot goes because another log's is newer",
+        f"{_JOURNAL}/snapshot.py", "key in stored(store) if number <= last.record]", "key in stored(store)]",
+        ("tests/unit/journal/test_snapshot.py",),
+    ),
+    Mutant(
+        "what expires with a redriven message never does",
+        f"{_CORE}/expirations.py", "            if not self._by_time[known_ms]:\n", "            if True:\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "messages of one type wait for the queues of another",
+        f"{_CORE}/retention.py", "        if ledger.definition.message_type == message_type:\n", "        if True:\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a suspect dies at the first success of another",
+        f"{_CORE}/isolation.py", "if queue.max_deliveries and ledger", "if queue.max_deliveries or ledger",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "who unsubscribes frees the keys of others",
+        f"{_CORE}/folds/subscriptions.py", "for lease in ledger.leases.values() if lease.subscription == name]",
+        "for lease in ledger.leases.values()]",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "barriers count from before a queue's beginning",
+        f"{_CORE}/segment.py", "            barriers=self.barriers & rows,\n", "            barriers=self.barriers,\n",
+        ("tests/unit/core/test_segment.py",),
+    ),
+    # What batches say.
+    Mutant(
+        "a batch that was given back counts as done",
+        f"{_SOURCE}/run_reporter.py", "run=run, error=error, cancel=True))", "run=run, error=error))",
+        ("tests/unit/source/test_run_reporter.py",),
+    ),
+    Mutant(
+        "an older commit proves the run that began again",
+        f"{_SOURCE}/run_reporter.py", "        self._unproven = None\n        started", "        started",
+        ("tests/unit/source/test_run_reporter.py",),
+    ),
+    Mutant(
+        "a slip in what fn says comes back for ever",
+        f"{_SOURCE}/foreach_batch.py", "if not self._cancels or _is_slip(failure):", "if not self._cancels:",
+        ("tests/unit/source/test_foreach_batch.py",),
+    ),
+    Mutant(
+        "commits of any query prove the batch",
+        f"{_SOURCE}/proof_listener.py", "        if event.progress.id != self._query_id:\n            return\n", "",
+        ("tests/unit/source/test_proof_listener.py",),
+    ),
+)  # fmt: skip
