@@ -200,3 +200,19 @@ def test_a_file_of_roots_that_cannot_be_read_is_refused_by_name(monkeypatch: pyt
     monkeypatch.setenv(TLS_ROOTS_VARIABLE, "/nowhere/roots.pem")
     with pytest.raises(ConfigError, match="BAD_VALUE.*SPARKQ_TLS_ROOTS.*/nowhere/roots.pem"):
         Connection("grpc+tls://127.0.0.1:1", "j")
+
+
+def test_ping_tells_whether_calls_are_let_through_and_which_epoch_answers() -> None:
+    door = Door(path="/journals/j", journal_id="j")
+    frame = codec.encode(wire.Ping(journal="j", request="r"))
+
+    def pong() -> tuple[bool, int]:
+        reply, _ = door.answer(frame, lambda: False)
+        assert isinstance(reply, wire.Pong)
+        return reply.recovering, reply.epoch
+
+    assert pong() == (True, 0)
+    door.claimed(3)
+    assert pong() == (True, 3)
+    door.open(Inbox())
+    assert pong() == (False, 3)
