@@ -42,6 +42,8 @@ class DeltaControlLog:
         self._store = store
         #: The head as this reign knows it; None before `load`.
         self._version: int | None = None
+        #: The token of that commit.
+        self._token = ""
         #: The newest epoch known: of what was loaded, or the own one.
         self._epoch = 0
         self._next_record = 0
@@ -72,6 +74,8 @@ class DeltaControlLog:
         table = _open(self._store)
         past = snapshot.load(self._store, listing(self._store, table))
         self._version, self._next_record = int(table.version()), past.next_record
+        head = log_entry.read_entry(self._store, CONTROL, self._version)
+        self._token = "" if head is None else head.token
         self._epoch = past[-1].epoch if past else 0 if past.state is None else past.state.epoch
         self.durable = past.state is not None and past.state.definitions.journal.durability == "fsync"
         self._heed(past)
@@ -122,12 +126,12 @@ class DeltaControlLog:
         if self.durable:
             self._store.sync(f"{CONTROL}/{file.path}" for file in files)
         self._is_in_doubt = True
-        self._swap(base + 1, files, epoch=epoch, at_ms=at_ms, removed=removed)
+        token = self._swap(base + 1, files, epoch=epoch, at_ms=at_ms, removed=removed)
         if self.durable:
             self._store.sync([log_key(CONTROL, base + 1)])
         self._is_in_doubt = False
         self._check(base + 1, known=base, epoch=epoch)
-        self._version = base + 1
+        self._version, self._token = base + 1, token
 
     def check(self, *, epoch: int) -> None:
         """Look whether the head is still the own last commit and the epoch the own one (P7).
@@ -163,7 +167,7 @@ class DeltaControlLog:
                 journal = record.detail["definitions"].get("journal", {})
                 self.durable = journal.get("durability") == "fsync"
 
-    def _swap(self, version: int, files: Sequence[delta.NewFile], *, epoch: int, at_ms: int, removed: Sequence[str]) -> None:
+    def _swap(self, version: int, files: Sequence[delta.NewFile], *, epoch: int, at_ms: int, removed: Sequence[str]) -> str:
         mark = delta.Mark(writer="coordinator", is_append=not removed)
         transactions = [(delta.COORDINATOR_TXN, epoch)]
         with self._store.failures("committing records"):
@@ -172,19 +176,22 @@ class DeltaControlLog:
             )
         if not created:
             raise self._deposed(epoch, f"version {version} was committed by another")
+        return mark.token
 
     def _check(self, head: int, *, known: int, epoch: int) -> None:
         """Look whether the log ends with the own commit `head`, of which `known` is an earlier one or itself (DESIGN 3.4).
 
         Whoever claims a reign writes the version after the one that stood there. If that is not to be found, it may have been
-        written and cleaned away since; but entries go oldest first, so then `known` is gone too. It is looked for last.
+        written and cleaned away since; but entries go oldest first, so then `known` is gone too. It is looked for last, and by
+        its token: another who slept as long may have found its name free.
         """
         self._refuse_in_doubt(epoch)
         if self._epoch > epoch:
             raise self._deposed(epoch, f"the log carries epoch {self._epoch}")
         if self._store.read(log_key(CONTROL, head + 1)) is not None:
             raise self._deposed(epoch, f"the log goes on after version {head}, so another has written")
-        if self._store.read(log_key(CONTROL, known)) is None:
+        standing = self._store.read(log_key(CONTROL, known))
+        if standing is None or self._token.encode() not in standing:
             raise self._deposed(epoch, f"version {known} was cleaned away, so another has written")
 
     def _refuse_in_doubt(self, epoch: int) -> None:

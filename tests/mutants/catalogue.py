@@ -31,7 +31,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the check overlooks that the own commit was cleaned away",
-        f"{_JOURNAL}/control_log.py", "log_key(CONTROL, known)) is None:", "log_key(CONTROL, known)) == b'':",
+        f"{_JOURNAL}/control_log.py", "if standing is None or self._token.encode() not in standing:", "if standing == b'':",
         ("tests/unit/journal/test_control_log.py",),
     ),
     Mutant(

@@ -133,6 +133,23 @@ def test_paused_reign_is_deposed_however_far_the_log_was_cleaned_meanwhile(disk:
     assert len(DeltaControlLog(disk.store).load()) == record + 1
 
 
+def test_two_paused_reigns_do_not_make_each_other_believe(disk: Disk) -> None:
+    """The older one's commit lands at the cleaned version of the other's last one, which is then looked for (DESIGN 3.4)."""
+    oldest, old, new = (DeltaControlLog(disk.store) for _ in range(3))
+    number = claim(oldest)
+    record = claim(old, 2)
+    assert claim(new, 3) == record + 1
+    new.append([left(record + 1, 3)], epoch=3)
+    delta.checkpoint(disk.store, CONTROL, new.open_own(epoch=3), durable=False)
+    for version in range(new.version):
+        disk.log_path(CONTROL, version).unlink()
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        oldest.append([left(number)], epoch=1)
+    assert disk.log_path(CONTROL, old.version).exists()
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        old.check(epoch=2)
+
+
 def test_reign_that_reads_on_after_a_newer_claim_is_refused(disk: Disk) -> None:
     """A swap alone does not fence: whoever refreshes stands on the newer claim (tried)."""
     control = DeltaControlLog(disk.store)
