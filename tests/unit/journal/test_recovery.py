@@ -137,6 +137,20 @@ def test_torn_checkpoint_without_the_entries_behind_it_is_damage(disk: Disk) -> 
     assert checkpoint.read_bytes() == b""
 
 
+def test_whole_checkpoint_stays_where_something_else_is_damaged(disk: Disk) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=False)
+    for _ in range(2):
+        control.append([left(number)], epoch=1)
+        number += 1
+    (checkpoint,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
+    disk.log_path(CONTROL, control.version - 1).write_bytes(b"{torn")
+    with pytest.raises(JournalError, match="JOURNAL_DAMAGED"):
+        disk.open().control.load()
+    assert [path.name for path in checkpoint.parent.glob("*checkpoint.parquet*")] == [checkpoint.name]
+
+
 def test_repaired_log_is_read_by_delta(disk: Disk, tmp_path: Path) -> None:
     disk.publish([1])
     disk.publish([2])

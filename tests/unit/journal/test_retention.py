@@ -73,6 +73,7 @@ def test_files_leave_the_table_after_the_control_log_said_so(disk: Disk) -> None
     entry = read_entry(disk.store, ORDER, version)
     assert entry is not None
     assert (entry.mark["retired"], entry.transactions) == (sorted(entry.mark["retired"]), {"c:coordinator": 1})
+    assert '"isBlindAppend":false' in disk.log_path(ORDER, version).read_text().replace(": ", ":"), "it takes files away"
     assert [remove["dataChange"] for remove in entry.removes] == [True, True]
     assert len(paths(disk)) == 4, "who planned to read them reads on"
     disk.publish([8], topic="ORDERS")
