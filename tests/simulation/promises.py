@@ -103,7 +103,10 @@ def expired_by_an_older_run(world: World) -> list[tuple[int, int]]:
     pending: list[tuple[int, int]] = []
     for record in world.log:
         if record.kind == Kind.PROVEN:
-            wrong += [(lease, row) for lease, row in pending if said.get(lease, {}).get(row) != Outcome.EXPIRE]
+            # What an ended lease expired may stand right before another's proof.
+            of_lease = [row for lease, row in pending if lease == record.lease]
+            number = int(record.lease or 0)
+            wrong += [(number, row) for row in of_lease if said.get(number, {}).get(row) != Outcome.EXPIRE]
         if record.kind in (Kind.REMOVED, Kind.DEAD_LETTERED, Kind.RETURNED):
             forced = record.queue == QUEUE and record.reason == Removal.FORCED_EXPIRE and not is_by_hand(world, record)
             pending += [(int(record.lease or 0), row) for row in rows_of(record)] if forced else []
