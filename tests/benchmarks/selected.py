@@ -15,7 +15,7 @@ from order_file import ORDERS_CSV, read_lines
 from spark_queue import Journal
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import kill_serving
-from tests.benchmarks.spark import from_delta, from_queue, session
+from tests.benchmarks.spark import copied, from_delta, from_queue, session
 from tests.benchmarks.throughput import BATCH_FILES, COLUMNS, FILE_LINES, REPEATS, STORED, into
 
 _WHERE = "Quantity > 3"
@@ -24,12 +24,12 @@ _PRIORITY = "CASE WHEN Country = 'United Kingdom' THEN 1 ELSE 2 END"
 
 def measure(bench: Bench) -> Iterator[Figure]:
     """Measure one and two streams in turns with bare Delta; lines per second are of lines that match."""
-    journal, lines = _journal(bench)
+    journal, table, lines = _journal(bench)
     ratios: dict[int, list[float]] = {1: [], 2: []}
     try:
         with session(bench.place) as spark:
             for run in range(bench.runs + 1):
-                delta_s = _delta_s(spark, journal, bench.place / f"{run}" / "delta", lines)
+                delta_s = _delta_s(spark, table, bench.place / f"{run}" / "delta", lines)
                 for streams, found in ratios.items():
                     place = bench.place / f"{run}" / f"queue-{streams}"
                     found.append(delta_s / _queue_s(spark, journal, f"RUN_{run}_{streams}", place, lines))
@@ -43,8 +43,8 @@ def measure(bench: Bench) -> Iterator[Figure]:
         yield Figure(row=f"selected-{streams}", what=what, value=median(found[1:]), unit="x", note=note)
 
 
-def _journal(bench: Bench) -> tuple[Journal, int]:
-    """Publish the lines once; each run has queues of its own over them. Gives how many lines match, too."""
+def _journal(bench: Bench) -> tuple[Journal, str, int]:
+    """Publish the lines once; each run has queues of its own over them. Gives a copy for Delta and how many lines match, too."""
     queue = {"underlying_topic": "ORDERS", "filter": _WHERE, "priority": _PRIORITY}
     queues = {f"RUN_{run}_{streams}": queue for run in range(bench.runs + 1) for streams in (1, 2)}
     definitions = {"message_types": {"order_line": {"columns": STORED, "topics": ["ORDERS"]}}, "queues": queues}
@@ -52,18 +52,19 @@ def _journal(bench: Bench) -> tuple[Journal, int]:
     lines = pa.concat_tables([read_lines(ORDERS_CSV)] * REPEATS)
     for first in range(0, lines.num_rows, FILE_LINES):
         journal.publish(lines.slice(first, FILE_LINES), topic="ORDERS")
+    table = copied(journal, "order_line", bench.place / "plain")
     # Every queue has to know all of it before the clock runs: entering is measured elsewhere.
     for name in queues:
         journal.queue(name).pause()
         journal.queue(name).unpause()
-    return journal, sum(1 for quantity in lines.column("Quantity").to_pylist() if quantity is not None and quantity > 3)
+    return journal, table, sum(1 for quantity in lines.column("Quantity").to_pylist() if quantity is not None and quantity > 3)
 
 
-def _delta_s(spark: SparkSession, journal: Journal, place: Path, lines: int) -> float:
+def _delta_s(spark: SparkSession, table: str, place: Path, lines: int) -> float:
     def chosen(batch: DataFrame, batch_id: int) -> None:
         into(place / "sink")(batch.where(_WHERE), batch_id)
 
-    stream = from_delta(spark, journal, "order_line", chosen, columns=COLUMNS, files=BATCH_FILES)
+    stream = from_delta(spark, table, chosen, columns=COLUMNS, files=BATCH_FILES)
     return _run(spark, [stream], place, [place / "sink"], lines)
 
 

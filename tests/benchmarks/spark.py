@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,11 +59,17 @@ def from_queue(
     return rows.writeStream.foreachBatch(journal.queue(queue).foreach_batch(fn, subscription=subscription))
 
 
-def from_delta(
-    spark: SparkSession, journal: Journal, message_type: str, fn: BatchFunction, *, columns: str, files: int
-) -> DataStreamWriter:
-    """Read the very same table by the bare Delta source; nothing shares work, and nothing is acknowledged."""
-    table = journal.store.messages_uri(message_type)
+def copied(journal: Journal, message_type: str, place: Path) -> str:
+    """Copy a message table as it was published: beside the journal, no coordinator merges its files.
+
+    Files are the only measure of a batch that the Delta source has.
+    """
+    table = shutil.copytree(journal.store.messages_uri(message_type), place)
+    return str(table)
+
+
+def from_delta(spark: SparkSession, table: str, fn: BatchFunction, *, columns: str, files: int) -> DataStreamWriter:
+    """Read such rows by the bare Delta source; nothing shares work, and nothing is acknowledged."""
     rows = spark.readStream.format("delta").option("maxFilesPerTrigger", files).load(table)
     # Columns are not pruned through foreachBatch, so they are chosen before it.
     return rows.select(*columns.split(", ")).writeStream.foreachBatch(fn)

@@ -16,7 +16,7 @@ from order_file import ORDERS_CSV, read_lines
 from spark_queue import Journal
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import kill_serving
-from tests.benchmarks.spark import BatchFunction, from_delta, from_queue, session
+from tests.benchmarks.spark import BatchFunction, copied, from_delta, from_queue, session
 
 #: The real file holds 541,909 lines.
 REPEATS = 4
@@ -37,9 +37,10 @@ Pairs = list[tuple[float, float]]
 def measure(bench: Bench) -> Iterator[Figure]:
     """Measure both in turns; the budget is that the queue is not slower."""
     journal, lines = _journal(bench.place, bench.runs)
+    table = copied(journal, "order_line", bench.place / "plain")
     try:
         with session(bench.place) as spark:
-            whole, steady = _rates(spark, journal, bench, lines)
+            whole, steady = _rates(spark, journal, table, bench, lines)
     finally:
         kill_serving(journal)
     for row, what, budget, pairs in (
@@ -64,7 +65,7 @@ def _journal(place: Path, runs: int) -> tuple[Journal, int]:
     return journal, lines.num_rows
 
 
-def _rates(spark: SparkSession, journal: Journal, bench: Bench, lines: int) -> tuple[Pairs, Pairs]:
+def _rates(spark: SparkSession, journal: Journal, table: str, bench: Bench, lines: int) -> tuple[Pairs, Pairs]:
     """Give lines per second of queue and of Delta, whole and steady; the first run only warms up."""
     whole: Pairs = []
     steady: Pairs = []
@@ -73,7 +74,7 @@ def _rates(spark: SparkSession, journal: Journal, bench: Bench, lines: int) -> t
         sinks = {name: place / name / "sink" for name in ("queue", "delta")}
         backlog = BATCH_FILES * FILE_LINES
         queue = from_queue(spark, journal, f"RUN_{run}", into(sinks["queue"]), columns=COLUMNS, max_backlog=backlog)
-        delta = from_delta(spark, journal, "order_line", into(sinks["delta"]), columns=COLUMNS, files=BATCH_FILES)
+        delta = from_delta(spark, table, into(sinks["delta"]), columns=COLUMNS, files=BATCH_FILES)
         turns = [("queue", queue), ("delta", delta)]
         rates = {name: _run(stream, place / name, lines) for name, stream in (turns if run % 2 else reversed(turns))}
         _check_same(spark, sinks["queue"], sinks["delta"], lines)
