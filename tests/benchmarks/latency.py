@@ -61,7 +61,8 @@ def _by_queue(spark: SparkSession, journal: Journal) -> list[float]:
 
 def _by_delta(spark: SparkSession, journal: Journal) -> list[float]:
     arrivals = Arrivals()
-    return _times_ms(from_delta(spark, journal.store.messages_uri("json"), arrivals.note, columns="value", files=1_000), journal, arrivals)
+    table = journal.store.messages_uri("json")
+    return _times_ms(from_delta(spark, table, arrivals.note, columns="value", files=1_000), journal, arrivals)
 
 
 class Arrivals:
