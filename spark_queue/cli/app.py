@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from spark_queue.cli.arguments import Coordinator, JournalPath, Json, QueueName, StorageOptions
-from spark_queue.cli.queue_verbs import pause, purge, redrive, settle, unpause
+from spark_queue.cli.queue_verbs import pause, purge, redrive, settle, unpause, unsubscribe
 
 app = typer.Typer(
     name="sparkq",
@@ -19,7 +19,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for verb in (pause, unpause, purge, settle, redrive):
+for verb in (pause, unpause, purge, settle, redrive, unsubscribe):
     app.command()(verb)
 
 

@@ -21,6 +21,15 @@ def unpause(path: str, queue: str, storage: list[str] | None, coordinator: str |
     _show({"queue": queue, "paused": False}, f"Queue '{queue}' grants again.", as_json=as_json)
 
 
+def unsubscribe(
+    path: str, queue: str, subscription: str, storage: list[str] | None, coordinator: str | None, *, as_json: bool
+) -> None:
+    """End a subscription."""
+    open_target(path, storage, coordinator).queue(queue).unsubscribe(subscription)
+    text = f"Subscription '{subscription}' of queue '{queue}' has ended; what it held is back."
+    _show({"queue": queue, "subscription": subscription}, text, as_json=as_json)
+
+
 def settle(
     path: str, queue: str, storage: list[str] | None, coordinator: str | None, *, where: str, outcome: str, as_json: bool
 ) -> None:

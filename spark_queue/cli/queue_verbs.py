@@ -27,6 +27,21 @@ def unpause(
     verb.unpause(journal, queue, storage, coordinator, as_json=json)
 
 
+def unsubscribe(
+    journal: JournalPath,
+    queue: QueueName,
+    subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")],
+    *,
+    coordinator: Coordinator = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """End a subscription for good; what it holds returns to the queue."""
+    from spark_queue.cli import changing as verb
+
+    verb.unsubscribe(journal, queue, subscription, storage, coordinator, as_json=json)
+
+
 def settle(
     journal: JournalPath,
     queue: QueueName,

@@ -89,6 +89,14 @@ def test_redrive_tells_what_is_back_and_what_was_skipped(
     assert (refused.code, "BAD_VALUE" in refused.err) == (1, True)
 
 
+def test_unsubscribe_names_the_subscription(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
+    assert sparkq("unsubscribe", journal.path, "WORK", "east", "--json").json == {"queue": "WORK", "subscription": "east"}
+    assert "'east' of queue 'WORK' has ended" in sparkq("unsubscribe", journal.path, "WORK", "east").out
+    wanted = wire.Unsubscribe(journal=journal.journal_id(), request="r", queue="WORK", subscription="east")
+    assert asked.requests == [wanted, wanted]
+    assert sparkq("unsubscribe", journal.path, "WORK").code == 2
+
+
 @pytest.mark.parametrize(("verb", "request_type", "paused"), [("pause", wire.Pause, True), ("unpause", wire.Unpause, False)])
 def test_pause_and_unpause_ask_for_it_and_say_so(
     sparkq: Terminal, asked: Asked, journal: Journal, *, verb: str, request_type: type, paused: bool
