@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import duckdb
@@ -16,6 +19,12 @@ from spark_queue.expression.purposes import PURPOSES
 from spark_queue.expression.steps import Steps
 from spark_queue.expression.syntax import read, refusals, unsupported
 from spark_queue.expression.translation import ENVELOPE, Translator
+
+#: Processors that evaluate at once: a coordinator shares its host with a Spark driver.
+WORKERS = min(4, os.cpu_count() or 1)
+
+#: Fewer rows than this are evaluated sooner than shared out.
+SHARE_ROWS_MIN = 16_384
 
 
 class Wanted(NamedTuple):
@@ -78,9 +87,11 @@ class Program:
         return {each: _found(given, number) for number, each in enumerate(self.wanted)}
 
     def run_over(self, pieces: Iterable[pa.Table]) -> Mapping[Wanted, Found]:
-        """Evaluate everything, piece by piece of the same messages; see `run`."""
-        found = [self.run(piece) for piece in pieces]
-        return {each: _joined([part[each] for part in found]) for each in self.wanted}
+        """Evaluate everything, piece by piece of the same messages, a large piece on several processors; see `run`."""
+        return self._together([found for piece in pieces for found in _workers().map(self.run, _shares(piece))])
+
+    def _together(self, parts: Sequence[Mapping[Wanted, Found]]) -> Mapping[Wanted, Found]:
+        return {each: _joined([part[each] for part in parts]) for each in self.wanted}
 
     def _run_apart(self, rows: pa.Table) -> Mapping[Wanted, Found]:
         """Find what DuckDB fails on where it should not: first the expression, then by halves the row, which is failed on."""
@@ -90,7 +101,7 @@ class Program:
             nothing = np.zeros(1, dtype=np.bool_)
             return {each: Found(values=nothing, valid=nothing, failed=~nothing) for each in self.wanted}
         half = len(rows) // 2
-        return self.run_over([rows.slice(0, half), rows.slice(half)])
+        return self._together([self.run(rows.slice(0, half)), self.run(rows.slice(half))])
 
     def _run(self, rows: pa.Table) -> pa.Table:
         table = pa.table({name: _column(rows, name, kind) for name, kind in self._types.items()} or {"none": pa.nulls(len(rows))})
@@ -164,6 +175,18 @@ def _without_zone(kind: Any) -> Any:
     if pa.types.is_list(kind):
         return pa.list_(_without_zone(kind.value_type))
     return kind
+
+
+def _shares(rows: pa.Table) -> list[pa.Table]:
+    """Cut rows into a share for each processor that is worth its while; DuckDB gives one processor all of a table this small."""
+    count = max(1, min(WORKERS, len(rows) // SHARE_ROWS_MIN))
+    cuts = [len(rows) * number // count for number in range(count + 1)]
+    return [rows.slice(first, until - first) for first, until in pairwise(cuts)]
+
+
+@functools.cache
+def _workers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(WORKERS, thread_name_prefix="expressions")
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_queue.errors import ConfigError
-from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Program, Wanted, translate
+from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Program, Wanted, program, translate
 from spark_queue.expression.functions import FUNCTIONS
 from tests.acceptance.expression_table import AGREED, COLUMNS, REFUSED, SCHEMA
 
@@ -118,6 +118,27 @@ def test_a_row_on_which_the_engine_fails_by_surprise_fails_alone(monkeypatch: py
     assert found[of_word].values.tolist() == [True, False, False, True]
     assert found[of_word].failed.tolist() == [False, False, True, False]
     assert found[of_number].values.tolist() == [False, False, True, True]
+
+
+def test_a_large_piece_is_shared_out_and_comes_together_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, asked = Program._run, []
+
+    def surprised(self: Program, rows: pa.Table) -> pa.Table:
+        asked.append(len(rows))
+        if 17 in rows.column("n").to_pylist():
+            raise duckdb.OutOfRangeException("surprise")
+        return real(self, rows)
+
+    wanted = Wanted("n % 3 = 0", FILTER)
+    pieces = [pa.table({"n": list(range(first, until))}) for first, until in ((0, 40), (40, 43), (43, 43))]
+    asked_of = translate((wanted,), pieces[0].schema)
+    monkeypatch.setattr(program, "WORKERS", 4)
+    monkeypatch.setattr(program, "SHARE_ROWS_MIN", 8)
+    monkeypatch.setattr(Program, "_run", surprised)
+    found = asked_of.run_over(pieces)[wanted]
+    assert found.values.tolist() == [number % 3 == 0 and number != 17 for number in range(43)]
+    assert np.flatnonzero(found.failed).tolist() == [17]
+    assert sorted(asked)[-4:] == [10, 10, 10, 10]
 
 
 #: Expressions that fail on some of the rows below, in every way that there is.
