@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -112,7 +112,7 @@ class BenchJournal:
                 if not pong.recovering:
                     return pong
                 # Asking without a pause would take the time from the one that recovers.
-                time.sleep(_PING_PAUSE_S)
+                threading.Event().wait(_PING_PAUSE_S)
         finally:
             client.close()
 
