@@ -17,7 +17,7 @@ from spark_queue.core.segment import Segment, stretches
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.layout import Store, messages_key
-from spark_queue.journal.log_entry import versions_after
+from spark_queue.journal.log_entry import first_unbroken
 from spark_queue.journal.message_compaction import METADATA_KEY
 from spark_queue.journal.message_file import decoding, missing
 from spark_queue.journal.open import DeltaJournal, open_journal
@@ -104,10 +104,8 @@ def _of_logs(journal: DeltaJournal, moment: Moment, records: Sequence[Record]) -
     problems: list[str] = []
     for name, known in moment.state.message_types.items():
         entries: list[MessageLogEntry] = []
-        first, versions = known.version, set(versions_after(journal.store, messages_key(name), -1))
         # What was cleaned away after it had entered is no gap; nor is a publisher's commit at a version that had gone before it.
-        while first - 1 in versions:
-            first -= 1
+        first = first_unbroken(journal.store, messages_key(name), known.version)
         try:
             entries.extend(journal.messages(name).tail(max(first, 0) - 1))
         except SparkQueueError as damage:

@@ -162,7 +162,7 @@ class Commands:
         """Give the answer to a request that took effect before, and whose reply was lost."""
         match request:
             case wire.Settle():
-                return wire.Settled(repeated=sum(until - first for each in request.outcomes for first, until in each.ranges))
+                return wire.Settled(repeated=sum(_messages(each.ranges) for each in request.outcomes))
             case wire.SettleWhere():
                 return wire.Settled(repeated=self._engine.state.messages_of(request.request))
             case wire.Purge():

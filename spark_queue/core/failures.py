@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 
 from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.records import Kind
+from spark_queue.core.records import Emit, Kind
 
 #: Bookmarks that a record names, for people to look at.
 _EXAMPLES = 5
 
 
-def count(queues: Mapping[str, QueueLedger], emit: Callable[..., None]) -> None:
+def count(queues: Mapping[str, QueueLedger], emit: Emit) -> None:
     """Record how many messages of those that just came failed; their file may be retired before somebody folds the log."""
     for name, ledger in list(queues.items()):
         if ledger.failing:

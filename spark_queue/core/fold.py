@@ -14,7 +14,7 @@ from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
 from spark_queue.core.message_type import MessageTypeState
 from spark_queue.core.moving import Foresight
-from spark_queue.core.ranges import to_bitmap, to_ranges
+from spark_queue.core.ranges import count_rows, to_bitmap, to_ranges
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment
 from spark_queue.core.selection import Selection
@@ -138,7 +138,7 @@ class JournalState:
         request = record.detail.get("request")
         if request is None:
             return
-        messages = sum(until - first for first, until in record.ranges) if record.kind in _SETTLING_KINDS else 0
+        messages = count_rows(record.ranges) if record.kind in _SETTLING_KINDS else 0
         self._requests[request] = self._requests.get(request, 0) + messages
         if len(self._requests) > _REQUESTS_KEPT:
             del self._requests[next(iter(self._requests))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -88,7 +88,12 @@ class Program:
 
     def run_over(self, pieces: Iterable[pa.Table]) -> Mapping[Wanted, Found]:
         """Evaluate everything, piece by piece of the same messages, a large piece on several processors; see `run`."""
-        return self._together([found for piece in pieces for found in _workers().map(self.run, _shares(piece))])
+        return self._together([found for piece in pieces for found in self._run_shares(piece)])
+
+    def _run_shares(self, piece: pa.Table) -> Iterator[Mapping[Wanted, Found]]:
+        shares = _shares(piece)
+        # Most commits are small, and no other thread is worth waiting for then.
+        return map(self.run, shares) if len(shares) == 1 else _workers().map(self.run, shares)
 
     def _together(self, parts: Sequence[Mapping[Wanted, Found]]) -> Mapping[Wanted, Found]:
         return {each: _joined([part[each] for part in parts]) for each in self.wanted}

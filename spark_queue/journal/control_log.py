@@ -8,6 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from spark_queue.core.past import Past
+from spark_queue.core.ranges import count_rows
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import delta, log_entry, snapshot
@@ -203,7 +204,7 @@ class DeltaControlLog:
 
 
 def _replay_cost(records: Sequence[Record]) -> int:
-    entered = sum(until - first for record in records if record.kind == Kind.ENTERED for first, until in record.ranges)
+    entered = sum(count_rows(record.ranges) for record in records if record.kind == Kind.ENTERED)
     return len(records) + entered // MESSAGES_PER_RECORD
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.core.definition import Definitions
+from spark_queue.core.numbers import from_array, to_array
 from spark_queue.core.segment import EntryFacts, FactRequest, Segment
 from spark_queue.errors import ConfigError
 from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Program, Wanted, translate
@@ -116,12 +115,7 @@ def entry_facts(
 
 def bitmap_of(mask: NDArray[np.bool_], first: int) -> BitMap64:
     """Give the bookmarks of the rows where `mask` holds, the first of which is `first`."""
-    return bitmap(np.flatnonzero(mask) + first)
-
-
-def bitmap(bookmarks: NDArray[Any]) -> BitMap64:
-    """Make a bitmap of ascending bookmarks."""
-    return BitMap64(array("Q", bookmarks.astype(np.uint64).tobytes()))
+    return from_array(np.flatnonzero(mask) + first)
 
 
 def _wanted_by_key(request: FactRequest) -> dict[str, Wanted]:
@@ -133,8 +127,7 @@ def _mask(rows: BitMap64, segment: Segment) -> NDArray[np.bool_]:
     if len(rows) == segment.rows:
         return np.ones(segment.rows, dtype=np.bool_)
     mask = np.zeros(segment.rows, dtype=np.bool_)
-    bookmarks: Any = rows.to_array()
-    mask[np.frombuffer(bookmarks, dtype=np.uint64).astype(np.int64) - segment.first] = True
+    mask[to_array(rows) - segment.first] = True
     return mask
 
 

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.core.definition import QueueDefinition, is_pattern
+from spark_queue.core.numbers import from_array
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.segment import EntryFacts, FactRequest, Segment
 from spark_queue.expression import FILTER, Found, Wanted
-from spark_queue.journal.expressions import bitmap, bitmap_of, entry_facts, program, wanted_of
+from spark_queue.journal.expressions import bitmap_of, entry_facts, program, wanted_of
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import MessageFiles
 
@@ -133,7 +134,7 @@ def _group_by_time(column: pa.ChunkedArray[Any], first: int) -> Mapping[int, Bit
     order = np.argsort(values, kind="stable")
     distinct, starts = np.unique(values[order], return_index=True)
     parts = np.split(rows[order], starts[1:])
-    return {int(time_ms): bitmap(part) for time_ms, part in zip(distinct, parts, strict=True)}
+    return {int(time_ms): from_array(part) for time_ms, part in zip(distinct, parts, strict=True)}
 
 
 def _restricted(expires: Mapping[int, BitMap64], rows: BitMap64, segment: Segment) -> Mapping[int, BitMap64]:

@@ -136,6 +136,22 @@ def versions_after(store: Store, table: str, version: int) -> list[int]:
     return [int(name[:20]) for name in names if len(name) == len("00000000000000000000.json") and name.endswith(".json")]
 
 
+def first_unbroken(store: Store, table: str, version: int) -> int:
+    """Give the oldest version from which the log has an entry for each up to `version`, itself not asked for.
+
+    What was cleaned away is no gap then, and what landed at a version that had gone before is none of the log.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED.
+    """
+    standing = set(versions_after(store, table, -1))
+    while version - 1 in standing:
+        version -= 1
+    return version
+
+
 def is_torn(store: Store, table: str, version: int) -> bool:
     """Tell whether a version's entry exists and is not whole.
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
+from deltalake import DeltaTable
 
 from spark_queue.core.fold import JournalState
 from spark_queue.errors import SparkQueueError
@@ -164,8 +165,7 @@ class Upkeep:
     def _keep_control(self, *, epoch: int, now_ms: int) -> Merge | None:
         table = self._control.open_own(epoch=epoch)
         version = int(table.version())
-        delta.checkpoint(self._store, CONTROL, table, durable=self._control.durable)
-        self._checkpoints[CONTROL] = _last_checkpoint(self._store, CONTROL)
+        self._checkpoint(CONTROL, table)
         clean(self._store, CONTROL, below=version - CONTROL_KEPT_COMMITS, before_ms=now_ms - CONTROL_KEPT_MS)
         files = listing(self._store, table)
         if self._swept_at_ms is None or now_ms - self._swept_at_ms >= SWEEP_MS:
@@ -183,9 +183,12 @@ class Upkeep:
         table = delta.open_table(self._store, key, version=version)
         if table is None:
             raise delta.damaged(self._store, f"{key} is missing", "The journal's definitions name it.")
+        self._checkpoint(key, table)
+        clean(self._store, key, below=version, before_ms=now_ms - MESSAGES_KEPT_MS)
+
+    def _checkpoint(self, key: str, table: DeltaTable) -> None:
         delta.checkpoint(self._store, key, table, durable=self._control.durable)
         self._checkpoints[key] = _last_checkpoint(self._store, key)
-        clean(self._store, key, below=version, before_ms=now_ms - MESSAGES_KEPT_MS)
 
 
 def clean(store: Store, table: str, *, below: int, before_ms: int) -> None:

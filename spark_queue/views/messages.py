@@ -12,6 +12,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.fold import JournalState
 from spark_queue.core.lifecycle import ACTIVE, State
+from spark_queue.core.numbers import to_array
 from spark_queue.core.ranges import oldest
 from spark_queue.core.redriving import standing_letters
 from spark_queue.journal.layout import Store
@@ -60,7 +61,7 @@ def messages(store: Store, moment: Moment, queue: str, *, columns: Sequence[str]
     if due:
         states[State.AVAILABLE], states[State.DELAYED] = states[State.AVAILABLE] | due, states[State.DELAYED] - due
     rows = _limited(BitMap64.union(*states.values()), limit)
-    bookmarks = to_bookmarks(rows)
+    bookmarks = to_array(rows)
     place = _Columns(bookmarks)
     for state, members in states.items():
         place.put("state", members & rows, str(state))
@@ -85,7 +86,7 @@ def dead_letters(store: Store, moment: Moment, queue: str, *, columns: Sequence[
     """Give a queue's dead letters, oldest first; those that its dead-letter queue has settled are gone."""
     source, standing = standing_letters(moment.state, queue)
     rows = _limited(standing, limit)
-    place = _Columns(to_bookmarks(rows))
+    place = _Columns(to_array(rows))
     place.put("state", rows, str(State.DEAD))
     # A barrier never becomes a dead letter.
     place.put("is_barrier", rows, value=False)
@@ -101,11 +102,6 @@ def dead_letters(store: Store, moment: Moment, queue: str, *, columns: Sequence[
         for name, value in values.items():
             place.put(name, members, value)
     return _table(store, moment.state, queue, place, _wanted(moment.state, queue, dead_letters_schema, columns))
-
-
-def to_bookmarks(rows: BitMap64) -> Bookmarks:
-    """Give the ascending bookmarks of a bitmap."""
-    return np.frombuffer(rows.to_array(), dtype=np.uint64).astype(np.int64)
 
 
 class _Columns:
@@ -128,7 +124,7 @@ class _Columns:
         if len(rows) == len(codes):
             codes[:] = len(values)
         else:
-            codes[np.searchsorted(self.bookmarks, to_bookmarks(rows))] = len(values)
+            codes[np.searchsorted(self.bookmarks, to_array(rows))] = len(values)
         values.append(value)
 
     def put_each(self, name: str, bookmarks: Bookmarks, values: NDArray[np.uint64]) -> None:

@@ -22,7 +22,7 @@ from spark_queue.core.records import Record
 from spark_queue.journal import control_files, control_log, delta, upkeep
 from spark_queue.journal import open as opening
 from spark_queue.journal.layout import CONTROL, messages_key
-from spark_queue.journal.log_entry import versions_after
+from spark_queue.journal.log_entry import first_unbroken
 from spark_queue.journal.message_compaction import MergeLimits
 from spark_queue.journal.message_log import DeltaMessageLog
 from spark_queue.journal.message_upkeep import MessageLimits
@@ -110,9 +110,7 @@ class DiskWorld(LoopWorld):
         """What was committed to the message table, as far as it was not cleaned away."""
         store = self.way(None)
         # A commit that landed where nobody looks is none of it.
-        first, standing = len(self.bucket.tables[_TABLE]) - 1, set(versions_after(store, _TABLE, -1))
-        while first - 1 in standing:
-            first -= 1
+        first = first_unbroken(store, _TABLE, len(self.bucket.tables[_TABLE]) - 1)
         return DeltaMessageLog(store, TYPE, _NotDurable()).tail(first - 1)
 
     def new_messages(self, count: int) -> list[int]:

@@ -27,7 +27,7 @@ class MemoryFacts:
     def __init__(self) -> None:
         self._files: dict[str, tuple[Published, ...]] = {}
         #: What was asked before: each coordinator of a journal, and each that comes back, asks the same of every file.
-        self._known: dict[tuple[str, int, int, int, FactRequest], EntryFacts] = {}
+        self._known: dict[str, dict[tuple[int, int, int, FactRequest], EntryFacts]] = {}
 
     def add(self, path: str, messages: Iterable[Published]) -> None:
         """Keep the messages of a segment."""
@@ -40,6 +40,7 @@ class MemoryFacts:
     def remove(self, path: str) -> None:
         """Lose a file, as when nothing names it any more."""
         self._files.pop(path, None)
+        self._known.pop(path, None)
 
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
         """Give the facts of `segment` for each of `requests`, by queue name."""
@@ -52,10 +53,10 @@ class MemoryFacts:
         return BitMap64([row for row in rows if matches(expression, messages[row].attributes)])
 
     def _known_facts(self, segment: Segment, request: FactRequest) -> EntryFacts:
-        asked = (segment.path, segment.first_row, segment.first, segment.rows, request)
-        if asked not in self._known:
-            self._known[asked] = self._facts(segment, request)
-        return self._known[asked]
+        known, asked = self._known.setdefault(segment.path, {}), (segment.first_row, segment.first, segment.rows, request)
+        if asked not in known:
+            known[asked] = self._facts(segment, request)
+        return known[asked]
 
     def _messages(self, segment: Segment) -> dict[int, Published]:
         return dict(enumerate(self.messages(segment), start=segment.first))

@@ -168,13 +168,19 @@ def test_a_delayed_message_wakes_a_waiting_poll_when_it_falls_due(world: World) 
     assert world.clock.monotonic_ms() - began_ms <= 450 + POLLED_TAIL_MS
 
 
-def test_what_fell_due_and_cannot_be_granted_does_not_keep_the_loop_spinning(world: World) -> None:
+def cancelled_for_10_ms(world: World) -> tuple[Planner, wire.Run]:
+    """Give a planner and its run that said of its one message to come again soon; it is not proven yet."""
     world.publish(1)
     planner = Planner(world)
     planner.next()
     run = world.ask(wire.StartRun, **planner.common).run
     outcome = wire.OutcomeRows(outcome="cancel", ranges=((0, 1),), retry_after_ms=10)
     world.ask(wire.EndRun, run=run, outcomes=(outcome,), **planner.common)
+    return planner, run
+
+
+def test_what_fell_due_and_cannot_be_granted_does_not_keep_the_loop_spinning(world: World) -> None:
+    planner, run = cancelled_for_10_ms(world)
     world.ask(wire.Prove, run=run, **planner.common)
     world.clock.advance(ROUND_MS)
     world.loop.step([])
@@ -182,12 +188,7 @@ def test_what_fell_due_and_cannot_be_granted_does_not_keep_the_loop_spinning(wor
 
 
 def test_what_falls_due_while_a_group_is_committed_is_done_at_once(world: World) -> None:
-    world.publish(1)
-    planner = Planner(world)
-    planner.next()
-    run = world.ask(wire.StartRun, **planner.common).run
-    outcome = wire.OutcomeRows(outcome="cancel", ranges=((0, 1),), retry_after_ms=10)
-    world.ask(wire.EndRun, run=run, outcomes=(outcome,), **planner.common)
+    planner, run = cancelled_for_10_ms(world)
     world.storage.hook = lambda step, moment: world.clock.advance(10) if (step, moment) == ("control.append", "after") else None
     world.ask(wire.Prove, run=run, **planner.common)
     assert world.loop.wait_ms() == 0

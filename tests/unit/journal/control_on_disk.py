@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from deltalake import DeltaTable
 
+from spark_queue.core.records import Record
 from spark_queue.journal import control_compaction
 from spark_queue.journal.control_compaction import Merge
 from spark_queue.journal.control_files import ControlFile, listing
@@ -30,12 +32,12 @@ def on_disk(disk: Disk) -> set[str]:
     return {path.name for path in (Path(disk.store.path) / CONTROL).glob("*.parquet")}
 
 
-def filled(disk: Disk, commits: int = 8) -> tuple[DeltaControlLog, int]:
-    """Give a control log of a reign with some commits, and the number of its next record."""
+def filled(disk: Disk, commits: int = 8, make: Callable[[int], Record] = left) -> tuple[DeltaControlLog, int]:
+    """Give a control log of a reign with some commits of one record, and the number of its next record."""
     control = DeltaControlLog(disk.store)
     record = claim(control)
     for number in range(record, record + commits):
-        control.append([left(number)], epoch=1)
+        control.append([make(number)], epoch=1)
     return control, record + commits
 
 

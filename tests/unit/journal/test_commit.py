@@ -24,11 +24,6 @@ ORDER = messages_key("order")
 SWAP = delta.swap
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "journal")
-
-
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta, "back_off", lambda attempt: None)

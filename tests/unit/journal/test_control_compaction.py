@@ -13,23 +13,13 @@ import pytest
 from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.journal import control_compaction, control_files, log_entry, upkeep
+from spark_queue.journal import control_compaction, control_files, log_entry
 from spark_queue.journal.control_files import read_records
 from spark_queue.journal.control_log import DeltaControlLog, read_log, read_setup
 from spark_queue.journal.layout import CONTROL
 from spark_queue.testing.scenario.facts import MemoryFacts
 from tests.unit.journal.control_on_disk import NOW_MS, files, filled, staged, table
 from tests.unit.journal.journal_on_disk import Disk, claim, left
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "journal")
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "CONTROL_CHECKPOINT_COMMITS", 5)
 
 
 def test_merge_keeps_every_record_and_what_must_be_found_alone(disk: Disk) -> None:

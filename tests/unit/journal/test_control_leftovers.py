@@ -17,16 +17,6 @@ from tests.unit.journal.control_on_disk import DAY_S, NOW_MS, age, files, filled
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "journal")
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "CONTROL_CHECKPOINT_COMMITS", 5)
-
-
 def test_merge_that_was_never_committed_harms_nobody_and_goes_later(disk: Disk) -> None:
     """A kill between staging and commit: the next reign makes its own plan, and the leftover goes with the others."""
     _, record = filled(disk)

@@ -19,11 +19,6 @@ from spark_queue.journal.record_table import CONTROL_SCHEMA
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "journal")
-
-
 def data_file(disk: Disk, record: int) -> Path:
     (found,) = (Path(disk.store.path) / CONTROL).glob(f"{record:020d}-*.parquet")
     return found

@@ -35,11 +35,6 @@ QUEUES = parsing.parse(
 ).queues
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "journal")
-
-
 def segment(disk: Disk, topics: list[str], expires_ms: list[int | None] | None = None, **columns: list[Any]) -> Segment:
     expires = [None if at is None else at * 1000 for at in expires_ms or [None] * len(topics)]
     rows = pa.table({"id": range(len(topics)), **columns, "topic": topics, "expires_at": pa.array(expires, INSTANT)})

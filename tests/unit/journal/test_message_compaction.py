@@ -29,11 +29,6 @@ from tests.unit.journal.reign import NOW_MS, SMALL, Reign, bodies, publish_some
 ORDER = messages_key("order")
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "journal")
-
-
 def test_merged_files_hold_every_message_once_under_its_bookmark(disk: Disk) -> None:
     publish_some(disk, 10)
     reign = Reign(disk, epoch=1)

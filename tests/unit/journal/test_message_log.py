@@ -21,11 +21,6 @@ from tests.unit.journal.journal_on_disk import Disk, orders
 ORDER = messages_key("order")
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "journal")
-
-
 def tail(disk: Disk, after: int = -1) -> list[MessageLogEntry]:
     return list(disk.open().messages("order").tail(after))
 

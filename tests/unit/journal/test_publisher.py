@@ -20,11 +20,6 @@ from tests.unit.journal.journal_on_disk import Disk, orders
 ORDER = messages_key("order")
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "journal")
-
-
 def named(disk: Disk, ids: range, *, publisher: str = "p", **identity: Any) -> Published:
     """Publish rows whose ids are their sequences."""
     return disk.publish(list(ids), identity=Identity(publisher=publisher, **identity), first_sequence=ids.start)

@@ -20,11 +20,6 @@ from tests.unit.journal.journal_on_disk import Disk, claim, left
 TORN = [b"", b'{"commitInfo":{"timestamp":1', b"\0" * 300]
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "journal")
-
-
 @pytest.mark.parametrize("content", TORN)
 def test_torn_head_of_the_control_log_is_set_aside_and_reported(
     disk: Disk, content: bytes, caplog: pytest.LogCaptureFixture

@@ -20,20 +20,12 @@ from spark_queue.journal.control_log import DeltaControlLog, read_log
 from spark_queue.journal.layout import SNAPSHOTS
 from spark_queue.journal.snapshot import Header
 from spark_queue.testing.state_digest import digest
+from tests.unit.journal import control_on_disk
 from tests.unit.journal.journal_on_disk import Disk, claim
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "journal")
-
-
 def filled(disk: Disk, commits: int = 6) -> tuple[DeltaControlLog, int]:
-    control = DeltaControlLog(disk.store)
-    record = claim(control)
-    for number in range(record, record + commits):
-        control.append([subscribed(number)], epoch=1)
-    return control, record + commits
+    return control_on_disk.filled(disk, commits, subscribed)
 
 
 def subscribed(number: int) -> Record:

@@ -19,11 +19,6 @@ from tests.source_tree import ROOT
 from tests.unit.journal.journal_on_disk import Disk, orders
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "journal")
-
-
 def test_staged_file_tells_what_is_in_it(disk: Disk) -> None:
     expires = pa.array([None, 5_000_001, 9_000_000], INSTANT)
     rows = pa.table({"id": [1, 2, 3], "topic": ["RETURNS", "ORDERS", "RETURNS"], "expires_at": expires})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -16,11 +15,6 @@ from spark_queue.journal.layout import messages_key
 from tests.unit.journal.journal_on_disk import Disk
 
 ORDER = messages_key("order")
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "journal")
 
 
 def draw(disk: Disk, version: Callable[[int], int | None]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,19 +25,6 @@ ORDER = messages_key("order")
 DAY_MS = 24 * 3600 * 1000
 #: Upkeep's time: every file that a test does not touch is fifty days old by it.
 NOW_MS = SystemClock().wall_ms() + 50 * DAY_MS
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "journal")
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make everything due after a few commits."""
-    monkeypatch.setattr(upkeep, "CONTROL_CHECKPOINT_COMMITS", 5)
-    monkeypatch.setattr(upkeep, "MESSAGES_CHECKPOINT_COMMITS", 3)
-    monkeypatch.setattr(upkeep, "CONTROL_KEPT_COMMITS", 4)
 
 
 def age(disk: Disk, table: str, age_ms: int, *, newest: int = 10_000) -> None:
