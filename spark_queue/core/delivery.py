@@ -131,7 +131,7 @@ def lease_rows(
 def renew(turn: Turn, subscription: Subscription, *, incarnation: Incarnation, number: int) -> None:
     """Extend a lease by one period, up to the queue's `lease_renewal_limit`; a superseded planner's renewals are ignored."""
     lease = turn.ledger.open_lease(subscription)
-    if lease is None or lease.number != number or incarnation != subscription.incarnation or not lease.held:
+    if lease is None or lease.number != number or incarnation != subscription.incarnation or not turn.ledger.outstanding(lease):
         return
     queue = turn.ledger.definition
     due_at_ms = min(turn.now_ms + queue.lease_period_ms, lease.begun_at_ms + queue.lease_renewal_limit_ms)
@@ -162,9 +162,15 @@ def _is_claimed_once(turn: Turn, lease: Lease) -> bool:
 
 
 def _claim_rows(turn: Turn, lease: Lease, session: Session, *, call: int) -> BitMap64:
-    """Give an at-most-once lease's rows to the first planner start that asks, and to no other (DESIGN 7)."""
-    if lease.claimed_by is None:
-        turn.emit(Kind.CLAIMED, of=lease, detail={"incarnation": list(session.incarnation), "call": call})
+    """Give an at-most-once lease's rows to the first planner start that asks, and to no other (DESIGN 7).
+
+    One that lapsed begins anew with it. Not where others may have gone on with its keys: its rows come too late for their order.
+    """
+    queue = turn.ledger.definition
+    if lease.claimed_by is None and not (lease.lapsed and queue.order_key is not None):
+        due_at_ms = turn.now_ms + queue.lease_period_ms if lease.lapsed else None
+        detail = {"incarnation": list(session.incarnation), "call": call}
+        turn.emit(Kind.CLAIMED, of=lease, due_at_ms=due_at_ms, detail=detail)
     return lease.rows if lease.claimed_by == session.incarnation else BitMap64()
 
 

@@ -65,7 +65,7 @@ class Engine:
             turn = self._turn(queue, now_ms)
             for subscription in turn.ledger.subscriptions.values():
                 turn.shares.note_poll(subscription, limit=subscription.max_backlog, now_ms=now_ms)
-            for lease in [lease for lease in turn.ledger.leases.values() if lease.held]:
+            for lease in [lease for lease in turn.ledger.leases.values() if turn.ledger.outstanding(lease)]:
                 due_at_ms = max(lease.due_at_ms, now_ms + turn.ledger.definition.lease_period_ms // 3)
                 detail = {"incarnation": list(lease.incarnation)}
                 turn.emit(Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="takeover", detail=detail)

@@ -45,6 +45,8 @@ class Lease:
     undelivered: bool = False
     #: At-most-once: the planner start that was given the rows.
     claimed_by: Incarnation | None = None
+    #: At-most-once: whether its period ended before its proof, so that it counts in no backlog and keeps no key (R31).
+    lapsed: bool = False
     #: What its batch said so far, not yet in effect; each row stands under one key.
     staged: dict[Staged, BitMap64] = field(default_factory=dict)
     #: What fn raised in the last run, if it reported so.

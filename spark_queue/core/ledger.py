@@ -86,12 +86,17 @@ class QueueLedger:
         lease = self.leases.get(subscription.lease)
         return None if lease is None or lease.proven else lease
 
+    def outstanding(self, lease: Lease) -> BitMap64:
+        """Give what a lease has that is neither acknowledged nor expired; at most once that is what it was granted (R17, R31)."""
+        if self.definition.at_most_once and not (lease.is_barrier or lease.proven or lease.lapsed):
+            return lease.rows
+        return lease.held
+
     def backlogs(self) -> Counter[str]:
-        """Count the messages provided to each subscription and not yet acknowledged (R23; for at-most-once R17)."""
+        """Count the messages provided to each subscription and not yet acknowledged (R23)."""
         backlogs: Counter[str] = Counter()
         for lease in self.leases.values():
-            counts_as_granted = self.definition.at_most_once and not lease.proven and not lease.is_barrier
-            backlogs[lease.subscription] += len(lease.rows if counts_as_granted else lease.held)
+            backlogs[lease.subscription] += len(self.outstanding(lease))
         return backlogs
 
     def due(self, now_ms: int) -> BitMap64:
@@ -163,7 +168,7 @@ class QueueLedger:
         if state in LEFT and target not in LEFT:
             self.selection.order_keys.come_back(part)
         elif state not in LEFT and target in LEFT and not (self.definition.at_most_once and state is State.LEASED):
-            # What an at-most-once queue removes as it grants holds its key until the proof.
+            # What an at-most-once queue removes as it grants holds its key until the proof, or the end of its lease.
             self.selection.order_keys.leave(part)
         if self.selection.is_mostly_gone(len(self.entered) - len(self.rows[State.REMOVED])):
             self.selection.keep(self.standing)

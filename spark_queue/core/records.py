@@ -37,6 +37,7 @@ class Kind(StrEnum):
     RESUMED = "resumed"
     RENEWED = "renewed"
     CLAIMED = "claimed"
+    LAPSED = "lapsed"
     OUTCOMES = "outcomes"
     PROVEN = "proven"
     RETURNED = "returned"

@@ -42,7 +42,7 @@ class QueueStatus:
     entered: int
     acknowledged: int
     expired: int
-    #: Leases' messages that came back because the lease ran out.
+    #: Messages whose lease ran out: they came back, or, at most once, fill no backlog any more.
     expired_leases: int
     #: Most messages leased at once; 0 for no limit (R31).
     max_backlog: int
@@ -51,7 +51,7 @@ class QueueStatus:
     subscriptions: int
     #: Age of the oldest message in the queue, in seconds; None when it is empty.
     seconds_behind: float | None
-    #: Age of the oldest lease that still holds messages, in seconds; None without one.
+    #: Age of the oldest lease whose messages count in the backlog, in seconds; None without one.
     age_of_oldest_lease: float | None
     #: Message files that strangers appended to the type's table: no messages of the journal (JOURNAL_FOREIGN_APPEND).
     foreign_files: int
@@ -80,7 +80,7 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
     ledger = state.ledger(queue)
     message_type = state.message_types[ledger.definition.message_type]
     due = len(ledger.due(now_ms))
-    granted = [lease.granted_at_ms for lease in ledger.leases.values() if lease.held]
+    granted = [lease.granted_at_ms for lease in ledger.leases.values() if ledger.outstanding(lease)]
     removed = ledger.removed_counts
     acknowledged = removed[Removal.ACKNOWLEDGED] + removed[Removal.DELIVERED]
     return QueueStatus(

@@ -9,7 +9,7 @@ from spark_queue.core.fold import JournalState
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import below
-from spark_queue.core.records import Removal, Return
+from spark_queue.core.records import Kind, Removal, Return
 from spark_queue.core.redriving import purge_old
 from spark_queue.core.removal import remove
 from spark_queue.core.settlement import end_lease
@@ -30,8 +30,12 @@ def tick(turn: Turn, *, heard_at_ms: dict[str, int], reign_began_at_ms: int) -> 
     reign_began_at_ms : int
         Nobody is forgotten for silence before it, since an idle poll leaves no record.
     """
-    for lease in [lease for lease in turn.ledger.leases.values() if lease.held and lease.due_at_ms <= turn.now_ms]:
-        end_lease(turn, lease, Return.LEASE_EXPIRED)
+    for lease in [each for each in turn.ledger.leases.values() if turn.ledger.outstanding(each) and each.due_at_ms <= turn.now_ms]:
+        if lease.held:
+            end_lease(turn, lease, Return.LEASE_EXPIRED)
+        else:
+            # At most once: nothing comes back.
+            turn.emit(Kind.LAPSED, lease.rows, of=lease)
     _expire_messages(turn)
     turn.shares.drop_lapsed(turn.ledger, turn.now_ms)
     purge_old(turn)
@@ -49,7 +53,7 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, tic
     ticked_at_ms : int
         When `tick` last did what was due: what still waits since then waits for something else.
     """
-    times = [lease.due_at_ms for lease in ledger.leases.values() if lease.held]
+    times = [lease.due_at_ms for lease in ledger.leases.values() if ledger.outstanding(lease)]
     times.extend(due_at_ms for due_at_ms in ledger.delayed if due_at_ms > ticked_at_ms)
     if ledger.alarm is not None and ledger.alarm.probe_at_ms is not None and ledger.alarm.probe_at_ms > ticked_at_ms:
         times.append(ledger.alarm.probe_at_ms)

@@ -165,7 +165,7 @@ def _subscriptions(ledger: QueueLedger) -> Iterator[str]:
 
 
 def _order(ledger: QueueLedger) -> Iterator[str]:
-    held = [lease.rows if ledger.definition.at_most_once else lease.held for lease in ledger.leases.values() if not lease.proven]
+    held = [ledger.outstanding(lease) for lease in ledger.leases.values() if not lease.proven]
     rows, keys = ledger.selection.order_keys.keys_of(BitMap64.union(BitMap64(), *held))
     if len(set(keys.tolist())) < len(rows):
         yield f"{len(rows)} leased message(s) share {len(set(keys.tolist()))} order key(s)"

@@ -137,7 +137,7 @@ def _leases(moment: Moment, queue: str | None) -> pa.Table:
         {
             "subscription": lease.subscription,
             "lease": lease.number,
-            "messages": len(lease.held),
+            "messages": len(ledger.outstanding(lease)),
             "granted_at": lease.granted_at_ms * 1_000,
             "leased_until": lease.due_at_ms * 1_000,
             "proven": lease.proven,

@@ -98,6 +98,7 @@ _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.RESUMED: _resumed,
     Kind.RENEWED: _renewed,
     Kind.CLAIMED: lambda record: f"its rows were handed to '{record.subscription}'",
+    Kind.LAPSED: lambda record: f"lease {record.lease} ran out: it fills the backlog of '{record.subscription}' no more",
     Kind.OUTCOMES: _outcomes,
     Kind.PROVEN: lambda record: f"Spark committed the batch of lease {record.lease}",
     Kind.RETURNED: _returned,

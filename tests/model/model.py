@@ -2,73 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any
 
-#: What a queue may ask of a message's body; None where the rule is not set.
-Question = Callable[[dict[str, Any]], Any] | None
+from tests.model.parts import Lease, Message, Question, Rules, Subscription
 
 IN_QUEUE = ("available", "leased", "delayed")
-
-
-@dataclass
-class Rules:
-    """The keys of one queue."""
-
-    at_most_once: bool = False
-    lease_ms: int = 10_000
-    max_backlog: int = 0
-    max_per_subscription: int = 0
-    expiration_ms: int | None = None
-    max_deliveries: int = 0
-    max_cancels: int = 0
-    filter: Question = None
-    priority: Question = None
-    key: Question = None
-    barrier: Question = None
-    depth: int = 0
-    deferral_ms: int = 86_400_000
-
-
-@dataclass
-class Message:
-    """One message in one queue."""
-
-    bookmark: int
-    body: dict[str, Any]
-    entered_at: int
-    expires_at: int | None
-    state: str = "available"
-    deliveries: int = 0
-    cancels: int = 0
-    due: int = 0
-    deferred: int | None = None
-
-
-@dataclass
-class Lease:
-    """What a subscription was given; still holds; may still settle, since nobody else took it (P5); and what its batch said."""
-
-    number: int
-    rows: set[int]
-    due: int
-    barrier: bool = False
-    proven: bool = False
-    held: set[int] = field(default_factory=set)
-    claim: set[int] = field(default_factory=set)
-    said: dict[int, tuple[str, int | None]] = field(default_factory=dict)
-
-
-@dataclass
-class Subscription:
-    """A consumer by name."""
-
-    backlog: int
-    explicit: bool = False
-    filter: Question = None
-    leases: list[Lease] = field(default_factory=list)
-    barriers: list[int] = field(default_factory=list)
 
 
 class Queue:
@@ -153,6 +92,7 @@ class Queue:
         self.granted += 1
         subscription.leases.append(lease)
         if self.rules.at_most_once:
+            lease.pending = not lease.barrier
             for bookmark in lease.held.copy():
                 self.remove(self.messages[bookmark], "delivered")
             self.settle_down()
@@ -182,9 +122,9 @@ class Queue:
         if key is None or key(message.body) is None:
             return False
         same = [each for each in self.messages.values() if key(each.body) == key(message.body) and each is not message]
-        unproven = {row for lease in self.leases() if self.rules.at_most_once and not lease.proven for row in lease.rows}
+        pending = {row for lease in self.leases() if lease.pending for row in lease.rows}
         return any(
-            (each.state in IN_QUEUE and each.bookmark < message.bookmark) or each.state == "leased" or each.bookmark in unproven
+            (each.state in IN_QUEUE and each.bookmark < message.bookmark) or each.state == "leased" or each.bookmark in pending
             for each in same
         )
 
@@ -195,10 +135,17 @@ class Queue:
         return max(0, min(limit - used for number, (limit, used) in enumerate(limits) if limit or number == 0))
 
     def backlog(self, subscription: Subscription) -> int:
-        """Give what a subscription was given and has not acknowledged (R17, R23, R71)."""
-        if self.rules.at_most_once:
-            return sum(len(each.rows) for each in subscription.leases if not each.proven and not each.barrier)
-        return sum(len(each.held) for each in subscription.leases)
+        """Give what a subscription was given and has not acknowledged, or lost the lease of (R17, R23, R31, R71)."""
+        return sum(len(each.rows) if each.pending else len(each.held) for each in subscription.leases)
+
+    def read_late(self, lease: Lease) -> set[int]:
+        """Let another planner start read an at-most-once batch that nobody has read; after its end its keys are free (R16)."""
+        if lease.read or not (lease.pending or self.rules.key is None):
+            return set()
+        lease.read = True
+        if not lease.pending:
+            lease.pending, lease.due = True, self.now + self.rules.lease_ms
+        return lease.rows
 
     def say(self, lease: Lease, rows: Iterable[int], outcome: str, due: int | None) -> None:
         """Note what a batch says of its rows, until its proof."""
@@ -212,7 +159,7 @@ class Queue:
             # A dead letter that the lease's own end made is taken back by an acknowledgement, and by nothing else.
             if outcome is not None and (message.state in IN_QUEUE or (message.state == "dead" and outcome == "acknowledge")):
                 self.settle(message, outcome, due)
-        lease.proven, lease.claim, lease.said = True, set(), {}
+        lease.proven, lease.pending, lease.claim, lease.said = True, False, set(), {}
         self.settle_down()
 
     def settle(self, message: Message, outcome: str, due: int | None) -> None:
@@ -292,8 +239,9 @@ class Queue:
         """Let time pass, and do what is due."""
         self.now = now
         for lease in self.leases():
-            if lease.held and lease.due <= now:
+            if lease.due <= now:
                 self.end_lease(lease)
+                lease.pending = False
         for message in self.having("available", "delayed", "inactive"):
             if self.is_old(message):
                 self.remove(message, "time_limit")

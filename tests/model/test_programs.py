@@ -24,31 +24,12 @@ from spark_queue.core.runs import OutcomeOf
 from spark_queue.core.segment import Segment
 from spark_queue.testing.state_digest import digest
 from tests.model.bodies import QUESTIONS, Body, Files
-from tests.model.model import Queue, Rules
+from tests.model.drawing import OPTIONAL, bodies, make
 
 #: How many programs; unless asked for more, the same ones each time.
 PROGRAMS = int(os.environ.get("MODEL_PROGRAMS", "0"))
 
 NAMES = ("s1", "s2", "s3")
-
-bodies = st.fixed_dictionaries({
-    "size": st.sampled_from([None, 0, 1, 2, 3]),
-    "colour": st.sampled_from([None, "red", "red", "blue", "black"]),
-    "expires_ms": st.sampled_from([None, None, None, 15_000]),
-})  # fmt: skip
-
-OPTIONAL: dict[str, st.SearchStrategy[Any]] = {
-    "semantics": st.sampled_from(["at-least-once", "at-least-once", "at-most-once"]),
-    "max_backlog": st.sampled_from([0, 5]),
-    "max_per_subscription_backlog": st.sampled_from([0, 3]),
-    "expiration": st.sampled_from([None, None, "25s"]),
-    "max_deliveries": st.sampled_from([0, 1, 2]),
-    "max_cancels": st.sampled_from([0, 1]),
-    "fairness": st.just("fast"),
-    "filter": st.sampled_from([None, "size > 1"]),
-    "order": st.sampled_from([None, "priority", "order_key", "target_queue_depth"]),
-    "barrier": st.sampled_from([None, "colour = 'black'"]),
-}
 
 
 class Program(RuleBasedStateMachine):
@@ -95,22 +76,14 @@ class Program(RuleBasedStateMachine):
         """Begin a subscription, or start its planner anew with other wishes."""
         if self.model.subscriptions.get(name) and self.model.open_lease(name):
             return
-        self.incarnations[name] = self.engine.draw_incarnation()
-        self.calls[name] = 1
-        mode = "explicit" if explicit else "auto"
-        self._do(
-            lambda: self.engine.attach(
-                queue="Q", subscription=name, incarnation=self.incarnations[name], call=1, ack_mode=mode, max_backlog=backlog,
-                filter_sql=text, now_ms=self.now,
-            )
-        )  # fmt: skip
+        self._attach(name, mode="explicit" if explicit else "auto", backlog=backlog, text=text)
         wanted = None if text is None else QUESTIONS[text]
         self.model.subscribe(name, backlog=backlog, explicit=explicit, wanted=wanted)
 
     @precondition(lambda self: self.model.subscriptions)
-    @rule(data=st.data(), limit=st.integers(1, 5))
-    def next(self, data: st.DataObject, limit: int) -> None:
-        """Prove what was given, and ask for more."""
+    @rule(data=st.data(), limit=st.integers(1, 5), reads=st.booleans())
+    def next(self, data: st.DataObject, limit: int, reads: bool) -> None:  # As it is drawn.
+        """Prove what was given, and ask for more; its planner may die before it reads."""
         name = self._some(data)
         # Whoever polled before is out of the window, so nothing is kept for others.
         self.now += 2
@@ -123,8 +96,22 @@ class Program(RuleBasedStateMachine):
             return
         assert (lease.number, set(lease.rows)) == (wanted.number, wanted.rows)
         self.newest[name] = lease.number
+        if reads or not self.model.rules.at_most_once:
+            _, rows = self._planner("rows", name, lease=lease.number)
+            assert set(rows) == wanted.rows
+            wanted.read = True
+
+    @precondition(lambda self: self.model.rules.at_most_once and self._busy())
+    @rule(data=st.data())
+    def come_back(self, data: st.DataObject) -> None:
+        """Start a planner of an at-most-once subscription anew, in the middle of its batch."""
+        name = data.draw(st.sampled_from(self._busy()))
+        known, lease = self.engine.state.queues["Q"].subscriptions[name], self.model.open_lease(name)
+        if lease is None or lease.barrier:
+            return
+        self._attach(name, mode=known.ack_mode, backlog=known.max_backlog, text=known.filter)
         _, rows = self._planner("rows", name, lease=lease.number)
-        assert set(rows) == wanted.rows
+        assert set(rows) == self.model.read_late(lease)
 
     @precondition(lambda self: self._busy())
     @rule(data=st.data(), outcome=st.sampled_from(["acknowledge", "cancel", "expire"]), delay_ms=st.sampled_from([None, 7_000]))
@@ -210,7 +197,7 @@ class Program(RuleBasedStateMachine):
         assert {**before, "epoch": 0} == {**after, "epoch": 0}
         self._recover()
         for lease in self.model.leases():
-            if lease.held:
+            if lease.held or lease.pending:
                 lease.due = max(lease.due, self.now + self.model.rules.lease_ms // 3)
 
     @invariant()
@@ -243,6 +230,16 @@ class Program(RuleBasedStateMachine):
         self.log += self.engine.take()
         return answer
 
+    def _attach(self, name: str, *, mode: str, backlog: int, text: str | None) -> None:
+        self.incarnations[name] = self.engine.draw_incarnation()
+        self.calls[name] = 1
+        self._do(
+            lambda: self.engine.attach(
+                queue="Q", subscription=name, incarnation=self.incarnations[name], call=1, ack_mode=mode, max_backlog=backlog,
+                filter_sql=text, now_ms=self.now,
+            )
+        )  # fmt: skip
+
     def _planner(self, method: str, name: str, **arguments: Any) -> Any:
         self.calls[name] += 1
         common = {"queue": "Q", "subscription": name, "incarnation": self.incarnations[name], "call": self.calls[name]}
@@ -253,34 +250,6 @@ class Program(RuleBasedStateMachine):
 
     def _busy(self) -> list[str]:
         return [name for name in sorted(self.model.subscriptions) if self.model.open_lease(name)]
-
-
-def make(drawn: dict[str, Any], now: int) -> tuple[dict[str, Any], Queue]:
-    """Give a queue's table of keys, and the model of it."""
-    order = drawn["order"]
-    rules = Rules(
-        at_most_once=drawn["semantics"] == "at-most-once",
-        max_backlog=drawn["max_backlog"],
-        max_per_subscription=drawn["max_per_subscription_backlog"],
-        expiration_ms=None if drawn["expiration"] is None else 25_000,
-        max_deliveries=drawn["max_deliveries"],
-        max_cancels=drawn["max_cancels"],
-        filter=None if drawn["filter"] is None else QUESTIONS[drawn["filter"]],
-        priority=QUESTIONS["size"] if order == "priority" else None,
-        key=QUESTIONS["colour"] if order == "order_key" else None,
-        depth=3 if order == "target_queue_depth" else 0,
-    )
-    table = {name: value for name, value in drawn.items() if name not in ("order", "barrier") and value is not None}
-    if rules.at_most_once:
-        del table["fairness"]
-        table["fairness_window"] = "1ms"
-    table |= {"underlying_topic": "T", "lease_period": "10s"}
-    table |= {"priority": "size"} if order == "priority" else {"order_key": "colour"} if order == "order_key" else {}
-    if rules.depth:
-        table["target_queue_depth"] = rules.depth
-    if drawn["barrier"] is not None and order != "target_queue_depth":
-        table["barrier"], rules.barrier = drawn["barrier"], QUESTIONS[drawn["barrier"]]
-    return table, Queue(rules, now)
 
 
 def test_random_programs_leave_the_queue_as_the_model_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,19 @@ DECIDING = (
     # Time and limits.
     Mutant(
         "a lease outlives its end",
-        f"{_CORE}/timers.py", "lease.held and lease.due_at_ms <= turn.now_ms]", "lease.held and lease.due_at_ms < turn.now_ms]",
+        f"{_CORE}/timers.py", "each.due_at_ms <= turn.now_ms]", "each.due_at_ms < turn.now_ms]",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "a dead at-most-once consumer keeps its keys (R31)",
+        f"{_CORE}/folds/leases.py",
+        "    ledger.selection.order_keys.leave(rows)\n    ledger.returned_counts",
+        "    ledger.returned_counts",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "what lapsed at most once is read behind its key's younger messages",
+        f"{_CORE}/delivery.py", " and not (lease.lapsed and queue.order_key is not None)", "",
         _SCENARIOS,
     ),
     Mutant(

@@ -38,7 +38,7 @@ QUEUES: tuple[dict[str, Any], ...] = (
     {"target_queue_depth": 1_000, "filter": "n > 1"},
     {"priority": "n", "fairness": "round-robin"},
     {"order_key": "n", "max_backlog": 12},
-    {"semantics": "at-most-once"},
+    {"semantics": "at-most-once", "order_key": "n", "max_backlog": 4},
 )
 
 

@@ -17,6 +17,7 @@ _FOLDS: dict[str, Callable[[QueueLedger, Record], None]] = {
     Kind.RESUMED: leases.resumed,
     Kind.RENEWED: leases.renewed,
     Kind.CLAIMED: leases.claimed,
+    Kind.LAPSED: leases.lapsed,
     Kind.OUTCOMES: leases.outcomes,
     Kind.PROVEN: leases.proven,
     Kind.RETURNED: endings.returned,

@@ -10,7 +10,7 @@ from spark_queue.core.lease import Lease
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import Event
 from spark_queue.core.ranges import to_bitmap
-from spark_queue.core.records import RUN_FAILED, Record
+from spark_queue.core.records import RUN_FAILED, Record, Return
 
 
 def granted(ledger: QueueLedger, record: Record) -> None:
@@ -79,9 +79,20 @@ def renewed(ledger: QueueLedger, record: Record) -> None:
 
 
 def claimed(ledger: QueueLedger, record: Record) -> None:
-    """Give an at-most-once lease to one planner start."""
-    ledger.leases[int(record.lease or 0)].claimed_by = incarnation_of(record)
+    """Give an at-most-once lease to one planner start; one that had lapsed begins anew."""
+    lease = ledger.leases[int(record.lease or 0)]
+    lease.claimed_by = incarnation_of(record)
+    if record.due_at_ms is not None:
+        lease.lapsed, lease.begun_at_ms, lease.due_at_ms = False, record.at_ms, record.due_at_ms
     seen(ledger, record)
+
+
+def lapsed(ledger: QueueLedger, record: Record) -> None:
+    """Let an at-most-once lease keep no backlog and no keys any more; its messages stay gone (R16, R31)."""
+    rows = to_bitmap(record.ranges)
+    ledger.leases[int(record.lease or 0)].lapsed = True
+    ledger.selection.order_keys.leave(rows)
+    ledger.returned_counts[Return.LEASE_EXPIRED] += len(rows)
 
 
 def outcomes(ledger: QueueLedger, record: Record) -> None:

@@ -31,6 +31,17 @@ def test_what_was_delivered_at_most_once_counts_as_acknowledged() -> None:
     assert (status(scenario, "ONCE").acknowledged, status(scenario, "ONCE").expired) == (2, 4)
 
 
+def test_a_lease_that_ran_out_at_most_once_is_counted_and_its_messages_count_as_acknowledged() -> None:
+    """R31, R119."""
+    scenario = Scenario()
+    scenario.run(DEFINITIONS + "publish T 0..5\nplanner p ONCE/s\nnext p limit=2\nwait 9s")
+    assert (status(scenario, "ONCE").expired_leases, status(scenario, "ONCE").age_of_oldest_lease) == (0, 9.0)
+    scenario.run("tick 51s")
+    found = status(scenario, "ONCE")
+    assert (found.expired_leases, found.age_of_oldest_lease) == (2, None)
+    assert (found.acknowledged, found.expired, found.queue_depth) == (2, 0, 4)
+
+
 def test_dead_letters_that_were_settled_in_their_queue_are_no_longer_counted() -> None:
     scenario = Scenario()
     scenario.run(DEFINITIONS + "publish T 0..5\nsettle Q expire 0..3")

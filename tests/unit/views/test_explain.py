@@ -91,6 +91,26 @@ def test_a_lease_that_ran_out_and_was_renewed(world: ViewsWorld) -> None:
     assert (told.events[-1].reason, told.state, told.delivery_count) == ("lease_expired", "available", 1)
 
 
+def test_an_at_most_once_lease_keeps_its_part_of_the_backlog_until_it_runs_out(world: ViewsWorld) -> None:
+    """R17, R31: the views show the same."""
+    once = {**DEFINITIONS, "queues": {"WORK": {"underlying_topic": "LINES", "semantics": "at-most-once"}}}
+    world.engine.apply(definitions=once, reset=(), now_ms=START_MS)
+    world.publish(10, 11)
+    world.attach()
+    world.next(2)
+    kept = [("leases", "messages"), ("subscriptions", "backlog")]
+    assert [read_view(world.journal.store, world.moment(), view, "WORK").column(name).to_pylist() for view, name in kept] == [
+        [2]
+    ] * 2
+    world.engine.tick(now_ms=START_MS + MINUTE_MS)
+    assert [read_view(world.journal.store, world.moment(), view, "WORK").column(name).to_pylist() for view, name in kept] == [
+        [0]
+    ] * 2
+    told = life(world, 1)
+    assert events(told)[-3:] == ["granted", "removed", "lapsed"]
+    assert (told.state, told.events[-1].text) == ("removed", "lease 1 ran out: it fills the backlog of 's' no more")
+
+
 def test_another_message_of_the_lease_leaves_no_trace(world: ViewsWorld) -> None:
     world.publish(10, 11)
     world.attach()
