@@ -17,7 +17,7 @@ from spark_queue.core.segment import Segment, stretches
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.layout import Store, messages_key
-from spark_queue.journal.log_entry import first_unbroken
+from spark_queue.journal.log_listing import first_unbroken
 from spark_queue.journal.message_compaction import METADATA_KEY
 from spark_queue.journal.message_file import decoding, missing
 from spark_queue.journal.open import DeltaJournal, open_journal

@@ -123,35 +123,6 @@ def create_entry(
     return store.create(log_key(table, version), b"".join(msgspec.json.encode(action) + b"\n" for action in actions))
 
 
-def versions_after(store: Store, table: str, version: int) -> list[int]:
-    """Give the versions beyond one for which the log has an entry, ascending.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
-    """
-    names = (entry.key.rsplit("/", 1)[1] for entry in store.list(f"{table}/_delta_log", after=log_key(table, version)))
-    # Checkpoints, temporary files and entries set aside share the folder.
-    return [int(name[:20]) for name in names if len(name) == len("00000000000000000000.json") and name.endswith(".json")]
-
-
-def first_unbroken(store: Store, table: str, version: int) -> int:
-    """Give the oldest version from which the log has an entry for each up to `version`, itself not asked for.
-
-    What was cleaned away is no gap then, and what landed at a version that had gone before is none of the log.
-
-    Raises
-    ------
-    JournalError
-        STORE_FAILED.
-    """
-    standing = set(versions_after(store, table, -1))
-    while version - 1 in standing:
-        version -= 1
-    return version
-
-
 def is_torn(store: Store, table: str, version: int) -> bool:
     """Tell whether a version's entry exists and is not whole.
 

@@ -12,7 +12,8 @@ from spark_queue.core.moving import MergedFile
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import Store, log_key, messages_key
-from spark_queue.journal.log_entry import LogEntry, TornEntryError, read_entry, versions_after
+from spark_queue.journal.log_entry import LogEntry, TornEntryError, read_entry
+from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.recovery import repair_head
 from spark_queue.ports import AddedFile, MessageLogEntry
 

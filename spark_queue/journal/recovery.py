@@ -20,7 +20,8 @@ from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import Store, log_key
-from spark_queue.journal.log_entry import is_torn, versions_after
+from spark_queue.journal.log_entry import is_torn
+from spark_queue.journal.log_listing import version_of, versions_after
 
 _log = logging.getLogger(__name__)
 
@@ -88,11 +89,6 @@ def _set_torn_checkpoint_aside(store: Store, key: str) -> bool:
     store.delete([checkpoints[-1], f"{folder}/_last_checkpoint"])
     _log.warning("Checkpoint %s in '%s' was torn by a power loss and is set aside as %s", checkpoints[-1], store.path, TORN)
     return True
-
-
-def version_of(key: str) -> int:
-    """Give the version that a file of a Delta log is named by."""
-    return int(key.rsplit("/", 1)[1][:20])
 
 
 def _is_whole(data: bytes | None) -> bool:

@@ -21,9 +21,9 @@ from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.layout import CONTROL, Store, messages_key
+from spark_queue.journal.log_listing import version_of
 from spark_queue.journal.message_upkeep import Job, MessageLimits, MessageUpkeep
 from spark_queue.journal.objects import StoredObject
-from spark_queue.journal.recovery import version_of
 
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from spark_queue.core.records import Record
 from spark_queue.journal import control_files, control_log, delta, upkeep
 from spark_queue.journal import open as opening
 from spark_queue.journal.layout import CONTROL, messages_key
-from spark_queue.journal.log_entry import first_unbroken
+from spark_queue.journal.log_listing import first_unbroken
 from spark_queue.journal.message_compaction import MergeLimits
 from spark_queue.journal.message_log import DeltaMessageLog
 from spark_queue.journal.message_upkeep import MessageLimits

@@ -43,6 +43,9 @@ class SimulatedTable:
     def update_incremental(self) -> None:
         self._state = self._look()[-1]
 
+    def load_as_version(self, version: int) -> None:
+        self._state = self._look()[version]
+
     def version(self) -> int:
         return self._state.version
 

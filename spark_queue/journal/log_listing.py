@@ -1,0 +1,39 @@
+"""Which versions a table's Delta log has entries for."""
+
+from __future__ import annotations
+
+from spark_queue.journal.layout import Store, log_key
+
+
+def version_of(key: str) -> int:
+    """Give the version that a file of a Delta log is named by."""
+    return int(key.rsplit("/", 1)[1][:20])
+
+
+def versions_after(store: Store, table: str, version: int) -> list[int]:
+    """Give the versions beyond one for which the log has an entry, ascending.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED.
+    """
+    keys = (entry.key for entry in store.list(f"{table}/_delta_log", after=log_key(table, version)))
+    # Checkpoints, temporary files and entries set aside share the folder.
+    return [version_of(key) for key in keys if len(key) == len(log_key(table, 0)) and key.endswith(".json")]
+
+
+def first_unbroken(store: Store, table: str, version: int) -> int:
+    """Give the oldest version from which the log has an entry for each up to `version`, itself not asked for.
+
+    What was cleaned away is no gap then, and what landed at a version that had gone before is none of the log.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED.
+    """
+    standing = set(versions_after(store, table, -1))
+    while version - 1 in standing:
+        version -= 1
+    return version
