@@ -52,9 +52,9 @@ def _unneeded(state: JournalState, message_type: str, *, before_ms: int) -> Rang
     unneeded: list[tuple[int, int]] = []
     for path, segments in groupby(aged, key=lambda segment: segment.path):
         of_file = list(segments)
-        first, until = of_file[0].first, of_file[-1].until
-        if path != still_young and not of_file[0].retired and not needed.range_cardinality(first, until):
-            unneeded.append((first, until))
+        if path != still_young and not needed.range_cardinality(of_file[0].first, of_file[-1].until):
+            # Some may have been let go while they were merged with the others.
+            unneeded += [(segment.first, segment.until) for segment in of_file if not segment.retired]
     return tuple(to_ranges(to_bitmap(unneeded)))
 
 

@@ -73,7 +73,7 @@ class MessageUpkeep:
     def _due(self, state: JournalState, name: str, now_ms: int) -> Iterator[Job]:
         known = state.message_types[name]
         if known.retired_rows > self._dropped_rows.get(name, 0):
-            yield partial(self._drop, tuple(segment for segment in known.segments if segment.retired))
+            yield partial(self._drop, tuple(known.segments))
         if len(known.segments) >= self._merged_segments.get(name, 0) + self._limits.merging.files_min:
             yield partial(self._merge, tuple(known.segments))
         if now_ms >= self._searched_at_ms.get(name, now_ms) + self._limits.search_ms:
@@ -89,8 +89,10 @@ class MessageUpkeep:
         if not merge(work, segments, self._limits.merging):
             self._merged_segments[work.message_type] = len(segments)
 
-    def _drop(self, retired: Sequence[Segment], work: MessageTableWork) -> None:
-        drop_retired(work, {segment.path for segment in retired})
+    def _drop(self, segments: Sequence[Segment], work: MessageTableWork) -> None:
+        retired = [segment for segment in segments if segment.retired]
+        # What was retired while it was merged with others stays with them, until the whole file may go.
+        drop_retired(work, {segment.path for segment in retired} - {segment.path for segment in segments if not segment.retired})
         self._dropped_rows[work.message_type] = sum(segment.rows for segment in retired)
 
     def _delete(self, named: set[str], replaced: dict[str, int], work: MessageTableWork) -> None:

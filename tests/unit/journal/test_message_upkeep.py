@@ -11,6 +11,7 @@ from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.message_upkeep import MessageLimits, MessageUpkeep
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.testing.scenario import Scenario
+from spark_queue.testing.state_digest import digest
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import NOW_MS, SMALL, Reign, publish_some
 
@@ -89,6 +90,29 @@ def test_what_was_let_go_is_dropped_once(tmp_path: Path) -> None:
     (drop,) = tables.due(reign.state, now_ms=NOW_MS)["order"]
     drop(tables.open("order", epoch=1, now_ms=NOW_MS))
     assert tables.due(reign.state, now_ms=NOW_MS) == {}
+
+
+def test_what_is_retired_while_it_is_merged_takes_nothing_else_with_it(tmp_path: Path) -> None:
+    """A merge is committed to the table before the control log tells of it; retention may come in between."""
+    disk = Disk(tmp_path / "journal", journal={"retention": "1h"})
+    publish_some(disk, 4)
+    reign = Reign(disk, epoch=1)
+    reign.enter()
+    reign.upkeep()
+    reign.consume(5)
+    reign.tick(NOW_MS + 2 * HOUR_MS)
+    # WORK has messages of the second and the fourth file left.
+    assert [segment.retired for segment in reign.segments] == [True, False, True, False]
+    reign.enter()
+    reign.upkeep()
+    assert disk.ids() == list(range(12)), "what is still needed stands in the same file by now"
+    reign.consume(100)
+    reign.tick(NOW_MS + 4 * HOUR_MS)
+    assert all(segment.retired for segment in reign.segments)
+    assert reign.state.message_types["order"].retired_rows == 12
+    reign.upkeep()
+    assert disk.ids() == []
+    assert digest(Reign(disk, epoch=2).state)["message_types"] == digest(reign.state)["message_types"]
 
 
 def test_merge_whose_files_went_meanwhile_is_planned_anew_at_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
