@@ -76,6 +76,7 @@ class Engine:
         # One after the other: what a segment holds may depend on those before it.
         made = (to_record(replace(segment, barriers=self.state.find_barriers(segment))) for segment in segments)
         self.note(made, now_ms=now_ms)
+        timers.expire_messages(self._turn(queue, now_ms) for queue in list(self.state.queues))
 
     def note(self, made: Iterable[Record], *, now_ms: int) -> None:
         """Record what happened to message files, as `to_record` and `core.moving` make it."""
@@ -112,10 +113,9 @@ class Engine:
         resets = set(reset)
         starts = alteration.starts(self.state, wanted, resets)
         alteration.check(self.state, wanted, resets)
-        detail: dict[str, Any] = {"definitions": dict(definitions), "resets": starts}
-        if request is not None:
-            detail["request"] = request
+        detail = {"definitions": dict(definitions), "resets": starts} | ({} if request is None else {"request": request})
         self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=detail)
+        timers.expire_messages(self._turn(queue, now_ms) for queue in list(self.state.queues))
 
     def draw_incarnation(self) -> Incarnation:
         """Give a planner start its place in the order; changes nothing (DESIGN 15.6)."""

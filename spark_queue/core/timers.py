@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyroaring import BitMap64
 
 from spark_queue.core.delivery import unsubscribe
@@ -36,7 +38,7 @@ def tick(turn: Turn, *, heard_at_ms: dict[str, int], reign_began_at_ms: int) -> 
         else:
             # At most once: nothing comes back.
             turn.emit(Kind.LAPSED, lease.rows, of=lease)
-    _expire_messages(turn)
+    expire_messages([turn])
     turn.shares.drop_lapsed(turn.ledger, turn.now_ms)
     purge_old(turn)
     for subscription in list(turn.ledger.subscriptions.values()):
@@ -78,15 +80,16 @@ def _oldest_ageing(ledger: QueueLedger) -> int | None:
     return min((rows.min() for rows in waiting if rows), default=None)
 
 
-def _expire_messages(turn: Turn) -> None:
-    ledger = turn.ledger
-    aged_until = turn.state.aged_until(ledger.definition, turn.now_ms)
-    overdue = bool(ledger.expires.overdue(turn.now_ms))
-    if not aged_until and not overdue:
-        return
-    waiting = _waiting(ledger, aged_until, overdue=overdue)
-    remove(turn, ledger.over_age(waiting, now_ms=turn.now_ms, aged_until=aged_until), Removal.TIME_LIMIT)
-    ledger.forget_expirations(now_ms=turn.now_ms)
+def expire_messages(turns: Iterable[Turn]) -> None:
+    """Remove what is past its age and not leased, be it that it enters so late (R50, R51)."""
+    for turn in turns:
+        ledger = turn.ledger
+        aged_until = turn.state.aged_until(ledger.definition, turn.now_ms)
+        overdue = bool(ledger.expires.overdue(turn.now_ms))
+        if aged_until or overdue:
+            waiting = _waiting(ledger, aged_until, overdue=overdue)
+            remove(turn, ledger.over_age(waiting, now_ms=turn.now_ms, aged_until=aged_until), Removal.TIME_LIMIT)
+            ledger.forget_expirations(now_ms=turn.now_ms)
 
 
 def _waiting(ledger: QueueLedger, aged_until: int, *, overdue: bool) -> BitMap64:
