@@ -115,6 +115,7 @@ class Engine:
         alteration.check(self.state, wanted, resets)
         detail = {"definitions": dict(definitions), "resets": starts} | ({} if request is None else {"request": request})
         self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=detail)
+        self._ticked_at_ms = 0  # By the new ones more may be due than was by then.
         timers.expire_messages(self._turn(queue, now_ms) for queue in list(self.state.queues))
 
     def draw_incarnation(self) -> Incarnation:

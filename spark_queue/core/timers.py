@@ -65,19 +65,22 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, tic
     # What is leased waits for the end of its lease; a tick too many costs less than finding out.
     expires_at_ms = ledger.expires.next_after(ticked_at_ms, gone=ledger.rows[State.REMOVED])
     times.extend(each for each in (expires_at_ms, shares.next_lapse_ms(ledger)) if each is not None)
-    oldest = _oldest_ageing(ledger)
-    if ledger.definition.expiration_ms is not None and oldest is not None:
-        message_type = state.message_types[ledger.definition.message_type]
-        times.append(message_type.segment_of(oldest).entered_at_ms + ledger.definition.expiration_ms)
+    expiration_ms = ledger.definition.expiration_ms
+    if expiration_ms is not None:
+        redriven_at_ms = ledger.redriven.next_after(ticked_at_ms - expiration_ms, gone=ledger.rows[State.REMOVED])
+        begun = (_oldest_entry_ms(state, ledger), redriven_at_ms)
+        times.extend(begun_at_ms + expiration_ms for begun_at_ms in begun if begun_at_ms is not None)
     return min(times, default=None)
 
 
-def _oldest_ageing(ledger: QueueLedger) -> int | None:
-    """Give the oldest message without a lease that the queue's `expiration` counts for."""
+def _oldest_entry_ms(state: JournalState, ledger: QueueLedger) -> int | None:
+    """Give when the oldest message without a lease entered whose age counts from then."""
     waiting = tuple(ledger.rows[state] for state in _UNLEASED)
-    if ledger.expires:
-        waiting = tuple(rows - ledger.expires.rows for rows in waiting)
-    return min((rows.min() for rows in waiting if rows), default=None)
+    if ledger.expires or ledger.redriven:
+        waiting = tuple(rows - ledger.expires.rows - ledger.redriven.rows for rows in waiting)
+    oldest = min((rows.min() for rows in waiting if rows), default=None)
+    message_type = state.message_types[ledger.definition.message_type]
+    return None if oldest is None else message_type.segment_of(oldest).entered_at_ms
 
 
 def expire_messages(turns: Iterable[Turn]) -> None:
@@ -85,7 +88,7 @@ def expire_messages(turns: Iterable[Turn]) -> None:
     for turn in turns:
         ledger = turn.ledger
         aged_until = turn.state.aged_until(ledger.definition, turn.now_ms)
-        overdue = bool(ledger.expires.overdue(turn.now_ms))
+        overdue = bool(ledger.overdue(turn.now_ms))
         if aged_until or overdue:
             waiting = _waiting(ledger, aged_until, overdue=overdue)
             remove(turn, ledger.over_age(waiting, now_ms=turn.now_ms, aged_until=aged_until), Removal.TIME_LIMIT)

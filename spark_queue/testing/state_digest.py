@@ -11,6 +11,7 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.counts import Counts
+from spark_queue.core.expirations import Expirations
 from spark_queue.core.fold import JournalState
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import IN_QUEUE
@@ -35,9 +36,6 @@ def digest(state: JournalState) -> dict[str, Any]:
 
 def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
     """Give everything that one queue's ledger knows."""
-    in_queue = BitMap64.union(*(ledger.rows[state] for state in IN_QUEUE))
-    # Expirations of messages that left the queue are forgotten when time passes, not when a record says so.
-    expires = {at_ms: to_ranges(rows & in_queue) for at_ms, rows in ledger.expires.items() if rows.intersect(in_queue)}
     return {
         "definition": ledger.definition,
         "start": ledger.start,
@@ -46,7 +44,8 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
         "delayed": {due_at_ms: to_ranges(rows) for due_at_ms, rows in ledger.delayed.items()},
         "deferred": {until_ms: to_ranges(rows) for until_ms, rows in ledger.deferred.items()},
         "reached": to_ranges(ledger.reached),
-        "expires": expires,
+        "expires": _times(ledger, ledger.expires),
+        "redriven": _times(ledger, ledger.redriven),
         "leases": {number: _plain(lease) for number, lease in ledger.leases.items()},
         "subscriptions": {name: _plain(subscription) for name, subscription in ledger.subscriptions.items()},
         "next_lease": ledger.next_lease,
@@ -63,6 +62,12 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
         "removed_counts": {reason: count for reason, count in ledger.removed_counts.items() if count},
         "returned_counts": dict(ledger.returned_counts),
     }
+
+
+def _times(ledger: QueueLedger, times: Expirations) -> dict[int, Any]:
+    """Give the times of what is in the queue; the others are forgotten when time passes, not when a record says so."""
+    in_queue = BitMap64.union(*(ledger.rows[state] for state in IN_QUEUE))
+    return {at_ms: to_ranges(rows & in_queue) for at_ms, rows in times.items() if rows.intersect(in_queue)}
 
 
 def _selection(ledger: QueueLedger) -> dict[str, Any]:

@@ -242,6 +242,10 @@ class Queue:
             if lease.due <= now:
                 self.end_lease(lease)
                 lease.pending = False
+        self.expire()
+
+    def expire(self) -> None:
+        """Remove what is past its age, unless somebody has it (R50, R51)."""
         for message in self.having("available", "delayed", "inactive"):
             if self.is_old(message):
                 self.remove(message, "time_limit")

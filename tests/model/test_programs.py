@@ -45,10 +45,19 @@ class Program(RuleBasedStateMachine):
         self.calls: dict[str, int] = {}
         self.newest: dict[str, int] = {}
         self.epoch = 0
-        table, self.model = make(drawn, self.now)
+        self.table, self.model = make(drawn, self.now)
         self._recover()
-        types = {"json": {"topics": ["T"]}}
-        self._do(lambda: self.engine.apply(definitions={"message_types": types, "queues": {"Q": table}}, reset=(), now_ms=self.now))
+        self._apply()
+
+    @rule(expiration=st.sampled_from([None, "8s", "25s", "40s"]))
+    def alter(self, expiration: str | None) -> None:
+        """Give the queue another expiration."""
+        self.table = {key: value for key, value in self.table.items() if key != "expiration"}
+        if expiration is not None:
+            self.table["expiration"] = expiration
+        self.model.rules.expiration_ms = None if expiration is None else keys.parse_duration_ms(expiration)
+        self._apply()
+        self.model.expire()
 
     @rule(new=st.lists(bodies, min_size=1, max_size=4))
     def publish(self, new: list[Body]) -> None:
@@ -229,6 +238,10 @@ class Program(RuleBasedStateMachine):
         answer = command()
         self.log += self.engine.take()
         return answer
+
+    def _apply(self) -> None:
+        definitions = {"message_types": {"json": {"topics": ["T"]}}, "queues": {"Q": self.table}}
+        self._do(lambda: self.engine.apply(definitions=definitions, reset=(), now_ms=self.now))
 
     def _attach(self, name: str, *, mode: str, backlog: int, text: str | None) -> None:
         self.incarnations[name] = self.engine.draw_incarnation()

@@ -52,6 +52,11 @@ KEEPING = (
         _SCENARIOS,
     ),
     Mutant(
+        "a redriven message is as old as it was before",
+        f"{_CORE}/ledger.py", "(aged - self.expires.rows - self.redriven.rows)", "(aged - self.expires.rows)",
+        _SCENARIOS,
+    ),
+    Mutant(
         "messages of one type wait for the queues of another",
         f"{_CORE}/retention.py", "        if ledger.definition.message_type == message_type:\n", "        if True:\n",
         _SCENARIOS,

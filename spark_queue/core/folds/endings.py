@@ -84,5 +84,6 @@ def redriven(ledger: QueueLedger, record: Record) -> None:
     ledger.cancelled.forget(rows)
     ledger.removed_counts.subtract(ledger.dead_letters.take_back(letters))
     # Its age counts from now: by its old one it would be gone at once.
-    expiration_ms = ledger.definition.expiration_ms
-    ledger.expires.replace(letters, None if expiration_ms is None else record.at_ms + expiration_ms)
+    ledger.expires.replace(letters, None)
+    ledger.redriven.replace(ledger.rows[State.REMOVED], None)
+    ledger.redriven.replace(letters, record.at_ms)
