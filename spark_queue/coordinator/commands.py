@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from spark_queue.coordinator import wire
 from spark_queue.core import barrier, parsing
+from spark_queue.core.by_hand import SettledCounts
 from spark_queue.core.counts import Counts
 from spark_queue.core.engine import Engine
 from spark_queue.core.keys import DURATION_LIMIT_MS
@@ -19,7 +20,6 @@ from spark_queue.core.ranges import to_bitmap, to_ranges
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.core.redriving import dead_letters, free_letters
 from spark_queue.core.runs import NAME_ROWS_OF_BATCH, OutcomeOf
-from spark_queue.core.settling import SettledCounts
 from spark_queue.core.status import QueueStatus, queue_status
 from spark_queue.errors import CallerError, nearest
 from spark_queue.journal.expressions import check_expressions, check_filter

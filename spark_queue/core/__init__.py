@@ -13,7 +13,7 @@ Reading order:
 - what there is: `lifecycle` (the states and what moves a message), `records` (what is stored), `lease`, `ledger` (one queue);
 - how it changes: `fold` (the journal's state), with one function for each kind of record in `folds`;
 - what is decided: `engine` (the commands), and behind it `delivery` (what planners ask), `granting` and `fairness` (who is given
-  what), `runs`, `settlement` and `settling` (how leases and messages end), `timers` (what falls due);
+  what), `runs` (what a batch says), `settlement` (how messages leave a lease), `by_hand` (people), `timers` (what falls due);
 - what is asked for: `keys` (the table of queue keys), `definition`, `parsing`, `alteration`;
 - one idea each, when you meet it: `barrier`, `depth`, `isolation`, `alarm`, `dead_letter`, `priority`, `order_key`, `expirations`.
 """

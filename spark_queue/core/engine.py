@@ -13,8 +13,9 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core import alteration, barrier, delivery, depth, failures, granting, parsing, redriving, runs, settling, timers
+from spark_queue.core import alteration, barrier, by_hand, delivery, depth, failures, granting, parsing, redriving, runs, timers
 from spark_queue.core.barrier import releases_barriers
+from spark_queue.core.by_hand import SettledCounts
 from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Incarnation, Lease, Subscription
 from spark_queue.core.lifecycle import State
@@ -23,7 +24,6 @@ from spark_queue.core.retention import Retention
 from spark_queue.core.runs import OutcomeOf
 from spark_queue.core.segment import Segment, to_record
 from spark_queue.core.session import Session
-from spark_queue.core.settling import SettledCounts
 from spark_queue.core.shares import Shares
 from spark_queue.core.turn import Turn
 
@@ -243,17 +243,17 @@ class Engine:
     @releases_barriers
     def settle(self, *, queue: str, outcomes: Iterable[OutcomeOf], now_ms: int, request: str | None = None) -> SettledCounts:
         """Settle messages by hand (DESIGN 15.1)."""
-        return settling.settle(self._turn(queue, now_ms, request), outcomes)
+        return by_hand.settle(self._turn(queue, now_ms, request), outcomes)
 
     @releases_barriers
     def settle_where(self, *, queue: str, where: str, outcome: Outcome, now_ms: int, request: str | None = None) -> SettledCounts:
         """Settle the messages that match a filter (R37)."""
-        return settling.settle_where(self._turn(queue, now_ms, request), where, outcome)
+        return by_hand.settle_where(self._turn(queue, now_ms, request), where, outcome)
 
     @releases_barriers
     def purge(self, *, queue: str, where: str | None = None, now_ms: int, request: str | None = None) -> tuple[int, int]:
         """Remove what is not leased; gives how many messages that were, and how many leased ones stay."""
-        return settling.purge(self._turn(queue, now_ms, request), where)
+        return by_hand.purge(self._turn(queue, now_ms, request), where)
 
     def release_barriers(self, *, now_ms: int) -> None:
         """Release what is due in any queue; every command that may empty a queue ahead of a barrier ends with it."""

@@ -195,7 +195,7 @@ DECIDING = (
     ),
     Mutant(
         "strict leasing lets everybody settle",
-        f"{_CORE}/settling.py", '    if ledger.definition.leasing == "strict":\n', '    if ledger.definition.leasing == "none":\n',
+        f"{_CORE}/by_hand.py", '    if ledger.definition.leasing == "strict":\n', '    if ledger.definition.leasing == "none":\n',
         _SCENARIOS,
     ),
     Mutant(
