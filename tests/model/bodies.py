@@ -1,4 +1,4 @@
-"""What the messages of random programs say, and how queue and model ask them."""
+"""What the messages of random programs say, where they stand, and how queue and model ask them."""
 
 from __future__ import annotations
 
@@ -17,24 +17,39 @@ QUESTIONS: dict[str, Callable[[Body], Any]] = {
     "size > 1": lambda body: None if body["size"] is None else body["size"] > 1,
     "colour = 'red'": lambda body: body["colour"] == "red",
     "size": lambda body: body["size"],
+    "3 - size": lambda body: None if body["size"] is None else 3 - body["size"],
     "colour": lambda body: body["colour"],
+    "size of colour": lambda body: body["size"],
     "colour = 'black'": lambda body: body["colour"] == "black",
+    "size = 0": lambda body: body["size"] == 0,
 }
 
 
 class Files:
-    """Facts of the bodies of a program, by the meaning that the model gives the texts."""
+    """Facts of the bodies of a program, by the meaning that the model gives the texts; of a file that is gone, it knows none."""
 
     def __init__(self) -> None:
         self.bodies: list[Body] = []
+        #: The bookmarks of the rows of each file.
+        self.standing: dict[str, list[int]] = {}
 
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
         """Give the facts of a segment."""
+        self._look_up(segment)
         return {each.queue.name: self._facts(segment, each) for each in requests}
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
         """Give what matches among the rows."""
+        known = BitMap64()
+        for segment in segments:
+            self._look_up(segment)
+            known.add_range(segment.first, segment.until)
+        assert rows <= known, "every row is looked up somewhere"
         return BitMap64(row for row in rows if QUESTIONS[expression](self.bodies[row]) is True)
+
+    def _look_up(self, segment: Segment) -> None:
+        found = self.standing[segment.path][segment.first_row : segment.first_row + segment.rows]
+        assert found == list(range(segment.first, segment.until)), segment
 
     def _facts(self, segment: Segment, request: FactRequest) -> EntryFacts:
         queue, rows = request.queue, BitMap64(range(segment.first, segment.until))

@@ -3,113 +3,128 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
-from tests.model.parts import Lease, Message, Question, Rules, Subscription
+from tests.model.parts import DEAD_REASONS, IN_QUEUE, Lease, Message, Rules, Subscription
 
-IN_QUEUE = ("available", "leased", "delayed")
+if TYPE_CHECKING:
+    from tests.model.journal import Journal
 
 
 class Queue:
     """One queue of one journal."""
 
-    def __init__(self, rules: Rules, now: int) -> None:
+    def __init__(self, journal: Journal, rules: Rules) -> None:
+        self.journal = journal
         self.rules = rules
-        self.now = now
         self.messages: dict[int, Message] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.granted = 0
         self.paused = False
+        #: Messages that failed alone, with what was counted before; and the next try and the tries of an alarm.
+        self.suspects: dict[int, tuple[int, int]] = {}
+        self.alarm: tuple[int, int] | None = None
+
+    @property
+    def now(self) -> int:
+        """The coordinator's time."""
+        return self.journal.now
+
+    @property
+    def letters(self) -> Queue | None:
+        """Its dead-letter queue."""
+        return self.journal.queues.get(self.rules.letters or "")
 
     def having(self, *states: str) -> list[Message]:
-        """Give the messages in some states, oldest first: bookmarks enter in order."""
-        return [each for each in self.messages.values() if each.state in states]
+        """Give the messages in some states, oldest first."""
+        return sorted((each for each in self.messages.values() if each.state in states), key=lambda each: each.bookmark)
 
     def leases(self) -> Iterable[Lease]:
         """Give every lease of every subscription."""
         return (lease for subscription in self.subscriptions.values() for lease in subscription.leases)
 
-    def enter(self, bookmark: int, body: dict[str, Any], expires_at: int | None) -> None:
+    def enter(self, message: Message) -> None:
         """Let a message in, if it matches."""
-        if self.rules.filter is not None and self.rules.filter(body) is not True:
+        if self.rules.filter is not None and self.rules.filter(message.body) is not True:
             return
-        message = self.messages[bookmark] = Message(bookmark, body, self.now, expires_at)
-        if self.rules.barrier is not None and self.rules.barrier(body) is True:
-            message.state = "held"
-        elif self.rules.depth:
-            message.state = "inactive"
-        self.settle_down()
+        self.messages[message.bookmark] = message
+        message.is_barrier = self.rules.barrier is not None and self.rules.barrier(message.body) is True
+        message.state = "held" if message.is_barrier else "inactive" if self.rules.depth else "available"
 
-    def settle_down(self) -> None:
-        """Activate and release until nothing changes (R68, R70, R81, R83)."""
+    def activate(self) -> None:
+        """Let the oldest inactive messages in, as far as there is room; what was acknowledged before is skipped (R81, R83)."""
         depth = self.rules.depth
-        while depth and len(self.having(*IN_QUEUE)) < depth and (waiting := self.having("inactive")):
+        while (waiting := self.having("inactive")) and (not depth or len(self.having(*IN_QUEUE)) < depth):
+            first, waiting[0].deferred = waiting[0].deferred, None
             waiting[0].state = "available"
-            if waiting[0].deferred is not None and waiting[0].deferred > self.now:
+            if first is not None and first > self.now:
                 self.remove(waiting[0], "acknowledged")
+
+    def release(self) -> None:
+        """Give every subscription the barriers that nothing stands before (R68, R70)."""
         while not self.paused and self.subscriptions and (held := self.having("held")):
-            if any(each.bookmark < held[0].bookmark for each in self.having(*IN_QUEUE)):
+            if any(each.bookmark < held[0].bookmark for each in self.having(*IN_QUEUE, "inactive")):
                 break
             self.remove(held[0], "released")
             for subscription in self.subscriptions.values():
                 if subscription.filter is None or subscription.filter(held[0].body) is True:
                     subscription.barriers.append(held[0].bookmark)
 
-    def subscribe(self, name: str, *, backlog: int, explicit: bool, wanted: Question) -> None:
-        """Begin a subscription, or replace what it asks for (R118)."""
-        known = self.subscriptions.setdefault(name, Subscription(backlog))
-        known.backlog, known.explicit, known.filter = backlog, explicit, wanted
-        self.settle_down()
-
-    def unsubscribe(self, name: str) -> None:
-        """End a subscription; what it holds returns."""
-        for lease in self.subscriptions[name].leases:
-            self.end_lease(lease)
-        del self.subscriptions[name]
-
-    def open_lease(self, name: str) -> Lease | None:
-        """Give the lease of a subscription that is not proven."""
-        return next((lease for lease in self.subscriptions[name].leases if not lease.proven), None)
-
     def next(self, name: str, limit: int) -> Lease | None:
-        """Prove the open lease, and give another: the next messages, or the next barrier alone; None when nothing is there."""
-        subscription, done = self.subscriptions[name], self.open_lease(name)
-        if done is not None:
-            self.prove(done, None if subscription.explicit else "acknowledge")
-        if self.paused:
+        """Give the next messages, or the next barrier alone; None when nothing is there."""
+        subscription = self.subscriptions[name]
+        if self.paused or (self.alarm is not None and self.now < self.alarm[0]):
             return None
-        if subscription.barriers:
-            lease = Lease(self.granted + 1, {subscription.barriers.pop(0)}, 0, barrier=True)
-        else:
-            chosen = self.choose(subscription, min(limit, self.room(subscription)))
-            if not chosen:
-                return None
-            rows = {each.bookmark for each in chosen}
-            for message in chosen:
-                self.let_go(message)
-                message.state, message.deliveries = "leased", message.deliveries + 1
-            lease = Lease(self.granted + 1, rows, self.now + self.rules.lease_ms, held=set(rows), claim=set(rows))
+        barrier = next((each for each in subscription.barriers[:1] if subscription.may_take(each)), None)
+        chosen = [] if barrier is not None else self.choose(subscription, min(limit, self.room(subscription)))
+        rows = {each.bookmark for each in chosen} if barrier is None else {barrier}
+        if not rows:
+            return None
         self.granted += 1
-        subscription.leases.append(lease)
+        lease = Lease(self.granted, rows, self.now + self.rules.lease_ms, self.now, limit, subscription.planner)
+        lease.barrier = barrier is not None
+        subscription.barrier_deliveries += lease.barrier
+        subscription.leases = [*(each for each in subscription.leases if each.held), lease]
+        if subscription.until is not None:
+            subscription.given |= rows
+        for message in chosen:
+            self.take(message, lease)
+        if self.alarm is not None:
+            tries = self.alarm[1] + 1
+            self.alarm = (self.now + self.rules.delay_ms(tries, 30_000), tries)
         if self.rules.at_most_once:
-            lease.pending = not lease.barrier
-            for bookmark in lease.held.copy():
-                self.remove(self.messages[bookmark], "delivered")
-            self.settle_down()
+            for message in chosen:
+                self.remove(message, "delivered")
         return lease
 
+    def take(self, message: Message, lease: Lease) -> None:
+        """Let a lease hold a message, and count the delivery."""
+        self.let_go(message)
+        message.state, message.deliveries = "leased", message.deliveries + 1
+        lease.held.add(message.bookmark)
+        lease.claim.add(message.bookmark)
+
     def choose(self, subscription: Subscription, count: int) -> list[Message]:
-        """Give the messages that are due to a subscription, first come first."""
-        barriers = self.having("held")
-        allowed = [
+        """Give the messages that are due to a subscription, first come first; the youngest, while somebody is to blame."""
+        allowed = self.allowed(subscription)
+        others = [each for each in allowed if each.bookmark not in self.suspects]
+        allowed = others or allowed
+        if self.alarm is not None or (self.suspects and subscription.piece == 1):
+            return allowed[-1:] if count > 0 else []
+        return sorted(allowed, key=lambda each: (-self.rank(each), each.bookmark))[:count]
+
+    def allowed(self, subscription: Subscription) -> list[Message]:
+        """Give what a subscription may be given, whatever room it has, oldest first."""
+        ends = [each.bookmark for each in self.having("held")[:1]] + subscription.barriers[:1]
+        return [
             message
             for message in self.having("available", "delayed")
             if (message.state == "available" or message.due <= self.now)
-            and not (barriers and message.bookmark > barriers[0].bookmark)
+            and all(message.bookmark < end for end in ends)
             and (subscription.filter is None or subscription.filter(message.body) is True)
+            and subscription.may_take(message.bookmark)
             and not self.is_blocked(message)
         ]
-        return sorted(allowed, key=lambda each: (-self.rank(each), each.bookmark))[:count]
 
     def rank(self, message: Message) -> int:
         """Give a message's priority; what is no number from 0 on ranks lowest (R66)."""
@@ -121,89 +136,65 @@ class Queue:
         key = self.rules.key
         if key is None or key(message.body) is None:
             return False
-        same = [each for each in self.messages.values() if key(each.body) == key(message.body) and each is not message]
-        pending = {row for lease in self.leases() if lease.pending for row in lease.rows}
+        same = [each for each in self.messages.values() if key(each.body) == key(message.body) and not each.is_barrier]
+        under_way = {row for lease in self.leases() if self.rules.at_most_once for row in self.outstanding(lease)}
         return any(
-            (each.state in IN_QUEUE and each.bookmark < message.bookmark) or each.state == "leased" or each.bookmark in pending
+            (each.state in (*IN_QUEUE, "inactive") and each.bookmark < message.bookmark)
+            or each.state == "leased"
+            or each.bookmark in under_way
             for each in same
+            if each is not message
         )
 
     def room(self, subscription: Subscription) -> int:
-        """Give how many more messages may be under way (R24, R31)."""
+        """Give how many more messages may be under way (R24, R31), and are tried at once while a batch is taken apart."""
         mine, all_of_them = self.backlog(subscription), sum(map(self.backlog, self.subscriptions.values()))
         limits = [(subscription.backlog, mine), (self.rules.max_per_subscription, mine), (self.rules.max_backlog, all_of_them)]
-        return max(0, min(limit - used for number, (limit, used) in enumerate(limits) if limit or number == 0))
+        rooms = [limit - used for number, (limit, used) in enumerate(limits) if limit or number == 0]
+        return max(0, min([*rooms, *([] if subscription.piece is None else [subscription.piece])]))
 
     def backlog(self, subscription: Subscription) -> int:
         """Give what a subscription was given and has not acknowledged, or lost the lease of (R17, R23, R31, R71)."""
-        return sum(len(each.rows) if each.pending else len(each.held) for each in subscription.leases)
+        return sum(len(self.outstanding(each)) for each in subscription.leases)
 
-    def read_late(self, lease: Lease) -> set[int]:
-        """Let another planner start read an at-most-once batch that nobody has read; after its end its keys are free (R16)."""
-        if lease.read or not (lease.pending or self.rules.key is None):
-            return set()
-        lease.read = True
-        if not lease.pending:
-            lease.pending, lease.due = True, self.now + self.rules.lease_ms
-        return lease.rows
+    def outstanding(self, lease: Lease) -> set[int]:
+        """Give what of a lease counts; at most once it is all of it, until the proof or its end."""
+        counts_whole = self.rules.at_most_once and not (lease.barrier or lease.proven or lease.lapsed)
+        return lease.rows if counts_whole else lease.held
 
-    def say(self, lease: Lease, rows: Iterable[int], outcome: str, due: int | None) -> None:
-        """Note what a batch says of its rows, until its proof."""
-        lease.said.update(dict.fromkeys(rows, (outcome, due)))
-
-    def prove(self, lease: Lease, rest: str | None) -> None:
-        """End a lease whose batch Spark has committed; `rest` becomes of what it said nothing of."""
-        for bookmark in [] if self.rules.at_most_once else sorted(lease.claim):
-            message = self.messages[bookmark]
-            outcome, due = lease.said.get(bookmark, (rest, None))
-            # A dead letter that the lease's own end made is taken back by an acknowledgement, and by nothing else.
-            if outcome is not None and (message.state in IN_QUEUE or (message.state == "dead" and outcome == "acknowledge")):
-                self.settle(message, outcome, due)
-        lease.proven, lease.pending, lease.claim, lease.said = True, False, set(), {}
-        self.settle_down()
-
-    def settle(self, message: Message, outcome: str, due: int | None) -> None:
+    def settle(self, message: Message, outcome: str, due: int | None, *, by_hand: bool = False) -> None:
         """Let an outcome take effect."""
         if outcome != "cancel":
             self.remove(message, "acknowledged" if outcome == "acknowledge" else "forced_expire")
             return
+        if due is None and self.rules.backoff is not None:
+            due = self.now + self.rules.delay_ms(message.cancels)
         message.cancels += 1
         if self.rules.max_cancels and message.cancels > self.rules.max_cancels:
             self.remove(message, "max_cancels")
         else:
             self.give_back(message, due)
-            self.let_go(message, claimed=message.state == "dead")
-
-    def settle_by_hand(self, rows: Iterable[int], outcome: str) -> None:
-        """Settle messages by bookmark, whoever holds them (R36, R38, R83)."""
-        for message in [self.messages[bookmark] for bookmark in rows]:
-            if message.state == "inactive" and outcome == "acknowledge":
-                message.deferred = self.now + self.rules.deferral_ms
-            elif message.state in IN_QUEUE:
-                self.settle(message, outcome, None)
-        self.settle_down()
-
-    def purge(self) -> None:
-        """Remove everything that is not leased, but barriers."""
-        for message in self.having("available", "delayed", "inactive"):
-            self.remove(message, "purged")
-        self.settle_down()
-
-    def redrive(self) -> None:
-        """Let the dead letters come again, with nothing counted against them, as old as their redrive."""
-        for message in self.having("dead"):
-            message.state, message.deliveries, message.cancels = "available", 0, 0
-            message.entered_at, message.expires_at = self.now, None
-            self.let_go(message)
-        self.settle_down()
+            # A cancel by hand acts as if the lease had ended; its own batch has nothing more to say.
+            self.let_go(message, claimed=(message.state == "dead") != by_hand)
 
     def remove(self, message: Message, reason: str) -> None:
         """Take a message out of the queue; some reasons make a dead letter (R13, R58)."""
-        message.state = "dead" if reason in ("max_deliveries", "max_cancels", "forced_expire") else "removed"
+        message.state = "dead" if reason in DEAD_REASONS else "removed"
+        message.reason, message.left_at = reason, self.now
+        self.suspects.pop(message.bookmark, None)
         self.let_go(message, claimed=reason == "max_deliveries")
+        if message.state == "dead" and self.letters is not None:
+            self.letters.take_letter(message)
 
-    def give_back(self, message: Message, due: int | None) -> None:
+    def take_letter(self, message: Message) -> None:
+        """Let a dead letter in by reference; what is still here stays as it is."""
+        known = self.messages.get(message.bookmark)
+        if known is None or known.state == "removed":
+            self.messages[message.bookmark] = Message(message.bookmark, message.body, self.now, None)
+
+    def give_back(self, message: Message, due: int | None, *, undelivered: bool = False) -> None:
         """Return a message to the queue, unless it is too old or was delivered too often (R52)."""
+        message.deliveries -= undelivered
         if self.is_old(message):
             self.remove(message, "time_limit")
         elif self.rules.max_deliveries and message.deliveries >= self.rules.max_deliveries:
@@ -224,29 +215,3 @@ class Queue:
         if message.expires_at is not None:
             return message.expires_at <= self.now
         return self.rules.expiration_ms is not None and message.entered_at + self.rules.expiration_ms <= self.now
-
-    def end_lease(self, lease: Lease) -> None:
-        """Give back what a lease holds; an acknowledgement that was not proven is none, the other outcomes hold."""
-        for message in [self.messages[bookmark] for bookmark in lease.held]:
-            outcome, due = lease.said.get(message.bookmark, ("acknowledge", None))
-            if outcome == "acknowledge":
-                self.give_back(message, None)
-            else:
-                self.settle(message, outcome, due)
-        self.settle_down()
-
-    def tick(self, now: int) -> None:
-        """Let time pass, and do what is due."""
-        self.now = now
-        for lease in self.leases():
-            if lease.due <= now:
-                self.end_lease(lease)
-                lease.pending = False
-        self.expire()
-
-    def expire(self) -> None:
-        """Remove what is past its age, unless somebody has it (R50, R51)."""
-        for message in self.having("available", "delayed", "inactive"):
-            if self.is_old(message):
-                self.remove(message, "time_limit")
-        self.settle_down()

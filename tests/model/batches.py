@@ -1,0 +1,221 @@
+"""How batches end, message by message: proven, expired, left, begun anew, or failed and taken apart (P1 to P6, DESIGN 8, 15.12)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tests.model.model import Queue
+from tests.model.parts import IN_QUEUE, Lease, Message, Subscription
+
+#: Others that must be there, so that a message that fails alone is only suspected; and suspects that make an alarm.
+SUSPECTS = 3
+
+
+def say(lease: Lease, rows: Iterable[int], outcome: str, due: int | None) -> None:
+    """Note what a batch says of its rows, until its proof."""
+    lease.said.update(dict.fromkeys(rows, (outcome, due)))
+
+
+def prove(queue: Queue, name: str) -> None:
+    """End the open lease of a subscription, since Spark has committed its batch."""
+    subscription = queue.subscriptions[name]
+    lease = subscription.open
+    assert lease is not None
+    settle_all(queue, subscription, lease, rest=None if subscription.explicit else "acknowledge")
+    if lease.rows and not lease.failed:
+        _succeed(queue, subscription, lease)
+    lease.proven, lease.claim, lease.said = True, set(), {}
+
+
+def settle_all(queue: Queue, subscription: Subscription, lease: Lease, *, rest: str | None) -> None:
+    """Let take effect what a batch said; `rest` becomes of what it said nothing of."""
+    if lease.barrier:
+        spent = queue.rules.max_deliveries and subscription.barrier_deliveries >= queue.rules.max_deliveries
+        if not lease.gives_back or spent:
+            _receive(subscription, lease)
+        return
+    if queue.rules.at_most_once:
+        return
+    messages = [queue.messages[bookmark] for bookmark in sorted(lease.claim)]
+    if lease.gives_back:
+        _take_apart(queue, subscription, lease, [each for each in messages if each.state in IN_QUEUE])
+        return
+    for message in messages:
+        outcome, due = lease.said.get(message.bookmark, (rest, None))
+        # A dead letter that the lease's own end made is taken back by an acknowledgement, and by nothing else (P5).
+        if outcome is not None and (message.state in IN_QUEUE or (outcome == "acknowledge" and _take_back(queue, message))):
+            queue.settle(message, outcome, due)
+
+
+def end(queue: Queue, name: str, lease: Lease, *, undelivered: bool = False) -> None:
+    """Give back what a lease holds; an acknowledgement that was not proven is none, the other outcomes hold."""
+    for message in [queue.messages[bookmark] for bookmark in lease.held]:
+        outcome, due = lease.said.get(message.bookmark, ("acknowledge", None))
+        if outcome != "acknowledge":
+            queue.settle(message, outcome, due)
+    held = [queue.messages[bookmark] for bookmark in sorted(lease.held)]
+    if not held:
+        return
+    subscription = queue.subscriptions[name]
+    if lease.failed and (lease.gives_back or len(lease.rows) > 1):
+        _take_apart(queue, subscription, lease, held)
+    elif not undelivered and _is_suspect(queue, subscription, lease):
+        _suspect(queue, subscription, held[0])
+    else:
+        for message in held:
+            lease.undelivered = lease.undelivered or undelivered
+            queue.give_back(message, None, undelivered=undelivered)
+
+
+def read(queue: Queue, name: str, number: int, *, again: bool) -> set[int]:
+    """Give the rows of a batch to a planner; `again` when it asked before, in this reign."""
+    subscription = queue.subscriptions[name]
+    lease = subscription.open
+    if lease is None or lease.number != number:
+        return set()
+    if queue.rules.at_most_once and not lease.barrier:
+        if lease.claimed_by is None and not (lease.lapsed and queue.rules.key is not None):
+            lease.claimed_by = subscription.planner
+            if lease.lapsed:
+                lease.lapsed, lease.begun_at, lease.due = False, queue.now, queue.now + queue.rules.lease_ms
+        return lease.rows if lease.claimed_by is subscription.planner else set()
+    if lease.planner is not subscription.planner or not (again or lease.barrier or lease.held == lease.rows):
+        _begin_anew(queue, subscription, lease)
+    lease.asked = True
+    return lease.rows
+
+
+def leave(queue: Queue, name: str) -> None:
+    """Let a planner end: its batch returns at once where Spark cannot have committed it (P6)."""
+    subscription = queue.subscriptions[name]
+    lease = subscription.open
+    if lease is not None and lease.planner is subscription.planner and lease.sure and (lease.running or not lease.asked):
+        end(queue, name, lease, undelivered=not lease.asked)
+
+
+def answer_again(queue: Queue, name: str) -> None:
+    """Give the open lease to a planner that does not know it: it moves to a newer one, and counts nothing (P3)."""
+    subscription = queue.subscriptions[name]
+    lease = subscription.open
+    assert lease is not None
+    if lease.planner is not subscription.planner and (lease.barrier or not queue.rules.at_most_once):
+        _resume(queue, subscription, lease, _resumable(queue, subscription, lease), counted=False)
+
+
+def _resumable(queue: Queue, subscription: Subscription, lease: Lease) -> list[int]:
+    """Give what is still held, and what came back and is neither gone nor held up by its key (P2)."""
+    if lease.barrier:
+        return sorted(lease.rows & set(subscription.barriers))
+    back = {bookmark for bookmark in lease.claim - lease.held if queue.messages[bookmark].state in IN_QUEUE}
+    return sorted(lease.held | {each for each in back if not queue.is_blocked(queue.messages[each])})
+
+
+def _begin_anew(queue: Queue, subscription: Subscription, lease: Lease) -> None:
+    """Run a batch again: whole, half of it, or none where its one message is to blame."""
+    rows, maximum = _resumable(queue, subscription, lease), queue.rules.max_deliveries
+    lone = lease.asked and len(lease.rows) == len(rows) == 1
+    lease.vanished = lease.vanished + 1 if lease.asked and not lease.failed else 0
+    if len(rows) > 1 and (lease.failed or lease.vanished >= SUSPECTS):
+        half = (len(rows) + 1) // 2
+        _isolate(queue, subscription, [queue.messages[each] for each in rows[half:]], piece=half)
+        rows, lease.vanished = rows[:half], 0
+    if lone and lease.barrier:
+        if maximum and subscription.barrier_deliveries >= maximum:
+            _receive(subscription, lease)
+            rows = []
+    elif lone and _is_suspect(queue, subscription, lease):
+        _suspect(queue, subscription, queue.messages[rows.pop()])
+    elif lone and maximum and queue.messages[rows[0]].deliveries >= maximum:
+        message = queue.messages[rows.pop()]
+        queue.remove(message, "max_deliveries")
+    _resume(queue, subscription, lease, rows, counted=lone and bool(rows))
+
+
+def _resume(queue: Queue, subscription: Subscription, lease: Lease, rows: list[int], *, counted: bool) -> None:
+    counted = counted or lease.undelivered
+    if lease.planner is not subscription.planner:
+        lease.said = {}
+    lease.rows, lease.held, lease.claim = set(rows), set(), set()
+    lease.due, lease.begun_at, lease.planner = queue.now + queue.rules.lease_ms, queue.now, subscription.planner
+    lease.failed = lease.gives_back = lease.undelivered = lease.sure = lease.running = False
+    if subscription.until is not None:
+        subscription.given |= lease.rows
+    if lease.barrier:
+        subscription.barrier_deliveries += counted
+        return
+    for bookmark in rows:
+        message = queue.messages[bookmark]
+        message.deliveries += counted - 1
+        queue.take(message, lease)
+
+
+def _receive(subscription: Subscription, lease: Lease) -> None:
+    if lease.rows & set(subscription.barriers):
+        subscription.barriers = [each for each in subscription.barriers if each not in lease.rows]
+        subscription.barrier_deliveries = 0
+
+
+def _take_back(queue: Queue, message: Message) -> bool:
+    """Take a dead letter back, if nobody has taken it in the dead-letter queue."""
+    letter = None if queue.letters is None else queue.letters.messages.get(message.bookmark)
+    if message.state != "dead" or (letter is not None and letter.state != "available"):
+        return False
+    if letter is not None and queue.letters is not None:
+        queue.letters.remove(letter, "acknowledged")
+    return True
+
+
+def _take_apart(queue: Queue, subscription: Subscription, lease: Lease, messages: list[Message]) -> None:
+    """Give a failed batch back: several messages are innocent, a lone one is suspected, or cancelled."""
+    if messages and len(lease.rows) > 1:
+        _isolate(queue, subscription, messages, piece=max(1, len(messages) // 2))
+    elif messages and _is_suspect(queue, subscription, lease):
+        due = None if queue.rules.backoff is None else queue.now + queue.rules.delay_ms(messages[0].cancels)
+        _suspect(queue, subscription, messages[0], due=due, cancelled=True)
+    elif messages:
+        queue.settle(messages[0], "cancel", None)
+
+
+def _isolate(queue: Queue, subscription: Subscription, messages: list[Message], *, piece: int) -> None:
+    for message in messages:
+        message.state, message.deliveries = "available", message.deliveries - 1
+        queue.let_go(message)
+    subscription.piece = piece
+
+
+def _is_suspect(queue: Queue, subscription: Subscription, lease: Lease) -> bool:
+    """Tell whether it may be the sink's fault that a lone message failed: others wait that can tell."""
+    if len(lease.rows) != 1 or lease.barrier:
+        return False
+    others = {each.bookmark for each in queue.allowed(subscription)} | set(queue.suspects)
+    return queue.alarm is not None or (lease.failed and len(others - lease.rows) >= SUSPECTS)
+
+
+def _suspect(
+    queue: Queue, subscription: Subscription, message: Message, *, due: int | None = None, cancelled: bool = False
+) -> None:
+    """Set a message aside that failed alone; the third raises the alarm, and nothing is counted."""
+    queue.suspects.setdefault(message.bookmark, (max(0, message.deliveries - 1), message.cancels))
+    message.state, message.due = ("available", 0) if due is None else ("delayed", due)
+    message.cancels += cancelled
+    queue.let_go(message)
+    subscription.piece = 1
+    acquitted = [message.bookmark] if queue.alarm is not None else []
+    if queue.alarm is None and len(queue.suspects) >= SUSPECTS:
+        queue.alarm, acquitted = (queue.now + queue.rules.delay_ms(0, 30_000), 0), list(queue.suspects)
+    for bookmark in acquitted:
+        queue.messages[bookmark].deliveries, queue.messages[bookmark].cancels = queue.suspects[bookmark]
+
+
+def _succeed(queue: Queue, subscription: Subscription, lease: Lease) -> None:
+    """Hold their failures against the suspects, unless it was the sink; and take larger pieces again."""
+    limits, suspects = queue.rules, [] if queue.alarm is not None else list(queue.suspects)
+    queue.suspects, queue.alarm = {}, None
+    for message in [queue.messages[bookmark] for bookmark in suspects]:
+        if message.state in ("available", "delayed"):
+            if limits.max_deliveries and message.deliveries >= limits.max_deliveries:
+                queue.remove(message, "max_deliveries")
+            elif limits.max_cancels and message.cancels > limits.max_cancels:
+                queue.remove(message, "max_cancels")
+    if subscription.piece is not None and not lease.barrier:
+        subscription.piece = subscription.piece * 2 if subscription.piece * 2 < lease.limit else None

@@ -1,0 +1,100 @@
+"""Random definitions of queues, and what they mean to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.model.bodies import QUESTIONS
+from tests.model.parts import Rules
+
+#: The least target depth that users may set is more than a program that can be read publishes.
+DEPTHS = (2, 4)
+
+_BACKOFFS = {"2s": (2_000, 2_000, 1), "1s..5s x2": (1_000, 5_000, 2)}
+
+_COMMON: dict[str, st.SearchStrategy[Any]] = {
+    "lease_period": st.sampled_from(["10s", "10s", "5s"]),
+    "max_backlog": st.sampled_from([0, 0, 5]),
+    "max_per_subscription_backlog": st.sampled_from([0, 0, 3]),
+    "max_deliveries": st.sampled_from([0, 1, 2]),
+    "max_cancels": st.sampled_from([0, 1]),
+    "fairness": st.sampled_from(["fast", "proportional", "round-robin"]),
+    "retry_backoff": st.sampled_from([None, None, *_BACKOFFS]),
+    "leasing": st.sampled_from(["sublet", "sublet", "strict"]),
+}
+
+#: The keys of a dead-letter queue.
+LETTERS = _COMMON
+
+#: The keys of a queue of messages; of those in `order` at most one is set, and the others are as the names say.
+MESSAGES = {
+    **_COMMON,
+    "semantics": st.sampled_from(["at-least-once", "at-least-once", "at-least-once", "at-most-once"]),
+    "expiration": st.sampled_from([None, None, "25s", "12s"]),
+    "filter": st.sampled_from([None, None, "size > 1"]),
+    "order": st.sampled_from([
+        None, ("priority", "size"), ("priority", "3 - size"), ("order_key", "colour"), ("order_key", "size of colour"),
+        *(("target_queue_depth", depth) for depth in DEPTHS),
+    ]),
+    "barrier": st.sampled_from([None, None, "colour = 'black'", "size = 0"]),
+    "deferred_ack_expiration": st.sampled_from([None, "8s"]),
+    "recovery_point": st.sampled_from(["epoch", "epoch", "now", 3, "1970-01-01T00:00:20+00:00"]),
+    "dead_letter_queue": st.sampled_from([None, "D"]),
+    "dead_letter_retention": st.sampled_from([None, None, "20s"]),
+}  # fmt: skip
+
+_MS = {"5s": 5_000, "8s": 8_000, "10s": 10_000, "12s": 12_000, "20s": 20_000, "25s": 25_000}
+
+_STARTS: dict[Any, Any] = {"1970-01-01T00:00:20+00:00": ("at", 20_000)}
+
+
+def table_of(name: str, drawn: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the table that a user would write, without the keys that exclude one another."""
+    if name == "D":
+        return {"message_type": "json", "fairness_window": "1ms", **{key: each for key, each in drawn.items() if each is not None}}
+    left_out = {"order"}
+    if drawn["semantics"] == "at-most-once":
+        left_out |= {"fairness", "dead_letter_queue", "dead_letter_retention"}
+    if drawn["order"] is not None and drawn["order"][0] == "target_queue_depth":
+        left_out |= {"barrier"}
+    if name != "Q":
+        left_out |= {"dead_letter_queue"}
+    table = {key: each for key, each in drawn.items() if each is not None and key not in left_out}
+    # Whoever polled before is out of the window when the next one comes, so nothing is kept for others.
+    table |= {"underlying_topic": "T", "fairness_window": "1ms"}
+    return table | (dict([drawn["order"]]) if drawn["order"] is not None else {})
+
+
+def rules_of(table: Mapping[str, Any]) -> Rules:
+    """Give what a table means."""
+
+    def asked(key: str) -> Any:
+        return QUESTIONS[table[key]] if key in table else None
+
+    def milliseconds(key: str, otherwise: Any = None) -> Any:
+        return _MS[table[key]] if key in table else otherwise
+
+    start = table.get("recovery_point", "epoch")
+    return Rules(
+        at_most_once=table.get("semantics") == "at-most-once",
+        lease_ms=milliseconds("lease_period"),
+        max_backlog=table["max_backlog"],
+        max_per_subscription=table["max_per_subscription_backlog"],
+        expiration_ms=milliseconds("expiration"),
+        max_deliveries=table["max_deliveries"],
+        max_cancels=table["max_cancels"],
+        backoff=_BACKOFFS[table["retry_backoff"]] if "retry_backoff" in table else None,
+        strict=table["leasing"] == "strict",
+        filter=asked("filter"),
+        priority=asked("priority"),
+        key=asked("order_key"),
+        barrier=asked("barrier"),
+        depth=table.get("target_queue_depth", 0),
+        deferral_ms=milliseconds("deferred_ack_expiration", 86_400_000),
+        start=_STARTS.get(start, start),
+        letters=table.get("dead_letter_queue"),
+        letters_kept_ms=milliseconds("dead_letter_retention"),
+    )

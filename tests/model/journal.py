@@ -1,0 +1,231 @@
+"""A journal, message by message: what is published, its queues and their definitions, what people do, and retention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tests.model import batches
+from tests.model.model import Queue
+from tests.model.parts import IN_QUEUE, WAITING, Lease, Message, Rules, Subscription
+
+
+class Journal:
+    """All queues of one message type."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        #: Body and time of every message, by bookmark.
+        self.published: list[tuple[dict[str, Any], int]] = []
+        #: Files as they stand: the bookmarks of each; and what retention let go.
+        self.files: list[list[int]] = []
+        self.retired: set[int] = set()
+        self.retention_ms: int | None = None
+        self.looked_at = 0
+        self.queues: dict[str, Queue] = {}
+        self.granted: dict[str, int] = {}
+
+    def publish(self, bodies: Iterable[dict[str, Any]]) -> None:
+        """Let a file of messages enter every queue that takes them."""
+        first = len(self.published)
+        self.published += [(body, self.now) for body in bodies]
+        self.files.append(list(range(first, len(self.published))))
+        letters = {queue.rules.letters for queue in self.queues.values()}
+        for name, queue in self.queues.items():
+            for bookmark in self.files[-1] if name not in letters else ():
+                self._enter(queue, bookmark)
+        self._enter_late()
+
+    def _enter(self, queue: Queue, bookmark: int) -> None:
+        body, at = self.published[bookmark]
+        queue.enter(Message(bookmark, body, at, body["expires_at"]))
+
+    def _enter_late(self) -> None:
+        """Remove what is too old as it enters."""
+        for queue in self.queues.values():
+            _expire(queue)
+        self.settle_down()
+
+    def settle_down(self) -> None:
+        """Let every queue do what follows by itself."""
+        for queue in self.queues.values():
+            queue.activate()
+            queue.release()
+
+    def apply(self, wanted: Mapping[str, Rules], resets: Iterable[str] = ()) -> bool:
+        """Replace all definitions, if nothing in flight forbids it; tells whether."""
+        letters = {rules.letters for rules in wanted.values()}
+        for name, queue in self.queues.items():
+            begins_anew = name in resets or name not in wanted
+            if name in resets and name in letters and queue.having(*WAITING, "leased"):
+                return False
+            if forbids(queue, None if begins_anew else wanted[name]):
+                return False
+        for name in [name for name in self.queues if name not in wanted]:
+            self.granted[name] = self.queues.pop(name).granted
+        for name, rules in wanted.items():
+            old = self.queues.get(name)
+            if old is not None and name not in resets:
+                alter(old, rules)
+                continue
+            queue = self.queues[name] = Queue(self, rules)
+            queue.granted = self.granted.get(name, 0) if old is None else old.granted
+            if old is not None:
+                # Subscriptions, a pause and an alarm outlive it; what was in flight does not.
+                queue.subscriptions, queue.paused, queue.alarm = old.subscriptions, old.paused, old.alarm
+                for subscription in queue.subscriptions.values():
+                    subscription.leases, subscription.barriers, subscription.barrier_deliveries = [], [], 0
+            for bookmark in range(len(self.published)) if name not in letters else ():
+                if bookmark not in self.retired and bookmark >= self._start(rules):
+                    self._enter(queue, bookmark)
+        self._enter_late()
+        return True
+
+    def _start(self, rules: Rules) -> int:
+        """Resolve a recovery point (R90)."""
+        match rules.start:
+            case "epoch":
+                return 0
+            case "now":
+                return len(self.published)
+            case ("at", at):
+                return next(
+                    (bookmark for bookmark, (_, entered) in enumerate(self.published) if entered >= at), len(self.published)
+                )
+        return int(rules.start)
+
+    def tick(self, now: int) -> None:
+        """Let time pass, and do what is due."""
+        self.now = now
+        for queue in self.queues.values():
+            for name, subscription in queue.subscriptions.items():
+                for lease in subscription.leases:
+                    if queue.outstanding(lease) and lease.due <= now:
+                        lease.lapsed = not lease.held
+                        batches.end(queue, name, lease)
+            _expire(queue)
+            kept = queue.rules.letters_kept_ms
+            for message in queue.having("dead"):
+                letter = None if queue.letters is None else queue.letters.messages.get(message.bookmark)
+                if kept is not None and message.left_at + kept <= now and (letter is None or letter.state != "leased"):
+                    if letter is not None and queue.letters is not None and letter.state in WAITING:
+                        queue.letters.remove(letter, "purged")
+                    queue.remove(message, "purged")
+            queue.activate()
+        # Leases and ages end in every queue before a barrier behind them is released.
+        self._retire()
+        self.settle_down()
+
+    def _retire(self) -> None:
+        """Let whole files go that are old and that no queue needs, now and then."""
+        if self.retention_ms is None or self.now < self.looked_at + min(60_000, self.retention_ms):
+            return
+        self.looked_at = self.now
+        for file in self.files:
+            if all(self.published[each][1] <= self.now - self.retention_ms and not self._is_needed(each) for each in file):
+                self.retired |= set(file)
+
+    def _is_needed(self, bookmark: int) -> bool:
+        for queue in self.queues.values():
+            message = queue.messages.get(bookmark)
+            unproven = (lease for lease in queue.leases() if queue.rules.at_most_once and not lease.proven)
+            pending = (subscription.barriers for subscription in queue.subscriptions.values())
+            if message is not None and message.state != "removed":
+                return True
+            if any(bookmark in lease.rows for lease in unproven) or any(bookmark in barriers for barriers in pending):
+                return True
+        return False
+
+
+def _expire(queue: Queue) -> None:
+    for message in queue.having(*WAITING):
+        if queue.is_old(message):
+            queue.remove(message, "time_limit")
+
+
+def forbids(queue: Queue, wanted: Rules | None) -> bool:
+    """Tell whether what is in flight forbids new rules; None for a queue that goes or begins anew."""
+    under_way = sum(map(queue.backlog, queue.subscriptions.values()))
+    if wanted is None:
+        return any(lease.held for lease in queue.leases())
+    if wanted.at_most_once != queue.rules.at_most_once:
+        return bool(under_way if queue.rules.at_most_once else any(lease.held | lease.claim for lease in queue.leases()))
+    return wanted.key is not queue.rules.key and bool(under_way)
+
+
+def alter(queue: Queue, rules: Rules) -> None:
+    """Replace the rules; with another depth the youngest that nobody has in hand wait again."""
+    old, queue.rules = queue.rules, rules
+    claimed = set[int]().union(*(lease.claim for lease in queue.leases()))
+    if rules.depth and rules.depth != old.depth:
+        free = [each for each in queue.having("available") if each.bookmark not in claimed]
+        excess = len(queue.having(*IN_QUEUE)) - rules.depth
+        for message in free[max(0, len(free) - max(0, excess)) :]:
+            message.state = "inactive"
+
+
+def subscribe(queue: Queue, name: str, planner: object, *, backlog: int, explicit: bool, wanted: Any, until: int | None) -> None:
+    """Begin a subscription, or replace what it asks for and who asks (R118)."""
+    known = queue.subscriptions.setdefault(name, Subscription())
+    known.backlog, known.explicit, known.filter, known.planner = backlog, explicit, wanted, planner
+    known.until, known.given = until, set()
+
+
+def unsubscribe(queue: Queue, name: str) -> None:
+    """End a subscription; what it holds returns."""
+    for lease in queue.subscriptions[name].leases:
+        batches.end(queue, name, lease)
+    del queue.subscriptions[name]
+
+
+def settle_by_hand(queue: Queue, rows: Iterable[int], outcome: str) -> bool:
+    """Settle messages by bookmark, whoever holds them (R36, R38, R83); tells whether that is allowed."""
+    messages = [queue.messages[bookmark] for bookmark in rows]
+    allowed = {"cancel": ("leased",), "expire": IN_QUEUE}.get(outcome)
+    for message in messages:
+        if message.state == "held" or (message.is_barrier and outcome != "acknowledge"):
+            return False
+        if not queue.rules.at_most_once and (
+            (allowed is not None and message.state not in allowed) or (queue.rules.strict and message.state == "leased")
+        ):
+            return False
+    for message in messages if not queue.rules.at_most_once else ():
+        if message.state == "inactive":
+            message.deferred = queue.now + queue.rules.deferral_ms
+        elif message.state in IN_QUEUE:
+            queue.settle(message, outcome, None, by_hand=True)
+    return True
+
+
+def settle_where(queue: Queue, matches: Callable[[dict[str, Any]], Any], outcome: str) -> None:
+    """Settle what matches of the active part; a cancel finds what is leased, strict leasing leaves that alone (R37, R38)."""
+    states = ("leased",) if outcome == "cancel" else IN_QUEUE
+    for message in queue.having(*states):
+        spared = queue.rules.at_most_once or (queue.rules.strict and message.state == "leased")
+        if matches(message.body) is True and not spared:
+            queue.settle(message, outcome, None, by_hand=True)
+
+
+def purge(queue: Queue, matches: Callable[[dict[str, Any]], Any]) -> None:
+    """Remove what is not leased and matches, but barriers."""
+    for message in queue.having(*WAITING):
+        if matches(message.body) is True:
+            queue.remove(message, "purged")
+
+
+def redrive(queue: Queue, rows: Iterable[int]) -> None:
+    """Let dead letters come again that nobody has in hand, with nothing counted against them, as old as their redrive."""
+    for message in [queue.messages[bookmark] for bookmark in rows]:
+        letter = None if queue.letters is None else queue.letters.messages.get(message.bookmark)
+        if message.state == "dead" and (letter is None or letter.state in WAITING):
+            if letter is not None and queue.letters is not None:
+                queue.letters.remove(letter, "redriven")
+            message.state, message.deliveries, message.cancels = "available", 0, 0
+            message.entered_at, message.expires_at = queue.now, None
+            queue.let_go(message)
+
+
+def renew(queue: Queue, lease: Lease) -> None:
+    """Extend a lease by one period, for an hour at most."""
+    if queue.outstanding(lease):
+        lease.due = max(lease.due, min(queue.now + queue.rules.lease_ms, lease.begun_at + 3_600_000))
