@@ -68,7 +68,7 @@ def _cuts(ends: NDArray[Any], min_partitions: int | None) -> NDArray[Any]:
     total = int(ends[-1])
     count = min(total, max(min_partitions or 1, -(-total // PARTITION_ROWS)))
     even = np.arange(1, count, dtype=np.int64) * total // count
-    after = np.minimum(np.searchsorted(ends, even), len(ends) - 1)
+    after = np.searchsorted(ends, even)
     before = np.maximum(after - 1, 0)
     nearest = np.where(ends[after] - even < even - ends[before], ends[after], ends[before])
     near = np.abs(nearest - even) <= total // count // 4

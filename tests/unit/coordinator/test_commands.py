@@ -8,6 +8,7 @@ import pytest
 
 from spark_queue.coordinator import wire
 from spark_queue.coordinator.inbox import Call
+from spark_queue.testing.scenario.facts import Published
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
 LETTERS: dict[str, Any] = {
@@ -65,3 +66,19 @@ def test_settlement_whose_reply_was_lost_counts_its_messages_as_repeated(world: 
     world.loop.step([settle])
     assert settle.reply == wire.Settled(acknowledged=2, expired=3)
     assert again(world, settle) == wire.Settled(repeated=5)
+
+
+def test_rows_of_a_barrier_say_how_often_its_subscription_was_given_it() -> None:
+    """DESIGN 8: the counts of a barrier are those of each subscription."""
+    world = World({**DEFINITIONS, "queues": {"WORK": {**DEFINITIONS["queues"]["WORK"], "barrier": "kind = close"}}})
+    planner = Planner(world)
+    world.storage.publish("json", [Published(topic="ORDERS", attributes={"kind": "close"}), Published(topic="ORDERS")])
+    assert planner.next().messages == 1
+    counts = []
+    for _ in range(3):
+        rows = world.call(wire.Rows, lease=1, **planner.planner())
+        world.loop.step([rows])
+        assert rows.pieces is not None, rows.reply
+        counts += rows.pieces.column("delivery_count").to_pylist()
+        planner = Planner(world)
+    assert counts == [1, 2, 3]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
 import sys
+import uuid
+from pathlib import Path
 
 import pytest
 
+from spark_queue.coordinator import host
 from spark_queue.coordinator.connection import normalise_address
 from spark_queue.coordinator.host import host_id, is_loopback
 
@@ -17,6 +21,19 @@ _PRINT_HOST = "from spark_queue.coordinator.host import host_id; print(host_id()
 def test_processes_of_one_host_agree() -> None:
     other = subprocess.run([sys.executable, "-c", _PRINT_HOST], capture_output=True, text=True, check=True).stdout.strip()
     assert other == host_id()
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="asks Linux")
+def test_host_is_known_by_its_boot_and_its_network() -> None:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert host_id() == f"{boot}/{Path('/proc/self/ns/net').stat().st_ino}"
+
+
+@pytest.mark.parametrize("lacking", ["_BOOT_ID", "_NETWORK_NAMESPACE"])
+def test_host_without_proc_is_known_by_its_name_and_card(monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
+    monkeypatch.setattr(host, lacking, Path("/nowhere"))
+    monkeypatch.setattr(platform, "system", lambda: "Plan 9")
+    assert host_id.__wrapped__() == f"{platform.node()}/{uuid.getnode():012x}"
 
 
 def test_a_process_in_another_network_namespace_is_on_another_host() -> None:

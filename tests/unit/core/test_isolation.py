@@ -6,6 +6,7 @@ import pytest
 from pyroaring import BitMap64
 
 from spark_queue.core.lifecycle import State
+from spark_queue.core.records import Kind
 from spark_queue.testing.scenario import run_scenario
 from spark_queue.testing.state_digest import digest
 from tests.unit.core.failing_query import FailingQuery, begin
@@ -49,6 +50,29 @@ def test_without_max_deliveries_a_poisoned_message_keeps_its_batch_of_one() -> N
     ledger = world.state.queues["Q"]
     assert set(ledger.rows[State.LEASED]) == {617}
     assert not ledger.rows[State.DEAD]
+
+
+def test_a_barrier_is_received_once_though_its_batch_was_settled_early_and_proven_later() -> None:
+    """A second record would count the next barrier's deliveries anew."""
+    scenario = run_scenario(
+        """
+define
+  [message_types.json]
+  topics = ["T"]
+  [queues.Q]
+  underlying_topic = "T"
+  barrier = "kind = close"
+publish T 0 kind=close, T 1
+planner p1 Q/s1
+next p1
+rows p1
+start p1
+end p1 early
+next p1 -> lease 2: 1
+"""
+    )
+    received = [record for record in scenario.world.committed if record.kind == Kind.BARRIER_RECEIVED]
+    assert [record.ranges for record in received] == [((0, 1),)]
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,17 @@ def test_named_publisher_needs_numbers(disk: Disk, options: dict[str, Any]) -> N
 def test_publisher_name_follows_the_topic_grammar(disk: Disk, name: str) -> None:
     with pytest.raises(ConfigError, match="NAME_INVALID"):
         named(disk, range(1, 2), publisher=name)
+    with pytest.raises(ConfigError, match="NAME_INVALID"):
+        open_name(disk.store, disk.journal_id, ["order"], name)
+    assert not disk.log_path(ORDER, 1).exists(), "no opening was committed"
+
+
+def test_rows_without_a_topic_are_counted_and_refused(disk: Disk) -> None:
+    rows = pa.table({"id": [1, 2, 3], "item": ["a", "b", "c"], "topic": ["ORDERS", None, None]})
+    with pytest.raises(CallerError, match="TOPIC_MISSING.*2"):
+        publish(disk.plan(None), disk.journal_id, disk.definitions, rows)
+    with pytest.raises(CallerError, match="TOPIC_MISSING.*3"):
+        publish(disk.plan(None), disk.journal_id, disk.definitions, rows.drop_columns("topic"))
 
 
 def test_newer_opening_of_a_name_refuses_the_older_one(disk: Disk) -> None:

@@ -123,6 +123,23 @@ def test_torn_checkpoint_is_set_aside_when_the_log_still_has_everything(disk: Di
     assert Path(f"{checkpoint}.torn").exists()
 
 
+def test_torn_checkpoint_needs_the_log_since_the_one_before_it_only(disk: Disk) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    control.append([left(number)], epoch=1)
+    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=False)
+    cleaned = range(control.version)
+    control.append([left(number + 1)], epoch=1)
+    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=False)
+    control.append([left(number + 2)], epoch=1)
+    for version in cleaned:
+        disk.log_path(CONTROL, version).unlink()
+    _, checkpoint = sorted(disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet"))
+    checkpoint.write_bytes(b"")
+    assert len(disk.open().control.load()) == number + 3
+    assert Path(f"{checkpoint}.torn").exists()
+
+
 def test_torn_checkpoint_without_the_entries_behind_it_is_damage(disk: Disk) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control)

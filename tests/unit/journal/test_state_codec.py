@@ -97,3 +97,10 @@ def test_objects_of_one_class_are_stored_as_columns() -> None:
     data = state_codec.encode(with_claim(leases))
     assert data.count(b"granted_at_ms") == 1
     assert state_codec.decode(data).claim["value"] == leases
+
+
+def test_what_is_more_than_a_list_or_dict_of_its_own_is_refused() -> None:
+    """Only its attributes would be stored, and its members lost."""
+    odd = type("Odd", (dict,), {"__module__": "spark_queue.core.odd"})
+    with pytest.raises(TypeError, match=r"a spark_queue\.core\.odd\.Odd cannot be stored"):
+        state_codec.encode(with_claim(odd(lost=1)))

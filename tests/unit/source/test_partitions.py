@@ -155,6 +155,13 @@ def test_reader_joins_small_files_into_one_batch(table: Path) -> None:
     assert [batch.num_rows for batch in reader_of(table).read(part)] == [4]
 
 
+def test_small_batches_are_joined_until_they_are_of_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitions, "BATCH_ROWS", 4)
+    batches = [pa.record_batch({"id": list(range(rows))}) for rows in (2, 1, 1, 9, 3)]
+    assert [batch.num_rows for batch in partitions.join_small(batches)] == [4, 9, 3]
+    assert list(partitions.join_small([])) == []
+
+
 def test_reader_names_the_file_when_it_is_gone(table: Path) -> None:
     with pytest.raises(JournalError, match=r"MESSAGE_FILE_MISSING.*'gone.parquet'"):
         read(reader_of(table), pieces_of(("gone.parquet", 0, 1, 0, 1)))
@@ -191,6 +198,9 @@ def test_executor_side_loads_no_third_party_but_arrow_and_numpy() -> None:
         # Even would be 60 and 60; the cut moves to the end of the first file, which is near.
         ([70, 50], 2, [70, 50]),
         ([110, 10], 2, [60, 60]),
+        # Near is a quarter of a partition, 15 rows here.
+        ([75, 45], 2, [75, 45]),
+        ([76, 44], 2, [60, 60]),
     ],
 )
 def test_cut_makes_even_partitions_and_prefers_ends_of_pieces(

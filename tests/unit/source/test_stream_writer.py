@@ -63,6 +63,13 @@ def test_abort_after_a_failed_task_deletes_what_the_others_staged(disk: Disk) ->
     assert files(disk) == 0
 
 
+def test_write_of_no_rows_commits_nothing(disk: Disk) -> None:
+    writer = BatchWriter(job(disk))
+    writer.commit([writer.write(iter([])), writer.write(iter([]))])
+    writer.abort([writer.write(iter([])), None])
+    assert (files(disk), disk.tail_rows()) == (0, 0)
+
+
 def test_refused_commit_leaves_no_file(disk: Disk) -> None:
     writer = BatchWriter(job(disk, topic="EVENTS"))
     staged = [writer.write(iter(orders([1]).to_batches()))]

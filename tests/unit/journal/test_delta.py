@@ -1,0 +1,69 @@
+"""What is asked of delta-rs and of stores beside commits: checkpoints, options, times, and entries that others name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake.exceptions import DeltaError
+
+from spark_queue.core import parsing
+from spark_queue.errors import ConfigError, JournalError
+from spark_queue.journal import delta
+from spark_queue.journal.expressions import check_expressions
+from spark_queue.journal.layout import CONTROL
+from spark_queue.journal.log_entry import parse_entry
+from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.objects import split_options
+from spark_queue.journal.store_time import store_time_ms
+from tests.unit.journal.journal_on_disk import Disk
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "journal")
+
+
+def test_checkpoint_that_was_not_written_is_told(disk: Disk) -> None:
+    """Entries before a checkpoint are deleted: one that is only believed in would lose the log."""
+
+    class Table:
+        def create_checkpoint(self) -> None:
+            raise DeltaError("the disk is full")
+
+    table: Any = Table()
+    with pytest.raises(JournalError, match="STORE_FAILED.*the disk is full"):
+        delta.checkpoint(disk.store, CONTROL, table, durable=False)
+
+
+def test_compacted_log_files_of_others_are_no_entries(disk: Disk) -> None:
+    folder = disk.log_path(CONTROL, 0).parent
+    known = versions_after(disk.store, CONTROL, -1)
+    for name in ("00000000000000000000.00000000000000000007.compacted.json", "7.json", "_staged.json"):
+        (folder / name).write_text("{}")
+    assert versions_after(disk.store, CONTROL, -1) == known
+
+
+def test_commit_info_may_stand_anywhere_in_an_entry() -> None:
+    entry = parse_entry(3, b'{"add":{"path":"a"}}\n{"commitInfo":{"sparkqueue":{"v":1,"token":"t"}}}\n')
+    assert (entry.token, [add["path"] for add in entry.adds]) == ("t", ["a"])
+
+
+def test_asking_a_store_for_its_time_leaves_nothing_behind(disk: Disk) -> None:
+    before = sorted(Path(disk.store.path).iterdir())
+    (first, second) = (store_time_ms(disk.store) for _ in range(2))
+    assert first <= second
+    assert sorted(Path(disk.store.path).iterdir()) == before
+
+
+def test_options_go_where_obstore_takes_them() -> None:
+    options = {"aws_region": "r", "aws_allow_http": "true", "timeout": "5s", "max_retries": "3", "aws_s3_locking_provider": "x"}
+    assert split_options(options) == {"config": {"aws_region": "r"}, "client_options": {"allow_http": "true", "timeout": "5s"}}
+
+
+def test_refused_expression_names_its_key_and_queue() -> None:
+    queues = {"Q": {"underlying_topic": "T", "priority": "length("}}
+    definitions = parsing.parse({"message_types": {"json": {"topics": ["T"]}}, "queues": queues})
+    with pytest.raises(ConfigError, match=r"EXPRESSION_INVALID.*priority of \[queues\.Q\]"):
+        check_expressions(definitions)
