@@ -111,7 +111,7 @@ def test_random_programs_leave_the_queue_as_the_model_says(monkeypatch: pytest.M
     run_state_machine_as_test(
         Program,
         settings=settings(
-            max_examples=PROGRAMS or 150,
+            max_examples=PROGRAMS or 250,
             derandomize=not PROGRAMS,
             stateful_step_count=60,
             deadline=None,

@@ -229,4 +229,14 @@ DECIDING = (
         f"{_CORE}/settlement.py", "limit=max(1, len(rows) // 2)", "limit=len(rows)",
         _SCENARIOS,
     ),
+    Mutant(
+        "a suspected message goes to another subscription at once",
+        f"{_CORE}/granting.py", "    return (rows - BitMap64(suspects)) or rows if suspects else rows", "    return rows",
+        ("tests/unit/core/test_scenarios.py",),
+    ),
+    Mutant(
+        "a barrier is received twice",
+        f"{_CORE}/barrier.py", "    if not lease.rows & subscription.barriers:\n        return\n", "",
+        ("tests/unit/core/test_isolation.py",),
+    ),
 )  # fmt: skip

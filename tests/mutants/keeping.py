@@ -77,6 +77,40 @@ KEEPING = (
         f"{_CORE}/segment.py", "            barriers=self.barriers & rows,\n", "            barriers=self.barriers,\n",
         ("tests/unit/core/test_segment.py",),
     ),
+    # What is kept longer than it looks.
+    Mutant(
+        "retention takes a merged file away from what is still needed",
+        f"{_JOURNAL}/message_upkeep.py", " - {segment.path for segment in segments if not segment.retired}", "",
+        ("tests/unit/journal/test_message_upkeep.py",),
+    ),
+    Mutant(
+        "what went while it was merged is let go again with the rest",
+        f"{_CORE}/retention.py", " for segment in of_file if not segment.retired]", " for segment in of_file]",
+        ("tests/unit/journal/test_message_upkeep.py",),
+    ),
+    Mutant(
+        "what is too old as it enters is given to whoever asks first",
+        f"{_CORE}/engine.py",
+        "self.note(made, now_ms=now_ms)\n"
+        "        timers.expire_messages(self._turn(queue, now_ms) for queue in list(self.state.queues))",
+        "self.note(made, now_ms=now_ms)",
+        ("tests/model",),
+    ),
+    Mutant(
+        "a checkpoint is believed in that was not written",
+        f"{_JOURNAL}/delta.py", "raise OSError(str(reason)) from None\n    if durable", "pass\n    if durable",
+        ("tests/unit/journal/test_delta.py",),
+    ),
+    Mutant(
+        "a log file that somebody else compacted counts as an entry",
+        f"{_JOURNAL}/log_listing.py", "len(key) == len(log_key(table, 0)) and ", "",
+        ("tests/unit/journal/test_delta.py",),
+    ),
+    Mutant(
+        "a torn checkpoint asks for a log that was cleaned away",
+        f"{_JOURNAL}/recovery.py", "version_of(checkpoints[-2]) if len(checkpoints) > 1 else -1", "-1",
+        ("tests/unit/journal/test_recovery.py",),
+    ),
     # What batches say.
     Mutant(
         "a batch that was given back counts as done",

@@ -25,11 +25,11 @@ def test_one_question_keeps_no_connection(monkeypatch: pytest.MonkeyPatch, fails
         def __init__(self, *given: object, **options: object) -> None:
             seen.append((*given, options))
 
-        def call(self, request: wire.Pause, *, timeout_s: float) -> str:
+        def call(self, request: wire.Pause, *, timeout_s: float) -> wire.Done:
             seen.append((request.journal, request.queue, timeout_s))
             if fails:
                 raise CoordinatorError("COORDINATOR_DEPOSED", epoch=1, path="/j", reason="newer")
-            return "answer"
+            return wire.Done()
 
         def close(self) -> None:
             seen.append("closed")
@@ -40,7 +40,7 @@ def test_one_question_keeps_no_connection(monkeypatch: pytest.MonkeyPatch, fails
         with pytest.raises(CoordinatorError):
             asking.ask(store, "J", wire.Pause, address="host:1", timeout_s=5.0, queue="Q")
     else:
-        assert asking.ask(store, "J", wire.Pause, address="host:1", timeout_s=5.0, queue="Q") == "answer"
+        assert asking.ask(store, "J", wire.Pause, address="host:1", timeout_s=5.0, queue="Q") == wire.Done()
     assert seen == [(store, "J", {"address": "host:1", "start": True}), ("J", "Q", 5.0), "closed"]
 
 
