@@ -2,7 +2,7 @@
 
 spark-submit --properties-file conf/spark-defaults.conf jobs/consume.py --journal … --subscription east --table … --checkpoint …
 
-Two drivers must never write one Delta table on a local disk, so each has its own. MERGE makes a repeated batch harmless (R20);
+Each driver has a table of its own: two must never write one on a local disk. MERGE makes a repeated batch harmless (R20);
 lines that cannot be booked end as dead letters, with the reason. A close is a barrier: it comes when all before it is settled.
 """
 
@@ -12,12 +12,13 @@ import argparse
 import signal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit.
 
-from orders import booked, closed_days, unbookable
+from ledger import LINES, Ledger
+from orders import judged
 from spark_queue import Journal
-from tables import create, insert
 
 
 def main() -> None:
@@ -34,18 +35,21 @@ def main() -> None:
     queue = Journal(given.journal).queue(given.queue)
     options = {"queue": given.queue, "subscription": given.subscription, "maxBacklog": given.max_backlog}
     lines = spark.readStream.format("sparkqueue").options(**options).load(given.journal)
-    table = create(spark, given.table, booked(lines))
-    closed = create(spark, f"{given.table}-closed", closed_days(table.toDF(), 0))
+    ledger = Ledger(given.table)
 
-    def book(batch: DataFrame, batch_id: int) -> DataFrame | None:
-        if close := batch.where("is_barrier").head():
-            insert(closed_days(table.toDF(), close.bookmark), closed, "day")
+    def book(batch: DataFrame, batch_id: int) -> pa.Table | None:
+        # One pass over the batch: each job on it reads it anew.
+        lines = judged(batch).toArrow()
+        if pc.any(lines.column("is_barrier")).as_py():
+            ledger.close(pc.max(lines.column("bookmark")).as_py())
             return None
-        insert(booked(batch), table, "bookmark")
+        errors = lines.column("error")
+        ledger.book(lines.filter(pc.is_null(errors)).select(LINES.names))
         if given.hang and batch_id >= int(given.hang[0]):
             Path(given.hang[1]).touch()
             signal.pause()
-        return batch.select("bookmark", F.lit("expire").alias("outcome"), unbookable().alias("error")).where("error IS NOT NULL")
+        unbookable = lines.filter(pc.is_valid(errors)).select(["bookmark", "error"])
+        return unbookable.append_column("outcome", pa.repeat("expire", unbookable.num_rows))
 
     book_batch = queue.foreach_batch(book, subscription=given.subscription)
     query = lines.writeStream.foreachBatch(book_batch).option("checkpointLocation", given.checkpoint).start()

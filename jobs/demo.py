@@ -52,7 +52,7 @@ VICTIM, FATAL_BATCH = "east", 3
 MAX_BACKLOG = 50_000
 POLL_S = 1.0
 
-#: A look at the queue folds its whole log and tries the barrier's filter on every file, so the bar moves only now and then.
+#: A look at the queue folds its log from the last snapshot, so the bar moves only now and then.
 POLLS_PER_LOOK = 5
 
 #: Short jobs on two cores: the thorough compiler and the parallel collector would cost more than they bring.
@@ -65,14 +65,21 @@ console = Console(highlight=False)
 began_s = time.monotonic()
 
 
+#: How every job but `publish`, which needs no Spark, is started.
+SPARK_SUBMIT = (
+    *(str(Path(sys.executable).with_name("spark-submit")), "--properties-file", "conf/spark-defaults.conf"),
+    *("--master", "local[2]", "--driver-memory", "1500m", "--driver-java-options", JAVA_OPTIONS),
+    *("--conf", "spark.ui.enabled=false"),
+)
+
+
 class Submitted:
-    """A job under spark-submit: a process group of its own, with its output in a file."""
+    """A job that runs: a process group of its own, with its output in a file."""
 
     def __init__(self, job: str, *arguments: str, log: Path) -> None:
         self._log = log
-        command = [str(Path(sys.executable).with_name("spark-submit")), "--properties-file", "conf/spark-defaults.conf"]
-        command += ["--master", "local[2]", "--driver-memory", "1500m", "--driver-java-options", JAVA_OPTIONS]
-        command += ["--conf", "spark.ui.enabled=false", f"jobs/{job}.py", *arguments]
+        runner = (sys.executable,) if job == "publish" else SPARK_SUBMIT
+        command = [*runner, f"jobs/{job}.py", *arguments]
         # Spark's workers must be the Python that has spark_queue.
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
         with log.open("ab") as output:
@@ -245,6 +252,6 @@ def _figure(value: object) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--place", type=Path, default=ROOT / "build" / "demo")
-    parser.add_argument("--close", choices=PERIODS, default="month", help="what a barrier closes the books of")
+    parser.add_argument("--close", choices=PERIODS, default="day", help="what a barrier closes the books of")
     given = parser.parse_args()
     sys.exit(0 if Demo(given.place.resolve(), given.close).run() else 1)

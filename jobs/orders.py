@@ -35,20 +35,18 @@ def amount() -> Column:
     return (F.col("Quantity") * F.col("UnitPrice").cast("decimal(12,4)")).cast("decimal(20,4)")
 
 
+def judged(lines: DataFrame) -> DataFrame:
+    """Give what books need of each line, and in column `error` why one cannot be booked."""
+    keys = [name for name in ("bookmark", "is_barrier", "InvoiceNo", "Country") if name in lines.columns]
+    return lines.select(*keys, F.to_date("InvoiceDate").alias("day"), amount().alias("amount"), unbookable().alias("error"))
+
+
 def booked(lines: DataFrame) -> DataFrame:
-    """Give the lines that can be booked, as they stand in a consumer's table."""
-    day = F.to_date("InvoiceDate")
-    keys = [name for name in ("bookmark", "InvoiceNo", "Country") if name in lines.columns]
-    return lines.where(unbookable().isNull()).select(*keys, day.alias("day"), amount().alias("amount"))
+    """Give the lines that can be booked."""
+    return judged(lines).where("error IS NULL").drop("error")
 
 
 def revenue(lines: DataFrame) -> DataFrame:
     """Give the revenue of booked lines per day and country."""
     total = F.sum("amount").cast("decimal(20,4)")
     return lines.groupBy("day", "Country").agg(total.alias("revenue"), F.count("*").alias("lines"))
-
-
-def closed_days(books: DataFrame, close: int) -> DataFrame:
-    """Give the total of each day that stands in a consumer's table and is closed by the message with bookmark `close`."""
-    totals = F.count("*").alias("lines"), F.sum("amount").cast("decimal(20,4)").alias("amount")
-    return books.where(F.col("bookmark") < close).groupBy("day").agg(F.lit(close).cast("bigint").alias("closed_by"), *totals)

@@ -1,9 +1,9 @@
 """Publish the order lines of a CSV file, one commit for each day of data, and after each day or month that its books be closed.
 
-spark-submit --properties-file conf/spark-defaults.conf jobs/publish.py --journal build/demo/journal
+python jobs/publish.py --journal build/demo/journal
 
-Messages are numbered in the order of the file, so a second run publishes nothing twice (R95). Its times are read as UTC. A close
-is a message on a topic of its own, in the commit of the day that it ends: nobody ever sees the day without it.
+That needs no Spark. Messages are numbered in the order of the file, so a second run publishes nothing twice (R95). Its times are
+read as UTC. A close is a message on a topic of its own, in the commit of the day that it ends: nobody sees the day without it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--journal", required=True)
     parser.add_argument("--csv", type=Path, default=ORDERS_CSV)
-    parser.add_argument("--close", choices=PERIODS, default="month", help="what a close ends")
+    parser.add_argument("--close", choices=PERIODS, default="day", help="what a close ends")
     given = parser.parse_args()
     days = list(with_closes(by_day(read_lines(given.csv)), given.close))
     published = duplicates = 0

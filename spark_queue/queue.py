@@ -16,6 +16,7 @@ from spark_queue.redriving import redrive
 from spark_queue.views import MessageHistory, QueueStatus, explain, look, queue_status
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from spark_queue.facade import Journal
@@ -30,7 +31,7 @@ class Queue:
 
     def foreach_batch(
         self,
-        fn: Callable[[DataFrame, int], DataFrame | None],
+        fn: Callable[[DataFrame, int], DataFrame | pa.Table | None],
         *,
         subscription: str,
         on_error: str = "fail",
@@ -41,8 +42,9 @@ class Queue:
         Parameters
         ----------
         fn
-            Gets a micro-batch and its id. Returns None (all rows are acknowledged), or a DataFrame that names the exceptions:
-            ``bookmark``, ``outcome`` (acknowledge, cancel, expire), and optionally ``retry_after`` (with cancel) and ``error``.
+            Gets a micro-batch and its id. Returns None (all rows are acknowledged), or a DataFrame or Arrow table that names the
+            exceptions: ``bookmark``, ``outcome`` (acknowledge, cancel, expire), and optionally ``retry_after`` (with cancel) and
+            ``error``.
         subscription
             The one that the stream reads as.
         on_error

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_queue.coordinator.wire import OutcomeRows
@@ -17,8 +18,8 @@ from spark_queue.source.outcomes import outcome_columns, read_outcomes
 from spark_queue.source.proof_listener import ProofListener
 from spark_queue.source.run_reporter import RunReporter
 
-#: What a user writes: it sees a micro-batch, and may return a DataFrame that names the exceptions among its rows.
-BatchFunction = Callable[[DataFrame, int], DataFrame | None]
+#: What a user writes: it sees a micro-batch, and may return a table that names the exceptions among its rows.
+BatchFunction = Callable[[DataFrame, int], DataFrame | pa.Table | None]
 
 FAIL = "fail"
 CANCEL = "cancel"
@@ -112,11 +113,15 @@ class BatchWrapper:
         returned: Any = self._fn(batch, batch_id)
         if returned is None:
             return ()
-        if not isinstance(returned, DataFrame):
-            reason = f"fn returned {type(returned).__name__}."
-            raise CallerError("OUTCOME_INVALID", queue=self._queue, reason=reason, next_step="Return None or a DataFrame.")
-        columns = outcome_columns(self._queue, returned.columns, batch.columns)
-        return read_outcomes(self._queue, returned.select(*columns).toArrow())
+        if isinstance(returned, pa.Table):
+            named = returned.rename_columns([name.lower() for name in returned.column_names])
+            return read_outcomes(self._queue, named.select(outcome_columns(self._queue, named.column_names, batch.columns)))
+        if isinstance(returned, DataFrame):
+            columns = outcome_columns(self._queue, returned.columns, batch.columns)
+            return read_outcomes(self._queue, returned.select(*columns).toArrow())
+        reason = f"fn returned {type(returned).__name__}."
+        next_step = "Return None, a DataFrame or an Arrow table."
+        raise CallerError("OUTCOME_INVALID", queue=self._queue, reason=reason, next_step=next_step)
 
     def _connect(self) -> RunReporter:
         return RunReporter(self._store, coordinator=self._coordinator, queue=self._queue, subscription=self._subscription)

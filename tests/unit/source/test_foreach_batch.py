@@ -7,8 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 
+from spark_queue.coordinator.wire import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.source import foreach_batch
 from spark_queue.source.foreach_batch import BatchWrapper
@@ -105,7 +107,24 @@ def test_report_that_fails_fails_the_batch() -> None:
         wrapper("rows", 0)
 
 
-def test_fn_may_return_nothing_but_a_data_frame() -> None:
+def test_fn_may_name_exceptions_in_an_arrow_table() -> None:
+    """R39, R43: where a batch was collected once, no second job is needed to say what came of its rows."""
+    rows = SimpleNamespace(columns=["bookmark", "item"])
+    table = pa.table({"Bookmark": [4, 5, 9], "item": ["a", "b", "c"], "outcome": ["expire"] * 3, "error": ["late"] * 3})
+    wrapper, told = wrapped(lambda batch, batch_id: table)
+    wrapper(rows, 0)
+    said = OutcomeRows(outcome="expire", ranges=((4, 6), (9, 10)), retry_after_ms=None, error="late")
+    assert told == ["start", ("end", "run", (said,), False)]
+
+
+def test_an_arrow_table_with_a_column_that_means_nothing_is_refused() -> None:
+    wrapper, told = wrapped(lambda batch, batch_id: pa.table({"bookmark": [1], "outcome": ["expire"], "eror": ["x"]}))
+    with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*column 'eror' means nothing here.*'error'"):
+        wrapper(SimpleNamespace(columns=["bookmark"]), 0)
+    assert [each if isinstance(each, str) else each[0] for each in told] == ["start", "fail"]
+
+
+def test_fn_may_return_nothing_but_a_table() -> None:
     wrapper, told = wrapped(lambda batch, batch_id: [1])
     with pytest.raises(CallerError, match="fn returned list"):
         wrapper("rows", 0)

@@ -1,0 +1,53 @@
+"""What the demo's consumers write: nothing twice, and no close twice, whatever is repeated (R20)."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from ledger import LINES, Ledger
+from reconcile import read_bookmarks, read_closed
+
+FIRST, SECOND = date(2010, 12, 1), date(2010, 12, 2)
+
+
+def lines(bookmarks: range, day: date) -> pa.Table:
+    same = {"InvoiceNo": "536365", "Country": "France", "day": day, "amount": Decimal("2.5")}
+    return pa.Table.from_pylist([{"bookmark": bookmark, **same} for bookmark in bookmarks], schema=LINES)
+
+
+def test_lines_that_come_again_are_written_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "east")
+    ledger = Ledger(path)
+    ledger.book(lines(range(5), FIRST))
+    ledger.book(lines(range(5), FIRST))
+    ledger = Ledger(path)
+    ledger.book(lines(range(3, 8), FIRST))
+    ledger.book(lines(range(6, 9), FIRST))
+    assert list(read_bookmarks(tmp_path / "east")) == list(range(9))
+
+
+def test_a_close_totals_what_came_since_the_last_one_and_a_repeated_one_changes_nothing(tmp_path: Path) -> None:
+    """The close that a restarted consumer gets again finds its days there."""
+    path = str(tmp_path / "east")
+    ledger = Ledger(path)
+    ledger.book(lines(range(4), FIRST))
+    ledger.close(4)
+    ledger.close(4)
+    ledger = Ledger(path)
+    ledger.close(4)
+    ledger.book(lines(range(5, 7), SECOND))
+    ledger.close(8)
+    assert read_closed(tmp_path / "east-closed") == {FIRST: (4, Decimal(10)), SECOND: (2, Decimal(5))}
+    assert {day["closed_by"] for day in DeltaTable(f"{path}-closed").to_pyarrow_table().to_pylist()} == {4, 8}
+
+
+def test_a_close_of_a_consumer_without_lines_writes_nothing(tmp_path: Path) -> None:
+    ledger = Ledger(str(tmp_path / "west"))
+    ledger.book(lines(range(0), FIRST))
+    ledger.close(7)
+    assert read_closed(tmp_path / "west-closed") == {}
