@@ -2,8 +2,7 @@
 
 spark-submit --properties-file conf/spark-defaults.conf jobs/consume.py --journal … --subscription east --table … --checkpoint …
 
-Each driver has a table of its own: two must never write one on a local disk. MERGE makes a repeated batch harmless (R20);
-lines that cannot be booked end as dead letters, with the reason. A close is a barrier: it comes when all before it is settled.
+Each driver has its own table; a repeated batch changes nothing there (R20). What cannot be booked ends as a dead letter.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from ledger import LINES, Ledger
+from ledger import Ledger
 from orders import judged
 from spark_queue import Journal
 
@@ -38,17 +37,14 @@ def main() -> None:
     ledger = Ledger(given.table)
 
     def book(batch: DataFrame, batch_id: int) -> pa.Table | None:
-        # One pass over the batch: each job on it reads it anew.
-        lines = judged(batch).toArrow()
+        lines = judged(batch).toArrow()  # Once: each Spark job on a batch reads it anew.
         if pc.any(lines.column("is_barrier")).as_py():
             ledger.close(pc.max(lines.column("bookmark")).as_py())
             return None
-        errors = lines.column("error")
-        ledger.book(lines.filter(pc.is_null(errors)).select(LINES.names))
+        unbookable = ledger.book(lines)
         if given.hang and batch_id >= int(given.hang[0]):
             Path(given.hang[1]).touch()
             signal.pause()
-        unbookable = lines.filter(pc.is_valid(errors)).select(["bookmark", "error"])
         return unbookable.append_column("outcome", pa.repeat("expire", unbookable.num_rows))
 
     book_batch = queue.foreach_batch(book, subscription=given.subscription)

@@ -40,9 +40,17 @@ class Ledger:
         #: The newest close: all before it is closed for ever.
         self._closed_by = max((day["closed_by"] for day in self._days.to_pyarrow_table().to_pylist()), default=-1)
 
-    def book(self, lines: pa.Table) -> None:
-        """Write the lines whose bookmark is not there yet; columns are those of `LINES`."""
-        _insert(lines.cast(LINES), self._lines, "bookmark")
+    def book(self, lines: pa.Table) -> pa.Table:
+        """Write the lines that can be booked and are not there yet; gives bookmark and error of the others.
+
+        Parameters
+        ----------
+        lines
+            Columns as in `LINES`, and `error`.
+        """
+        is_bad = pc.is_valid(lines.column("error"))
+        _insert(lines.filter(pc.invert(is_bad)).select(LINES.names).cast(LINES), self._lines, "bookmark")
+        return lines.filter(is_bad).select(["bookmark", "error"])
 
     def close(self, bookmark: int) -> None:
         """Write the total of each day since the last close, up to the message with this bookmark."""

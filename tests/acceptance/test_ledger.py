@@ -15,9 +15,10 @@ from reconcile import read_bookmarks, read_closed
 FIRST, SECOND = date(2010, 12, 1), date(2010, 12, 2)
 
 
-def lines(bookmarks: range, day: date) -> pa.Table:
-    same = {"InvoiceNo": "536365", "Country": "France", "day": day, "amount": Decimal("2.5")}
-    return pa.Table.from_pylist([{"bookmark": bookmark, **same} for bookmark in bookmarks], schema=LINES)
+def lines(bookmarks: range, day: date, error: str | None = None) -> pa.Table:
+    same = {"InvoiceNo": "536365", "Country": "France", "day": day, "amount": Decimal("2.5"), "error": error}
+    schema = LINES.append(pa.field("error", pa.string()))
+    return pa.Table.from_pylist([{"bookmark": bookmark, **same} for bookmark in bookmarks], schema=schema)
 
 
 def test_lines_that_come_again_are_written_once(tmp_path: Path) -> None:
@@ -29,6 +30,13 @@ def test_lines_that_come_again_are_written_once(tmp_path: Path) -> None:
     ledger.book(lines(range(3, 8), FIRST))
     ledger.book(lines(range(6, 9), FIRST))
     assert list(read_bookmarks(tmp_path / "east")) == list(range(9))
+
+
+def test_lines_that_cannot_be_booked_are_given_back_with_the_reason(tmp_path: Path) -> None:
+    ledger = Ledger(str(tmp_path / "east"))
+    found = ledger.book(pa.concat_tables([lines(range(2), FIRST), lines(range(2, 4), FIRST, "no price")]))
+    assert found.to_pylist() == [{"bookmark": 2, "error": "no price"}, {"bookmark": 3, "error": "no price"}]
+    assert list(read_bookmarks(tmp_path / "east")) == [0, 1]
 
 
 def test_a_close_totals_what_came_since_the_last_one_and_a_repeated_one_changes_nothing(tmp_path: Path) -> None:
