@@ -218,7 +218,7 @@ class JournalState:
         """Let a queue know what a new filter matches; tells whether it could be found out."""
         ledger, filter_sql = self.queues[str(record.queue)], record.detail["filter"]
         if filter_sql is not None and filter_sql not in ledger.selection.matches:
-            prepared = self._prepared.get((ledger.definition.name, filter_sql))
+            prepared = self._prepared.pop((ledger.definition.name, filter_sql), None)
             try:
                 ledger.selection.matches[filter_sql] = (
                     self.matching(ledger, filter_sql, ledger.standing) if prepared is None else prepared

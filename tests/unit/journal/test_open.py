@@ -205,6 +205,17 @@ def test_durable_creation_syncs_its_new_directories_too(tmp_path: Path, monkeypa
     journal.control.load()
     journal.create_message_table("order", "id BIGINT, item STRING, note STRING")
     assert synced == [str(disk.log_path("messages/order", 1)), f"{root}/messages/order/_delta_log"]
+    synced.clear()
+    journal.create_message_table("late", "id BIGINT")
+    assert synced[:2] == [str(disk.log_path("messages/late", 0)), f"{root}/messages/late/_delta_log"]
+    assert {f"{root}/messages/late", f"{root}/messages"} <= set(synced)
+
+
+def test_message_type_of_default_durability_syncs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Disk(tmp_path / "journal").open()
+    journal.control.load()
+    monkeypatch.setattr("spark_queue.journal.layout._fsync", lambda path: pytest.fail(f"synced {path}"))
+    journal.create_message_table("late", "id BIGINT")
 
 
 def test_appending_columns_is_decided_again_after_a_lost_race(tmp_path: Path) -> None:

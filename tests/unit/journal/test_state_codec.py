@@ -11,7 +11,9 @@ from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Lease
 from spark_queue.core.records import Kind
 from spark_queue.journal import state_codec
+from spark_queue.testing.scenario import run_scenario
 from spark_queue.testing.scenario.facts import MemoryFacts
+from spark_queue.testing.state_digest import digest
 
 
 def through(state: JournalState) -> JournalState:
@@ -104,3 +106,26 @@ def test_what_is_more_than_a_list_or_dict_of_its_own_is_refused() -> None:
     odd = type("Odd", (dict,), {"__module__": "spark_queue.core.odd"})
     with pytest.raises(TypeError, match=r"a spark_queue\.core\.odd\.Odd cannot be stored"):
         state_codec.encode(with_claim(odd(lost=1)))
+
+
+def test_what_was_prepared_for_a_record_is_gone_with_it() -> None:
+    """A filter's matches of long ago would be taken for those of a subscription that begins after the snapshot."""
+    scenario = run_scenario(
+        """
+define
+  [message_types.json]
+  topics = ["T"]
+  [queues.Q]
+  underlying_topic = "T"
+publish T 0 kind=red
+planner p1 Q/s1 filter="kind = red"
+unsubscribe Q/s1
+"""
+    )
+    world = scenario.world
+    stored, known = state_codec.encode(world.state), len(world.committed)
+    scenario.run('publish T 1 kind=red\nplanner p2 Q/s1 filter="kind = red"')
+    state = state_codec.decode(stored)
+    state.facts = world.state.facts
+    state.fold_all(world.committed[known:])
+    assert digest(state) == digest(world.state)

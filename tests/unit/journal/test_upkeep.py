@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import threading
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +15,10 @@ from deltalake import DeltaTable
 from spark_queue.clock import SystemClock
 from spark_queue.core.fold import JournalState
 from spark_queue.core.message_type import MessageTypeState
+from spark_queue.core.records import Kind
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal import delta, upkeep
-from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.control_log import MESSAGES_PER_RECORD, DeltaControlLog
 from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.testing.scenario.facts import MemoryFacts
@@ -246,3 +249,12 @@ def test_upkeep_of_a_deposed_reign_says_so_at_the_next_look(disk: Disk) -> None:
     with pytest.raises(CoordinatorError, match=r"COORDINATOR_DEPOSED.*the log carries epoch 2"):
         run(old)
     assert versions(disk, CONTROL, ".checkpoint.parquet") == []
+
+
+def test_messages_that_a_start_evaluates_anew_count_towards_the_next_snapshot(tmp_path: Path) -> None:
+    control = DeltaControlLog(Disk(tmp_path / "journal").store)
+    number = claim(control)
+    before = control.replay_cost
+    entered = replace(left(number), kind=Kind.ENTERED, message_type="order", ranges=((0, 3 * MESSAGES_PER_RECORD),))
+    control.append([entered, left(number + 1)], epoch=1)
+    assert control.replay_cost == before + 2 + 3
