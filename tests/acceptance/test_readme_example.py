@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import tomllib
@@ -150,6 +151,51 @@ def test_example_of_pausing_purges_and_lets_the_queue_go_on(make_journal: MakeJo
     assert capsys.readouterr().out == "2 purged, 0 still leased\n"
     status = journal.queue("WORK").status()
     assert (status.available, status.paused) == (1, False)
+
+
+def test_example_of_writing_from_spark_publishes_a_frame_and_a_stream(
+    make_journal: MakeJournal, spark: SparkSession, tmp_path: Path
+) -> None:
+    journal = make_journal(DEFINITIONS)
+    arriving = tmp_path / "arriving"
+    spark.createDataFrame([("kettle", 3)], "item STRING, quantity BIGINT").write.parquet(str(arriving))
+    names: dict[str, Any] = {
+        "frame": spark.createDataFrame([("lamp", 1), ("lamp", 2)], "item STRING, quantity BIGINT"),
+        "stream": spark.readStream.schema("item STRING, quantity BIGINT").parquet(str(arriving)),
+    }
+    (query,) = _values_of("writing", names, {"shop": journal.path, "out": str(tmp_path / "out")})[1:]
+    query.processAllAvailable()
+    query.stop()
+    published = journal.view("messages", queue="WORK").to_pylist()
+    assert sorted((row["item"], row["quantity"]) for row in published) == [("kettle", 3), ("lamp", 1), ("lamp", 2)]
+
+
+def test_examples_of_looking_inside_and_of_replaying_read_what_there_is(
+    make_journal: MakeJournal, spark: SparkSession, tmp_path: Path
+) -> None:
+    journal = make_journal(DEFINITIONS)
+    journal.publish([{"item": "lamp", "quantity": 1}] * 3, topic="ORDERS")
+    names: dict[str, Any] = {"journal": journal, "spark": spark}
+    status, letters, history = _values_of("inside", names, {"shop": journal.path})
+    # Nothing has made a coordinator enter the messages, and a look starts none (R119).
+    assert (status.queue_depth, len(letters), history.count()) == (3, 0, 0)
+    later, recent, stream, plain = _values_of("replay", names, {"shop": journal.path})
+    assert (later.count(), recent.count(), plain.count()) == (0, 3, 3)
+    query = stream.writeStream.format("memory").queryName("replayed").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert spark.table("replayed").count() == 3
+
+
+def _values_of(name: str, names: dict[str, Any], places: dict[str, str]) -> list[Any]:
+    """Run each statement of an example, with its places moved, and give what it is worth."""
+    code = readme.example(name)
+    for shown, place in places.items():
+        code = code.replace(f'"{shown}', f'"{place}')
+    return [
+        eval(compile(ast.Expression(each.value), name, "eval"), names)
+        for each in ast.parse(code).body
+        if isinstance(each, ast.Expr)
+    ]
 
 
 def _collect_into(bookmarks: list[int]) -> Callable[[DataFrame], None]:
