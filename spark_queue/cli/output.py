@@ -33,12 +33,13 @@ def show_json(value: Any) -> None:
 
 
 def show_error(refusal: SparkQueueError, *, as_json: bool) -> None:
-    """Print an error, which carries its code."""
+    """Print an error, which carries its code, and what was noted to it on its way."""
+    text = " ".join([str(refusal), *getattr(refusal, "__notes__", ())])
     if as_json:
-        message = {"error": {"code": refusal.code, "message": str(refusal), "facts": dict(refusal.facts)}}
+        message = {"error": {"code": refusal.code, "message": text, "facts": dict(refusal.facts)}}
         sys.stderr.write(json.dumps(message, default=_plain) + "\n")
     else:
-        err.print(f"[bold red]error[/] {_escaped(str(refusal))}", soft_wrap=True)
+        err.print(f"[bold red]error[/] {_escaped(text)}", soft_wrap=True)
 
 
 def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None, cut: bool = True) -> Table:

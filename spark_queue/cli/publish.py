@@ -17,7 +17,7 @@ from spark_queue.cli.output import out, progress, show_json
 from spark_queue.cli.reading import Source
 from spark_queue.cli.target import open_target
 from spark_queue.core.definition import Definitions, MessageTypeDefinition
-from spark_queue.errors import CallerError, ConfigError
+from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.journal.commit import Published
 from spark_queue.journal.rows import from_json_lines, to_arrow
 from spark_queue.journal.schema import user_schema
@@ -41,8 +41,20 @@ class Request:
     timezone: str | None
 
 
+@dataclass(slots=True)
+class _Sent:
+    """How many rows of the file were published, and how many were there before: together the file's first rows."""
+
+    rows: int = 0
+    duplicates: int = 0
+
+    @property
+    def standing(self) -> int:
+        return self.rows + self.duplicates
+
+
 def publish(path: str, request: Request, storage: list[str] | None, *, as_json: bool) -> None:
-    """Publish a file; what was committed before a failure stays, and a named publisher can simply be run again."""
+    """Publish a file; what was committed before a failure stays, and the error says how much that is and how to go on."""
     if request.repeat and request.append:
         reason = "a file holds rows that were published before, or new ones."
         raise ConfigError("CONTRADICTORY_SETTINGS", where="the arguments", reason=reason, keys="--repeat, --append")
@@ -52,6 +64,7 @@ def publish(path: str, request: Request, storage: list[str] | None, *, as_json: 
     journal = open_target(path, storage)
     definitions = journal.definitions()
     first_sequence: int | None = None
+    sent = _Sent()
     with ExitStack() as stack:
         source = stack.enter_context(Source(request.source, request.file_format))
         bar = stack.enter_context(progress())
@@ -60,12 +73,29 @@ def publish(path: str, request: Request, storage: list[str] | None, *, as_json: 
             opened = stack.enter_context(journal.publisher(request.publisher))
             commit = partial(opened.publish, topic=request.topic, expires_after=request.expires_after)
             first_sequence = _first_sequence(request, opened)
-        rows, duplicates = _publish_all(source, request, definitions, commit, bar, first_sequence=first_sequence)
+        try:
+            _publish_all(source, request, definitions, commit, bar, sent=sent, first_sequence=first_sequence)
+        except SparkQueueError as refusal:
+            refusal.add_note(_what_stands(request, sent, refusal))
+            raise
     if as_json:
-        show_json({"rows": rows, "duplicates": duplicates})
+        show_json({"rows": sent.rows, "duplicates": sent.duplicates})
     else:
-        repeated = f", {duplicates:,} were there already" if duplicates else ""
-        out.print(f"Published {rows:,} message(s){repeated}.")
+        repeated = f", {sent.duplicates:,} were there already" if sent.duplicates else ""
+        out.print(f"Published {sent.rows:,} message(s){repeated}.")
+
+
+def _what_stands(request: Request, sent: _Sent, refusal: SparkQueueError) -> str:
+    """Say what earlier commits of a refused file left in the journal, and how to go on without doubling it."""
+    if not sent.standing:
+        return "No earlier commit of this run published anything."
+    # After a failure of the store nobody knows whether the last commit arrived.
+    known = "The" if isinstance(refusal, CallerError | ConfigError) else "At least the"
+    stands = f"{known} first {sent.standing:,} row(s) of '{request.source}' are in the journal."
+    if request.publisher is not None and not request.append:
+        return f"{stands} Leave them in the file, correct what follows, and run the same command with --repeat: they are dropped."
+    again = "with --append again" if request.append else "because the whole file would double them"
+    return f"{stands} Correct the rows that follow, and publish only those, {again}."
 
 
 def _first_sequence(request: Request, opened: Publisher) -> int:
@@ -95,22 +125,22 @@ def _publish_all(
     commit: Callable[..., Published],
     bar: Progress,
     *,
+    sent: _Sent,
     first_sequence: int | None,
-) -> tuple[int, int]:
+) -> None:
     task = bar.add_task(f"publishing {source.name}", total=source.size_bytes)
-    rows = duplicates = read = 0
+    lines = 0
     for batch in source.batches(request.batch_rows):
         if isinstance(batch, list):
-            message_type, table = from_json_lines(batch, definitions, topic=request.topic, first_line=read + 1)
+            message_type, table = from_json_lines(batch, definitions, topic=request.topic, first_line=lines + 1)
         else:
             message_type, table = to_arrow(batch, definitions, topic=request.topic)
         table = _with_zone(table, definitions.message_type(message_type), request.timezone)
-        # Rows are numbered by their place in the file, so that a repeat of the file is known as one.
-        numbered = {} if first_sequence is None else {"first_sequence": first_sequence + read}
+        # Rows are numbered by their place in the file, whatever --batch-rows is, so that a repeat of the file is known as one.
+        numbered = {} if first_sequence is None else {"first_sequence": first_sequence + sent.standing}
         published = commit(table, **numbered)
-        rows, duplicates, read = rows + published.rows, duplicates + published.duplicates, read + len(batch)
-        bar.update(task, completed=source.read_bytes, description=f"publishing {source.name}: {rows:,} messages")
-    return rows, duplicates
+        sent.rows, sent.duplicates, lines = sent.rows + published.rows, sent.duplicates + published.duplicates, lines + len(batch)
+        bar.update(task, completed=source.read_bytes, description=f"publishing {source.name}: {sent.rows:,} messages")
 
 
 def _with_zone(table: pa.Table, message_type: MessageTypeDefinition, timezone: str | None) -> pa.Table:

@@ -1,0 +1,126 @@
+"""``sparkq publish`` of files that end badly: what stands is told, and no row is doubled or lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spark_queue import Journal
+from spark_queue.errors import JournalError
+from spark_queue.publishing import Publisher
+from tests.unit.cli.sparkq import Answer, Terminal
+
+DEFINITIONS = {
+    "message_types": {"line": {"columns": "item STRING, amount BIGINT", "topics": ["LINES"]}},
+    "queues": {"WORK": {"underlying_topic": "LINES"}},
+}
+
+
+@pytest.fixture
+def sparkq(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(monkeypatch=monkeypatch, capsys=capsys)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal.create(str(tmp_path / "journal"), DEFINITIONS)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "lines.jsonl"
+
+
+def amounts(journal: Journal) -> list[object]:
+    return journal.peek("messages", queue="WORK", columns=["amount"]).column("amount").to_pylist()
+
+
+def write(file: Path, *amounts: object, then: str = "") -> None:
+    file.write_text("".join(f"{json.dumps({'amount': amount})}\n" for amount in amounts) + then)
+
+
+def publish(sparkq: Terminal, journal: Journal, file: Path, *more: object) -> Answer:
+    return sparkq("publish", journal.path, file, "--topic", "LINES", *more)
+
+
+def test_a_refusal_after_commits_says_what_stands_and_what_is_left_to_publish(
+    sparkq: Terminal, journal: Journal, file: Path
+) -> None:
+    write(file, 1, 2, 3, 4, then="no JSON\n")
+    refused = publish(sparkq, journal, file, "--batch-rows", 2)
+    assert (refused.code, amounts(journal)) == (1, [1, 2, 3, 4])
+    assert "[ROWS_UNREADABLE]" in refused.err
+    assert "line 5" in refused.err
+    assert "Nothing of this commit was published." in refused.err
+    assert f"The first 4 row(s) of '{file}' are in the journal." in refused.err
+    assert "publish only those, because the whole file would double them" in refused.err
+
+
+def test_a_refusal_of_the_first_commit_says_that_nothing_is_there(sparkq: Terminal, journal: Journal, file: Path) -> None:
+    write(file, 1, "x")
+    refused = publish(sparkq, journal, file)
+    assert "No earlier commit of this run published anything." in refused.err
+    assert amounts(journal) == []
+
+
+def test_a_named_publisher_goes_on_with_the_mended_file(sparkq: Terminal, journal: Journal, file: Path) -> None:
+    """R95: the rows that stand are dropped by their numbers, and the rest follows."""
+    write(file, 1, 2, 3, "x", 5)
+    refused = publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p", "--json")
+    told = json.loads(refused.err)["error"]
+    assert told["code"] == "COLUMN_TYPE_MISMATCH"
+    assert "The first 2 row(s)" in told["message"]
+    assert "run the same command with --repeat: they are dropped" in told["message"]
+    write(file, 1, 2, 3, 4, 5)
+    again = publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p", "--repeat", "--json")
+    assert again.json == {"rows": 3, "duplicates": 2}
+    assert amounts(journal) == [1, 2, 3, 4, 5]
+
+
+def test_rows_that_were_there_before_count_among_those_that_stand(sparkq: Terminal, journal: Journal, file: Path) -> None:
+    write(file, 1, 2)
+    publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p")
+    write(file, 1, 2, 3, 4, "x")
+    refused = publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p", "--repeat")
+    assert "The first 4 row(s)" in refused.err
+
+
+def test_appended_rows_are_not_to_be_repeated(sparkq: Terminal, journal: Journal, file: Path) -> None:
+    """A repeat is numbered from 1, where the publisher's earlier file stands."""
+    write(file, 1, 2)
+    publish(sparkq, journal, file, "--publisher", "p")
+    write(file, 3, 4, "x")
+    refused = publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p", "--append")
+    assert "The first 2 row(s)" in refused.err
+    assert "publish only those, with --append again" in refused.err
+    assert "--repeat" not in refused.err
+
+
+def test_blank_lines_take_no_numbers_of_a_publisher(sparkq: Terminal, journal: Journal, file: Path) -> None:
+    """R95: else a repeat with other commits would number the rows otherwise, and drop some that are new."""
+    file.write_text('{"amount": 1}\n\n{"amount": 2}\n{"amount": 3}\n')
+    publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p")
+    with file.open("a") as more:
+        more.write('{"amount": 4}\n')
+    again = publish(sparkq, journal, file, "--publisher", "p", "--repeat", "--json")
+    assert again.json == {"rows": 1, "duplicates": 3}
+    assert amounts(journal) == [1, 2, 3, 4]
+
+
+def test_after_a_failure_of_the_store_more_may_stand(
+    sparkq: Terminal, journal: Journal, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(file, 1, 2, 3)
+    genuine = Publisher.publish
+
+    def fails_later(self: Publisher, *rows: object, first_sequence: int, **more: object) -> object:
+        if first_sequence > 1:
+            raise JournalError("STORE_FAILED", path="x", doing="publishing", reason="Gone.", next_step="Look.")
+        return genuine(self, *rows, first_sequence=first_sequence, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Publisher, "publish", fails_later)
+    refused = publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p")
+    assert "[STORE_FAILED]" in refused.err
+    assert "At least the first 2 row(s)" in refused.err
