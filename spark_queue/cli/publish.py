@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from rich.progress import Progress
 
-from spark_queue.cli.output import out, progress, show_json
+from spark_queue.cli.output import err, out, progress, show_json
 from spark_queue.cli.reading import Source
 from spark_queue.cli.target import open_target
 from spark_queue.core.definition import Definitions, MessageTypeDefinition
@@ -78,6 +78,8 @@ def publish(path: str, request: Request, storage: list[str] | None, *, as_json: 
         except SparkQueueError as refusal:
             refusal.add_note(_what_stands(request, sent, refusal))
             raise
+    if not sent.standing:
+        err.print(f"[yellow]warning[/] '{request.source}' holds no rows.", soft_wrap=True)
     if as_json:
         show_json({"rows": sent.rows, "duplicates": sent.duplicates})
     else:

@@ -63,6 +63,8 @@ class Source:
     def batches(self, batch_rows: int) -> Iterator[pa.Table | list[bytes]]:
         """Give the rows in batches of `batch_rows`, the last one shorter: tables, or for JSON lines the lines as they stand.
 
+        A file that names columns but holds no row gives one empty table, so that its columns can be checked.
+
         Raises
         ------
         CallerError
@@ -99,8 +101,13 @@ def _format(name: str, given: str | None) -> str:
 
 
 def _csv(file: IO[bytes]) -> Iterator[pa.Table]:
-    """Read texts: the message type, not a guess from the first rows, says what they are; an empty one is NULL."""
+    """Read texts: the message type, not a guess from the first rows, says what they are; an empty one is NULL.
+
+    The first table has no rows, only the columns.
+    """
     header = next(csv.reader([file.readline().decode("utf-8-sig")]), [])
+    if header:
+        yield pa.schema([(name, pa.string()) for name in header]).empty_table()
     convert = pa.csv.ConvertOptions(column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=True, null_values=[""])
     parse = pa.csv.ParseOptions(newlines_in_values=True)
     read = pa.csv.ReadOptions(column_names=header, block_size=4 << 20)
@@ -115,20 +122,25 @@ def _csv(file: IO[bytes]) -> Iterator[pa.Table]:
 
 
 def _parquet(file: IO[bytes], batch_rows: int) -> Iterator[pa.Table]:
+    """Read a table without rows, for its columns, and then the rows."""
     # Parquet begins at its end, which a pipe does not have.
     whole = file if file.seekable() else io.BytesIO(file.read())
-    for batch in pq.ParquetFile(whole).iter_batches(batch_rows):
+    rows = pq.ParquetFile(whole)
+    yield rows.schema_arrow.empty_table()
+    for batch in rows.iter_batches(batch_rows):
         yield pa.Table.from_batches([batch])
 
 
 def _even(tables: Iterator[pa.Table], batch_rows: int) -> Iterator[pa.Table]:
     waiting: list[pa.Table] = []
+    given = False
     for table in tables:
         waiting.append(table)
         while sum(piece.num_rows for piece in waiting) >= batch_rows:
             together = pa.concat_tables(waiting, promote_options="permissive")
             yield together.slice(0, batch_rows)
+            given = True
             waiting = [together.slice(batch_rows)]
     rest = pa.concat_tables(waiting, promote_options="permissive") if waiting else None
-    if rest is not None and rest.num_rows:
+    if rest is not None and (rest.num_rows or not given):
         yield rest

@@ -51,7 +51,10 @@ def to_arrow(data: Any, definitions: Definitions, *, topic: str | None = None) -
     """
     if hasattr(data, "__arrow_c_stream__") and not _is_pandas(data):
         table = pa.table(data)
-        return _home(definitions, topic, _first_topic(table), table.num_rows), table
+        message_type = _home(definitions, topic, _first_topic(table), table.num_rows)
+        # Also without rows, which may be missing because a row was taken for their header.
+        _check_names(table.column_names, definitions, message_type)
+        return message_type, table
     if _is_pandas(data):
         first = data["topic"].iloc[0] if "topic" in data.columns and len(data) else None
         message_type = _home(definitions, topic, first, len(data))
@@ -152,14 +155,20 @@ def _decoded(line: str | bytes, number: int) -> Any:
         raise CallerError("ROWS_UNREADABLE", what=f"line {number}", expected=f"JSON ({reason})") from None
 
 
+def _check_names(names: Iterable[str], definitions: Definitions, message_type: str) -> None:
+    known = [*user_schema(definitions.message_type(message_type).columns).names, *_BESIDE]
+    for name in names:
+        if name not in known:
+            where = f"message type '{message_type}'"
+            raise CallerError("UNKNOWN_COLUMN", where=where, column=name, nearest=nearest(name, known), columns=", ".join(known))
+
+
 def _from_columns(values: Mapping[str, Any], definitions: Definitions, message_type: str) -> pa.Table:
+    _check_names(values, definitions, message_type)
     schema = user_schema(definitions.message_type(message_type).columns)
     where = f"message type '{message_type}'"
     columns: dict[str, Column] = {}
     for name, column in values.items():
-        if name not in schema.names and name not in _BESIDE:
-            known = [*schema.names, *_BESIDE]
-            raise CallerError("UNKNOWN_COLUMN", where=where, column=name, nearest=nearest(name, known), columns=", ".join(known))
         wanted = schema.field(name).type if name in schema.names else _BESIDE[name]
         columns[name] = _array(column, name, wanted, where)
     return pa.table(columns)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from spark_queue import Journal
@@ -124,3 +126,36 @@ def test_after_a_failure_of_the_store_more_may_stand(
     refused = publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p")
     assert "[STORE_FAILED]" in refused.err
     assert "At least the first 2 row(s)" in refused.err
+
+
+@pytest.mark.parametrize("content", ["kettle,2", "item,amuont\n", "item,amuont\n\n"])
+def test_columns_are_checked_without_rows(sparkq: Terminal, journal: Journal, tmp_path: Path, content: str) -> None:
+    """A file of one row and no header looks like a header without rows; its order must not vanish."""
+    file = tmp_path / "lines.csv"
+    file.write_text(content)
+    refused = publish(sparkq, journal, file)
+    assert refused.code == 1
+    assert "[UNKNOWN_COLUMN]" in refused.err
+
+
+def test_columns_of_parquet_are_checked_without_rows(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
+    file = tmp_path / "lines.parquet"
+    pq.write_table(pa.table({"amuont": pa.array([], pa.int64())}), file)
+    assert "[UNKNOWN_COLUMN]" in publish(sparkq, journal, file).err
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.csv", ""), ("a.csv", "item,amount\n"), ("a.csv", "item,amount\n\n"), ("a.jsonl", "\n")]
+)
+def test_a_file_without_rows_is_warned_of(sparkq: Terminal, journal: Journal, tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    done = publish(sparkq, journal, tmp_path / name, "--json")
+    assert (done.code, done.json["rows"]) == (0, 0)
+    assert f"warning '{tmp_path / name}' holds no rows." in done.err
+
+
+def test_rows_that_fill_their_commits_are_followed_by_no_empty_one(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
+    file = tmp_path / "lines.csv"
+    file.write_text("amount\n1\n2\n3\n4\n")
+    done = publish(sparkq, journal, file, "--batch-rows", 2)
+    assert (done.out, done.err.strip()) == ("Published 4 message(s).\n", "")
