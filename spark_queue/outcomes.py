@@ -10,10 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_queue.coordinator.wire import HandOutcome, OutcomeRows
-from spark_queue.errors import CallerError
+from spark_queue.errors import CallerError, nearest
 from spark_queue.source.outcomes import read_outcomes
 
 _COLUMNS = ("bookmark", "outcome", "retry_after", "error", "lease")
+
+#: From this likeness on, a name is taken for a misspelt one of these columns; further ones may come along with the rows.
+_MISSPELT = 0.8
 
 
 def to_outcomes(queue: str, rows: Any, outcome: str) -> Iterator[HandOutcome]:
@@ -56,6 +59,7 @@ def _unreadable(queue: str, reason: str) -> CallerError:
 def _to_table(queue: str, rows: Any) -> pa.Table:
     table: pa.Table
     if hasattr(rows, "toArrow"):
+        _check_names(queue, rows.columns)
         table = rows.select(*(name for name in _COLUMNS if name in rows.columns)).toArrow()
     elif isinstance(rows, pa.Table | pa.RecordBatch):
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
@@ -63,6 +67,7 @@ def _to_table(queue: str, rows: Any) -> pa.Table:
         table = pa.Table.from_pandas(rows, preserve_index=False)
     else:
         table = _from_values(queue, rows)
+    _check_names(queue, table.column_names)
     if "bookmark" not in table.column_names:
         raise CallerError(
             "OUTCOME_INVALID", queue=queue, reason="the rows have no column 'bookmark'.", next_step="Keep it in the rows."
@@ -70,11 +75,26 @@ def _to_table(queue: str, rows: Any) -> pa.Table:
     return table
 
 
+def _check_names(queue: str, names: Iterable[str]) -> None:
+    """Refuse a misspelt column: without it rows would be settled otherwise than was meant."""
+    names = list(names)
+    absent = [name for name in _COLUMNS if name not in names]
+    for name in names:
+        meant = "" if name in _COLUMNS else nearest(name, absent, likeness=_MISSPELT)
+        if meant:
+            next_step = "Rename the column, or leave it out."
+            raise CallerError(
+                "OUTCOME_INVALID", queue=queue, reason=f"the rows have a column '{name}'.{meant}", next_step=next_step
+            )
+
+
 def _from_values(queue: str, rows: Iterable[Any]) -> pa.Table:
     try:
         values = list(rows)
         if all(isinstance(value, int) for value in values):
             return pa.table({"bookmark": pa.array(values, pa.int64())})
-        return pa.Table.from_pylist(values)
+        # By itself pyarrow takes the first row's columns, and drops the others of further rows.
+        names = dict.fromkeys(name for value in values for name in value)
+        return pa.table({name: [value.get(name) for value in values] for name in names})
     except (pa.ArrowException, TypeError, AttributeError, OverflowError) as reason:
         raise _unreadable(queue, f"the rows cannot be read: {reason}.") from None

@@ -21,6 +21,7 @@ from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.journal.commit import Published
 from spark_queue.journal.rows import from_json_lines, to_arrow
 from spark_queue.journal.schema import user_schema
+from spark_queue.journal.stored_rows import sentence
 from spark_queue.publishing import Publisher
 
 
@@ -156,7 +157,17 @@ def _with_zone(table: pa.Table, message_type: MessageTypeDefinition, timezone: s
     for field in user_schema(message_type.columns):
         if field.name in table.column_names and pa.types.is_timestamp(field.type) and field.type.tz is not None:
             index = table.column_names.index(field.name)
-            table = table.set_column(index, field.name, _zoned(table.column(index), timezone))
+            try:
+                table = table.set_column(index, field.name, _zoned(table.column(index), timezone))
+            except pa.ArrowInvalid as reason:
+                where = f"message type '{message_type.name}'"
+                facts = {
+                    "column": field.name,
+                    "where": where,
+                    "found": str(table.schema.field(index).type),
+                    "expected": str(field.type),
+                }
+                raise CallerError("COLUMN_TYPE_MISMATCH", **facts, reason=sentence(reason)) from None
     return table
 
 

@@ -82,7 +82,7 @@ class Source:
 
     def _unreadable(self, reason: Exception) -> CallerError:
         text = str(reason).split("\n", 1)[0]
-        return CallerError("FILE_UNREADABLE", file=self.name, format=self.file_format, reason=f"{text}.")
+        return CallerError("FILE_UNREADABLE", file=self.name, format=self.file_format, reason=f"{text.rstrip('.')}.")
 
 
 def _format(name: str, given: str | None) -> str:

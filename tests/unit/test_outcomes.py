@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from spark_queue.coordinator.wire import HandOutcome
@@ -28,4 +30,27 @@ def test_rows_are_settled_by_the_leases_that_they_name() -> None:
 )
 def test_rows_that_cannot_be_read_are_refused_by_name(rows: Any) -> None:
     with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*Nothing was settled"):
+        list(to_outcomes("Q", rows, "acknowledge"))
+
+
+@pytest.mark.parametrize("form", [list, pd.DataFrame, pa.Table.from_pylist])
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("outcom", "outcome"), ("Outcome", "outcome"), ("retryAfter", "retry_after"), ("errors", "error"), ("leased", "lease")],
+)
+def test_a_misspelt_column_is_refused(form: Callable[[list[dict[str, Any]]], Any], name: str, meant: str) -> None:
+    """Else the rows would be acknowledged, or lose what was said of them, in silence."""
+    with pytest.raises(CallerError, match=rf"OUTCOME_INVALID.*'{name}'\. Did you mean '{meant}'\? Nothing was settled"):
+        list(to_outcomes("Q", form([{"bookmark": 4, name: "expire"}]), "acknowledge"))
+
+
+def test_further_columns_of_the_rows_may_come_along() -> None:
+    """As in rows of a view, which have a lease, and so nothing that is misspelt."""
+    rows = [{"bookmark": 4, "lease": 5, "leased_until": None, "leases": 1, "order": "x", "delivery_count": 1, "retries": 2}]
+    assert list(to_outcomes("Q", rows, "expire")) == [HandOutcome(outcome="expire", ranges=((4, 5),), lease=5)]
+
+
+def test_rows_may_differ_in_their_columns() -> None:
+    rows = [{"bookmark": 1}, {"bookmark": 2, "outcome": "expire"}]
+    with pytest.raises(CallerError, match=r"OUTCOME_INVALID"):
         list(to_outcomes("Q", rows, "acknowledge"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +12,7 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.errors import JournalError
+from spark_queue.journal.commit import Published
 from spark_queue.publishing import Publisher
 from tests.unit.cli.sparkq import Answer, Terminal
 
@@ -117,10 +119,10 @@ def test_after_a_failure_of_the_store_more_may_stand(
     write(file, 1, 2, 3)
     genuine = Publisher.publish
 
-    def fails_later(self: Publisher, *rows: object, first_sequence: int, **more: object) -> object:
+    def fails_later(self: Publisher, *rows: Any, first_sequence: int, **more: Any) -> Published:
         if first_sequence > 1:
             raise JournalError("STORE_FAILED", path="x", doing="publishing", reason="Gone.", next_step="Look.")
-        return genuine(self, *rows, first_sequence=first_sequence, **more)  # type: ignore[arg-type]
+        return genuine(self, *rows, first_sequence=first_sequence, **more)
 
     monkeypatch.setattr(Publisher, "publish", fails_later)
     refused = publish(sparkq, journal, file, "--batch-rows", 2, "--publisher", "p")
@@ -159,3 +161,14 @@ def test_rows_that_fill_their_commits_are_followed_by_no_empty_one(sparkq: Termi
     file.write_text("amount\n1\n2\n3\n4\n")
     done = publish(sparkq, journal, file, "--batch-rows", 2)
     assert (done.out, done.err.strip()) == ("Published 4 message(s).\n", "")
+
+
+@pytest.mark.parametrize("at", ["never", "2026-10-25 02:30:00"])
+def test_times_that_a_zone_cannot_tell_are_refused_by_name(sparkq: Terminal, tmp_path: Path, at: str) -> None:
+    """The second one happens twice, when summer ends."""
+    types = {"line": {"columns": "amount BIGINT, at TIMESTAMP", "topics": ["LINES"]}}
+    journal = Journal.create(str(tmp_path / "journal"), {"message_types": types})
+    (tmp_path / "lines.csv").write_text(f"amount,at\n1,{at}\n")
+    refused = publish(sparkq, journal, tmp_path / "lines.csv", "--timezone", "Europe/Berlin")
+    assert "[COLUMN_TYPE_MISMATCH] Column 'at' of message type 'line'" in refused.err
+    assert at in refused.err
