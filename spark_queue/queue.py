@@ -143,6 +143,8 @@ class Queue:
         ------
         ConfigError
             BAD_VALUE for a `per_second` below 1.
+        CallerError
+            UNSUPPORTED_WRITE for a dead-letter queue without dead letters of its own; call it on the queue they come from.
         """
         return redrive(self._ask, self.name, where, per_second=per_second, on_progress=on_progress)
 

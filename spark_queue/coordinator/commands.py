@@ -169,7 +169,7 @@ class Commands:
                 leased = len(self._engine.state.ledger(request.queue).rows[State.LEASED])
                 return wire.Purged(purged=self._engine.state.messages_of(request.request), leased=leased)
             case wire.Redrive():
-                left = to_bitmap(request.ranges) & dead_letters(self._engine.state, request.queue, None)
+                left = to_bitmap(request.ranges) & self._engine.state.ledger(request.queue).rows[State.DEAD]
                 return _redriven(request, _messages(request.ranges) - len(left))
             case _:
                 return wire.Done()

@@ -10,12 +10,25 @@ from spark_queue.core.lifecycle import State
 from spark_queue.core.records import Kind, Removal
 from spark_queue.core.removal import remove
 from spark_queue.core.turn import Turn
+from spark_queue.errors import CallerError
 
 
 def dead_letters(state: JournalState, queue: str, where: str | None) -> BitMap64:
-    """Give the dead letters of a queue, or those that match a filter, wherever they are now."""
+    """Give the dead letters of a queue, or those that match a filter, wherever they are now.
+
+    Raises
+    ------
+    CallerError
+        UNSUPPORTED_WRITE for a dead-letter queue without dead letters of its own: those that wait in it are its source's.
+    """
     ledger = state.ledger(queue)
     dead = ledger.rows[State.DEAD].copy()
+    source = _source_of(state, queue)
+    if source is not None and not dead:
+        name = source.definition.name
+        reason = f"it is a dead-letter queue without dead letters of its own; what waits in it are those of queue '{name}'."
+        next_step = f"Redrive queue '{name}'."
+        raise CallerError("UNSUPPORTED_WRITE", what=f"Redriving queue '{queue}'", reason=reason, next_step=next_step)
     return dead if where is None else state.matching(ledger, where, dead)
 
 
@@ -25,7 +38,7 @@ def standing_letters(state: JournalState, queue: str) -> tuple[QueueLedger, BitM
     Asked of a dead-letter queue, those of its source that came to it: what died before there was one never does.
     """
     ledger = state.ledger(queue)
-    source = next((each for each in state.queues.values() if each.definition.dead_letter_queue == queue), ledger)
+    source = _source_of(state, queue) or ledger
     dead, home = source.rows[State.DEAD].copy(), source.definition.dead_letter_queue
     if home is not None:
         letters = state.ledger(home)
@@ -73,6 +86,11 @@ def purge_old(turn: Turn) -> None:
         if waiting:
             turn.emit(Kind.REMOVED, waiting, queue=letters.definition.name, reason=Removal.PURGED)
     remove(turn, old, Removal.PURGED)
+
+
+def _source_of(state: JournalState, queue: str) -> QueueLedger | None:
+    """Give the queue whose dead letters come to this one; there is one at most."""
+    return next((each for each in state.queues.values() if each.definition.dead_letter_queue == queue), None)
 
 
 def _waiting(letters: QueueLedger) -> BitMap64:

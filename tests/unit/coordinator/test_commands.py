@@ -55,6 +55,24 @@ def test_redrive_whose_reply_was_lost_tells_again_what_it_did() -> None:
     assert again(world, redrive) == told
 
 
+def test_redrive_of_a_dead_letter_queue_names_the_queue_to_call_it_on() -> None:
+    """Only what died in the dead-letter queue itself is its own to give back."""
+    world = World(LETTERS)
+    world.publish(2)
+    Planner(world).next()
+    expire = wire.HandOutcome(outcome="expire", ranges=((0, 2),))
+    world.ask(wire.Settle, queue="WORK", outcomes=(expire,))
+    refused = world.ask(wire.FindDeadLetters, queue="FAILED")
+    assert isinstance(refused, wire.Failed)
+    assert refused.code == "UNSUPPORTED_WRITE"
+    assert "Redrive queue 'WORK'." in str(refused.facts)
+    world.ask(wire.Settle, queue="FAILED", outcomes=(expire,))
+    assert world.ask(wire.FindDeadLetters, queue="FAILED") == wire.DeadLetters(ranges=((0, 2),), skipped=0)
+    redrive = world.call(wire.Redrive, queue="FAILED", ranges=((0, 2),))
+    world.loop.step([redrive])
+    assert redrive.reply == again(world, redrive) == wire.Redriven(requested=2, redriven=2, skipped=0)
+
+
 def test_settlement_whose_reply_was_lost_counts_its_messages_as_repeated(world: World) -> None:
     world.publish(8)
     Planner(world).next()
