@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from spark_queue.settings.read import load_definitions, read_options, read_purpose
 from spark_queue.settings.tables import RegistryRow, key_rows, option_rows
-from spark_queue.settings.timestamps import parse_timestamp, to_ms
+from spark_queue.settings.timestamps import ambiguous, parse_timestamp, to_ms
 from spark_queue.settings.types import (
     AUTO,
     EXPLICIT,
@@ -35,6 +35,7 @@ __all__ = [
     "TopicStreamOptions",
     "ViewOptions",
     "WriteOptions",
+    "ambiguous",
     "key_rows",
     "load_definitions",
     "option_rows",

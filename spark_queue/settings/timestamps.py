@@ -22,11 +22,16 @@ def parse_timestamp(value: str) -> datetime:
     except ValueError:
         raise ValueError("an ISO-8601 time with offset, such as 2026-01-31T12:00:00Z") from None
     if moment.tzinfo is None:
-        # Where this host's zone is UTC, somebody else's reading shows what is meant.
-        utc, local = moment.replace(tzinfo=UTC), moment.astimezone()
-        local = local if local.utcoffset() else moment.replace(tzinfo=timezone(timedelta(hours=1)))
-        raise CallerError("TIMESTAMP_AMBIGUOUS", value=value, where="the options", utc=utc.isoformat(), local=local.isoformat())
+        raise ambiguous(moment, value=value, where="the options")
     return moment.astimezone(UTC)
+
+
+def ambiguous(moment: datetime, *, value: str, where: str) -> CallerError:
+    """Give the refusal TIMESTAMP_AMBIGUOUS of a time without an offset, with two readings that differ."""
+    # Where this host's zone is UTC, somebody else's reading shows what is meant.
+    utc, local = moment.replace(tzinfo=UTC), moment.astimezone()
+    local = local if local.utcoffset() else moment.replace(tzinfo=timezone(timedelta(hours=1)))
+    return CallerError("TIMESTAMP_AMBIGUOUS", value=value, where=where, utc=utc.isoformat(), local=local.isoformat())
 
 
 def to_ms(moment: datetime) -> int:

@@ -17,7 +17,7 @@ from spark_queue.core.segment import FactSource
 from spark_queue.errors import CallerError
 from spark_queue.journal import snapshot
 from spark_queue.journal.layout import Store
-from spark_queue.settings import to_ms
+from spark_queue.settings import ambiguous, to_ms
 
 #: Tells when a version of a message type's log was committed, in milliseconds; None when nobody knows any more.
 Committed: TypeAlias = "Callable[[str, int], int | None]"
@@ -145,10 +145,7 @@ def queue_status(moment: Moment, queue: str) -> status.QueueStatus:
 
 def _to_ms(moment: datetime) -> int:
     if moment.tzinfo is None:
-        utc, local = moment.replace(tzinfo=UTC), moment.astimezone()
-        raise CallerError(
-            "TIMESTAMP_AMBIGUOUS", value=moment.isoformat(), where="as_of", utc=utc.isoformat(), local=local.isoformat()
-        )
+        raise ambiguous(moment, value=moment.isoformat(), where="as_of")
     return to_ms(moment)
 
 

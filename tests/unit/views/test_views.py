@@ -208,8 +208,9 @@ def test_a_moment_outside_the_log_is_refused(world: ViewsWorld, as_of: datetime 
 
 
 def test_a_bare_time_is_refused(world: ViewsWorld) -> None:
-    with pytest.raises(CallerError, match=r"\[TIMESTAMP_AMBIGUOUS\]"):
+    with pytest.raises(CallerError, match=r"\[TIMESTAMP_AMBIGUOUS\]") as refused:
         moment_of(world.records, world.opened.facts, as_of=moment(START_MS).replace(tzinfo=None), now_ms=START_MS)
+    assert refused.value.facts["utc"] != refused.value.facts["local"]
 
 
 def test_looking_counts_on_from_the_message_logs_and_starts_nothing(world: ViewsWorld) -> None:
