@@ -48,10 +48,7 @@ CONFIG: dict[str, str] = {
     "DEFINITION_IN_USE": ("{what} '{name}' cannot be dropped or changed in that way: {reason} {next_step}"),
     "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),
     "EXPRESSION_UNSUPPORTED": ("The {what} expression {text!r} is not accepted {place}: {reason} {next_step}"),
-    "STORAGE_OPTION_UNSUPPORTED": (
-        "Storage option '{option}' cannot be passed on to the readers of message files, so a read would use other settings "
-        "than a write. Supported: {supported}."
-    ),
+    "STORAGE_OPTION_UNSUPPORTED": ("Storage option '{option}' is not supported: {reason} Supported: {supported}."),
 }
 
 #: A call does not fit the data, the queue or its mode.

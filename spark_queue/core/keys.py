@@ -199,7 +199,7 @@ QUEUE_KEYS = (
     _key("priority", _parse_text, None, "SQL expression: highest first, the oldest first within a value; NULL comes last (R66)."),
     _key("order_key", _parse_text, None, "SQL expression: of the messages of one key one is leased at a time, oldest first."),
     _key("leasing", _one_of("sublet", "strict"), "sublet", "Who may settle a leased message: anybody, or only its holder (R38)."),
-    _key("target_queue_depth", _parse_depth, 0, "Most messages that are active; the younger ones wait, unseen. 0 for all (R79)."),
+    _key("target_queue_depth", _parse_depth, 0, "Most active messages, 1000 or more; younger ones wait, unseen. 0: all (R79)."),
     _key("deferred_ack_expiration", parse_duration_ms, "1d", "How long an acknowledge of an inactive message counts (R83)."),
     _key("recovery_point", _parse_recovery_point, "epoch", "Where it starts: epoch, now, creation, a bookmark, an ISO time (R90)."),
     _key("subscription_retention", parse_duration_ms, "7d", "How long a subscription without a running query is remembered."),

@@ -285,7 +285,9 @@ def _object_store(store: Store) -> Any:
         option = re.search(r"'([^']*)'", str(reason))
         supported = "the keys of object_store for this kind of store, as deltalake takes them"
         name = option[1] if option else store.reason(reason)
-        raise ConfigError("STORAGE_OPTION_UNSUPPORTED", option=name, supported=supported) from None
+        raise ConfigError(
+            "STORAGE_OPTION_UNSUPPORTED", option=name, reason="this kind of store does not know it.", supported=supported
+        ) from None
     except (BaseError, ValueError) as reason:
         text, next_step = store.reason(reason), "Correct the path or the storage options."
         raise JournalError("STORE_FAILED", path=store.path, doing="opening it", reason=text, next_step=next_step) from None

@@ -81,8 +81,11 @@ class MessageFiles:
         supported = _SUPPORTED[_store(self.root)]
         for option in self.options:
             if option.lower() not in supported and option.lower() not in _WRITE_ONLY:
-                names = ", ".join(sorted(supported)) or "none for local paths"
-                raise ConfigError("STORAGE_OPTION_UNSUPPORTED", option=option, supported=names)
+                reason = "readers of message files cannot take it over, so a read would use other settings than a write."
+                if not supported:
+                    reason = f"'{self.root}' is a local path, which is read without any."
+                names = ", ".join(sorted(supported)) or "none"
+                raise ConfigError("STORAGE_OPTION_UNSUPPORTED", option=option, reason=reason, supported=names)
 
     def opener(self) -> Callable[[str], pa.NativeFile]:
         """Give what opens a file by its path relative to the table.

@@ -58,3 +58,12 @@ def test_local_files_open_by_path_and_by_uri(tmp_path: Path, prefix: str) -> Non
     # Delta's log encodes paths as URIs.
     with open_file("a%20b.parquet") as source:
         assert source.read() == b"body"
+
+
+@pytest.mark.parametrize(
+    ("root", "told"),
+    [("/data/journal", r"'/data/journal' is a local path.*Supported: none\."), ("s3://b/j", "so a read.*Supported: .*aws_region,")],
+)
+def test_refusal_of_an_option_lists_those_that_work(root: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        MessageFiles(root=root, options={"aws_regoin": "x"}).check()
