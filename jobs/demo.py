@@ -58,9 +58,6 @@ POLLS_PER_LOOK = 5
 #: Short jobs on two cores: the thorough compiler and the parallel collector would cost more than they bring.
 JAVA_OPTIONS = "-Dlog4j2.configurationFile=conf/log4j2.properties -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-#: JVMs at once.
-JOBS_AT_ONCE = 2
-
 console = Console(highlight=False)
 began_s = time.monotonic()
 
@@ -112,6 +109,9 @@ class Demo:
         self._journal = Journal(str(place / "journal"))
         self._hang_file = place / "sink-written"
         self._jobs: list[Submitted] = []
+        #: Jobs that only read, still to be started, and those that run.
+        self._waiting: list[Callable[[], Submitted]] = []
+        self._deriving: list[Submitted] = []
 
     def run(self) -> bool:
         """Do everything; tells whether the books balance."""
@@ -124,12 +124,16 @@ class Demo:
             _say(
                 f"publish {books.lines:,} lines of {len(books.days)} days, a commit for each, and {closes} closes (jobs/publish.py)"
             )
+            # Both consumers must have subscribed before the first barrier goes to all that have.
+            self._journal.queue(QUEUE).pause()
             publish = self._submit("publish", "--journal", self._journal.path, "--close", self._close)
-            self._follow([publish], ("entered",), books.lines + closes)
-            _say(f"two consumers share {QUEUE} (jobs/consume.py); each close is a barrier, for both of them")
-            self._consume(books.lines + closes)
-            _say("report over both tables; replay by the batch reader; the same by plain delta-spark")
-            self._derive()
+            self._follow([publish], ("entered",), books.lines + closes, until=lambda: self._figure("entered") > 0)
+            _say(f"meanwhile start two consumers that share {QUEUE} (jobs/consume.py)")
+            self._consume(publish, books.lines + closes)
+            _say("report over both tables (jobs/report.py)")
+            self._waiting.append(partial(self._submit, "report", "--out", str(self._place / "report"), *map(str, self._tables())))
+            while self._derives():
+                time.sleep(POLL_S / 4)
         finally:
             for job in self._jobs:
                 job.kill()
@@ -165,14 +169,19 @@ class Demo:
         self._jobs.append(submitted)
         return submitted
 
-    def _consume(self, messages: int) -> None:
-        # Both must have subscribed before the first barrier goes to all that have.
-        self._journal.queue(QUEUE).pause()
+    def _consume(self, publish: Submitted, messages: int) -> None:
         victim = self._start(VICTIM, "--hang", str(FATAL_BATCH), str(self._hang_file))
         others = [self._start(name) for name in CONSUMERS if name != VICTIM]
-        while _running([victim, *others]) and self._journal.view("subscriptions", queue=QUEUE).num_rows < len(CONSUMERS):
+        self._follow([publish], ("entered",), messages)
+        while _running([victim, *others]) and self._figure("subscriptions") < len(CONSUMERS):
             time.sleep(POLL_S)
+        _say("let them go; each close is a barrier, for both. Beside them replay by the batch reader, and by plain delta-spark")
         self._journal.queue(QUEUE).unpause()
+        journal = ("--journal", self._journal.path)
+        self._waiting = [
+            partial(self._submit, "replay", *journal, "--out", str(self._place / "replay")),
+            partial(self._submit, "replay", *journal, "--out", str(self._place / "plain"), "--plain-delta", log="plain"),
+        ]
         settled = ("acknowledged", "dead_letters", "barriers_released")
         self._follow([victim, *others], settled, messages, until=self._hang_file.exists)
         victim.kill()
@@ -191,18 +200,18 @@ class Demo:
         mine = BitMap64(row["bookmark"] for row in leased.to_pylist() if row["subscription"] == VICTIM)
         return len(mine & read_bookmarks(self._place / VICTIM))
 
-    def _derive(self) -> None:
-        journal = ("--journal", self._journal.path)
-        waiting = [
-            partial(self._submit, "report", "--out", str(self._place / "report"), *(str(self._place / name) for name in CONSUMERS)),
-            partial(self._submit, "replay", *journal, "--out", str(self._place / "replay")),
-            partial(self._submit, "replay", *journal, "--out", str(self._place / "plain"), "--plain-delta", log="plain"),
-        ]
-        started: list[Submitted] = []
-        while waiting or _running(started):
-            if waiting and len(_running(started)) < JOBS_AT_ONCE:
-                started.append(waiting.pop(0)())
-            time.sleep(POLL_S / 4)
+    def _tables(self) -> list[Path]:
+        return [self._place / name for name in CONSUMERS]
+
+    def _figure(self, name: str) -> int:
+        """Look at one figure of the queue."""
+        return int(self._journal.view("status", queue=QUEUE).to_pylist()[0][name])
+
+    def _derives(self) -> bool:
+        """Start the next job that only reads when the one before has ended; tells whether any runs."""
+        if self._waiting and not _running(self._deriving):
+            self._deriving.append(self._waiting.pop(0)())
+        return bool(_running(self._deriving))
 
     def _follow(
         self, jobs: Sequence[Submitted], figures: Sequence[str], total: int, until: Callable[[], bool] | None = None
@@ -214,11 +223,12 @@ class Demo:
             polls = itertools.count()
             while _running(jobs) and not (until is not None and until()):
                 time.sleep(POLL_S)
+                self._derives()
                 if next(polls) % POLLS_PER_LOOK == 0:
                     status = self._journal.view("status", queue=QUEUE).to_pylist()[0]
                     bar.update(task, completed=sum(status[name] for name in figures))
         if until is not None and not until():
-            raise SystemExit(f"'{VICTIM}' ended before it could be killed")
+            raise SystemExit("the jobs ended too early")
 
 
 def _running(jobs: Sequence[Submitted]) -> list[Submitted]:

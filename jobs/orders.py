@@ -4,7 +4,8 @@ A line cannot be booked when, by the first of these that applies:
 
 - it has no price: `UnitPrice` is missing or not above zero (gifts, write-offs, bad debt);
 - it has no customer: `CustomerID` is missing, so nobody owes it;
-- its quantity does not fit: zero or less on an invoice, or above zero on a credit note.
+- its quantity does not fit: zero or less on an invoice, or above zero on a credit note;
+- it has no date: `InvoiceDate` is missing, so it belongs to no day's books.
 
 A credit note is an invoice whose number begins with C; its negative lines are booked and lower the revenue of their day.
 """
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit.
 NO_PRICE = "no price"
 NO_CUSTOMER = "no customer"
 WRONG_QUANTITY = "quantity does not fit the invoice"
+NO_DATE = "no date"
 
 
 def unbookable() -> Column:
@@ -27,6 +29,7 @@ def unbookable() -> Column:
         F.when(F.coalesce(F.col("UnitPrice"), F.lit(0)) <= 0, NO_PRICE)
         .when(F.col("CustomerID").isNull(), NO_CUSTOMER)
         .when(fits.isNull() | ~fits, WRONG_QUANTITY)
+        .when(F.col("InvoiceDate").isNull(), NO_DATE)
     )
 
 

@@ -55,10 +55,8 @@ def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
 
 
 def _unsettled(ledger: QueueLedger) -> int:
-    """Count what batches may still settle: what they hold, may still prove late, or took at most once and have not proven."""
-    if ledger.definition.at_most_once:
-        return ledger.backlogs().total()
-    return sum(len(lease.held | lease.claim) for lease in ledger.leases.values())
+    """Count what leases hold, and all that a batch without proof was ever given: by other semantics it would mean another thing."""
+    return sum(len(lease.held if lease.proven else lease.rows) for lease in ledger.leases.values())
 
 
 def _in_use(queue: QueueDefinition, reason: str) -> ConfigError:

@@ -80,9 +80,8 @@ class QueueLedger:
 
     @property
     def standing(self) -> BitMap64:
-        """What is in the queue, may come back to it, or holds its key until the proof of an at-most-once lease."""
-        unproven = (lease.rows for lease in self.leases.values() if self.definition.at_most_once and not lease.proven)
-        return BitMap64.union(self.entered - self.rows[State.REMOVED], *unproven)
+        """What is in the queue, may come back to it, or holds its key in an at-most-once lease."""
+        return BitMap64.union(self.entered - self.rows[State.REMOVED], *map(self.outstanding, self.leases.values()))
 
     def open_lease(self, subscription: Subscription) -> Lease | None:
         """Give the subscription's unproven lease, if it has one."""

@@ -93,7 +93,10 @@ def from_record(record: Record) -> Segment:
 
 
 def stretches(segments: Iterable[Segment]) -> list[Segment]:
-    """Join neighbours that stand one after the other in a merged file, statistics and all; they are as old as the first."""
+    """Join neighbours that stand one after the other in a merged file, statistics and all; they are as old as the first.
+
+    The whole is retired when all of it is.
+    """
     joined: list[list[Segment]] = []
     for segment in segments:
         before = joined[-1][-1] if joined else segment
@@ -108,6 +111,7 @@ def _joined(parts: list[Segment]) -> Segment:
     return replace(
         parts[0],
         until=parts[-1].until,
+        retired=all(part.retired for part in parts),
         topic_min=min(part.topic_min for part in parts),
         topic_max=max(part.topic_max for part in parts),
         expires_null_count=sum(part.expires_null_count for part in parts),

@@ -110,6 +110,9 @@ class Commit:
             if not decision.files:
                 return decision.published
             base = int(table.version())
+            if self._plan.durable:
+                # Another's commit may not have reached the disk: torn below this one, it would be damage (PROTOCOL 6).
+                self._store.sync([log_key(self._key, base)])
             failure = self._attempt(table, decision)
             if self._look(table, base, decision):
                 if self._plan.durable:

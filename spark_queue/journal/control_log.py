@@ -80,6 +80,9 @@ class DeltaControlLog:
         self._epoch = past[-1].epoch if past else 0 if past.state is None else past.state.epoch
         self.durable = past.state is not None and past.state.definitions.journal.durability == "fsync"
         self._heed(past)
+        if self.durable:
+            # The last commit of a coordinator that died may not have reached the disk (PROTOCOL 6).
+            self._store.sync([log_key(CONTROL, self._version)])
         self.replay_cost = _replay_cost(past)
         return past
 

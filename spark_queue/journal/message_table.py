@@ -85,6 +85,8 @@ def create(store: Store, journal_id: str, message_type: str, columns: str, *, du
         appended = appended_columns(message_type, _arrow_schema(table), declared)
         if not appended:
             return
+        if durable:
+            store.sync([log_key(key, int(table.version()))])
         if _append_columns(store, table, appended):
             if durable:
                 store.sync([log_key(key, int(table.version()))])

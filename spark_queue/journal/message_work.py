@@ -70,6 +70,7 @@ class MessageTableWork:
             version=lambda newest: epoch if newest < epoch else None,
             writer="coordinator",
             at_ms=now_ms,
+            durable=durable,
         )
         if found != epoch:
             raise self._deposed(f"message type '{message_type}' carries epoch {found}")
@@ -118,6 +119,8 @@ class MessageTableWork:
 
     def _swap(self, version: int, change: TableChange) -> bool:
         transactions = [(delta.COORDINATOR_TXN, self._epoch)]
+        if self.durable:
+            self.store.sync([log_key(self.key, version - 1)])
         with self.store.failures(f"committing to {self.key}"):
             created = log_entry.create_entry(
                 self.store, self.key, version, change.added, mark=change.mark, transactions=transactions, at_ms=self.now_ms,

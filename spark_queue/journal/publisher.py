@@ -157,7 +157,9 @@ def commit_staged(
     return Commit(plan, journal_id, files, identity, clock or SystemClock()).run()
 
 
-def open_name(store: Store, journal_id: str, message_types: Iterable[str], name: str, *, clock: Clock | None = None) -> OpenedName:
+def open_name(
+    store: Store, journal_id: str, message_types: Iterable[str], name: str, *, durable: bool, clock: Clock | None = None
+) -> OpenedName:
     """Open a publisher name: from now on older openings are refused at their next batch (R98).
 
     Raises
@@ -181,6 +183,7 @@ def open_name(store: Store, journal_id: str, message_types: Iterable[str], name:
             version=lambda found: found + 1,
             writer="publisher",
             at_ms=at_ms,
+            durable=durable,
         )
         # Read after the number is drawn: an older opening that was still publishing is refused from here on.
         last = table.transaction_version(f"p:{name}")

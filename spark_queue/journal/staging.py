@@ -20,8 +20,8 @@ from spark_queue.errors import CallerError
 from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.stored_rows import RowShape, Sequences
 
-#: Rows of a row group: about what one task reads of a lease, so that a lease reads little beyond its own rows.
-ROW_GROUP_ROWS = 100_000
+#: Rows of a row group: what a reader hands on at a time. It decodes whole groups, so a small lease reads little beyond its own.
+ROW_GROUP_ROWS = 32_768
 
 #: Large bodies make smaller row groups, so that a reader never holds much more than this at once, in bytes.
 ROW_GROUP_BYTES = 128 * 1024 * 1024

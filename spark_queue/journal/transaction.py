@@ -10,13 +10,21 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.layout import Store
+from spark_queue.journal.layout import Store, log_key
 
 _TRANSACTION_ATTEMPTS = 100
 
 
 def commit_transaction(
-    store: Store, key: str, table: DeltaTable, *, name: str, version: Callable[[int], int | None], writer: str, at_ms: int
+    store: Store,
+    key: str,
+    table: DeltaTable,
+    *,
+    name: str,
+    version: Callable[[int], int | None],
+    writer: str,
+    at_ms: int,
+    durable: bool,
 ) -> int:
     """Commit a Delta transaction id without files, and give the version that it then has.
 
@@ -36,6 +44,8 @@ def commit_transaction(
         For the mark.
     at_ms : int
         Milliseconds since 1970 UTC.
+    durable : bool
+        Whether the entry that it commits on must reach the disk first (PROTOCOL 6).
 
     Raises
     ------
@@ -47,6 +57,8 @@ def commit_transaction(
         wanted = version(found)
         if wanted is None:
             return found
+        if durable:
+            store.sync([log_key(key, int(table.version()))])
         won = _try_transaction(store, key, table, name=name, version=wanted, writer=writer, at_ms=at_ms)
         delta.refresh(store, key, table)
         if won and table.transaction_version(name) == wanted:

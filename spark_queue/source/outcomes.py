@@ -41,9 +41,12 @@ def outcome_columns(queue: str, found: Iterable[str], batch: Iterable[str]) -> l
     """
     known = {name.lower() for name in batch}
     names = [name.lower() for name in found]
+    twice = [name for name in _COLUMNS if names.count(name) > 1]
+    if twice:
+        raise _invalid(queue, f"the returned table has column '{twice[0]}' twice, by names in any case.", "Keep one of them.")
     for name in _REQUIRED:
         if name not in names:
-            raise _invalid(queue, f"the returned DataFrame has no column '{name}'.", f"It has: {', '.join(names)}.")
+            raise _invalid(queue, f"the returned table has no column '{name}'.", f"It has: {', '.join(names)}.")
     for name in names:
         if name not in _COLUMNS and name not in known:
             next_step = f"Columns: {', '.join(_COLUMNS)}."
@@ -109,7 +112,12 @@ def _retry_after_ms(queue: str, table: pa.Table) -> _Column:
         return _nulls(table, pa.int64())
     given = table.column("retry_after")
     if pa.types.is_duration(given.type):
-        return given.cast(pa.duration("ms"), safe=False).cast(pa.int64())
+        # A finer unit is cut off, and a coarser one may be too long.
+        is_safe = given.type.unit == "s"
+        try:
+            return given.cast(pa.duration("ms"), safe=is_safe).cast(pa.int64())
+        except pa.ArrowInvalid as reason:
+            raise _invalid(queue, f"retry_after is too long: {reason}.", "Give the time from now.") from None
     seconds = _cast(queue, table, "retry_after", pa.float64())
     try:
         return pc.round(pc.multiply(seconds, 1_000.0)).cast(pa.int64())

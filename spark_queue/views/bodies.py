@@ -40,11 +40,13 @@ def read_bodies(store: Store, message_type: MessageTypeState, bookmarks: Bookmar
         MESSAGE_FILE_MISSING, MESSAGES_RETIRED.
     """
     pieces = [schema.empty_table()]
-    for segment in _overlapping(message_type.segments, bookmarks):
-        low, high = np.searchsorted(bookmarks, [segment.first, segment.until])
+    overlapping = _overlapping(message_type.segments, bookmarks)
+    for segment in overlapping:
         if segment.retired:
-            start, end = int(bookmarks[low]), int(bookmarks[-1]) + 1
+            start, end = int(bookmarks[np.searchsorted(bookmarks, segment.first)]), int(bookmarks[-1]) + 1
             raise message_type.retired_error(segment, start=start, end=end, next_step=_WITHOUT_BODIES)
+    for segment in stretches(overlapping):
+        low, high = np.searchsorted(bookmarks, [segment.first, segment.until])
         pieces.append(_read_rows(store, segment, bookmarks[low:high] - segment.first + segment.first_row, schema))
     return pa.concat_tables(pieces)
 
@@ -54,7 +56,7 @@ def _overlapping(segments: list[Segment], bookmarks: Bookmarks) -> list[Segment]
         return []
     firsts = np.fromiter((segment.first for segment in segments), np.int64, len(segments))
     used = np.unique(np.searchsorted(firsts, bookmarks, side="right") - 1)
-    return stretches(segments[index] for index in used)
+    return [segments[index] for index in used]
 
 
 def _read_rows(store: Store, segment: Segment, rows: Bookmarks, schema: pa.Schema) -> pa.Table:

@@ -88,7 +88,7 @@ def test_one_publisher_name_in_two_processes_has_one_survivor(disk: Disk) -> Non
     """R98: the newer opening wins, the older hears it at its next batch; no sequence is there twice."""
     # Both have opened before either sends, or the first might be done before the second begins.
     code = """
-opened = open_name(store, journal_id, ["order"], "p")
+opened = open_name(store, journal_id, ["order"], "p", durable=False)
 print("ready", flush=True); sys.stdin.readline()
 sent, sequence = 0, (opened.last_sequence or 0)
 try:

@@ -149,7 +149,7 @@ def forbids(queue: Queue, wanted: Rules | None) -> bool:
     if wanted is None:
         return any(lease.held for lease in queue.leases())
     if wanted.at_most_once != queue.rules.at_most_once:
-        return bool(under_way if queue.rules.at_most_once else any(lease.held | lease.claim for lease in queue.leases()))
+        return any(lease.held if lease.proven else lease.rows for lease in queue.leases())
     return wanted.key is not queue.rules.key and bool(under_way)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 from pyroaring import BitMap64
 
-from spark_queue.core.segment import EntryFacts
+from spark_queue.core.segment import EntryFacts, Segment, stretches
 
 FACTS = EntryFacts(
     rows=BitMap64(range(10, 18)),
@@ -35,3 +38,20 @@ def test_a_failure_counts_from_the_same_place_where_no_message_is() -> None:
     facts = EntryFacts(rows=BitMap64([20]), failed=BitMap64([9, 19]))
     assert list(facts.since(13).failed) == [19]
     assert facts.since(9) is facts
+
+
+@pytest.mark.parametrize(
+    ("retired", "is_retired"), [((False, False), False), ((True, False), False), ((False, True), False), ((True, True), True)]
+)
+def test_a_merged_file_is_retired_when_all_of_it_is(retired: tuple[bool, bool], *, is_retired: bool) -> None:
+    """What a queue still needs of it must be looked at, and may be merged again."""
+    common: dict[str, Any] = {"message_type": "order", "path": "merged.parquet", "token": "t", "entered_at_ms": 0, "merged": True}
+    parts = [
+        Segment(
+            **common, first=first, until=first + 2, first_row=first, version=first, topic_min="T", topic_max="T",
+            expires_null_count=2, retired=gone,
+        )
+        for first, gone in zip((0, 2), retired, strict=True)
+    ]  # fmt: skip
+    (whole,) = stretches(parts)
+    assert (whole.first, whole.until, whole.retired) == (0, 4, is_retired)

@@ -113,8 +113,8 @@ def test_lost_race_is_decided_again_on_the_new_head(disk: Disk, monkeypatch: pyt
 
 def test_name_that_is_opened_between_check_and_commit_refuses_the_batch(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """R98 holds at the very version that the commit lands on."""
-    opened = open_name(disk.store, disk.journal_id, ["order"], "p")
-    at_swap(monkeypatch, after(lambda: open_name(disk.store, disk.journal_id, ["order"], "p")))
+    opened = open_name(disk.store, disk.journal_id, ["order"], "p", durable=False)
+    at_swap(monkeypatch, after(lambda: open_name(disk.store, disk.journal_id, ["order"], "p", durable=False)))
     with pytest.raises(CallerError, match="PUBLISHER_NAME_IN_USE"):
         disk.publish([1], identity=Identity(publisher="p", exclusive=True, number=opened.numbers["order"]), first_sequence=1)
     assert disk.ids() == []
@@ -254,7 +254,7 @@ def test_files_are_staged_anew_when_the_clock_was_set_back(disk: Disk, monkeypat
 
 
 def test_durable_publish_reaches_the_disk_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DESIGN 4, power loss: data file, its directory, log entry, its directory, before success."""
+    """DESIGN 4, power loss: data file, its directory, log entry, its directory, before success, and what it follows before it."""
     disk = Disk(tmp_path / "journal", journal={"durability": "fsync"})
     synced: list[str] = []
     monkeypatch.setattr("spark_queue.journal.layout._fsync", synced.append)
@@ -262,4 +262,6 @@ def test_durable_publish_reaches_the_disk_in_order(tmp_path: Path, monkeypatch: 
     (entry,) = list(disk.open().messages("order").tail(0))
     root = disk.store.messages_uri("order")
     log = disk.log_path(ORDER, 1)
-    assert synced[:4] == [f"{root}/{entry.added[0].path}", root, str(log), str(log.parent)]
+    before = disk.log_path(ORDER, 0)
+    data = [f"{root}/{entry.added[0].path}", root]
+    assert synced[:6] == [*data, str(before), str(log.parent), str(log), str(log.parent)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -17,10 +17,14 @@ import pytest
 
 from spark_queue.errors import JournalError
 from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.delta import Mark
 from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.message_file import decoding
+from spark_queue.journal.message_table import create
+from spark_queue.journal.message_work import MessageTableWork, TableChange
+from spark_queue.journal.publisher import open_name, publish
 from spark_queue.ports import entered
-from tests.unit.journal.journal_on_disk import Disk, claim, left
+from tests.unit.journal.journal_on_disk import Disk, claim, left, orders
 
 ORDER = messages_key("order")
 
@@ -164,7 +168,8 @@ def test_order_of_syncs_leaves_no_damage_and_loses_nothing_that_was_acknowledged
 
     monkeypatch.setattr(os, "fsync", spy)
     commit.run()
-    assert [(each.path, each.is_committed) for each in synced][:4] == [
+    base = commit.entry.with_name(f"{int(commit.entry.stem) - 1:020}.json")
+    assert [(each.path, each.is_committed) for each in synced if each.path not in (base, base.parent) or each.is_committed][:4] == [
         (commit.data, False),
         (commit.folder, False),
         (commit.entry, True),
@@ -177,3 +182,50 @@ def test_order_of_syncs_leaves_no_damage_and_loses_nothing_that_was_acknowledged
         outcomes = {outcome(*state) for state in possible(commit, synced[:count], is_committed=is_committed)}
         assert DAMAGED not in outcomes
     assert outcomes == {THERE}
+
+
+def _columns_are_appended(disk: Disk) -> None:
+    create(disk.store, disk.journal_id, "order", "id BIGINT, item STRING, price DOUBLE", durable=True)
+
+
+def _work_begins(disk: Disk) -> None:
+    MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=0, durable=True)
+
+
+def _work_commits(disk: Disk) -> None:
+    work = MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=0, durable=True)
+    # What another commits after the work began is built upon, too, and this one dies before it has synced anything.
+    publish(replace(disk.plan(), durable=False), disk.journal_id, disk.definitions, orders([2]))
+    assert work.commit(TableChange(added=(), removed=(), mark=Mark(writer="coordinator", is_append=False)))
+
+
+@pytest.mark.parametrize(
+    ("table", "commit"),
+    [
+        (ORDER, lambda disk: disk.publish([2])),
+        (ORDER, lambda disk: open_name(disk.store, disk.journal_id, ["order"], "p", durable=True)),
+        (ORDER, _columns_are_appended),
+        (ORDER, _work_begins),
+        (ORDER, _work_commits),
+        (CONTROL, lambda disk: claim(DeltaControlLog(disk.store), 2)),
+    ],
+)
+def test_entry_that_another_left_is_on_the_disk_before_one_follows_it(
+    table: str, commit: Callable[[Disk], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer may not have come to it: torn below a whole entry it would be damage, and all after it out of reach."""
+    disk = Disk(tmp_path / "journal", journal={"durability": "fsync"})
+    disk.publish([1])
+    claim(DeltaControlLog(disk.store))
+    synced, fsync = list[tuple[Path, bool]](), os.fsync
+
+    def spy(handle: int) -> None:
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        is_entry = path.suffix == ".json"
+        synced.append((path, is_entry and path.with_name(f"{int(path.stem) + 1:020}.json").exists()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", spy)
+    commit(disk)
+    newest = max(disk.log_path(table, 0).parent.glob("*.json"))
+    assert (newest.with_name(f"{int(newest.stem) - 1:020}.json"), False) in synced

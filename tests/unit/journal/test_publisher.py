@@ -163,7 +163,7 @@ def test_publisher_name_follows_the_topic_grammar(disk: Disk, name: str) -> None
     with pytest.raises(ConfigError, match="NAME_INVALID"):
         named(disk, range(1, 2), publisher=name)
     with pytest.raises(ConfigError, match="NAME_INVALID"):
-        open_name(disk.store, disk.journal_id, ["order"], name)
+        open_name(disk.store, disk.journal_id, ["order"], name, durable=False)
     assert not disk.log_path(ORDER, 1).exists(), "no opening was committed"
 
 
@@ -177,10 +177,10 @@ def test_rows_without_a_topic_are_counted_and_refused(disk: Disk) -> None:
 
 def test_newer_opening_of_a_name_refuses_the_older_one(disk: Disk) -> None:
     """R98."""
-    first = open_name(disk.store, disk.journal_id, ["order", "json"], "p")
+    first = open_name(disk.store, disk.journal_id, ["order", "json"], "p", durable=False)
     assert (first.numbers, first.last_sequence) == ({"order": 1, "json": 1}, None)
     named(disk, range(1, 4), exclusive=True, number=first.numbers["order"])
-    second = open_name(disk.store, disk.journal_id, ["order", "json"], "p")
+    second = open_name(disk.store, disk.journal_id, ["order", "json"], "p", durable=False)
     assert (second.numbers, second.last_sequence) == ({"order": 2, "json": 2}, 3)
     with pytest.raises(CallerError, match=r"PUBLISHER_NAME_IN_USE.*number 2, this one is 1"):
         named(disk, range(4, 6), exclusive=True, number=first.numbers["order"])
@@ -188,7 +188,7 @@ def test_newer_opening_of_a_name_refuses_the_older_one(disk: Disk) -> None:
 
 
 def test_publish_that_opens_its_name_does_both_in_one_commit(disk: Disk) -> None:
-    opened = open_name(disk.store, disk.journal_id, ["order"], "p")
+    opened = open_name(disk.store, disk.journal_id, ["order"], "p", durable=False)
     named(disk, range(1, 4), exclusive=True)
     lines = [json.loads(line) for line in disk.log_path(ORDER, 2).read_text().splitlines()]
     assert {line["txn"]["appId"]: line["txn"]["version"] for line in lines if "txn" in line} == {"n:p": 2, "p:p": 3}

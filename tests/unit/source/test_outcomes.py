@@ -72,6 +72,10 @@ def test_nothing_said_is_no_outcome() -> None:
         ({"bookmark": [1], "outcome": ["cancel"], "retry_after": ["soon"]}, "column 'retry_after' is string"),
         ({"bookmark": [1], "outcome": ["cancel"], "retry_after": [float("nan")]}, "retry_after is no number of seconds"),
         ({"bookmark": [1], "outcome": ["cancel"], "retry_after": [1e300]}, "retry_after is no number of seconds"),
+        (
+            {"bookmark": [1], "outcome": ["cancel"], "retry_after": pa.array([2**62], pa.duration("s"))},
+            "retry_after is too long",
+        ),
     ],
 )
 def test_misspoken_outcomes_are_refused_by_name(columns: dict[str, Any], reason: str) -> None:
@@ -88,6 +92,7 @@ def test_columns_of_the_batch_may_come_along_unused() -> None:
     [
         (["bookmark"], "no column 'outcome'"),
         (["outcome", "error"], "no column 'bookmark'"),
+        (["bookmark", "outcome", "Bookmark"], "column 'bookmark' twice, by names in any case"),
         (["bookmark", "outcome", "retry_aftr"], "column 'retry_aftr' means nothing here. Did you mean 'retry_after'"),
     ],
 )
