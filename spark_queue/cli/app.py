@@ -61,6 +61,9 @@ def apply(
     reset: Annotated[
         list[str] | None, typer.Option(metavar="QUEUE", help="Take this queue's recovery point again; may repeat.")
     ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="QUEUE", help="Let this queue go, which the file leaves out; may repeat.")
+    ] = None,
     coordinator: Coordinator = None,
     storage: StorageOptions = None,
     json: Json = False,
@@ -68,7 +71,7 @@ def apply(
     """Make a definition file the definitions of a journal."""
     from spark_queue.cli import definitions as verb
 
-    verb.apply(journal, definitions, storage, coordinator, dry_run=dry_run, reset=reset or [], as_json=json)
+    verb.apply(journal, definitions, storage, coordinator, dry_run=dry_run, reset=reset or [], remove=remove or [], as_json=json)
 
 
 @app.command()

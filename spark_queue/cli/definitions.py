@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+from spark_queue.changes import Change
 from spark_queue.cli.output import out, show_json
 from spark_queue.cli.target import open_target, storage_options
+from spark_queue.errors import ConfigError
 from spark_queue.facade import Journal
 
 
@@ -32,10 +35,14 @@ def apply(
     *,
     dry_run: bool,
     reset: list[str],
+    remove: list[str],
     as_json: bool,
 ) -> None:
-    """Make a definition file the definitions of a journal."""
-    changes = open_target(path, storage, coordinator).apply(definitions, dry_run=dry_run, reset=reset)
+    """Make a definition file the definitions of a journal; a queue that it leaves out goes only when it is named."""
+    journal = open_target(path, storage, coordinator)
+    if not dry_run:
+        _check_removed(journal, journal.apply(definitions, dry_run=True, reset=reset), remove)
+    changes = journal.apply(definitions, dry_run=dry_run, reset=reset)
     if as_json:
         show_json({"dry_run": dry_run, "changes": [asdict(change) for change in changes]})
         return
@@ -43,3 +50,16 @@ def apply(
         out.print(str(change), markup=False, soft_wrap=True)
     outcome = "Nothing to change." if not changes else "Nothing was changed yet." if dry_run else "Applied."
     out.print(outcome)
+
+
+def _check_removed(journal: Journal, changes: Iterable[Change], named: Collection[str]) -> None:
+    for change in changes:
+        name = change.where.removeprefix("[queues.").removesuffix("]")
+        if change.action == "remove" and change.key is None and change.where != f"[{name}]" and name not in named:
+            status = journal.queue(name).status()
+            reason = (
+                f"the file leaves it out. {status.queue_depth:,} messages are in it, and what became of {status.acknowledged:,} "
+                f"acknowledged ones and {status.dead_letters:,} dead letters would be forgotten: a queue that is added begins anew."
+            )
+            next_step = f"Nothing was changed. Correct the file, or say --remove {name}."
+            raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step=next_step)

@@ -65,6 +65,13 @@ def test_apply_changes_the_definitions_through_the_coordinator(journal: Journal,
     assert journal.definitions().queue("LINES").max_deliveries == 2
 
 
+def test_apply_lets_go_of_a_queue_that_is_named(journal: Journal, tmp_path: Path) -> None:
+    (tmp_path / "queues.toml").write_text(TOML.replace("[queues.LINES]", "[queues.OTHER]\nunderlying_topic = 'LINES'"))
+    changes = sparkq_json("apply", journal.path, str(tmp_path / "queues.toml"), "--remove", "LINES")["changes"]
+    assert [(each["action"], each["where"]) for each in changes] == [("remove", "[queues.LINES]"), ("add", "[queues.OTHER]")]
+    assert list(journal.definitions().queues) == ["OTHER"]
+
+
 def test_settling_by_hand_removes_and_a_repeat_is_counted(journal: Journal) -> None:
     journal.publish([{"amount": amount} for amount in range(4)], topic="LINES")
     queue = journal.queue("LINES")

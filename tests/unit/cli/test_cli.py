@@ -19,34 +19,7 @@ from spark_queue import Journal
 from spark_queue.settings import key_rows, option_rows
 from tests.unit.cli.sparkq import Terminal
 
-TOML = """
-[message_types.line]
-columns = "item STRING, amount BIGINT, at TIMESTAMP"
-topics = ["LINES"]
-[message_types.json]
-topics = ["EVENTS"]
-[queues.WORK]
-underlying_topic = "LINES"
-"""
-
 CSV = "item,amount,at\npear,1,2026-01-31T12:00:00Z\n007,2,2026-01-31T12:00:01+01:00\n,3,\n"
-
-
-@pytest.fixture
-def sparkq(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    return Terminal(monkeypatch=monkeypatch, capsys=capsys)
-
-
-@pytest.fixture
-def definitions(tmp_path: Path) -> Path:
-    path = tmp_path / "queues.toml"
-    path.write_text(TOML)
-    return path
-
-
-@pytest.fixture
-def journal(tmp_path: Path, definitions: Path) -> Journal:
-    return Journal.create(str(tmp_path / "journal"), definitions)
 
 
 def bodies(journal: Journal, *columns: str) -> list[tuple[object, ...]]:
@@ -79,30 +52,6 @@ def test_wrong_usage_exits_with_2(sparkq: Terminal) -> None:
     answer = sparkq("statsu")
     assert answer.code == 2
     assert "statsu" in answer.err
-
-
-def test_apply_dry_run_shows_what_would_change_and_changes_nothing(sparkq: Terminal, journal: Journal, definitions: Path) -> None:
-    definitions.write_text(
-        TOML.replace('underlying_topic = "LINES"', 'underlying_topic = "LINES"\nmax_deliveries = 4\n[queues.LINES]')
-    )
-    answer = sparkq("apply", journal.path, definitions, "--dry-run")
-    assert "change [queues.WORK] max_deliveries: 0 -> 4" in answer.out
-    assert "add [queues.LINES]" in answer.out
-    assert list(journal.definitions().queues) == ["WORK"]
-
-
-def test_apply_of_the_same_definitions_says_so_and_needs_no_coordinator(
-    sparkq: Terminal, journal: Journal, definitions: Path
-) -> None:
-    assert sparkq("apply", journal.path, definitions).out == "Nothing to change.\n"
-    assert not (Path(journal.path) / "coordinator.json").exists()
-
-
-def test_apply_refuses_what_the_coordinator_would_refuse(sparkq: Terminal, journal: Journal, definitions: Path) -> None:
-    definitions.write_text(TOML.replace("amount BIGINT", "amount DOUBLE"))
-    answer = sparkq("apply", journal.path, definitions, "--dry-run")
-    assert answer.code == 1
-    assert "[MESSAGE_TYPE_CHANGED]" in answer.err
 
 
 def test_options_lists_the_whole_registry(sparkq: Terminal) -> None:

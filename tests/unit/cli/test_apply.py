@@ -1,0 +1,47 @@
+"""``sparkq apply``: what it shows, what it refuses, and what it lets go only when asked to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spark_queue import Journal
+from tests.unit.cli.sparkq import Terminal
+
+
+def test_apply_dry_run_shows_what_would_change_and_changes_nothing(sparkq: Terminal, journal: Journal, definitions: Path) -> None:
+    definitions.write_text(
+        definitions.read_text().replace(
+            'underlying_topic = "LINES"', 'underlying_topic = "LINES"\nmax_deliveries = 4\n[queues.LINES]'
+        )
+    )
+    answer = sparkq("apply", journal.path, definitions, "--dry-run")
+    assert "change [queues.WORK] max_deliveries: 0 -> 4" in answer.out
+    assert "add [queues.LINES]" in answer.out
+    assert list(journal.definitions().queues) == ["WORK"]
+
+
+def test_apply_of_the_same_definitions_says_so_and_needs_no_coordinator(
+    sparkq: Terminal, journal: Journal, definitions: Path
+) -> None:
+    assert sparkq("apply", journal.path, definitions).out == "Nothing to change.\n"
+    assert not (Path(journal.path) / "coordinator.json").exists()
+
+
+def test_apply_lets_a_queue_go_only_when_it_is_named(sparkq: Terminal, journal: Journal, definitions: Path) -> None:
+    """A misspelt name would forget what was acknowledged, and hand everything out again."""
+    journal.publish([{"amount": 1}] * 3, topic="LINES")
+    definitions.write_text(definitions.read_text().replace("[queues.WORK]", "[queues.WROK]"))
+    answer = sparkq("apply", journal.path, definitions)
+    assert answer.code == 1
+    assert "[DEFINITION_IN_USE]" in answer.err
+    assert "3 messages are in it" in answer.err
+    assert "--remove WORK" in answer.err
+    assert list(journal.definitions().queues) == ["WORK"]
+    assert "remove [queues.WORK]" in sparkq("apply", journal.path, definitions, "--dry-run").out
+
+
+def test_apply_refuses_what_the_coordinator_would_refuse(sparkq: Terminal, journal: Journal, definitions: Path) -> None:
+    definitions.write_text(definitions.read_text().replace("amount BIGINT", "amount DOUBLE"))
+    answer = sparkq("apply", journal.path, definitions, "--dry-run")
+    assert answer.code == 1
+    assert "[MESSAGE_TYPE_CHANGED]" in answer.err
