@@ -56,11 +56,13 @@ What happens on each failure
 - *A command fails half-way:* memory can no longer be trusted. Its caller hears why, nobody else hears anything, the process ends.
 - *A message log cannot be read on, or a message file is gone:* what came before it is delivered; then that type's callers hear of
   it by name. Other types go on. A commit of messages enters as a whole or not at all.
+- *The journal is copied meanwhile:* hint and last claim of the copy lead to the original's coordinator. Every call says at which
+  place its journal is, and one for another place is refused, as if nobody were there; so the copy gets a coordinator of its own.
 - *The hint cannot be written, or the logs not shortened:* a warning in the log; slower, not wrong.
 
 Where to read
 -------------
 `wire` and `codec` (what travels), `server` and `inbox` (how it arrives), `loop` and `commands` (what is done), `entering` (how
-messages join), `election`, `hint`, `host` and `reign_clock` (who reigns), `recovery` and `process` (from start to end), `client`,
-`connection`, `asking` and `launcher` (the callers' side), `user_files` (token, locks, logs).
+messages join), `election`, `hint`, `host`, `place` and `reign_clock` (who reigns), `recovery` and `process` (from start to end),
+`client`, `connection`, `asking` and `launcher` (the callers' side), `user_files` (token, locks, logs).
 """

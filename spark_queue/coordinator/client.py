@@ -16,6 +16,7 @@ from spark_queue.coordinator.hint import Hint, read_hint
 from spark_queue.coordinator.host import host_id, is_loopback
 from spark_queue.coordinator.launcher import launch
 from spark_queue.coordinator.orders import Orders
+from spark_queue.coordinator.place import place_of
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import RowRanges
@@ -123,7 +124,7 @@ class CoordinatorClient:
             raise self._unavailable("another thread is still starting it.")
         try:
             if self._connection is None:
-                self._connection = Connection(self._find(deadline_s), self._journal_id)
+                self._connection = self._open(self._find(deadline_s))
             return self._connection
         finally:
             self._finding.release()
@@ -167,11 +168,14 @@ class CoordinatorClient:
         hint = read_hint(self._store, self._journal_id)
         if hint is None or not _reachable(hint):
             return None
-        connection = Connection(hint.address, self._journal_id)
+        connection = self._open(hint.address)
         try:
             return hint.address if connection.ping(timeout_s=PING_S) is Verdict.SERVES else None
         finally:
             connection.close()
+
+    def _open(self, address: str) -> Connection:
+        return Connection(address, self._journal_id, place_of(self._store))
 
     def _unavailable(self, reason: str) -> CoordinatorError:
         log = str(user_files.log_path(self._journal_id))

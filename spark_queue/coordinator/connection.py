@@ -17,6 +17,9 @@ from spark_queue.errors import ConfigError, CoordinatorError
 #: Names a PEM file of certificates to trust beside the system's, for a coordinator served with one's own certificate.
 TLS_ROOTS_VARIABLE = "SPARKQ_TLS_ROOTS"
 
+#: Names the header that says where the caller's journal is; a coordinator refuses calls that are meant for a copy.
+PLACE_HEADER = "sparkq-place"
+
 #: What a refused token is answered with, followed by the journal's id: another journal means that a port was used again.
 TOKEN_REFUSAL = "call refused by the coordinator of journal "  # noqa: S105  # A text, not a secret.
 
@@ -26,7 +29,7 @@ class Verdict(Enum):
 
     #: The journal's coordinator, serving or recovering.
     SERVES = auto()
-    #: Nobody, or somebody else: the port was used again.
+    #: Nobody, or somebody else: the port was used again, or the journal was copied.
     GONE = auto()
     #: Something that takes the connection and says nothing, as a stopped process does.
     SILENT = auto()
@@ -43,6 +46,11 @@ class ConnectionLostError(Exception):
 class Connection:
     """A lazy connection to the coordinator of one journal at one address.
 
+    Parameters
+    ----------
+    place : str
+        Where the journal is, as `place_of` tells.
+
     Raises
     ------
     ConfigError
@@ -51,11 +59,11 @@ class Connection:
         TOKEN_FILE_UNSAFE or USER_DIRECTORY_UNUSABLE.
     """
 
-    def __init__(self, address: str, journal_id: str) -> None:
+    def __init__(self, address: str, journal_id: str, place: str) -> None:
         self.address = address
         self._journal_id = journal_id
         self._client = _open_client(address)
-        self._headers = [(b"authorization", f"Bearer {user_files.token()}".encode())]
+        self._headers = [(b"authorization", f"Bearer {user_files.token()}".encode()), (PLACE_HEADER.encode(), place.encode())]
 
     def call(self, request: wire.AnyRequest, *, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
         """Send a request and give the reply with the Arrow stream beside it, in parts.
@@ -107,9 +115,9 @@ class Connection:
         return CoordinatorError("UNAUTHENTICATED", address=self.address)
 
 
-def ping(address: str, journal_id: str, timeout_s: float) -> Verdict:
+def ping(address: str, journal_id: str, place: str, timeout_s: float) -> Verdict:
     """Ask once whether the journal's coordinator is at an address; see `Connection.ping`."""
-    connection = Connection(address, journal_id)
+    connection = Connection(address, journal_id, place)
     try:
         return connection.ping(timeout_s=timeout_s)
     finally:

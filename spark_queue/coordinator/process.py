@@ -24,6 +24,7 @@ from spark_queue.coordinator.host import host_id
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.loop import Loop, ReignEndedError
 from spark_queue.coordinator.orders import Orders
+from spark_queue.coordinator.place import place_of
 from spark_queue.coordinator.recovery import recover
 from spark_queue.coordinator.server import Door, Server
 from spark_queue.errors import SparkQueueError
@@ -74,7 +75,9 @@ def serve(orders: Orders, announce: Callable[[str], None], environment: Environm
     store = Store(orders.path, orders.storage_options)
     journal = around.open_journal(store)
     door = Door(path=store.path, journal_id=orders.journal_id)
-    server = Server(bind=orders.bind, token=user_files.token(), journal_id=orders.journal_id, door=door)
+    server = Server(
+        bind=orders.bind, token=user_files.token(), journal_id=orders.journal_id, door=door, place=lambda: place_of(store)
+    )
     candidate = Candidate(
         journal_id=orders.journal_id, path=store.path, host=around.host, address=server.address, pid=os.getpid(),
         accept_clock=orders.accept_clock,
@@ -98,7 +101,7 @@ def serve(orders: Orders, announce: Callable[[str], None], environment: Environm
 
 def _elect(journal: Journal, store: Store, candidate: Candidate, clock: Clock) -> Reign | Serving:
     def ask(address: str, timeout_s: float) -> Verdict:
-        return ping(address, candidate.journal_id, timeout_s)
+        return ping(address, candidate.journal_id, place_of(store), timeout_s)
 
     return elect(journal.control, candidate, Surroundings(hints=store, ping=ask, clock=clock, pause=time.sleep))
 

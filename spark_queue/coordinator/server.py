@@ -13,12 +13,13 @@ import pyarrow as pa
 from pyarrow import flight
 
 from spark_queue.coordinator import codec, wire
-from spark_queue.coordinator.connection import TOKEN_REFUSAL
+from spark_queue.coordinator.connection import PLACE_HEADER, TOKEN_REFUSAL
 from spark_queue.coordinator.host import is_loopback
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 
 _ACTION_NOT_OURS = "this address speaks only " + wire.ACTION
+_PLACE_NOT_OURS = "its journal is at another place: one is a copy of the other"
 
 #: Size of the parts in which an Arrow stream is sent, in bytes; Flight results are messages of limited size.
 _PART_BYTES = 4 * 1024 * 1024
@@ -111,12 +112,18 @@ class Door:
 
 
 class Server(flight.FlightServerBase):
-    """Carries frames between Flight and the door. Never call `shutdown` inside a handler: it would wait for itself."""
+    """Carries frames between Flight and the door. Never call `shutdown` inside a handler: it would wait for itself.
 
-    def __init__(self, *, bind: Bind, token: str, journal_id: str, door: Door) -> None:
+    Parameters
+    ----------
+    place : callable
+        Tells where the journal's path leads now (`place_of`): a copy may have taken the original's place.
+    """
+
+    def __init__(self, *, bind: Bind, token: str, journal_id: str, door: Door, place: Callable[[], str]) -> None:
         self._bind = bind
         self._door = door
-        options: dict[str, Any] = {"middleware": {"token": _TokenCheck(token, journal_id)}}
+        options: dict[str, Any] = {"middleware": {"caller": _CallerCheck(token, journal_id, place)}}
         location = bind.location()
         try:
             if bind.tls_cert is not None and bind.tls_key is not None:
@@ -145,12 +152,17 @@ class Server(flight.FlightServerBase):
             yield from (flight.Result(part) for part in _stream_parts(pieces))
 
 
-class _TokenCheck(flight.ServerMiddlewareFactory):
-    def __init__(self, token: str, journal_id: str) -> None:
+class _CallerCheck(flight.ServerMiddlewareFactory):
+    def __init__(self, token: str, journal_id: str, place: Callable[[], str]) -> None:
+        self._place = place
         self._expected = f"Bearer {token}".encode()
         self._refusal = f"{TOKEN_REFUSAL}{journal_id}"
 
     def start_call(self, info: flight.CallInfo, headers: dict[str, list[str] | list[bytes]]) -> None:  # noqa: ARG002  # Flight's.
+        # Before the token: another user's copy must not be kept from having a coordinator. Older callers do not say where.
+        meant = headers.get(PLACE_HEADER)
+        if meant is not None and meant[0] != self._place():
+            raise flight.FlightServerError(_PLACE_NOT_OURS)
         given = str(headers.get("authorization", [""])[0]).encode()
         if not hmac.compare_digest(given, self._expected):
             raise flight.FlightUnauthenticatedError(self._refusal)

@@ -17,6 +17,7 @@ import pytest
 from spark_queue.coordinator import user_files, wire
 from spark_queue.coordinator.connection import Verdict, ping
 from spark_queue.coordinator.hint import read_hint
+from spark_queue.coordinator.place import place_of
 from spark_queue.core.records import Kind
 from spark_queue.errors import ConfigError, CoordinatorError
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, Planner, World, request_id, wait_for_end
@@ -241,7 +242,7 @@ def test_a_coordinator_that_cannot_start_says_why(world: World) -> None:
 
 def test_a_fixed_address_is_used_and_nothing_is_started(world: World) -> None:
     address = read_address(world)
-    assert ping(address, world.journal_id, 5.0) is Verdict.SERVES
+    assert ping(address, world.journal_id, place_of(world.store), 5.0) is Verdict.SERVES
     client = world.client(address=address.removeprefix("grpc://"))
     assert isinstance(client.call(wire.Ping(journal=world.journal_id, request=request_id())), wire.Pong)
     client.call(wire.Stop(journal=world.journal_id, request=request_id()))

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from spark_queue.coordinator import wire
 from spark_queue.coordinator.connection import Connection, ConnectionLostError
+from spark_queue.coordinator.place import place_of
 from spark_queue.coordinator.process import EXIT_DOUBT
 from tests.integration.coordinator_world import (
     DEADLINE_S,
@@ -38,7 +39,7 @@ def start_call(pool: ThreadPoolExecutor, world: World, address: str, request: wi
     sent = threading.Event()
 
     def send() -> wire.AnyReply:
-        connection = Connection(address, world.journal_id)
+        connection = Connection(address, world.journal_id, place_of(world.store))
         sent.set()
         return connection.call(request, timeout_s=DEADLINE_S)[0]
 

@@ -15,6 +15,7 @@ from spark_queue.coordinator.client import APPLY_ATTEMPT_S, ATTEMPT_S, Coordinat
 from spark_queue.coordinator.connection import ConnectionLostError, Verdict
 from spark_queue.coordinator.host import host_id
 from spark_queue.errors import ConfigError, CoordinatorError
+from spark_queue.journal.layout import Store
 
 HERE, STARTED = "grpc://127.0.0.1:1", "grpc://127.0.0.1:2"
 UNKNOWN = codec.failed(ConfigError("UNKNOWN_QUEUE", queue="Q", nearest=""))
@@ -34,8 +35,8 @@ class World:
         self.pinged: list[str] = []
         self.locked = 0
 
-    def connect(self, address: str, journal_id: str) -> Any:
-        assert journal_id == "J"
+    def connect(self, address: str, journal_id: str, place: str) -> Any:
+        assert (journal_id, place) == ("J", "bucket/journal")
 
         def call(request: Any, *, timeout_s: float) -> Any:
             self.asked.append((address, timeout_s))
@@ -53,7 +54,7 @@ class World:
         return SimpleNamespace(address=address, call=call, ping=ping, close=lambda: None)
 
     def launch(self, orders: Any, *, timeout_s: float) -> str:
-        assert (orders.path, orders.journal_id) == ("/journal", "J")
+        assert (orders.path, orders.journal_id) == ("s3://bucket/journal", "J")
         assert timeout_s >= 0
         outcome = self.starts.pop(0)
         if isinstance(outcome, Exception):
@@ -88,8 +89,7 @@ def hinted(address: str = HERE, *, host: str | None = None) -> Any:
 
 
 def client(**options: Any) -> CoordinatorClient:
-    store: Any = SimpleNamespace(path="/journal", storage_options={})
-    return CoordinatorClient(store, "J", **options)
+    return CoordinatorClient(Store("s3://bucket/journal"), "J", **options)
 
 
 def request(kind: Any = wire.Pause, **fields: Any) -> Any:

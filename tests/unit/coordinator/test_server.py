@@ -30,14 +30,14 @@ def door() -> Door:
 def server(door: Door, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        server = Server(bind=Bind(), token=user_files.token(), journal_id="j", door=door)
+        server = Server(bind=Bind(), token=user_files.token(), journal_id="j", door=door, place=lambda: "p")
         yield server
         server.shutdown()
 
 
 @pytest.fixture
 def connection(server: Server) -> Connection:
-    return Connection(server.address, "j")
+    return Connection(server.address, "j", "p")
 
 
 def serve_one(inbox: Inbox, reply: wire.AnyReply | None, pieces: pa.Table | None = None) -> threading.Thread:
@@ -63,10 +63,10 @@ def test_until_it_has_recovered_every_call_but_a_ping_is_told_so(server: Server)
     recovering = Door(path="/journals/j", journal_id="j")
     server._door = recovering
     try:
-        reply, _ = Connection(server.address, "j").call(NUDGE, timeout_s=5.0)
+        reply, _ = Connection(server.address, "j", "p").call(NUDGE, timeout_s=5.0)
         assert isinstance(reply, wire.Failed)
         assert reply.code == "COORDINATOR_RECOVERING"
-        assert ping(server.address, "j", 5.0) is Verdict.SERVES
+        assert ping(server.address, "j", "p", 5.0) is Verdict.SERVES
     finally:
         server._door = door
 
@@ -110,9 +110,23 @@ def test_a_wrong_token_is_refused_by_name(server: Server, connection: Connection
 
 
 def test_a_refused_token_at_another_journals_coordinator_means_that_ours_is_gone(server: Server) -> None:
-    connection = Connection(server.address, "other")
+    connection = Connection(server.address, "other", "p")
     connection._headers = []
     assert connection.ping(timeout_s=5.0) is Verdict.GONE
+
+
+def test_a_call_for_a_copy_is_refused_whatever_its_token(server: Server) -> None:
+    connection = Connection(server.address, "j", "where the copy is")
+    with pytest.raises(ConnectionLostError, match="another place"):
+        connection.call(NUDGE, timeout_s=5.0)
+    assert connection.ping(timeout_s=5.0) is Verdict.GONE
+    connection._headers = [(b"authorization", b"Bearer wrong"), *connection._headers[1:]]
+    assert connection.ping(timeout_s=5.0) is Verdict.GONE
+
+
+def test_an_older_caller_does_not_say_where_its_journal_is(connection: Connection) -> None:
+    connection._headers = connection._headers[:1]
+    assert connection.ping(timeout_s=5.0) is Verdict.SERVES
 
 
 def test_a_call_for_another_journal_is_refused_by_name(connection: Connection) -> None:
@@ -146,9 +160,9 @@ def test_nobody_at_the_address_and_somebody_silent_are_told_apart(server: Server
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        assert ping(f"grpc://127.0.0.1:{silent.getsockname()[1]}", "j", 0.2) is Verdict.SILENT
+        assert ping(f"grpc://127.0.0.1:{silent.getsockname()[1]}", "j", "p", 0.2) is Verdict.SILENT
         port = silent.getsockname()[1]
-    assert ping(f"grpc://127.0.0.1:{port}", "j", 5.0) is Verdict.GONE
+    assert ping(f"grpc://127.0.0.1:{port}", "j", "p", 5.0) is Verdict.GONE
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3"])
@@ -162,10 +176,10 @@ def test_a_certificate_serves_tls(tmp_path: Path, door: Door, server: Server, mo
     cert, key = make_certificate(tmp_path)
     monkeypatch.setenv("SPARKQ_TLS_ROOTS", str(cert))
     bind = Bind(host="localhost", tls_cert=str(cert), tls_key=str(key))
-    over_tls = Server(bind=bind, token=user_files.token(), journal_id="j", door=door)
+    over_tls = Server(bind=bind, token=user_files.token(), journal_id="j", door=door, place=lambda: "p")
     try:
         assert over_tls.address.startswith("grpc+tls://localhost:")
-        assert ping(over_tls.address, "j", 5.0) is Verdict.SERVES
+        assert ping(over_tls.address, "j", "p", 5.0) is Verdict.SERVES
     finally:
         over_tls.shutdown()
 
@@ -182,24 +196,24 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
 def test_an_address_that_is_taken_is_refused_by_name(server: Server, door: Door) -> None:
     port = int(server.address.rpartition(":")[2])
     with pytest.raises(CoordinatorError, match=f"ADDRESS_UNUSABLE.*127.0.0.1:{port}"):
-        Server(bind=Bind(port=port), token="t", journal_id="j", door=door)
+        Server(bind=Bind(port=port), token="t", journal_id="j", door=door, place=lambda: "p")
 
 
 def test_a_certificate_that_cannot_be_read_is_refused_by_name(door: Door) -> None:
     bind = Bind(tls_cert="/nowhere/cert.pem", tls_key="/nowhere/key.pem")
     with pytest.raises(CoordinatorError, match="ADDRESS_UNUSABLE.*/nowhere/cert.pem"):
-        Server(bind=bind, token="t", journal_id="j", door=door)
+        Server(bind=bind, token="t", journal_id="j", door=door, place=lambda: "p")
 
 
 def test_what_is_no_address_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="BAD_VALUE.*'coordinator'.*HOST:PORT"):
-        Connection("grpc://no address:1", "j")
+        Connection("grpc://no address:1", "j", "p")
 
 
 def test_a_file_of_roots_that_cannot_be_read_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TLS_ROOTS_VARIABLE, "/nowhere/roots.pem")
     with pytest.raises(ConfigError, match="BAD_VALUE.*SPARKQ_TLS_ROOTS.*/nowhere/roots.pem"):
-        Connection("grpc+tls://127.0.0.1:1", "j")
+        Connection("grpc+tls://127.0.0.1:1", "j", "p")
 
 
 def test_ping_tells_whether_calls_are_let_through_and_which_epoch_answers() -> None:
