@@ -53,7 +53,7 @@ MAX_BACKLOG = 50_000
 POLL_S = 1.0
 
 #: A look at the queue folds its log from the last snapshot, so the bar moves only now and then.
-POLLS_PER_LOOK = 5
+POLLS_PER_LOOK = 10
 
 #: Short jobs on two cores: the thorough compiler and the parallel collector would cost more than they bring.
 JAVA_OPTIONS = "-Dlog4j2.configurationFile=conf/log4j2.properties -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

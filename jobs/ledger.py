@@ -25,6 +25,10 @@ LINES = pa.schema(_LINES)
 DAYS = pa.schema(_DAYS)
 
 
+#: Small files of a table that are made one when this many have come together.
+MOST_FILES = 32
+
+
 class Ledger:
     """The two tables of one consumer, made on first use; writing the same again changes nothing (R20).
 
@@ -59,6 +63,10 @@ class Ledger:
         totals = QueryBuilder().register("lines", self._lines).execute(f"{total} FROM lines WHERE {since} GROUP BY day")
         _insert(pa.table(totals).cast(DAYS), self._days, "day")
         self._closed_by = bookmark
+        for table in (self._lines, self._days):
+            # Each merge looks at every file of its table.
+            if len(table.file_uris()) >= MOST_FILES:
+                table.optimize.compact()
 
 
 def _table(path: str, columns: pa.Schema) -> DeltaTable:

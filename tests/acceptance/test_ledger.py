@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ledger import LINES, Ledger
+from ledger import LINES, MOST_FILES, Ledger
 from reconcile import read_bookmarks, read_closed
 
 FIRST, SECOND = date(2010, 12, 1), date(2010, 12, 2)
@@ -52,6 +52,16 @@ def test_a_close_totals_what_came_since_the_last_one_and_a_repeated_one_changes_
     ledger.close(8)
     assert read_closed(tmp_path / "east-closed") == {FIRST: (4, Decimal(10)), SECOND: (2, Decimal(5))}
     assert {day["closed_by"] for day in DeltaTable(f"{path}-closed").to_pyarrow_table().to_pylist()} == {4, 8}
+
+
+def test_small_files_are_made_one_and_say_the_same(tmp_path: Path) -> None:
+    ledger = Ledger(str(tmp_path / "east"))
+    for day in range(MOST_FILES + 2):
+        ledger.book(lines(range(2 * day, 2 * day + 1), date(2011, 1, 1) + timedelta(day)))
+        ledger.close(2 * day + 1)
+    assert len(DeltaTable(str(tmp_path / "east")).file_uris()) == 3
+    assert list(read_bookmarks(tmp_path / "east")) == list(range(0, 2 * MOST_FILES + 4, 2))
+    assert set(read_closed(tmp_path / "east-closed").values()) == {(1, Decimal("2.5"))}
 
 
 def test_a_close_of_a_consumer_without_lines_writes_nothing(tmp_path: Path) -> None:
