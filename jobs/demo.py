@@ -131,7 +131,11 @@ class Demo:
             _say(f"meanwhile start two consumers that share {QUEUE} (jobs/consume.py)")
             self._consume(publish, books.lines + closes)
             _say("report over both tables (jobs/report.py)")
-            self._waiting.append(partial(self._submit, "report", "--out", str(self._place / "report"), *map(str, self._tables())))
+            self._waiting.append(
+                partial(
+                    self._submit, "report", "--out", str(self._place / "report"), *(str(self._place / name) for name in CONSUMERS)
+                )
+            )
             while self._derives():
                 time.sleep(POLL_S / 4)
         finally:
@@ -199,9 +203,6 @@ class Demo:
         leased = self._journal.peek("messages", queue=QUEUE, columns=["bookmark", "subscription"])
         mine = BitMap64(row["bookmark"] for row in leased.to_pylist() if row["subscription"] == VICTIM)
         return len(mine & read_bookmarks(self._place / VICTIM))
-
-    def _tables(self) -> list[Path]:
-        return [self._place / name for name in CONSUMERS]
 
     def _figure(self, name: str) -> int:
         """Look at one figure of the queue."""

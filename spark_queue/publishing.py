@@ -71,8 +71,7 @@ class Publisher:
         journal = open_journal(self._store)
         definitions = journal.definitions()
         publishable = [name for name, message_type in definitions.message_types.items() if message_type.topics]
-        durable = definitions.journal.durability == "fsync"
-        self._opened = open_name(self._store, journal.journal_id, publishable, self.name, durable=durable)
+        self._opened = open_name(self._store, journal.journal_id, publishable, self.name, durable=definitions.journal.durable)
         self._last = self._opened.last_sequence
         self._unsure = False
         self._target = _Target(self._store, journal.journal_id, definitions, self._coordinator)

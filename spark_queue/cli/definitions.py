@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 
-from spark_queue.changes import Change
 from spark_queue.cli.output import out, show_json
 from spark_queue.cli.target import open_target, storage_options
 from spark_queue.errors import ConfigError
 from spark_queue.facade import Journal
+from spark_queue.settings import load_definitions
 
 
 def init(path: str, definitions: Path | None, storage: list[str] | None, *, as_json: bool) -> None:
@@ -41,7 +41,7 @@ def apply(
     """Make a definition file the definitions of a journal; a queue that it leaves out goes only when it is named."""
     journal = open_target(path, storage, coordinator)
     if not dry_run:
-        _check_removed(journal, journal.apply(definitions, dry_run=True, reset=reset), remove)
+        _check_removed(journal, definitions, remove)
     changes = journal.apply(definitions, dry_run=dry_run, reset=reset)
     if as_json:
         show_json({"dry_run": dry_run, "changes": [asdict(change) for change in changes]})
@@ -52,10 +52,10 @@ def apply(
     out.print(outcome)
 
 
-def _check_removed(journal: Journal, changes: Iterable[Change], named: Collection[str]) -> None:
-    for change in changes:
-        name = change.where.removeprefix("[queues.").removesuffix("]")
-        if change.action == "remove" and change.key is None and change.where != f"[{name}]" and name not in named:
+def _check_removed(journal: Journal, definitions: Path, named: Collection[str]) -> None:
+    wanted = load_definitions(definitions)
+    for name in journal.definitions().queues:
+        if name not in wanted.queues and name not in named:
             status = journal.queue(name).status()
             reason = (
                 f"the file leaves it out. {status.queue_depth:,} messages are in it, and what became of {status.acknowledged:,} "

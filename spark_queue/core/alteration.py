@@ -44,7 +44,7 @@ def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
     if unsettled and wanted is not None and wanted.semantics != known.semantics:
         # A late proof by the old semantics would find messages that were given to somebody else by the new one.
         raise _in_use(known, f"{unsettled} of its messages are leased, or in a batch that is not proven.")
-    # What an at-most-once queue has sent holds its key until the proof.
+    # What an at-most-once queue has sent holds its key until the proof, or the end of its lease.
     keyed = ledger.backlogs().total()
     if keyed and wanted is not None and wanted.order_key != known.order_key:
         raise _in_use(known, f"{keyed} of its messages are leased by the old order_key, and might share a key by the new one.")

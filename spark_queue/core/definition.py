@@ -38,6 +38,11 @@ class JournalDefinition:
     retention_ms: int | None
     coordinator_idle_ms: int
 
+    @property
+    def durable(self) -> bool:
+        """Whether commits must survive power loss."""
+        return self.durability == "fsync"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageTypeDefinition:

@@ -78,7 +78,7 @@ class DeltaControlLog:
         head = log_entry.read_entry(self._store, CONTROL, self._version)
         self._token = "" if head is None else head.token
         self._epoch = past[-1].epoch if past else 0 if past.state is None else past.state.epoch
-        self.durable = past.state is not None and past.state.definitions.journal.durability == "fsync"
+        self.durable = past.state is not None and past.state.definitions.journal.durable
         self._heed(past)
         if self.durable:
             # The last commit of a coordinator that died may not have reached the disk (PROTOCOL 6).

@@ -189,7 +189,7 @@ def create_journal(store: Store, definitions: Definitions | None = None, *, cloc
         store, CONTROL, schema=CONTROL_SCHEMA, description=description, files=files, properties=delta.CONTROL_PROPERTIES
     ):
         raise JournalError("JOURNAL_EXISTS", path=store.path)
-    if definitions.journal.durability == "fsync":
+    if definitions.journal.durable:
         tables = [messages_key(name) for name in definitions.message_types]
         entries = [log_key(table, 0) for table in (*tables, CONTROL)]
         store.sync([*(f"{CONTROL}/{file.path}" for file in files), *entries], ancestors=True)

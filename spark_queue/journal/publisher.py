@@ -72,7 +72,7 @@ def make_plan(
         publish_targets={name: str(target) for name, target in targets.items()},
         expires_after_ms=expires_after_ms,
     )
-    return StagingPlan(store=store, message_type=message_type, shape=shape, durable=definitions.journal.durability == "fsync")
+    return StagingPlan(store=store, message_type=message_type, shape=shape, durable=definitions.journal.durable)
 
 
 def publish(

@@ -29,11 +29,6 @@ class Asked:
 
 
 @pytest.fixture
-def sparkq(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    return Terminal(monkeypatch=monkeypatch, capsys=capsys)
-
-
-@pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     asked = Asked()
     monkeypatch.setattr("spark_queue.queue.ask", asked)

@@ -16,11 +16,6 @@ from tests.unit.cli.sparkq import Terminal
 
 
 @pytest.fixture
-def sparkq(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    return Terminal(monkeypatch=monkeypatch, capsys=capsys)
-
-
-@pytest.fixture
 def journal(tmp_path: Path) -> Journal:
     return Journal.create(
         str(tmp_path / "journal"),
