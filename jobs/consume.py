@@ -12,7 +12,6 @@ import signal
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from ledger import Ledger
@@ -36,18 +35,17 @@ def main() -> None:
     lines = spark.readStream.format("sparkqueue").options(**options).load(given.journal)
     ledger = Ledger(given.table)
 
-    def book(batch: DataFrame, batch_id: int) -> pa.Table | None:
-        lines = judged(batch).toArrow()  # Once: each Spark job on a batch reads it anew.
-        if pc.any(lines.column("is_barrier")).as_py():
-            ledger.close(pc.max(lines.column("bookmark")).as_py())
-            return None
-        unbookable = ledger.book(lines)
+    def book(batch: DataFrame, batch_id: int) -> pa.Table:
+        unbookable = ledger.book(judged(batch).toArrow())  # Once: each Spark job on a batch reads it anew.
         if given.hang and batch_id >= int(given.hang[0]):
             Path(given.hang[1]).touch()
             signal.pause()
         return unbookable.append_column("outcome", pa.repeat("expire", unbookable.num_rows))
 
-    book_batch = queue.foreach_batch(book, subscription=given.subscription)
+    def close(_batch: DataFrame, _batch_id: int) -> None:
+        ledger.close()
+
+    book_batch = queue.foreach_batch(book, subscription=given.subscription, on_barrier=close)
     query = lines.writeStream.foreachBatch(book_batch).option("checkpointLocation", given.checkpoint).start()
     while not query.awaitTermination(5):
         if given.until_empty and queue.status().queue_depth == 0:

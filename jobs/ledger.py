@@ -17,11 +17,11 @@ _LINES: dict[str, pa.DataType] = {
     "day": pa.date32(),
     "amount": pa.decimal128(20, 4),
 }
-_DAYS: dict[str, pa.DataType] = {"day": pa.date32(), "closed_by": pa.int64(), "lines": pa.int64(), "amount": pa.decimal128(20, 4)}
+_DAYS: dict[str, pa.DataType] = {"day": pa.date32(), "last": pa.int64(), "lines": pa.int64(), "amount": pa.decimal128(20, 4)}
 
 LINES = pa.schema(_LINES)
 
-#: A total of each day, with the bookmark of the message that closed it.
+#: A total of each day, with the bookmark of its last line.
 DAYS = pa.schema(_DAYS)
 
 
@@ -41,8 +41,8 @@ class Ledger:
     def __init__(self, path: str) -> None:
         self._lines = _table(path, LINES)
         self._days = _table(f"{path}-closed", DAYS)
-        #: The newest close: all before it is closed for ever.
-        self._closed_by = max((day["closed_by"] for day in self._days.to_pyarrow_table().to_pylist()), default=-1)
+        #: The last line of the newest close.
+        self._closed = max((day["last"] for day in self._days.to_pyarrow_table().to_pylist()), default=-1)
 
     def book(self, lines: pa.Table) -> pa.Table:
         """Write the lines that can be booked and are not there yet; gives bookmark and error of the others.
@@ -56,13 +56,13 @@ class Ledger:
         _insert(lines.filter(pc.invert(is_bad)).select(LINES.names).cast(LINES), self._lines, "bookmark")
         return lines.filter(is_bad).select(["bookmark", "error"])
 
-    def close(self, bookmark: int) -> None:
-        """Write the total of each day since the last close, up to the message with this bookmark."""
-        since = f"bookmark > {self._closed_by} AND bookmark < {bookmark}"
-        total = f"SELECT day, {bookmark} AS closed_by, count(*) AS lines, sum(amount) AS amount"
-        totals = QueryBuilder().register("lines", self._lines).execute(f"{total} FROM lines WHERE {since} GROUP BY day")
-        _insert(pa.table(totals).cast(DAYS), self._days, "day")
-        self._closed_by = bookmark
+    def close(self) -> None:
+        """Write the total of each day since the last close: all its lines are here, since the queue held the close behind them."""
+        total = "SELECT day, max(bookmark) AS last, count(*) AS lines, sum(amount) AS amount"
+        since = f"FROM lines WHERE bookmark > {self._closed} GROUP BY day"
+        totals = pa.table(QueryBuilder().register("lines", self._lines).execute(f"{total} {since}")).cast(DAYS)
+        _insert(totals, self._days, "day")
+        self._closed = max((day["last"] for day in totals.to_pylist()), default=self._closed)
         for table in (self._lines, self._days):
             # Each merge looks at every file of its table.
             if len(table.file_uris()) >= MOST_FILES:

@@ -34,6 +34,7 @@ class Queue:
         fn: Callable[[DataFrame, int], DataFrame | pa.Table | None],
         *,
         subscription: str,
+        on_barrier: Callable[[DataFrame, int], None] | None = None,
         on_error: str = "fail",
         ack_early: bool = False,
     ) -> Callable[[DataFrame, int], None]:
@@ -47,6 +48,8 @@ class Queue:
             ``error``.
         subscription
             The one that the stream reads as.
+        on_barrier
+            Gets each micro-batch that is a barrier, instead of `fn`: so neither has to ask its rows, which would be a Spark job.
         on_error
             ``fail``: an exception fails the query. ``cancel``: the batch goes back to the queue and the query lives on.
         ack_early
@@ -57,6 +60,7 @@ class Queue:
 
         return BatchWrapper(
             fn,
+            on_barrier=on_barrier,
             store=self.journal.store,
             coordinator=self.journal.coordinator,
             queue=self.name,

@@ -67,10 +67,7 @@ class Commands:
             case wire.Rows():
                 return self._rows(request, now_ms)
             case wire.StartRun():
-                incarnation, lease, ack_mode = self._engine.start_run(
-                    queue=request.queue, subscription=request.subscription, now_ms=now_ms
-                )
-                return Answer(reply=wire.RunStarted(run=wire.Run(incarnation=incarnation, lease=lease), ack_mode=ack_mode))
+                return self._start_run(request, now_ms)
             case wire.DrawIncarnation():
                 self._engine.state.ledger(request.queue)
                 drawn = wire.Drawn(
@@ -149,6 +146,12 @@ class Commands:
         return Answer(
             reply=wire.RowsOf(message_type=message_type, lease=request.lease, leased_until_ms=leased_until_ms), pieces=pieces
         )
+
+    def _start_run(self, request: wire.StartRun, now_ms: int) -> Answer:
+        subscription, lease = self._engine.start_run(queue=request.queue, subscription=request.subscription, now_ms=now_ms)
+        run = wire.Run(incarnation=subscription.incarnation, lease=0 if lease is None else lease.number)
+        is_barrier = lease is not None and lease.is_barrier and bool(lease.rows)
+        return Answer(reply=wire.RunStarted(run=run, ack_mode=subscription.ack_mode, is_barrier=is_barrier))
 
     def _settle(self, request: wire.Settle | wire.SettleWhere, now_ms: int) -> SettledCounts:
         common: dict[str, Any] = {"queue": request.queue, "now_ms": now_ms, "request": request.request}

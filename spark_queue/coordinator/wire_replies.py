@@ -71,6 +71,8 @@ class RunStarted(Reply, frozen=True, kw_only=True):
 
     run: Run
     ack_mode: str
+    #: Whether its one message is a barrier.
+    is_barrier: bool
 
 
 class Settled(Reply, frozen=True, kw_only=True):

@@ -210,15 +210,13 @@ class Engine:
         """Give dead letters back to their queue; gives how many were free to go."""
         return redriving.redrive(self._turn(queue, now_ms, request), rows)
 
-    def start_run(self, *, queue: str, subscription: str, now_ms: int) -> tuple[Incarnation, int, str]:
-        """Note that fn begins; gives the incarnation and lease that it speaks for, and the acknowledgement mode (P4)."""
+    def start_run(self, *, queue: str, subscription: str, now_ms: int) -> tuple[Subscription, Lease | None]:
+        """Note that fn begins; gives the subscription and the lease that it speaks for (P4)."""
         turn = self._turn(queue, now_ms)
         known = turn.subscription(subscription)
         lease = turn.ledger.open_lease(known)
-        number = 0 if lease is None else lease.number
-        session = self._session(queue, subscription, known.incarnation)
-        session.started = number
-        return known.incarnation, number, known.ack_mode
+        self._session(queue, subscription, known.incarnation).started = 0 if lease is None else lease.number
+        return known, lease
 
     @releases_barriers
     def end_run(

@@ -36,6 +36,8 @@ class BatchWrapper:
     ----------
     fn
         The user's function.
+    on_barrier
+        Called instead of `fn` with a batch that is a barrier, or None.
     store, coordinator
         The journal, and the address of its coordinator if that is on another host.
     queue, subscription
@@ -55,6 +57,7 @@ class BatchWrapper:
         self,
         fn: BatchFunction,
         *,
+        on_barrier: BatchFunction | None = None,
         store: Store,
         coordinator: str | None,
         queue: str,
@@ -66,6 +69,7 @@ class BatchWrapper:
             where = f"foreach_batch of queue '{queue}'"
             raise ConfigError("BAD_VALUE", key="on_error", where=where, value=on_error, expected=f'"{FAIL}" or "{CANCEL}"')
         self._fn = fn
+        self._on_barrier = on_barrier or fn
         self._store = store
         self._coordinator = coordinator
         self._queue = queue
@@ -81,7 +85,7 @@ class BatchWrapper:
         return {**self.__dict__, "_session": None, "_reporter": None, "_listener": None}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Run fn on a micro-batch and report what came of it; a report that fails, fails the batch.
+        """Run the batch's function on it and report what came of it; a report that fails, fails the batch.
 
         Raises
         ------
@@ -93,10 +97,11 @@ class BatchWrapper:
             What fn raised, unless `on_error` is ``cancel``.
         """
         reporter = self._reporter = self._reporter or self._connect()
-        run = reporter.start()
+        started = reporter.start()
+        run = started.run
         self._listen(reporter)
         try:
-            outcomes = self._run(batch, batch_id)
+            outcomes = self._run(self._on_barrier if started.is_barrier else self._fn, batch, batch_id)
         except Exception as failure:
             # An error may name a file that is no text, and the failure of its report would then hide it.
             error = "".join(traceback.format_exception_only(failure)).strip().encode(errors="replace").decode()
@@ -108,9 +113,9 @@ class BatchWrapper:
         else:
             reporter.end(run, outcomes, settle=self._ack_early)
 
-    def _run(self, batch: DataFrame, batch_id: int) -> tuple[OutcomeRows, ...]:
+    def _run(self, fn: BatchFunction, batch: DataFrame, batch_id: int) -> tuple[OutcomeRows, ...]:
         """Run fn, and evaluate what it returns, once."""
-        returned: Any = self._fn(batch, batch_id)
+        returned: Any = fn(batch, batch_id)
         if returned is None:
             return ()
         if isinstance(returned, pa.Table):

@@ -41,8 +41,8 @@ class RunReporter:
         #: The run that ended last and is not known to be proven.
         self._unproven: wire.Run | None = None
 
-    def start(self) -> wire.Run:
-        """Say that fn is about to run; gives the run that it speaks for.
+    def start(self) -> wire.RunStarted:
+        """Say that fn is about to run; gives the run that it speaks for, and whether its batch is a barrier.
 
         Raises
         ------
@@ -61,7 +61,7 @@ class RunReporter:
                 needed="auto",
                 next_step="Leave option ackMode out, or pass fn to foreachBatch itself and settle rows with queue.settle.",
             )
-        return started.run
+        return started
 
     def end(self, run: wire.Run, outcomes: tuple[wire.OutcomeRows, ...], *, settle: bool) -> None:
         """Say what fn said of its rows.

@@ -44,21 +44,21 @@ def test_a_close_totals_what_came_since_the_last_one_and_a_repeated_one_changes_
     path = str(tmp_path / "east")
     ledger = Ledger(path)
     ledger.book(lines(range(4), FIRST))
-    ledger.close(4)
-    ledger.close(4)
+    ledger.close()
+    ledger.close()
     ledger = Ledger(path)
-    ledger.close(4)
+    ledger.close()
     ledger.book(lines(range(5, 7), SECOND))
-    ledger.close(8)
+    ledger.close()
     assert read_closed(tmp_path / "east-closed") == {FIRST: (4, Decimal(10)), SECOND: (2, Decimal(5))}
-    assert {day["closed_by"] for day in DeltaTable(f"{path}-closed").to_pyarrow_table().to_pylist()} == {4, 8}
+    assert {day["last"] for day in DeltaTable(f"{path}-closed").to_pyarrow_table().to_pylist()} == {3, 6}
 
 
 def test_small_files_are_made_one_and_say_the_same(tmp_path: Path) -> None:
     ledger = Ledger(str(tmp_path / "east"))
     for day in range(MOST_FILES + 2):
         ledger.book(lines(range(2 * day, 2 * day + 1), date(2011, 1, 1) + timedelta(day)))
-        ledger.close(2 * day + 1)
+        ledger.close()
     assert len(DeltaTable(str(tmp_path / "east")).file_uris()) == 3
     assert list(read_bookmarks(tmp_path / "east")) == list(range(0, 2 * MOST_FILES + 4, 2))
     assert set(read_closed(tmp_path / "east-closed").values()) == {(1, Decimal("2.5"))}
@@ -67,5 +67,5 @@ def test_small_files_are_made_one_and_say_the_same(tmp_path: Path) -> None:
 def test_a_close_of_a_consumer_without_lines_writes_nothing(tmp_path: Path) -> None:
     ledger = Ledger(str(tmp_path / "west"))
     ledger.book(lines(range(0), FIRST))
-    ledger.close(7)
+    ledger.close()
     assert read_closed(tmp_path / "west-closed") == {}

@@ -84,7 +84,7 @@ def take_batches(journal: BenchJournal, batches: int) -> Times:
             rows = planner.rows(granted.lease)
         assert rows.pieces.num_rows
         with _timed(times, "fn starts"):
-            run = reporter.start()
+            run = reporter.start().run
         with _timed(times, "fn ended"):
             reporter.end(run, (), settle=False)
         with _timed(times, _NEXT):

@@ -96,3 +96,30 @@ def test_a_held_barrier_is_shown_in_its_state(make_home: MakeHome) -> None:
         {"id": 0, "state": "available", "is_barrier": False},
         {"id": 100, "state": "held", "is_barrier": True},
     ]
+
+
+def test_a_function_of_their_own_gets_the_barriers_also_after_a_crash(make_home: MakeHome) -> None:
+    """R71, P2: fn is never given one, and a batch that runs again is known for what it is before it is read."""
+    home = make_home(**BARRIER)
+    home.publish(0, 3)
+    home.journal.publish(close_of_day(100), topic="ORDERS")
+    home.publish(3, 2)
+    lines, closes = Heard(), Heard()
+
+    def fail_first(batch: DataFrame, batch_id: int) -> None:
+        closes(batch, batch_id)
+        if len(closes.batches) == 1:
+            raise RuntimeError("the ledger is locked")
+
+    def unread(_batch: DataFrame, batch_id: int) -> None:
+        closes.batches.append([(-1, True, batch_id)])
+
+    with pytest.raises(Exception, match="the ledger is locked"):
+        home.run(lines, on_barrier=fail_first)
+    home.run(lines, on_barrier=fail_first)
+    assert closes.batches == [[(100, True, 1)], [(100, True, 2)]]
+    home.journal.publish(close_of_day(101), topic="ORDERS")
+    home.run(lines, on_barrier=unread)
+    assert len(closes.batches) == 3
+    assert len(home.history("barrier_received")) == 2
+    assert [[number for number, _, _ in batch] for batch in lines.batches] == [[0, 1, 2], [3, 4]]

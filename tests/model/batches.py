@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.model.model import Queue
-from tests.model.parts import IN_QUEUE, Lease, Message, Subscription
+from tests.model.model import IN_QUEUE, Lease, Message, Queue, Subscription
 
 #: Others that must be there, so that a message that fails alone is only suspected; and suspects that make an alarm.
 SUSPECTS = 3

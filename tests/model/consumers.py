@@ -13,8 +13,7 @@ from spark_queue.core.runs import OutcomeOf
 from tests.model import batches, journal
 from tests.model.bodies import QUESTIONS
 from tests.model.machine import Machine
-from tests.model.model import Queue
-from tests.model.parts import Lease, Subscription
+from tests.model.model import Lease, Queue, Subscription
 
 SUBSCRIPTIONS = ("s1", "s2", "s3")
 
@@ -204,10 +203,11 @@ class Consumers(Machine):
         return self.do(lambda: getattr(self.engine, method)(**common, now_ms=self.now, **arguments))
 
     def _start(self, who: Who) -> Lease:
-        _, number, _ = self.engine.start_run(queue=who[0], subscription=who[1], now_ms=self.now)
+        _, started = self.engine.start_run(queue=who[0], subscription=who[1], now_ms=self.now)
         lease = self._sides(who)[1].open
         assert lease is not None
-        assert lease.number == number
+        assert started is not None
+        assert (started.number, started.is_barrier) == (lease.number, lease.barrier)
         return lease
 
     def _end(self, who: Who, lease: Lease, **said: Any) -> None:

@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
 
 from tests.model.bodies import QUESTIONS
-from tests.model.parts import Rules
+
+#: What a queue may ask of a message's body; None where the rule is not set.
+Question = Callable[[dict[str, Any]], Any] | None
+
+
+@dataclass(kw_only=True)
+class Rules:
+    """The keys of one queue."""
+
+    at_most_once: bool = False
+    lease_ms: int = 10_000
+    max_backlog: int = 0
+    max_per_subscription: int = 0
+    expiration_ms: int | None = None
+    max_deliveries: int = 0
+    max_cancels: int = 0
+    backoff: tuple[int, int, int] | None = None
+    strict: bool = False
+    filter: Question = None
+    priority: Question = None
+    key: Question = None
+    barrier: Question = None
+    depth: int = 0
+    deferral_ms: int = 86_400_000
+    #: A bookmark, a time ("at", ms), "now" or "epoch".
+    start: Any = "epoch"
+    letters: str | None = None
+    letters_kept_ms: int | None = None
+
+    def delay_ms(self, times: int, otherwise: int = 0) -> int:
+        """Give the delay of a cancel after so many, or of a probe (DESIGN 8)."""
+        first, longest, factor = self.backoff or (otherwise, otherwise, 1)
+        return min(longest, int(first * factor**times))
+
 
 #: The least target depth that users may set is more than a program that can be read publishes.
 DEPTHS = (2, 4)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tests.model import batches
-from tests.model.model import Queue
-from tests.model.parts import IN_QUEUE, WAITING, Lease, Message, Rules, Subscription
+from tests.model.definitions import Rules
+from tests.model.model import IN_QUEUE, WAITING, Lease, Message, Queue, Subscription
 
 
 class Journal:

@@ -3,12 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from tests.model.parts import DEAD_REASONS, IN_QUEUE, Lease, Message, Rules, Subscription
+from tests.model.definitions import Question, Rules
 
 if TYPE_CHECKING:
     from tests.model.journal import Journal
+
+IN_QUEUE = ("available", "leased", "delayed")
+WAITING = ("available", "delayed", "inactive")
+DEAD_REASONS = ("max_deliveries", "max_cancels", "forced_expire")
+
+
+@dataclass
+class Message:
+    """One message in one queue."""
+
+    bookmark: int
+    body: dict[str, Any]
+    entered_at: int
+    expires_at: int | None
+    state: str = "available"
+    is_barrier: bool = False
+    deliveries: int = 0
+    cancels: int = 0
+    due: int = 0
+    deferred: int | None = None
+    #: Why and when it left.
+    reason: str = ""
+    left_at: int = 0
+
+
+@dataclass
+class Lease:
+    """What a subscription was given; still holds; may still settle, since nobody else took it (P5); and what its batch said."""
+
+    number: int
+    rows: set[int]
+    due: int
+    begun_at: int
+    limit: int
+    planner: object
+    barrier: bool = False
+    proven: bool = False
+    held: set[int] = field(default_factory=set)
+    claim: set[int] = field(default_factory=set)
+    said: dict[int, tuple[str, int | None]] = field(default_factory=dict)
+    #: How its runs went: whether one asked for the rows, whether it failed, and goes back, and how many vanished.
+    asked: bool = False
+    failed: bool = False
+    gives_back: bool = False
+    vanished: int = 0
+    undelivered: bool = False
+    #: Whether it is certain that nobody took it over since it was granted, and whether fn is running on it (P6).
+    sure: bool = True
+    running: bool = False
+    #: At most once: whether its period ended before the proof, and whose run it is.
+    lapsed: bool = False
+    claimed_by: object = None
+
+
+@dataclass
+class Subscription:
+    """A consumer by name."""
+
+    backlog: int = 0
+    explicit: bool = False
+    filter: Question = None
+    planner: object = None
+    leases: list[Lease] = field(default_factory=list)
+    barriers: list[int] = field(default_factory=list)
+    barrier_deliveries: int = 0
+    #: Most messages of the next batch while a failing one is taken apart.
+    piece: int | None = None
+    #: Trigger.AvailableNow: where its run ends, and what it was given.
+    until: int | None = None
+    given: set[int] = field(default_factory=set)
+
+    @property
+    def open(self) -> Lease | None:
+        """The lease that is not proven."""
+        return next((lease for lease in self.leases if not lease.proven), None)
+
+    def may_take(self, bookmark: int) -> bool:
+        """Tell whether its run gets a message that is there for it."""
+        return self.until is None or (bookmark < self.until and bookmark not in self.given)
 
 
 class Queue:

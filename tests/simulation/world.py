@@ -108,9 +108,8 @@ class Driver:
         rows = BitMap64(answered)
         self.world.read(self.name, lease, self.incarnation, rows)
         yield
-        incarnation, number, _ = self._ask(
-            lambda engine: engine.start_run(queue=self.queue, subscription=self.name, now_ms=self.now)
-        )
+        known, started = self._ask(lambda engine: engine.start_run(queue=self.queue, subscription=self.name, now_ms=self.now))
+        incarnation, number = known.incarnation, 0 if started is None else started.number
         yield
         error = self._failure(rows)
         outcomes = self._outcomes(rows)

@@ -149,10 +149,11 @@ def _unpause(world: World, words: Words) -> str:
 def _start(world: World, words: Words) -> str:
     name = words.take()
     planner = world.planners[name]
-    incarnation, lease, _ = world.engine.start_run(queue=planner.queue, subscription=planner.subscription, now_ms=world.now_ms)
+    known, lease = world.engine.start_run(queue=planner.queue, subscription=planner.subscription, now_ms=world.now_ms)
     run = words.take() if words.flag("as") else name
-    world.runs[run] = Run(queue=planner.queue, subscription=planner.subscription, incarnation=incarnation, lease=lease)
-    return f"lease {lease}" if lease else "no lease"
+    number = 0 if lease is None else lease.number
+    world.runs[run] = Run(queue=planner.queue, subscription=planner.subscription, incarnation=known.incarnation, lease=number)
+    return "no lease" if lease is None else f"lease {number}"
 
 
 def _end(world: World, words: Words) -> str:

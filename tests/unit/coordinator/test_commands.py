@@ -100,3 +100,16 @@ def test_rows_of_a_barrier_say_how_often_its_subscription_was_given_it() -> None
         counts += rows.pieces.column("delivery_count").to_pylist()
         planner = Planner(world)
     assert counts == [1, 2, 3]
+
+
+def test_a_run_is_told_whether_its_batch_is_a_barrier() -> None:
+    """R71: so nobody has to ask the rows, which would be a Spark job."""
+    world = World({**DEFINITIONS, "queues": {"WORK": {**DEFINITIONS["queues"]["WORK"], "barrier": "kind = close"}}})
+    planner = Planner(world)
+    world.storage.publish("json", [Published(topic="ORDERS"), Published(topic="ORDERS", attributes={"kind": "close"})])
+    told = [world.ask(wire.StartRun, **planner.common)]
+    for lease in (1, 2):
+        assert planner.next().lease == lease
+        told.append(world.ask(wire.StartRun, **planner.common))
+        world.ask(wire.EndRun, run=told[-1].run, **planner.common)
+    assert [(each.run.lease, each.is_barrier) for each in told] == [(0, False), (1, False), (2, True)]

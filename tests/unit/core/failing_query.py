@@ -85,10 +85,11 @@ class FailingQuery:
     def _fail(self) -> bool:
         """Tell what fn raised, or nothing; gives whether the query lives on."""
         engine = self._world.engine
-        incarnation, lease, _ = engine.start_run(queue="Q", subscription="s", now_ms=self._world.now_ms)
+        subscription, lease = engine.start_run(queue="Q", subscription="s", now_ms=self._world.now_ms)
         if self._reports:
+            number = 0 if lease is None else lease.number
             engine.end_run(
-                queue="Q", subscription="s", incarnation=incarnation, lease=lease, outcomes=[], error="boom",
+                queue="Q", subscription="s", incarnation=subscription.incarnation, lease=number, outcomes=[], error="boom",
                 cancel=self._cancels, now_ms=self._world.now_ms,
             )  # fmt: skip
         if not self._cancels:

@@ -23,10 +23,11 @@ class Reporter:
 
     def __init__(self) -> None:
         self.told: list[Any] = []
+        self.is_barrier = False
 
-    def start(self) -> str:
+    def start(self) -> SimpleNamespace:
         self.told.append("start")
-        return "run"
+        return SimpleNamespace(run="run", is_barrier=self.is_barrier)
 
     def end(self, run: str, outcomes: Any, *, settle: bool) -> None:
         self.told.append(("end", run, outcomes, settle))
@@ -63,6 +64,25 @@ def test_fn_is_announced_before_it_runs_and_its_end_before_spark_goes_on(*, ack_
     wrapper("rows", 3)
     assert seen == [("rows", 3, ["start"])]
     assert told == ["start", ("end", "run", (), ack_early)]
+
+
+def test_a_barrier_goes_to_its_own_function_where_there_is_one() -> None:
+    """R71: neither function has to ask the batch what it is."""
+    seen: list[tuple[str, Any, int]] = []
+
+    def fn(batch: Any, batch_id: int) -> None:
+        seen.append(("fn", batch, batch_id))
+
+    def on_barrier(batch: Any, batch_id: int) -> None:
+        seen.append(("on_barrier", batch, batch_id))
+
+    for options in ({"on_barrier": on_barrier}, {}):
+        wrapper, told = wrapped(fn, **options)
+        for batch_id, is_barrier in enumerate([False, True, False]):
+            wrapper._reporter.is_barrier = is_barrier
+            wrapper("rows", batch_id)
+        assert told == ["start", ("end", "run", (), False)] * 3
+    assert seen == [("fn", "rows", 0), ("on_barrier", "rows", 1), ("fn", "rows", 2), *(("fn", "rows", n) for n in range(3))]
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,9 @@ class Heard:
         if self.refusal is not None:
             raise self.refusal
         self.requests.append(request)
-        return wire.RunStarted(run=self.run, ack_mode=self.ack_mode) if isinstance(request, wire.StartRun) else wire.Done()
+        if isinstance(request, wire.StartRun):
+            return wire.RunStarted(run=self.run, ack_mode=self.ack_mode, is_barrier=False)
+        return wire.Done()
 
     def proven(self, *, lease: int = 3, **other: str) -> list[int]:
         """Tell of a commit, and give the leases that were proven."""
@@ -70,7 +72,7 @@ def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Heard:
 
 def test_each_end_of_a_run_says_which_and_how(heard: Heard) -> None:
     outcomes = (wire.OutcomeRows(outcome="expire", ranges=((0, 1),)),)
-    run = heard.reporter.start()
+    run = heard.reporter.start().run
     heard.reporter.end(run, outcomes, settle=True)
     heard.reporter.fail(run, "no")
     heard.reporter.give_back(run, "no")
