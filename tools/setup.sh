@@ -13,6 +13,8 @@ main() {
     make_venv
   fi
   install_locked
+  # As pip does with what it installs: Spark starts many Pythons, and some machines are set to store no bytecode by themselves.
+  "$venv/bin/python" -m compileall -q spark_queue jobs pyspark_sparkqueue.py
   install_java
 }
 

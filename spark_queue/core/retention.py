@@ -62,9 +62,9 @@ def _needed(state: JournalState, message_type: str) -> BitMap64:
     needed = BitMap64()
     for ledger in state.queues.values():
         if ledger.definition.message_type == message_type:
-            needed |= BitMap64.union(needed, *(rows for each, rows in ledger.rows.items() if each is not State.REMOVED))
+            needed = BitMap64.union(needed, *(rows for each, rows in ledger.rows.items() if each is not State.REMOVED))
             # A released barrier has left the queue, and is still to be read by whoever has not received it.
-            needed |= BitMap64.union(needed, *(each.barriers for each in ledger.subscriptions.values()))
+            needed = BitMap64.union(needed, *(each.barriers for each in ledger.subscriptions.values()))
             if ledger.definition.at_most_once:
-                needed |= BitMap64.union(needed, *(lease.rows for lease in ledger.leases.values() if not lease.proven))
+                needed = BitMap64.union(needed, *(lease.rows for lease in ledger.leases.values() if not lease.proven))
     return needed

@@ -179,9 +179,9 @@ def test_reader_names_the_file_when_it_is_shorter_than_the_journal_says(table: P
         read(reader_of(table), pieces_of(("b.parquet", 8, 4, 0, 1)))
 
 
-def test_executor_side_loads_no_third_party_but_arrow_and_numpy() -> None:
+def test_executor_side_loads_nothing_but_what_reads_arrow_and_numpy() -> None:
     """DESIGN 11: every Python worker of a cluster loads this before its first row."""
-    heavy = "deltalake obstore pyroaring msgspec re2 sqlglot duckdb typer rich pandas"
+    heavy = "pyarrow.compute deltalake obstore pyroaring msgspec re2 sqlglot duckdb typer rich pandas"
     code = f"import sys, spark_queue.source.partitions; print([name for name in '{heavy}'.split() if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
