@@ -26,7 +26,7 @@ class QueueStatus:
     #: Messages in the queue: available, leased, delayed, held or inactive.
     queue_depth: int
     available: int
-    #: Messages leased and not yet settled (R23).
+    #: Messages given to subscriptions and not yet acknowledged, or lost again (R17, R23).
     backlog: int
     delayed: int
     #: Barriers that wait until nothing stands before them (R68), and those that were released to the subscriptions.
@@ -91,7 +91,7 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
         alarm=None if ledger.alarm is None else ledger.alarm.error,
         queue_depth=ledger.depth,
         available=len(ledger.rows[State.AVAILABLE]) + due,
-        backlog=len(ledger.rows[State.LEASED]),
+        backlog=ledger.backlogs().total(),
         delayed=len(ledger.rows[State.DELAYED]) - due,
         held=len(ledger.rows[State.HELD]),
         barriers_released=len(ledger.barriers & ledger.rows[State.REMOVED]),

@@ -35,10 +35,11 @@ def test_a_lease_that_ran_out_at_most_once_is_counted_and_its_messages_count_as_
     """R31, R119."""
     scenario = Scenario()
     scenario.run(DEFINITIONS + "publish T 0..5\nplanner p ONCE/s\nnext p limit=2\nwait 9s")
-    assert (status(scenario, "ONCE").expired_leases, status(scenario, "ONCE").age_of_oldest_lease) == (0, 9.0)
+    found = status(scenario, "ONCE")
+    assert (found.expired_leases, found.age_of_oldest_lease, found.backlog) == (0, 9.0, 2)
     scenario.run("tick 51s")
     found = status(scenario, "ONCE")
-    assert (found.expired_leases, found.age_of_oldest_lease) == (2, None)
+    assert (found.expired_leases, found.age_of_oldest_lease, found.backlog) == (2, None, 0)
     assert (found.acknowledged, found.expired, found.queue_depth) == (2, 0, 4)
 
 
