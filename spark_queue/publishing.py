@@ -129,7 +129,7 @@ class Publisher:
             self._unsure = was_unsure
             raise
         self._unsure = False
-        self._last = max(self._last or 0, done.persisted_sequence or 0) or None
+        self._last = max((known for known in (self._last, done.persisted_sequence) if known is not None), default=None)
         return done
 
 

@@ -104,6 +104,20 @@ def test_a_publisher_counts_on_from_its_last_sequence(journal: Journal) -> None:
         assert (done.rows, done.duplicates, publisher.last_sequence) == (2, 0, 4)
 
 
+def test_a_publisher_may_count_from_0(journal: Journal) -> None:
+    """R93: 0 is a sequence as any other, and not the same as none."""
+    with journal.publisher("p") as publisher:
+        publisher.publish([], topic="LINES")
+        before = publisher.last_sequence
+        assert before is None
+        publisher.publish([{"amount": 1}], topic="LINES", first_sequence=0)
+        assert publisher.last_sequence == 0
+        publisher.publish([], topic="LINES")
+        assert publisher.last_sequence == 0
+        publisher.publish([{"amount": 2}], topic="LINES")
+        assert publisher.last_sequence == 1
+
+
 def test_a_repeated_batch_of_a_publisher_is_dropped_and_counted(journal: Journal) -> None:
     """R95."""
     with journal.publisher("p") as publisher:
@@ -128,6 +142,14 @@ def test_a_publisher_counts_on_only_when_it_knows_what_arrived(journal: Journal,
             publisher.publish([{"amount": 2}], topic="LINES")
         assert publisher.publish([{"amount": 1}], topic="LINES", first_sequence=1).duplicates == 1
         assert publisher.publish([{"amount": 2}], topic="LINES").rows == 1
+        with monkeypatch.context() as patch:
+            patch.setattr(delta, "refresh", unreachable)
+            with pytest.raises(JournalError, match="STORE_FAILED"):
+                publisher.publish([{"amount": 3}], topic="LINES")
+    with publisher:
+        # Opened again, it has looked.
+        assert publisher.last_sequence == 3
+        assert publisher.publish([{"amount": 4}], topic="LINES").rows == 1
 
 
 def test_the_older_of_two_publishers_of_one_name_is_refused(journal: Journal) -> None:

@@ -29,6 +29,19 @@ def test_each_second_is_a_request_of_its_own_and_what_was_skipped_is_counted() -
     assert (slept, progress) == ([1, 1], [(6, 9), (8, 9), (9, 9)])
 
 
+def test_the_slowest_pace_is_one_a_second() -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def ask(request: type, **fields: Any) -> wire.AnyReply:
+        if request is wire.FindDeadLetters:
+            return wire.DeadLetters(ranges=((4, 6),), skipped=0)
+        asked.append(fields["ranges"])
+        return wire.Redriven(requested=1, redriven=1, skipped=0)
+
+    assert redrive(ask, "Q", None, per_second=1, on_progress=None, sleep=lambda _: None).redriven == 2
+    assert asked == [((4, 5),), ((5, 6),)]
+
+
 def test_without_a_pace_everything_is_one_request() -> None:
     def ask(request: type, **_fields: Any) -> wire.AnyReply:
         if request is wire.FindDeadLetters:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spark_queue.core.status import QueueStatus, queue_status
 from spark_queue.testing.scenario import Scenario
+from spark_queue.testing.state_digest import digest
 
 DEFINITIONS = """define
   [message_types.json]
@@ -48,4 +49,7 @@ def test_dead_letters_that_were_settled_in_their_queue_are_no_longer_counted() -
     scenario.run(DEFINITIONS + "publish T 0..5\nsettle Q expire 0..3")
     assert (status(scenario, "Q").dead_letters, status(scenario, "D").dead_letters) == (4, 4)
     scenario.run("settle D acknowledge 1..2")
+    state = scenario.world.engine.state
+    before = digest(state)
     assert (status(scenario, "Q").dead_letters, status(scenario, "D").dead_letters) == (2, 2)
+    assert digest(state) == before, "looking changes nothing"

@@ -105,6 +105,15 @@ def test_commit_that_cannot_be_looked_for_is_told_as_unknown(disk: Disk, monkeyp
         disk.publish([1])
 
 
+def test_what_no_second_look_can_mend_is_told_as_it_is(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_damage(*_: Any) -> None:
+        raise JournalError("LOG_GAP", path="p", version=1)
+
+    monkeypatch.setattr(delta, "refresh", find_damage)
+    with pytest.raises(JournalError, match="LOG_GAP"):
+        disk.publish([1])
+
+
 def test_lost_race_is_decided_again_on_the_new_head(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     at_swap(monkeypatch, after(lambda: disk.publish([8])), SWAP, after(lambda: disk.publish([9])))
     assert disk.publish([1]).rows == 1

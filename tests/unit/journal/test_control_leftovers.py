@@ -10,6 +10,7 @@ import pytest
 from spark_queue.core.fold import JournalState
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal import control_compaction, control_files, upkeep
+from spark_queue.journal.control_files import ControlFile
 from spark_queue.journal.control_log import DeltaControlLog, read_log
 from spark_queue.journal.layout import CONTROL, Store
 from spark_queue.testing.scenario.facts import MemoryFacts
@@ -62,6 +63,16 @@ def test_records_on_their_way_are_no_leftovers_however_clocks_stand(disk: Disk) 
     age(disk, on_disk(disk), 3 * DAY_S, by=10 * DAY_S)
     (Path(disk.store.path) / CONTROL / f"{0:020d}-{0:032x}.parquet").write_bytes(b"")
     assert f"{CONTROL}/{staged_now.path}" not in leftovers(disk)
+
+
+def test_what_only_a_young_file_holds_is_no_leftover_wherever_it_stands() -> None:
+    """A reader may have opened the table before that file was in it, whatever older files hold of later records."""
+    names = [f"{first:020d}-{0:032x}.parquet" for first in (0, 3, 10)]
+    young, orphan, settled = (f"{CONTROL}/{name}" for name in names)
+    log = [ControlFile(first=first, last=first + 9, path=names[at], kinds=("granted", "removed")) for at, first in ((0, 0), (2, 10))]
+    found = {young: 2 * DAY_S * 1000, orphan: 0, settled: 0}
+    assert control_compaction.leftovers(found, log) == []
+    assert control_compaction.leftovers({**found, young: 0, f"{CONTROL}/x": 2 * DAY_S * 1000}, log) == [orphan]
 
 
 def test_what_was_written_lately_is_no_leftover_although_old_files_hold_its_records(disk: Disk) -> None:

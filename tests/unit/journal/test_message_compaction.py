@@ -231,6 +231,38 @@ def test_a_part_that_cannot_be_read_leaves_its_run_as_it_is(disk: Disk, caplog: 
     assert delta.open_table(disk.store, ORDER) is not None
 
 
+def test_a_store_that_fails_ends_the_round(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a file that is missing is left alone: it stays so, and the others can go on."""
+
+    def fail(*_: object) -> None:
+        raise JournalError("STORE_FAILED", path="p", doing="writing", reason="the disk is full.", next_step="Make room.")
+
+    publish_some(disk, 5)
+    reign = Reign(disk, epoch=1)
+    reign.enter()
+    monkeypatch.setattr(message_compaction, "_write", fail)
+    with pytest.raises(JournalError, match="the disk is full"):
+        reign.upkeep()
+
+
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_a_merged_file_is_on_the_disk_before_its_parts_may_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
+) -> None:
+    """DESIGN 4, power loss: it takes their place in the log, and they are deleted later."""
+    disk = Disk(tmp_path / "journal", journal={"durability": durability})
+    publish_some(disk, 5)
+    reign = Reign(disk, epoch=1)
+    reign.enter()
+    synced: list[str] = []
+    monkeypatch.setattr("spark_queue.journal.layout._fsync", synced.append)
+    reign.upkeep()
+    (merged,) = DeltaTable(disk.store.messages_uri("order")).file_uris()
+    assert [Path(path).name for path in synced if path.endswith(".parquet")] == [Path(merged).name] * (durability == "fsync")
+    entry = str(disk.log_path(ORDER, 7))
+    assert entry not in synced[: synced.index(merged)] if durability == "fsync" else synced == []
+
+
 def test_nothing_is_looked_at_before_enough_has_entered(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_some(disk, 5)
     reign = Reign(disk, epoch=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
@@ -198,8 +199,38 @@ def test_stop_of_a_reader_that_never_planned_leaves_nothing(reader: QueueStreamR
 def test_sigterm_becomes_an_ordinary_exit_because_spark_ends_planners_with_it(reader: QueueStreamReader) -> None:
     """PITFALLS A6: only on the way out of its loop does the planner process call stop."""
     reader.initialOffset()
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as ended:
         signal.raise_signal(signal.SIGTERM)
+    assert ended.value.code == 0
+
+
+def test_a_sigterm_does_not_cut_the_leave_short(seats: Seats, reader: QueueStreamReader) -> None:
+    """Spark closes the connection and sends SIGTERM at once."""
+
+    class Slow(FakePlanner):
+        def leave(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+            super().leave()
+
+    reader.initialOffset()
+    seats.taken[0].__class__ = Slow
+    reader.stop()
+    assert seats.taken[0].left == 1
+
+
+def test_a_planner_in_another_thread_leaves_signals_alone(seats: Seats, reader: QueueStreamReader) -> None:
+    """Only the main thread may set them."""
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(reader.initialOffset).result() == offset(0)
+        thread.submit(reader.stop).result()
+    assert seats.taken[0].left == 1
+
+
+@pytest.mark.parametrize("call", ["getDefaultReadLimit", "initialOffset", "prepareForTriggerAvailableNow"])
+def test_whatever_spark_calls_first_takes_the_seat(seats: Seats, reader: QueueStreamReader, call: str) -> None:
+    """DESIGN 15.6: its place in the order of starts is drawn as early as can be."""
+    getattr(reader, call)()
+    assert len(seats.taken) == 1
 
 
 def test_reader_ships_as_what_executors_need_and_nothing_else(reader: QueueStreamReader) -> None:

@@ -1,0 +1,264 @@
+"""Every kind of read from its options to its rows, over a journal on disk, as Spark calls it and without a JVM.
+
+What Spark ships is pickled here as well, since executors get nothing else.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+
+from spark_queue import Journal
+from spark_queue.errors import SparkQueueError
+from spark_queue.source import planner, topic_reader, view_reader
+from spark_queue.source.datasource import SparkQueueDataSource
+from spark_queue.source.partitions import MessagePartition
+
+TYPES = {"line": {"columns": "id BIGINT, item STRING", "topics": ["LINES", "RETURNS", "EMPTY"]}}
+QUEUES = {"WORK": {"underlying_topic": "LINES"}}
+
+
+def rows(first: int, until: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"id": number, "item": f"item {number}", **more} for number in range(first, until)]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    """Make a journal of a mixed file, and one of a single topic."""
+    journal = Journal.create(str(tmp_path / "journal"), {"message_types": TYPES, "queues": QUEUES})
+    journal.publish([{**row, "topic": "RETURNS" if row["id"] % 3 == 0 else "LINES"} for row in rows(0, 9)])
+    journal.publish(rows(9, 12), topic="LINES")
+    return journal
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_reader, "IDLE_WAIT_S", 0)
+
+
+def source(journal: Journal, **options: str) -> SparkQueueDataSource:
+    return SparkQueueDataSource({"path": journal.path, **options})
+
+
+def batch(journal: Journal, **options: str) -> DataSourceReader:
+    made = source(journal, **options)
+    return made.reader(made.schema())
+
+
+def stream(journal: Journal, **options: str) -> DataSourceStreamReader:
+    made = source(journal, **options)
+    return made.streamReader(made.schema())
+
+
+def read(reader: DataSourceReader | DataSourceStreamReader, partitions: Any) -> pa.Table:
+    shipped = pickle.loads(pickle.dumps(reader))
+    found: list[pa.RecordBatch] = []
+    for partition in pickle.loads(pickle.dumps(list(partitions))):
+        found.extend(shipped.read(partition))
+    return pa.Table.from_batches(found) if found else pa.table({"id": [], "bookmark": []})
+
+
+def ids(reader: DataSourceReader) -> list[Any]:
+    return read(reader, reader.partitions()).column("id").to_pylist()
+
+
+def between(reader: DataSourceStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+    return read(reader, reader.partitions(start, end)).column("id").to_pylist()
+
+
+def test_a_topic_is_read_with_its_bookmarks_and_without_rows_of_other_topics(journal: Journal) -> None:
+    """R8, R96."""
+    reader = batch(journal, topic="LINES")
+    table = read(reader, reader.partitions())
+    assert table.column("bookmark").to_pylist() == table.column("id").to_pylist() == [1, 2, 4, 5, 7, 8, 9, 10, 11]
+    assert set(table.column("topic").to_pylist()) == {"LINES"}
+    assert "lease" not in table.column_names
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingBookmark": "4"}, [4, 5, 7, 8, 9, 10, 11]),
+        ({"startingBookmark": "5", "endingBookmark": "10"}, [5, 7, 8, 9]),
+        ({"startingBookmark": "8", "endingBookmark": "9"}, [8]),
+        ({"startingBookmark": "latest"}, []),
+        ({"endingBookmark": "earliest"}, []),
+        ({"startingBookmark": "1000"}, []),
+        ({"startingTimestamp": "2000-01-01T00:00:00Z"}, [1, 2, 4, 5, 7, 8, 9, 10, 11]),
+        ({"startingTimestamp": "2999-01-01T00:00:00Z"}, []),
+        ({"endingTimestamp": "2000-01-01T00:00:00Z"}, []),
+    ],
+)
+def test_a_batch_read_of_a_topic_keeps_to_its_range(journal: Journal, options: dict[str, str], expected: list[int]) -> None:
+    assert ids(batch(journal, topic="LINES", **options)) == expected
+
+
+def test_a_topic_is_read_from_files_that_hold_it_only(journal: Journal) -> None:
+    """A file whose topics are all before or all after it is not opened."""
+    for topic, expected in (("LINES", 2), ("RETURNS", 1), ("EMPTY", 0)):
+        partitions = [each for each in batch(journal, topic=topic).partitions() if isinstance(each, MessagePartition)]
+        assert len({piece.path for each in partitions for piece in each.pieces}) == expected
+
+
+def test_columns_are_chosen_and_partitions_are_as_many_as_asked_for(journal: Journal) -> None:
+    reader = batch(journal, topic="LINES", columns="bookmark, item", minPartitions="3")
+    assert len(reader.partitions()) == 3
+    assert read(reader, reader.partitions()).column_names == ["bookmark", "item"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"topic": "LINSE"}, "UNKNOWN_TOPIC.*Did you mean 'LINES'"),
+        ({"queue": "WRK"}, "UNKNOWN_QUEUE.*Did you mean 'WORK'"),
+        ({"queue": "WRK", "subscription": "s"}, "UNKNOWN_QUEUE.*Did you mean 'WORK'"),
+        ({"topic": "LINES", "columns": "id,itm"}, "UNKNOWN_COLUMN.*message type 'line'.*Did you mean 'item'"),
+        ({"topic": "LINES", "columns": "lease"}, "UNKNOWN_COLUMN"),
+        ({"topic": "LINES", "storage.aws_region": "eu-1"}, "STORAGE_OPTION_UNSUPPORTED.*aws_region"),
+        ({}, "MISSING_OPTION.*queue"),
+    ],
+)
+def test_a_wrong_read_is_refused_as_soon_as_spark_asks_for_its_columns(
+    journal: Journal, options: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(SparkQueueError, match=reason):
+        source(journal, **options).schema()
+
+
+def test_a_stream_of_a_topic_begins_where_its_options_say_and_counts_on(journal: Journal) -> None:
+    """R7, R8, DESIGN 15.15: also over messages that no coordinator has entered."""
+    reader = stream(journal, topic="LINES", startingBookmark="4")
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadAllAvailable())
+    assert first == {**start, "bookmark": 12}
+    assert between(reader, start, first) == [4, 5, 7, 8, 9, 10, 11]
+    assert reader.latestOffset(first, ReadAllAvailable()) is first
+    journal.publish(rows(12, 14), topic="LINES")
+    second = reader.latestOffset(first, ReadAllAvailable())
+    assert between(reader, first, second) == [12, 13]
+
+
+def test_a_stream_of_a_topic_begins_at_its_end_unless_told_otherwise(journal: Journal) -> None:
+    reader = stream(journal, topic="LINES")
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadAllAvailable())
+    assert between(reader, start, first) == []
+    journal.publish(rows(12, 14), topic="LINES")
+    # Begun anew from its checkpoint, it has all that came after it.
+    again = stream(journal, topic="LINES")
+    assert between(again, first, again.latestOffset(first, ReadAllAvailable())) == [12, 13]
+
+
+def test_a_run_of_what_is_there_now_reads_no_later_message(journal: Journal) -> None:
+    reader = stream(journal, topic="LINES", startingBookmark="earliest")
+    start = reader.initialOffset()
+    assert isinstance(reader, SupportsTriggerAvailableNow)
+    reader.prepareForTriggerAvailableNow()
+    journal.publish(rows(12, 14), topic="LINES")
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end["bookmark"] == 12
+    assert reader.latestOffset(end, ReadAllAvailable()) is end
+
+
+def test_an_offset_of_another_topic_is_refused(journal: Journal) -> None:
+    of_returns = stream(journal, topic="RETURNS").initialOffset()
+    reader = stream(journal, topic="LINES")
+    with pytest.raises(SparkQueueError, match="CHECKPOINT_FOREIGN.*'RETURNS'.*'LINES'"):
+        reader.latestOffset(of_returns, ReadAllAvailable())
+    for start, end in ((of_returns, reader.initialOffset()), (reader.initialOffset(), of_returns)):
+        with pytest.raises(SparkQueueError, match="CHECKPOINT_FOREIGN"):
+            reader.partitions(start, end)
+
+
+@pytest.mark.parametrize("options", [{"topic": "LINES"}, {"queue": "WORK"}])
+def test_a_read_that_was_planned_on_another_journal_is_refused(journal: Journal, tmp_path: Path, options: dict[str, str]) -> None:
+    """A journal may be deleted and made anew under a running session."""
+    reader = batch(journal, **options)
+    moved = tmp_path / "moved"
+    Path(journal.path).rename(moved)
+    Journal.create(journal.path, {"message_types": TYPES, "queues": QUEUES})
+    with pytest.raises(SparkQueueError, match="JOURNAL_MISMATCH"):
+        reader.partitions()
+
+
+def test_a_view_is_read_in_parts_of_a_bounded_size(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_reader, "PARTITION_ROWS", 4)
+    reader = batch(journal, queue="WORK", view="messages")
+    partitions = reader.partitions()
+    assert [len(read(reader, [partition])) for partition in partitions] == [4, 4, 1]
+    assert ids(reader) == [1, 2, 4, 5, 7, 8, 9, 10, 11]
+    assert list(pickle.loads(pickle.dumps(reader)).read(InputPartition(None))) == []
+
+
+def test_a_schema_of_the_users_own_is_given_in_its_order(journal: Journal) -> None:
+    """Then Spark does not ask for the columns before it asks for the reader."""
+    whole = source(journal, topic="LINES").schema()
+    wanted = type(whole)([whole["item"], whole["bookmark"]])
+    for reader in (source(journal, topic="LINES").reader(wanted), source(journal, queue="WORK").reader(wanted)):
+        table = read(reader, reader.partitions())
+        assert (table.column_names, table.num_rows) == (["item", "bookmark"], 9)
+
+
+class Planner:
+    """Notes what it was made of."""
+
+    made: list[tuple[planner.Seat, bool]]
+
+    def __init__(self, seat: planner.Seat, *, available_now: bool) -> None:
+        self.made.append((seat, available_now))
+
+    def leave(self) -> None:
+        pass
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[planner.Seat, bool]]:
+    Planner.made = []
+    monkeypatch.setattr(planner, "QueuePlanner", Planner)
+    return Planner.made
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_stream_of_a_queue_takes_the_seat_that_its_options_name(
+    journal: Journal, made: list[tuple[planner.Seat, bool]], *, available_now: bool
+) -> None:
+    reader = stream(
+        journal, queue="WORK", subscription="billing", maxBacklog="7", ackMode="explicit", filter="id > 3",
+        coordinator="grpc://127.0.0.1:9",
+    )  # fmt: skip
+    assert isinstance(reader, SupportsTriggerAvailableNow)
+    if available_now:
+        reader.prepareForTriggerAvailableNow()
+    offset = reader.initialOffset()
+    limit = reader.getDefaultReadLimit()
+    reader.stop()
+    ((seat, was_available_now),) = made
+    assert (seat.queue, seat.subscription, seat.max_backlog, seat.filter_sql) == ("WORK", "billing", 7, "id > 3")
+    assert (seat.ack_mode, seat.coordinator, seat.store.path) == ("explicit", "grpc://127.0.0.1:9", journal.path)
+    assert offset == {"v": 1, "journal": seat.journal_id, "queue": "WORK", "subscription": "billing", "lease": 0}
+    assert was_available_now is available_now
+    assert isinstance(limit, ReadMaxRows)
+    assert limit.max_rows == 7
+
+
+def test_the_columns_of_a_queue_are_those_of_its_messages_and_of_their_lease(journal: Journal) -> None:
+    schema = source(journal, queue="WORK", subscription="s").schema()
+    assert schema.names[:3] == ["id", "item", "bookmark"]
+    assert {"topic", "published_at", "delivery_count", "cancel_count", "lease", "leased_until", "is_barrier"} < set(schema.names)
+    assert source(journal, queue="WORK", subscription="s", columns="lease, id").schema().names == ["lease", "id"]
+
+
+def test_what_a_stream_of_a_queue_ships_reads_the_files_of_its_journal(
+    journal: Journal, made: list[tuple[planner.Seat, bool]]
+) -> None:
+    """A queue may hold messages of several topics, so that nothing is left out by topic."""
+    of_topic = batch(journal, topic="LINES").partitions()
+    reader = stream(journal, queue="WORK", subscription="s", columns="id, topic")
+    assert read(reader, of_topic).column("id").to_pylist() == list(range(12))
+    assert made == []
