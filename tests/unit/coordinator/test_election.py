@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from spark_queue.coordinator.connection import Verdict
-from spark_queue.coordinator.election import SILENCE_S, WATCH_S, Candidate, Reign, Serving, Surroundings, elect
-from spark_queue.coordinator.hint import Hint
+from spark_queue.coordinator.election import SILENCE_S, Candidate, Reign, Serving, Surroundings, elect
+from spark_queue.coordinator.hint import RENEWAL_S, Hint
 from spark_queue.core.past import Past
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError
@@ -148,9 +148,10 @@ def test_own_address_of_another_hosts_claim_still_leaves_its_living_hint_alone()
 
 
 def test_another_host_that_renews_its_hint_is_not_succeeded() -> None:
-    log = Log(CREATED, claim_of("there", "grpc://127.0.0.1:1"))
-    with pytest.raises(CoordinatorError, match="COORDINATOR_ELSEWHERE.*runs on another host .there,.*sparkq serve"):
-        elect(log, ME, World(hints=Hints(hint("there"), living=True)).around())
+    log, world = Log(CREATED, claim_of("there", "grpc://127.0.0.1:1")), World()
+    world.hints = Hints(msgspec.structs.replace(hint("there"), renewed_at_ms=world.clock.wall_ms() - 7_000), living=True)
+    with pytest.raises(CoordinatorError, match="COORDINATOR_ELSEWHERE.*runs on another host .there,.* 7 s ago.*sparkq serve"):
+        elect(log, ME, world.around())
     assert len(log.records) == 2
 
 
@@ -160,7 +161,7 @@ def test_another_host_that_is_silent_for_three_renewals_is_succeeded(left: Hint 
     began_ms = world.clock.monotonic_ms()
     reign = elect(Log(CREATED, claim_of("there", "grpc://127.0.0.1:1")), ME, world.around())
     assert isinstance(reign, Reign)
-    assert world.clock.monotonic_ms() - began_ms >= WATCH_S * 1000
+    assert world.clock.monotonic_ms() - began_ms == 3 * RENEWAL_S * 1000
 
 
 def test_the_hint_never_permits_what_the_log_forbids() -> None:

@@ -83,6 +83,18 @@ def test_a_tick_with_nothing_due_makes_no_record() -> None:
     assert len(scenario.world.committed) == count
 
 
+def test_a_reign_over_an_idle_queue_records_its_claim_and_nothing_else() -> None:
+    """Only what somebody may still hold is given time: a coordinator that starts and stops all day makes no log."""
+    scenario = begin("next p1 limit=2\nnext p1 limit=2")
+    before = len(scenario.world.committed)
+    scenario.run("crash")
+    assert [record.kind for record in scenario.world.committed[before:]] == [Kind.EPOCH_CLAIMED, Kind.RENEWED]
+    scenario.run("settle Q acknowledge 2..3")
+    before = len(scenario.world.committed)
+    scenario.run("crash")
+    assert [record.kind for record in scenario.world.committed[before:]] == [Kind.EPOCH_CLAIMED]
+
+
 def test_expirations_that_have_passed_are_forgotten() -> None:
     scenario = begin("next p1 limit=1\npublish T 4 expires=10s, T 5 expires=2h")
     ledger = scenario.world.state.queues["Q"]

@@ -69,7 +69,9 @@ def test_what_only_a_young_file_holds_is_no_leftover_wherever_it_stands() -> Non
     """A reader may have opened the table before that file was in it, whatever older files hold of later records."""
     names = [f"{first:020d}-{0:032x}.parquet" for first in (0, 3, 10)]
     young, orphan, settled = (f"{CONTROL}/{name}" for name in names)
-    log = [ControlFile(first=first, last=first + 9, path=names[at], kinds=("granted", "removed")) for at, first in ((0, 0), (2, 10))]
+    log = [
+        ControlFile(first=first, last=first + 9, path=names[at], kinds=("granted", "removed")) for at, first in ((0, 0), (2, 10))
+    ]
     found = {young: 2 * DAY_S * 1000, orphan: 0, settled: 0}
     assert control_compaction.leftovers(found, log) == []
     assert control_compaction.leftovers({**found, young: 0, f"{CONTROL}/x": 2 * DAY_S * 1000}, log) == [orphan]

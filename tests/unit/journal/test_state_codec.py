@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
@@ -85,6 +87,13 @@ def test_bytes_that_are_no_state_are_refused(packed: object) -> None:
     """Only classes that the core itself defines are made, whatever the bytes say."""
     with pytest.raises(ValueError, match=r"no state|no class|holds"):
         state_codec.decode(msgspec.msgpack.encode(packed))
+
+
+@pytest.mark.parametrize("name", ["records:dataclass", "fold:folds", "ledger:Counter", "segment:stretches"])
+@pytest.mark.parametrize("packed", [["objects", "", [], []], ["enum", "", "of"]], ids=lambda packed: packed[0])
+def test_what_the_core_only_imports_or_is_no_class_is_refused_before_it_is_used(packed: list[Any], name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is no class of the core"):
+        state_codec.decode(msgspec.msgpack.encode([packed[0], name, *packed[2:]]))
 
 
 def test_objects_of_one_class_are_stored_as_columns() -> None:
