@@ -65,8 +65,8 @@ class Farm:
         self._consumers: dict[str, subprocess.Popen[bytes]] = {}
         self._over = threading.Event()
 
-    def run(self, *, kills: int, drain_s: float) -> None:
-        """Publish, consume and kill; then drain what is left and stop the consumers."""
+    def run(self, *, kills: int, patience_s: float) -> None:
+        """Publish, consume and kill; then wait for what is left, as long as it gets less, and stop the consumers."""
         publisher = threading.Thread(target=self._publish)
         try:
             self._keep_running()
@@ -78,7 +78,7 @@ class Farm:
                     self._keep_running()
             self._over.set()
             publisher.join()
-            self._drain(time.monotonic() + drain_s)
+            self._drain(patience_s)
         finally:
             self._over.set()
             self._stop()
@@ -138,12 +138,16 @@ class Farm:
                 found += [process for process, line in parts.items() if name in line]
         return found
 
-    def _drain(self, deadline: float) -> None:
+    def _drain(self, patience_s: float) -> None:
         """Wait until the queue is empty, keeping the consumers alive."""
         queue = self.journal.queue("WORK")
-        while queue.status().queue_depth and time.monotonic() < deadline:
+        left, deadline = queue.status().queue_depth, time.monotonic() + patience_s
+        while left and time.monotonic() < deadline:
             self._keep_running()
             threading.Event().wait(0.5)
+            before, left = left, queue.status().queue_depth
+            if left < before:
+                deadline = time.monotonic() + patience_s
 
     def _stop(self) -> None:
         (self.folder / "stop").touch()
