@@ -106,6 +106,10 @@ class Loop:
     def step(self, calls: Sequence[Call]) -> None:
         """Serve one group of calls, and whatever is due."""
         now_ms = self._clock.now_ms()
+        if self._is_due(now_ms):
+            # This process may have slept: nobody gets what grew too old meanwhile. Leases end after the calls, so that a
+            # holder who speaks now is heard first.
+            self._engine.expire(now_ms=now_ms)
         self._note_polls([*(poll.call for poll in self._polls), *calls], now_ms)
         for call in calls:
             self._serve(call, now_ms)
@@ -191,8 +195,11 @@ class Loop:
     def _answer(self, call: Call, answer: Answer) -> None:
         self._ready.append((call, answer))
 
-    def _do_due(self, now_ms: int) -> None:
+    def _is_due(self, now_ms: int) -> bool:
         due_ms = self._engine.next_due_ms()
+        return due_ms is not None and due_ms <= now_ms
+
+    def _do_due(self, now_ms: int) -> None:
         if now_ms >= self._round_at_ms:
             self._round_at_ms = now_ms + ROUND_MS
             for message_type in self._engine.state.message_types:
@@ -202,7 +209,7 @@ class Loop:
                 # Only a new fold takes back in the queue that was set aside; the next caller starts it.
                 _LOG.info("A message file is back: this reign ends, so that the next one knows its messages.")
                 self._stopped = True
-        elif due_ms is not None and due_ms <= now_ms:
+        elif self._is_due(now_ms):
             self._engine.tick(now_ms=now_ms)
         if self._polls and now_ms >= self._polled_tail_at_ms:
             self._polled_tail_at_ms = now_ms + POLLED_TAIL_MS

@@ -74,14 +74,18 @@ class Engine:
     def enter(self, segments: Sequence[Segment], *, now_ms: int) -> None:
         """Take the messages of one commit of a message table in; the segments continue its bookmarks."""
         # One after the other: what a segment holds may depend on those before it.
-        made = (to_record(replace(segment, barriers=self.state.find_barriers(segment))) for segment in segments)
-        self.note(made, now_ms=now_ms)
-        timers.expire_messages(self._turn(queue, now_ms) for queue in list(self.state.queues))
+        self.note((to_record(replace(each, barriers=self.state.find_barriers(each))) for each in segments), now_ms=now_ms)
+        self.expire(now_ms=now_ms)
 
     def note(self, made: Iterable[Record], *, now_ms: int) -> None:
         """Record what happened to message files, as `to_record` and `core.moving` make it."""
         for each in made:
             self._emit(now_ms)(each.kind, message_type=each.message_type, ranges=each.ranges, detail=each.detail)
+
+    @releases_barriers
+    def expire(self, *, now_ms: int) -> None:
+        """Remove what is past its age, before anybody is given anything; leases end by `tick` only."""
+        timers.expire(self._turn(queue, now_ms) for queue in list(self.state.queues))
 
     @releases_barriers
     def tick(self, *, now_ms: int) -> None:
@@ -116,7 +120,7 @@ class Engine:
         detail = {"definitions": dict(definitions), "resets": starts} | ({} if request is None else {"request": request})
         self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=detail)
         self._ticked_at_ms = 0  # By the new ones more may be due than was by then.
-        timers.expire_messages(self._turn(queue, now_ms) for queue in list(self.state.queues))
+        self.expire(now_ms=now_ms)
 
     def draw_incarnation(self) -> Incarnation:
         """Give a planner start its place in the order; changes nothing (DESIGN 15.6)."""
@@ -136,8 +140,7 @@ class Engine:
             turn, subscription, session, call,
             ack_mode=ack_mode, max_backlog=max_backlog, filter_sql=filter_sql, available_now=available_now,
         )  # fmt: skip
-        session = self._session(queue, subscription, incarnation)
-        session.call = max(session.call, call)
+        self._session(queue, subscription, incarnation).call = max(session.call, call)
 
     @releases_barriers
     def next(
@@ -291,8 +294,7 @@ class Engine:
     ) -> tuple[Turn, Subscription, Session]:
         turn = self._turn(queue, now_ms, request)
         known = turn.subscription(subscription)
-        current = incarnation == known.incarnation
-        session = self._session(queue, subscription, incarnation) if current else Session(incarnation)
+        session = self._session(queue, subscription, incarnation) if incarnation == known.incarnation else Session(incarnation)
         delivery.check_planner(turn, known, session, incarnation, call)
         self._heard_at_ms.setdefault(queue, {})[subscription] = now_ms
         return turn, known, session

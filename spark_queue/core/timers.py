@@ -38,9 +38,8 @@ def tick(turn: Turn, *, heard_at_ms: dict[str, int], reign_began_at_ms: int) -> 
         else:
             # At most once: nothing comes back.
             turn.emit(Kind.LAPSED, lease.rows, of=lease)
-    expire_messages([turn])
+    expire([turn])
     turn.shares.drop_lapsed(turn.ledger, turn.now_ms)
-    purge_old(turn)
     for subscription in list(turn.ledger.subscriptions.values()):
         heard = max(heard_at_ms.get(subscription.name, 0), subscription.last_seen_at_ms, reign_began_at_ms)
         if turn.now_ms - heard > turn.ledger.definition.subscription_retention_ms:
@@ -83,9 +82,10 @@ def _oldest_entry_ms(state: JournalState, ledger: QueueLedger) -> int | None:
     return None if oldest is None else message_type.segment_of(oldest).entered_at_ms
 
 
-def expire_messages(turns: Iterable[Turn]) -> None:
-    """Remove what is past its age and not leased, be it that it enters so late (R50, R51)."""
+def expire(turns: Iterable[Turn]) -> None:
+    """Remove what is past its age and not leased, be it that it enters so late (R50, R51), and dead letters past theirs (R13)."""
     for turn in turns:
+        purge_old(turn)
         ledger = turn.ledger
         aged_until = turn.state.aged_until(ledger.definition, turn.now_ms)
         overdue = bool(ledger.overdue(turn.now_ms))

@@ -60,7 +60,7 @@ BEGINNING = (
     Mutant(
         "an overtaken planner makes the coordinator forget the newer one",
         f"{_CORE}/engine.py",
-        "self._session(queue, subscription, incarnation) if current else Session(incarnation)",
+        "self._session(queue, subscription, incarnation) if incarnation == known.incarnation else Session(incarnation)",
         "self._session(queue, subscription, incarnation)",
         ("tests/unit/core/test_scenarios.py",),
     ),

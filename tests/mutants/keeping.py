@@ -91,9 +91,7 @@ KEEPING = (
     Mutant(
         "what is too old as it enters is given to whoever asks first",
         f"{_CORE}/engine.py",
-        "self.note(made, now_ms=now_ms)\n"
-        "        timers.expire_messages(self._turn(queue, now_ms) for queue in list(self.state.queues))",
-        "self.note(made, now_ms=now_ms)",
+        " for each in segments), now_ms=now_ms)\n        self.expire(now_ms=now_ms)", " for each in segments), now_ms=now_ms)",
         ("tests/model",),
     ),
     Mutant(

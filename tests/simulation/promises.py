@@ -75,6 +75,18 @@ def removals_from_another_lease(world: World) -> list[tuple[int, int]]:
     return wrong
 
 
+def granted_past_age(world: World, expiration_ms: int) -> list[tuple[int, int]]:
+    """Give (record, bookmark) of every grant of a message that was past its age by the time of that record (R50 to R52)."""
+    begun_ms: dict[int, int] = {}
+    wrong = []
+    for record in world.log:
+        if record.kind == Kind.ENTERED or (record.kind == Kind.REDRIVEN and record.queue == QUEUE):
+            begun_ms |= dict.fromkeys(rows_of(record), record.at_ms)
+        elif record.kind == Kind.GRANTED and record.queue == QUEUE and not record.detail.get("barrier"):
+            wrong += [(record.record, row) for row in rows_of(record) if begun_ms[row] + expiration_ms <= record.at_ms]
+    return wrong
+
+
 def is_by_hand(world: World, record: Record) -> bool:
     """Tell whether an operator asked for what a record says."""
     return record.detail.get("request") in world.by_hand

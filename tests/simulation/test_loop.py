@@ -36,7 +36,7 @@ QUEUES: tuple[dict[str, Any], ...] = (
     {"max_deliveries": 3, "max_cancels": 1, "dead_letter_queue": "FAILED", "expiration": "1h"},
     {"barrier": "b = 1"},
     {"target_queue_depth": 1_000, "filter": "n > 1"},
-    {"priority": "n", "fairness": "round-robin"},
+    {"priority": "n", "fairness": "round-robin", "expiration": "8s"},
     {"order_key": "n", "max_backlog": 12},
     {"semantics": "at-most-once", "order_key": "n", "max_backlog": 4},
 )
@@ -71,6 +71,9 @@ def test_a_troubled_loop_keeps_every_promise(seed: int) -> None:
     assert promises.committed_after_disconnect(world) == []
     assert promises.removals_from_another_lease(world) == []
     assert promises.expired_by_an_older_run(world) == []
+    expiration_ms = world.reigning.queues[QUEUE].definition.expiration_ms
+    if expiration_ms is not None:
+        assert promises.granted_past_age(world, expiration_ms) == []
     if "barrier" in world.settings:
         assert promises.barriers_not_received_once(world) == []
         assert promises.granted_out_of_order(world) == []
