@@ -40,7 +40,11 @@ def open_repaired(store: Store, key: str) -> DeltaTable | None:
     try:
         table = delta.open_table(store, key)
     except JournalError as damage:
-        if damage.code != "JOURNAL_DAMAGED" or not (repair_head(store, key) or _set_torn_checkpoint_aside(store, key)):
+        if damage.code != "JOURNAL_DAMAGED":
+            raise
+        # One power loss may tear an entry and a checkpoint: they are written side by side.
+        repaired = [repair(store, key) for repair in (repair_head, _set_torn_checkpoint_aside, _forget_lost_checkpoint)]
+        if not any(repaired):
             raise
         return delta.open_table(store, key)
     # A zero-length entry opens silently, as if it were a commit without actions (tried).
@@ -88,6 +92,21 @@ def _set_torn_checkpoint_aside(store: Store, key: str) -> bool:
     store.write(checkpoints[-1] + TORN, store.read(checkpoints[-1]) or b"")
     store.delete([checkpoints[-1], f"{folder}/_last_checkpoint"])
     _log.warning("Checkpoint %s in '%s' was torn by a power loss and is set aside as %s", checkpoints[-1], store.path, TORN)
+    return True
+
+
+def _forget_lost_checkpoint(store: Store, key: str) -> bool:
+    """Delete Delta's hint at a checkpoint that is not there; without the hint the log is listed."""
+    hint = f"{key}/_delta_log/_last_checkpoint"
+    try:
+        version = json.loads(store.read(hint) or b"")["version"]
+    except (ValueError, KeyError):
+        # Delta ignores what it cannot read.
+        return False
+    if store.read(f"{key}/_delta_log/{version:020d}.checkpoint.parquet") is not None:
+        return False
+    store.delete([hint])
+    _log.warning("Checkpoint %d of %s in '%s' was lost to a power loss; the log is read without it", version, key, store.path)
     return True
 
 

@@ -123,6 +123,31 @@ def test_torn_checkpoint_is_set_aside_when_the_log_still_has_everything(disk: Di
     assert Path(f"{checkpoint}.torn").exists()
 
 
+def test_hint_at_a_checkpoint_that_is_not_there_is_forgotten(disk: Disk) -> None:
+    """Delta refuses such a log (tried); both are synced, but only after both were written."""
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=True)
+    (checkpoint,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
+    checkpoint.unlink()
+    assert len(disk.open().control.load()) == number
+
+
+def test_checkpoint_and_head_that_were_torn_at_once_are_both_set_aside(disk: Disk) -> None:
+    """Checkpoints are written beside commits."""
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=True)
+    control.append([left(number)], epoch=1)
+    (checkpoint,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
+    checkpoint.write_bytes(b"")
+    head = disk.log_path(CONTROL, control.version)
+    head.write_bytes(b"{")
+    assert len(disk.open().control.load()) == number
+    assert Path(f"{checkpoint}.torn").exists()
+    assert Path(f"{head}.torn").exists()
+
+
 def test_torn_checkpoint_needs_the_log_since_the_one_before_it_only(disk: Disk) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control)
