@@ -107,12 +107,13 @@ class Commit:
         while True:
             self._restage_old_files()
             decision = self._decide(table)
-            if not decision.files:
-                return decision.published
             base = int(table.version())
             if self._plan.durable:
-                # Another's commit may not have reached the disk: torn below this one, it would be damage (PROTOCOL 6).
+                # Another's commit may not have reached the disk: torn below this one, it would be damage (PROTOCOL 6), and what
+                # is a repeat of it would be lost.
                 self._store.sync([log_key(self._key, base)])
+            if not decision.files:
+                return decision.published
             failure = self._attempt(table, decision)
             if self._look(table, base, decision):
                 if self._plan.durable:

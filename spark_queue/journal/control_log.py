@@ -100,7 +100,11 @@ class DeltaControlLog:
             raise CoordinatorError("INTERNAL", what=f"record {records[0].record} would follow record {self._next_record - 1}")
         if epoch < self._epoch:
             raise self._deposed(epoch, f"the log carries epoch {self._epoch}")
+        was_durable = self.durable
         self._heed(records)
+        if self.durable and not was_durable:
+            # What must survive builds on what was committed before it had to, by whomever.
+            self._store.sync_all()
         if records[0].kind == Kind.EPOCH_CLAIMED:
             # Every election asks again: the store may have been moved to one that overwrites (DESIGN 4, power loss).
             self._store.check_put_if_absent()

@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundEr
 from deltalake.transaction import AddAction, RemoveAction, Transaction, create_table_with_add_actions
 
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.layout import Store, log_key
 from spark_queue.journal.log_listing import versions_after
 
 _Found = TypeVar("_Found")
@@ -258,11 +258,15 @@ def create_table(
 def checkpoint(store: Store, key: str, table: DeltaTable, *, durable: bool) -> None:
     """Write a checkpoint at the handle's version; a durable one reaches the disk before anything that it replaces may go.
 
+    The entry of that version reaches it before: a checkpoint of a version that the log does not have stands in its place.
+
     Raises
     ------
     JournalError
         STORE_FAILED.
     """
+    if durable:
+        store.sync([log_key(key, int(table.version()))])
     with store.failures(f"writing a checkpoint of {key}"):
         try:
             table.create_checkpoint()

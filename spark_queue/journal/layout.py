@@ -23,6 +23,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError,
 from obstore.store import LocalStore, from_url
 
 from spark_queue.errors import ConfigError, JournalError
+from spark_queue.journal.disk import force, force_tree
 from spark_queue.journal.objects import LocalSink, ObjectSink, ObjectSource, StoredObject, split_options, stored_object
 
 CONTROL = "control"
@@ -199,13 +200,25 @@ class Store:
         for key in keys:
             with self.failures(f"syncing {key}"):
                 path = Path(self.uri(key))
-                _fsync(str(path))
-                _fsync(str(path.parent))
+                force(str(path))
+                force(str(path.parent))
                 if ancestors:
                     for directory in path.parent.parents:
-                        _fsync(str(directory))
+                        force(str(directory))
                         if directory == Path(self.path).parent:
                             break
+
+    def sync_all(self) -> None:
+        """Force everything that stands to the disk: what others wrote who did not have to.
+
+        Raises
+        ------
+        JournalError
+            STORE_FAILED.
+        """
+        if self.is_local:
+            with self.failures("syncing the journal"):
+                force_tree(self.path)
 
     def check_put_if_absent(self) -> None:
         """Write one key twice and require that the second write is refused (DESIGN 4, power loss).
@@ -264,14 +277,6 @@ def _normal_path(path: str) -> str:
         # Links stay unresolved: messages show the path that the user knows.
         return os.path.abspath(path)  # noqa: PTH100 - as said above
     return path.rstrip("/")
-
-
-def _fsync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @functools.lru_cache(maxsize=16)

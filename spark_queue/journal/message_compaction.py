@@ -125,8 +125,6 @@ def _write(work: MessageTableWork, run: Sequence[Segment]) -> tuple[delta.NewFil
                 writer.write_table(table, row_group_size=row_group_rows(table))
             writer.add_key_value_metadata({METADATA_KEY: json.dumps(merged.stored())})
         size_bytes = sink.tell()
-    if work.durable:
-        work.store.sync([key])
     stats = _statistics(run)
     return delta.NewFile(path=path, size_bytes=size_bytes, modified_ms=work.now_ms, stats=stats, data_change=False), merged
 

@@ -83,10 +83,11 @@ def create(store: Store, journal_id: str, message_type: str, columns: str, *, du
     for _ in range(_ATTEMPTS):
         table = open_messages(store, journal_id, message_type)
         appended = appended_columns(message_type, _arrow_schema(table), declared)
+        if durable:
+            # Whoever made the table, or appended to it, may have died before it was on the disk.
+            store.sync([log_key(key, int(table.version()))], ancestors=True)
         if not appended:
             return
-        if durable:
-            store.sync([log_key(key, int(table.version()))])
         if _append_columns(store, table, appended):
             if durable:
                 store.sync([log_key(key, int(table.version()))])

@@ -62,8 +62,9 @@ class MessageUpkeep:
 
     def open(self, message_type: str, *, epoch: int, now_ms: int) -> MessageTableWork:
         """Open a table for work; the first time in a reign this claims it."""
-        durable = self._durability.durable
-        return MessageTableWork(self._store, self._journal_id, message_type, epoch=epoch, now_ms=now_ms, durable=durable)
+        return MessageTableWork(
+            self._store, self._journal_id, message_type, epoch=epoch, now_ms=now_ms, durability=self._durability
+        )
 
     def due(self, state: JournalState, *, now_ms: int) -> dict[str, list[Job]]:
         """Give what is due, by message type."""

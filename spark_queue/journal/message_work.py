@@ -11,6 +11,7 @@ import pyarrow as pa
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import delta, log_entry
 from spark_queue.journal.layout import Store, log_key, messages_key
+from spark_queue.journal.message_log import Durability
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.transaction import commit_transaction
 
@@ -43,8 +44,8 @@ class MessageTableWork:
         The reign.
     now_ms : int
         Its time, in milliseconds since 1970 UTC.
-    durable : bool
-        Whether commits must reach the disk.
+    durability : Durability
+        The control log; asked at each commit, since a merge takes longer than `apply`.
 
     Raises
     ------
@@ -54,13 +55,15 @@ class MessageTableWork:
         JOURNAL_MISMATCH, STORE_FAILED.
     """
 
-    def __init__(self, store: Store, journal_id: str, message_type: str, *, epoch: int, now_ms: int, durable: bool) -> None:
+    def __init__(
+        self, store: Store, journal_id: str, message_type: str, *, epoch: int, now_ms: int, durability: Durability
+    ) -> None:
         self.store = store
         self.message_type = message_type
         self.key = messages_key(message_type)
-        self.durable = durable
         self.now_ms = now_ms
         self._epoch = epoch
+        self._durability = durability
         self._table = open_messages(store, journal_id, message_type)
         found = commit_transaction(
             store,
@@ -70,7 +73,7 @@ class MessageTableWork:
             version=lambda newest: epoch if newest < epoch else None,
             writer="coordinator",
             at_ms=now_ms,
-            durable=durable,
+            durable=durability.durable,
         )
         if found != epoch:
             raise self._deposed(f"message type '{message_type}' carries epoch {found}")
@@ -119,14 +122,15 @@ class MessageTableWork:
 
     def _swap(self, version: int, change: TableChange) -> bool:
         transactions = [(delta.COORDINATOR_TXN, self._epoch)]
-        if self.durable:
-            self.store.sync([log_key(self.key, version - 1)])
+        durable = self._durability.durable
+        if durable:
+            self.store.sync([*(f"{self.key}/{file.path}" for file in change.added), log_key(self.key, version - 1)])
         with self.store.failures(f"committing to {self.key}"):
             created = log_entry.create_entry(
                 self.store, self.key, version, change.added, mark=change.mark, transactions=transactions, at_ms=self.now_ms,
                 removed=change.removed,
             )  # fmt: skip
-        if created and self.durable:
+        if created and durable:
             self.store.sync([log_key(self.key, version)])
         return created
 

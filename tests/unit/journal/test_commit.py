@@ -266,7 +266,7 @@ def test_durable_publish_reaches_the_disk_in_order(tmp_path: Path, monkeypatch: 
     """DESIGN 4, power loss: data file, its directory, log entry, its directory, before success, and what it follows before it."""
     disk = Disk(tmp_path / "journal", journal={"durability": "fsync"})
     synced: list[str] = []
-    monkeypatch.setattr("spark_queue.journal.layout._fsync", synced.append)
+    monkeypatch.setattr("spark_queue.journal.layout.force", synced.append)
     disk.publish([1])
     (entry,) = list(disk.open().messages("order").tail(0))
     root = disk.store.messages_uri("order")

@@ -136,7 +136,7 @@ def test_durable_merge_reaches_the_disk_before_the_entry_that_names_it(tmp_path:
     disk = Disk(tmp_path / "journal", journal={"durability": "fsync"})
     control, _ = filled(disk)
     synced: list[str] = []
-    monkeypatch.setattr("spark_queue.journal.layout._fsync", synced.append)
+    monkeypatch.setattr("spark_queue.journal.layout.force", synced.append)
     merge = staged(disk)
     control.replace(merge)
     data, entry = f"{disk.store.control_uri}/{merge.files[0].path}", str(disk.log_path(CONTROL, control.version))

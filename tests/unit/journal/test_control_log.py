@@ -235,7 +235,7 @@ def test_durable_commit_reaches_the_disk_in_order(tmp_path: Path, monkeypatch: p
     control = DeltaControlLog(disk.store)
     number = claim(control)
     synced: list[str] = []
-    monkeypatch.setattr("spark_queue.journal.layout._fsync", synced.append)
+    monkeypatch.setattr("spark_queue.journal.layout.force", synced.append)
     control.append([left(number)], epoch=1)
     root = f"{disk.store.path}/{CONTROL}"
     entry = str(disk.log_path(CONTROL, control.version))
@@ -245,7 +245,7 @@ def test_durable_commit_reaches_the_disk_in_order(tmp_path: Path, monkeypatch: p
 def test_commit_of_default_durability_syncs_nothing(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control)
-    monkeypatch.setattr("spark_queue.journal.layout._fsync", lambda path: pytest.fail(f"synced {path}"))
+    monkeypatch.setattr("spark_queue.journal.layout.force", lambda path: pytest.fail(f"synced {path}"))
     control.append([left(number)], epoch=1)
 
 

@@ -164,6 +164,6 @@ def test_durable_tail_syncs_an_entry_before_it_is_relied_on(tmp_path: Path, monk
     journal = disk.open()
     journal.control.load()
     synced: list[str] = []
-    monkeypatch.setattr("spark_queue.journal.layout._fsync", synced.append)
+    monkeypatch.setattr("spark_queue.journal.layout.force", synced.append)
     assert len(list(journal.messages("order").tail(0))) == 1
     assert synced[0] == str(disk.log_path(ORDER, 1))
