@@ -31,7 +31,7 @@ DEFINITIONS = {
 MESSAGES = 25
 
 #: How long anything may take before the drill is given up; a start of Spark is the longest.
-DEADLINE_S = 90.0
+DEADLINE_S = 200.0
 
 
 class Consumer:
