@@ -22,7 +22,8 @@ StoreHook = Callable[[str, str], None]
 #: The place of every simulated journal; the scheme keeps the product away from the disk.
 PATH = "sim://journal"
 
-_ENTRY = re.compile(r"(.+)/_delta_log/(\d{20})\.json")
+#: The key of a log entry: its table and its version.
+ENTRY = re.compile(r"(.+)/_delta_log/(\d{20})\.json")
 
 
 class LateCreateError(OSError):
@@ -85,13 +86,23 @@ class Bucket:
         if key in self.objects:
             return False
         self.put(key, data)
-        entry = _ENTRY.fullmatch(key)
+        entry = ENTRY.fullmatch(key)
         if entry is not None:
             states = self.tables.setdefault(entry[1], [])
             if int(entry[2]) == len(states):
                 states.append((states[-1] if states else TableState(-1)).after(data))
                 self.entries.setdefault(entry[1], []).append(data)
         return True
+
+    def remove(self, key: str) -> None:
+        """Delete an object, if there is one."""
+        self.objects.pop(key, None)
+
+    def sync(self, key: str) -> None:
+        """Do nothing, as object stores do."""
+
+    def sync_all(self) -> None:
+        """Do nothing, as object stores do."""
 
     def land(self) -> None:
         """Let an entry arrive that was on its way."""
@@ -169,7 +180,16 @@ class SimulatedStore(Store):
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
             with self.step(f"deleting {key}"):
-                self.bucket.objects.pop(key, None)
+                self.bucket.remove(key)
+
+    def sync(self, keys: Iterable[str], *, ancestors: bool = False) -> None:
+        for key in keys:
+            with self.step(f"syncing {key}"):
+                self.bucket.sync(key)
+
+    def sync_all(self) -> None:
+        with self.step("syncing the journal"):
+            self.bucket.sync_all()
 
     def open(self, key: str) -> Any:
         self.hook(f"opening {key}", "before")

@@ -55,8 +55,10 @@ class Process(Protocol):
 class DiskWorld(LoopWorld):
     """A world whose journal stands in a bucket; made inside `simulated_delta`."""
 
+    make_bucket: Callable[[Callable[[], int]], Bucket] = Bucket
+
     def _create(self) -> None:
-        self.bucket = Bucket(lambda: START_MS + self.elapsed_ms)
+        self.bucket = self.make_bucket(lambda: START_MS + self.elapsed_ms)
         self.parsed = parsing.parse(self.definitions)
         self.threads: list[UpkeepThread] = []
         self._ways = self._messages = 0
@@ -207,7 +209,8 @@ class DiskWorld(LoopWorld):
         return self._read[path]
 
     def _stands(self, path: str) -> bool:
-        return f"{_TABLE}/{path}" in self.bucket.objects
+        key = f"{_TABLE}/{path}"
+        return key in self.bucket.objects and self.bucket.objects[key][0] == self.bucket.files[key]
 
 
 _PLACES = ("path", "first_row", "rows", "bookmark")

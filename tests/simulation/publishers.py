@@ -100,7 +100,10 @@ class _Process:
     def _first_open_batch(self) -> int | None:
         app = self._app
         if app.kind == "named" and self._opened is None:
-            self._opened = open_name(self._store, self._world.journal_id, [TYPE], app.name, durable=False, clock=self._clock)
+            world = self._world
+            self._opened = open_name(
+                self._store, self._world.journal_id, [TYPE], app.name, durable=world.parsed.journal.durable, clock=self._clock
+            )
             persisted = self._opened.last_sequence or 0
             # What the log says counts, not what a process was told.
             app.done = max(app.done, sum(app.sequence(batch + 1) <= persisted + 1 for batch in range(len(app.batches))))

@@ -100,14 +100,15 @@ def create_table(uri: str, schema: Any, actions: Sequence[AddAction], **options:
 
 def known_files(read: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
     """Let a reader of control files decode each only once: it takes longer than all the rest, and they never change."""
-    known: dict[str, pa.Table] = {}
+    known: dict[bytes, pa.Table] = {}
 
     def read_once(store: SimulatedStore, path: str, *, first: int = 0) -> pa.Table:
-        if path not in known:
-            known[path] = read(store, path)
-        elif store.read(f"{CONTROL}/{path}") is None:
+        data = store.read(f"{CONTROL}/{path}")
+        if data is None:
             return read(store, path, first=first)
-        return known[path].slice(max(0, first - int(path[:20])))
+        if data not in known:
+            known[data] = read(store, path)
+        return known[data].slice(max(0, first - int(path[:20])))
 
     return read_once
 
