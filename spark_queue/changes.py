@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,10 +11,11 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.fold import JournalState
 from spark_queue.core.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS, Key
 from spark_queue.core.segment import FactSource
+from spark_queue.errors import ConfigError
 from spark_queue.journal.expressions import EXPRESSION_KEYS, check_expressions
 from spark_queue.journal.schema import appended_columns, check_columns, user_schema
 from spark_queue.trials import Trial, has_expressions, try_out
-from spark_queue.views import Moment
+from spark_queue.views import Moment, queue_status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,35 @@ def plan(moment: Moment, wanted: Definitions, *, reset: tuple[str, ...]) -> list
     # A trial on the folded state refuses what the coordinator would refuse.
     Engine(moment.state).apply(definitions=wanted.stored, reset=reset, now_ms=moment.now_ms)
     return changes
+
+
+def refuse_removals(moment: Moment, wanted: Definitions, *, named: Collection[str]) -> None:
+    """Refuse to let a queue go that new definitions leave out and nobody has named: its name may only be misspelt.
+
+    Parameters
+    ----------
+    moment
+        The journal now.
+    wanted
+        The whole set of new definitions.
+    named
+        Queues that may go.
+
+    Raises
+    ------
+    ConfigError
+        DEFINITION_IN_USE, with what would be forgotten.
+    """
+    for name in moment.state.definitions.queues:
+        if name not in wanted.queues and name not in named:
+            status = queue_status(moment, name)
+            reason = (
+                f"the definitions leave it out. {status.queue_depth:,} messages are in it, and what became of "
+                f"{status.acknowledged:,} acknowledged ones and {status.dead_letters:,} dead letters would be forgotten: a queue "
+                "that is added begins anew."
+            )
+            next_step = f"Nothing was changed. Correct the definitions, or say remove=['{name}'], or --remove {name}."
+            raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step=next_step)
 
 
 def with_trials(changes: Iterable[Change], wanted: Definitions, state: JournalState, facts: FactSource) -> list[Change]:

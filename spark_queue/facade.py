@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_queue.changes import Change, plan, with_trials
+from spark_queue.changes import Change, plan, refuse_removals, with_trials
 from spark_queue.coordinator import wire
 from spark_queue.coordinator.asking import ask
 from spark_queue.core.definition import Definitions
@@ -84,7 +84,9 @@ class Journal:
         """Read the definitions that hold; starts nothing."""
         return open_journal(self.store).definitions()
 
-    def apply(self, definitions: DefinitionSource, *, dry_run: bool = False, reset: Iterable[str] = ()) -> list[Change]:
+    def apply(
+        self, definitions: DefinitionSource, *, dry_run: bool = False, reset: Iterable[str] = (), remove: Iterable[str] = ()
+    ) -> list[Change]:
         """Make `definitions` the whole set of definitions of the journal.
 
         Parameters
@@ -95,6 +97,8 @@ class Journal:
             Only check them and tell what would change; new and changed expressions are tried out on the newest messages.
         reset
             Queues whose recovery point is taken again.
+        remove
+            Queues that `definitions` leave out and that may go, with what was remembered of their messages.
 
         Returns
         -------
@@ -104,11 +108,14 @@ class Journal:
         Raises
         ------
         ConfigError
-            What is wrong with them, or DEFINITION_IN_USE, MESSAGE_TYPE_CHANGED.
+            What is wrong with them, or MESSAGE_TYPE_CHANGED; DEFINITION_IN_USE also where they leave out a queue that `remove`
+            does not name.
         """
         wanted, resets = load_definitions(definitions), tuple(reset)
         opened = open_journal(self.store)
         moment = look(opened)
+        if not dry_run:
+            refuse_removals(moment, wanted, named=set(remove))
         changes = plan(moment, wanted, reset=resets)
         if dry_run:
             return with_trials(changes, wanted, moment.state, opened.facts)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 
 from spark_queue.cli.output import out, show_json
 from spark_queue.cli.target import open_target, storage_options
-from spark_queue.errors import ConfigError
 from spark_queue.facade import Journal
-from spark_queue.settings import load_definitions
 
 
 def init(path: str, definitions: Path | None, storage: list[str] | None, *, as_json: bool) -> None:
@@ -40,9 +37,7 @@ def apply(
 ) -> None:
     """Make a definition file the definitions of a journal; a queue that it leaves out goes only when it is named."""
     journal = open_target(path, storage, coordinator)
-    if not dry_run:
-        _check_removed(journal, definitions, remove)
-    changes = journal.apply(definitions, dry_run=dry_run, reset=reset)
+    changes = journal.apply(definitions, dry_run=dry_run, reset=reset, remove=remove)
     if as_json:
         show_json({"dry_run": dry_run, "changes": [asdict(change) for change in changes]})
         return
@@ -50,16 +45,3 @@ def apply(
         out.print(str(change), markup=False, soft_wrap=True)
     outcome = "Nothing to change." if not changes else "Nothing was changed yet." if dry_run else "Applied."
     out.print(outcome)
-
-
-def _check_removed(journal: Journal, definitions: Path, named: Collection[str]) -> None:
-    wanted = load_definitions(definitions)
-    for name in journal.definitions().queues:
-        if name not in wanted.queues and name not in named:
-            status = journal.queue(name).status()
-            reason = (
-                f"the file leaves it out. {status.queue_depth:,} messages are in it, and what became of {status.acknowledged:,} "
-                f"acknowledged ones and {status.dead_letters:,} dead letters would be forgotten: a queue that is added begins anew."
-            )
-            next_step = f"Nothing was changed. Correct the file, or say --remove {name}."
-            raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step=next_step)

@@ -180,6 +180,17 @@ def test_apply_lists_changes_by_key_and_changes_nothing_in_a_dry_run(journal: Jo
     assert [str(change) for change in journal.apply(DEFINITIONS, dry_run=True, reset=["WORK"])] == ["reset [queues.WORK]"]
 
 
+def test_apply_lets_a_queue_go_only_when_it_is_named(journal: Journal) -> None:
+    journal.publish([{"amount": 1}] * 3, topic="LINES")
+    without = {**DEFINITIONS, "queues": {}}
+    for named in ([], ["LINES"]):
+        with pytest.raises(
+            ConfigError, match=r"\[DEFINITION_IN_USE\].*3 messages.*remove=\['WORK'\], or --remove WORK\."
+        ):
+            journal.apply(without, remove=named)
+    assert list(journal.definitions().queues) == ["WORK"]
+
+
 def test_queue_status_is_a_table_in_a_notebook(journal: Journal) -> None:
     journal.publish([{"amount": 1}], topic="LINES")
     status = journal.queue("WORK").status()
