@@ -16,10 +16,14 @@ what to do; the texts stand in `error_texts`. The module imports nothing else of
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from spark_queue import error_texts
+
+#: A sentence's end, and one more full stop; three of them leave something out.
+_ENDED_TWICE = re.compile(r"((?<!\.)\.|[?!])\s?\.(?=\s|$)")
 
 
 class SparkQueueError(Exception):
@@ -101,5 +105,5 @@ def nearest(name: str, known: Iterable[str], *, likeness: float = 0.5) -> str:
 def _text(code: str, facts: Mapping[str, Any]) -> str:
     if code not in CATALOGUE:
         return ", ".join(f"{key}={value}" for key, value in facts.items())
-    # What is asked at the end of a fact ends its sentence.
-    return CATALOGUE[code].text.format_map(facts).replace("?.", "?")
+    # A fact that is a sentence of its own, such as somebody else's error, ends with its own mark.
+    return _ENDED_TWICE.sub(r"\1", CATALOGUE[code].text.format_map(facts))

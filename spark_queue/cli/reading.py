@@ -95,8 +95,8 @@ def _format(name: str, given: str | None) -> str:
         return "jsonl"
     ending = Path(name.removesuffix(".gz")).suffix.lower()
     if ending not in _ENDINGS:
-        expected = f"given, because the name '{name}' does not tell: {', '.join(FORMATS)}"
-        raise ConfigError("BAD_VALUE", key="--format", where="the arguments", value=None, expected=expected)
+        expected = f"a name that ends in {', '.join(_ENDINGS)}, or come with --format, one of {', '.join(FORMATS)}"
+        raise ConfigError("BAD_VALUE", key="FILE", where="the arguments", value=name, expected=expected)
     return _ENDINGS[ending]
 
 

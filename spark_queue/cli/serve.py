@@ -68,8 +68,9 @@ def _bind(text: str, tls: tuple[Path | None, Path | None]) -> Bind:
         raise ConfigError("BAD_VALUE", key="--bind", where="the arguments", value=text, expected="HOST:PORT, with port 0 for any")
     cert, key = tls
     if (cert is None) != (key is None):
-        missing = "--tls-cert" if cert is None else "--tls-key"
-        raise ConfigError("BAD_VALUE", key=missing, where="the arguments", value=None, expected="given, since the other one is")
+        (given, value), missing = (("--tls-key", key), "--tls-cert") if cert is None else (("--tls-cert", cert), "--tls-key")
+        expected = f"given together with {missing}"
+        raise ConfigError("BAD_VALUE", key=given, where="the arguments", value=str(value), expected=expected)
     return Bind(
         host=host.strip("[]"),
         port=int(port),

@@ -19,7 +19,7 @@ from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import to_bitmap, to_ranges
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.core.redriving import dead_letters, free_letters
-from spark_queue.core.runs import NAME_ROWS_OF_BATCH, OutcomeOf
+from spark_queue.core.runs import NAME_KNOWN_ROWS, OutcomeOf
 from spark_queue.core.status import QueueStatus, queue_status
 from spark_queue.errors import CallerError, nearest
 from spark_queue.journal.expressions import check_expressions, check_filter
@@ -255,7 +255,7 @@ def _outcome(queue: str, given: wire.OutcomeRows, *, entered_until: int, now_ms:
         if until > entered_until:
             count, first_unknown = until - max(first, entered_until), max(first, entered_until)
             facts = {"count": count, "bookmark": first_unknown, "reason": "never entered the queue"}
-            raise CallerError("UNKNOWN_BOOKMARK", queue=queue, next_step=NAME_ROWS_OF_BATCH, **facts)
+            raise CallerError("UNKNOWN_BOOKMARK", queue=queue, next_step=NAME_KNOWN_ROWS, **facts)
     due_at_ms = None if given.retry_after_ms is None else now_ms + given.retry_after_ms
     return OutcomeOf(outcome=outcome, rows=to_bitmap(given.ranges), due_at_ms=due_at_ms, error=given.error)
 

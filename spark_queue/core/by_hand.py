@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from pyroaring import BitMap64
 
@@ -129,8 +130,8 @@ def _check_holder(turn: Turn, foreign: BitMap64) -> None:
     for lease in turn.ledger.leases.values():
         if lease.held.intersect(foreign):
             first = (lease.held & foreign).min()
-            name = turn.ledger.definition.name
-            raise LeaseError("LEASE_HELD", bookmark=first, queue=name, holder=lease.subscription, leased_until=lease.due_at_ms)
+            name, until = turn.ledger.definition.name, datetime.fromtimestamp(lease.due_at_ms / 1_000, UTC).isoformat()
+            raise LeaseError("LEASE_HELD", bookmark=first, queue=name, holder=lease.subscription, leased_until=until)
 
 
 def _settle_now(turn: Turn, each: OutcomeOf, lease: Lease | None, counts: SettledCounts) -> None:

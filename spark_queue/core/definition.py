@@ -159,6 +159,11 @@ class Definitions:
         return next(iter(homes.values()))
 
 
+#: RE2 by itself also writes to stderr what is wrong with a pattern; the errors that users get say it.
+QUIET = re2.Options()
+QUIET.log_errors = False
+
+
 def is_pattern(entry: str) -> bool:
     """Tell whether a topic entry is an RE2 pattern (DESIGN 15.8)."""
     return entry.startswith("^")

@@ -9,6 +9,7 @@ import re2
 
 from spark_queue.core.definition import (
     BUILT_IN_COLUMNS,
+    QUIET,
     Definitions,
     JournalDefinition,
     MessageTypeDefinition,
@@ -125,7 +126,7 @@ def _check_topic_entry(entry: str, key: str, where: str) -> None:
             raise ConfigError("NAME_INVALID", what="topic", name=entry)
         return
     try:
-        re2.compile(entry)
+        re2.compile(entry, QUIET)
     except re2.error as reason:
         raise ConfigError(
             "BAD_VALUE", key=key, where=where, value=entry, expected=f"a valid RE2 pattern ({_re2_text(reason)})"

@@ -91,7 +91,7 @@ def _lease_of_run(turn: Turn, subscription: Subscription, incarnation: Incarnati
 
 
 #: What to do about bookmarks that nobody knows.
-NAME_ROWS_OF_BATCH = "Nothing was settled. Name only rows of the batch."
+NAME_KNOWN_ROWS = "Nothing was settled. Name only rows that were read there."
 
 
 def check_outcomes(turn: Turn, outcomes: Iterable[OutcomeOf], known: BitMap64, reason: str) -> None:
@@ -102,7 +102,7 @@ def check_outcomes(turn: Turn, outcomes: Iterable[OutcomeOf], known: BitMap64, r
         unknown = each.rows - known
         if unknown:
             facts = {"count": len(unknown), "bookmark": unknown.min(), "reason": reason}
-            raise CallerError("UNKNOWN_BOOKMARK", queue=name, next_step=NAME_ROWS_OF_BATCH, **facts)
+            raise CallerError("UNKNOWN_BOOKMARK", queue=name, next_step=NAME_KNOWN_ROWS, **facts)
         twice = said & each.rows
         if twice:
             text = f"bookmark {twice.min()} has two outcomes."

@@ -7,6 +7,7 @@ import re
 import re2
 from sqlglot import exp
 
+from spark_queue.core.definition import QUIET
 from spark_queue.expression.syntax import invalid, unsupported
 
 #: Java's line ends, which its dot does not match.
@@ -46,7 +47,7 @@ def regular(node: exp.Expression, pattern: str) -> str:
         at = token.end()
     rewritten = "".join(out)
     try:
-        re2.compile(rewritten)
+        re2.compile(rewritten, QUIET)
     except re2.error:
         raise invalid(node, f"'{pattern}' is no regular expression.", "Correct it.") from None
     return rewritten

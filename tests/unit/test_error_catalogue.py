@@ -94,3 +94,21 @@ def test_rule_names_file_and_line_when_broken(text: str, message: str) -> None:
 def test_rule_is_silent_about_other_errors_and_facts_passed_on() -> None:
     text = 'ValueError("NO")\nJournalError("NOT_A_JOURNAL", **facts)\nerror("NOT_A_JOURNAL", facts)\nerror(code, facts)'
     assert list(raise_problems(SourceFile.parse("spark_queue/x.py", text))) == []
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+@pytest.mark.parametrize("fact", ["It is so.", "Why is it so?", "it is 'so'."])
+def test_facts_that_are_sentences_end_them_once(code: str, fact: str) -> None:
+    """Reasons come from libraries, too, which end their sentences or do not."""
+    said = str(errors.error(code, dict.fromkeys(facts_of(CATALOGUE[code][1]), fact)))
+    assert re.search(r"[.?]\s?\.(\s|$)", said) is None, said
+
+
+def test_a_sentence_of_somebody_else_that_was_ended_again_ends_once() -> None:
+    text = str(errors.ConfigError("DEFINITIONS_UNREADABLE", path="queues.toml", reason="Line 1 is wrong.."))
+    assert "Line 1 is wrong. They are TOML" in text
+
+
+@pytest.mark.parametrize("value", ["^a?.b", "..", "and so on...", "1s..5m x2"])
+def test_values_are_shown_as_they_are(value: str) -> None:
+    assert repr(value) in str(errors.ConfigError("BAD_VALUE", key="k", where="[queues.W]", value=value, expected="another"))

@@ -184,9 +184,7 @@ def test_apply_lets_a_queue_go_only_when_it_is_named(journal: Journal) -> None:
     journal.publish([{"amount": 1}] * 3, topic="LINES")
     without = {**DEFINITIONS, "queues": {}}
     for named in ([], ["LINES"]):
-        with pytest.raises(
-            ConfigError, match=r"\[DEFINITION_IN_USE\].*3 messages.*remove=\['WORK'\], or --remove WORK\."
-        ):
+        with pytest.raises(ConfigError, match=r"\[DEFINITION_IN_USE\].*3 messages.*remove=\['WORK'\], or --remove WORK\."):
             journal.apply(without, remove=named)
     assert list(journal.definitions().queues) == ["WORK"]
 

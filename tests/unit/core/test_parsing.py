@@ -192,6 +192,12 @@ def test_parse_refuses_by_name_what_is_wrong(stored: Any, code: str, text: str) 
     assert text in message
 
 
+def test_nothing_but_the_error_tells_of_a_bad_pattern(capfd: pytest.CaptureFixture[str]) -> None:
+    """RE2 by itself writes to stderr, too, and not as Python does."""
+    refused({"message_types": {"json": {"topics": ["^(a"]}}})
+    assert capfd.readouterr().err == ""
+
+
 def test_a_lease_that_lasts_longer_than_renewals_by_default_is_not_refused_for_that() -> None:
     assert parse(with_queue(lease_period="2h")).queue("Q").lease_renewal_limit_ms == 2 * 3_600_000
     assert parse(with_queue(lease_period="1m")).queue("Q").lease_renewal_limit_ms == 3_600_000

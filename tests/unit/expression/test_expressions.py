@@ -38,6 +38,12 @@ def test_what_might_differ_from_spark_is_refused_with_the_reason(text: str) -> N
     assert refusal.value.facts["next_step"]
 
 
+def test_nothing_but_the_error_tells_of_a_bad_pattern(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match="no regular expression"):
+        run("word RLIKE '(a'", FILTER)
+    assert capfd.readouterr().err == ""
+
+
 def test_a_refusal_names_the_place() -> None:
     with pytest.raises(ConfigError, match="wrong at character 11: there is no column 'nn'"):
         run("n > 1 AND nn = 2", FILTER)
