@@ -6,6 +6,8 @@ import html
 from dataclasses import dataclass
 from datetime import datetime
 
+from spark_queue.core.records import Kind
+
 #: What a history says in one line each, before its events.
 _FACTS = (
     "state",
@@ -29,6 +31,9 @@ _FACTS = (
     "order_key",
     "is_barrier",
 )
+
+#: What a proof makes of a message.
+_PROOF_MAKES = frozenset({Kind.REMOVED, Kind.DEAD_LETTERED, Kind.RETURNED, Kind.BARRIER_RECEIVED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +108,7 @@ class MessageHistory:
         shown = [(name.replace("_", " "), _shown(getattr(self, name))) for name in _FACTS if getattr(self, name) is not None]
         facts = [f"  {name:<15}{value}" for name, value in shown]
         notes = [f"  {note}" for note in (self.reason, self.trouble) if note is not None]
-        events = [f"  {_shown(event.at)}  {self._place(event)}{event.text}" for event in self.events]
+        events = [f"  {_shown(event.at)}  {self._place(event)}{event.text}" for event in self._told()]
         return "\n".join([self._title(), *notes, *facts, "", *events])
 
     def _repr_html_(self) -> str:
@@ -115,11 +120,21 @@ class MessageHistory:
         )
         events = "".join(
             f"<tr><td>{_shown(event.at)}</td><td>{html.escape(event.queue or '')}</td><td>{html.escape(event.text)}</td></tr>"
-            for event in self.events
+            for event in self._told()
         )
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in (self.reason, self.trouble) if note is not None)
         head = "<tr><th>at</th><th>queue</th><th>what happened</th></tr>"
         return f"<h4>{html.escape(self._title())}</h4>{notes}<table>{facts}</table><table>{head}{events}</table>"
+
+    def _told(self) -> list[MessageEvent]:
+        """Give the events as they read best: a proof is recorded after what follows from it, in one commit, and told before."""
+        told: list[MessageEvent] = []
+        for event in self.events:
+            place = len(told)
+            while event.event == Kind.PROVEN and place and told[place - 1].event in _PROOF_MAKES and told[place - 1].at == event.at:
+                place -= 1
+            told.insert(place, event)
+        return told
 
     def _title(self) -> str:
         return f"Message {self.bookmark} of queue '{self.queue}'"

@@ -14,6 +14,7 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Kind
 from spark_queue.core.segment import Segment
+from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store, log_key, messages_key
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.ports import MessageLog, MessageLogEntry
@@ -41,18 +42,21 @@ def look(journal: DeltaJournal, as_of: datetime | int | None = None) -> Moment:
     ------
     CallerError
         RECORD_UNKNOWN or TIMESTAMP_AMBIGUOUS.
+    ConfigError
+        BAD_VALUE for a time that has not come yet.
     """
     facts, commits, records = PreparedFacts(journal.facts), Commits(journal.store), journal.records()
     of_record = isinstance(as_of, int)
     committed = None if of_record else commits.time_ms
-    now_ms = SystemClock().wall_ms()
+    now_ms, troubles = SystemClock().wall_ms(), dict[str, str]()
     moment = moment_of(records, facts, as_of=as_of, now_ms=now_ms, committed=committed, store=journal.store)
     if not of_record:
         logs = journal if as_of is None else PublishedBy(journal, commits, moment.now_ms)
         read_further = {record.message_type for record in records[len(moment.records) :] if record.kind in _READING}
         for name in moment.state.message_types.keys() - read_further:
-            count_on(logs, moment.state, facts, commits, message_type=name, now_ms=moment.now_ms)
-    return moment
+            trouble = count_on(logs, moment.state, facts, commits, message_type=name, now_ms=moment.now_ms)
+            troubles |= {} if trouble is None else {name: str(trouble)}
+    return replace(moment, troubles=troubles)
 
 
 class Commits:
@@ -116,13 +120,14 @@ class _TailUntil:
 
 def count_on(
     logs: MessageLogs, state: JournalState, facts: PreparedFacts, commits: Commits, *, message_type: str, now_ms: int
-) -> None:
-    """Let enter what is in a message log and not in the control log yet, as old as its commits."""
+) -> SparkQueueError | None:
+    """Let enter what is in a message log and not in the control log yet, as old as its commits; gives what keeps the rest out."""
     entrance, known = Entrance(logs, Engine(state), facts), state.message_types[message_type]
     count = len(known.segments)
     while entrance.admit(message_type, now_ms=now_ms):
         continue
     known.segments[count:] = _dated(known.segments, count, commits, now_ms)
+    return entrance.trouble.get(message_type)
 
 
 def _dated(segments: list[Segment], known: int, commits: Commits, now_ms: int) -> Iterator[Segment]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -14,7 +14,7 @@ from spark_queue.core import status
 from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.segment import FactSource
-from spark_queue.errors import CallerError
+from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal import snapshot
 from spark_queue.journal.layout import Store
 from spark_queue.settings import ambiguous, to_ms
@@ -31,6 +31,8 @@ class Moment:
     now_ms: int
     #: The records that made the state, oldest first.
     records: Sequence[Record]
+    #: What keeps messages of a type from entering any further, by its name; known only of a look at the message logs.
+    troubles: Mapping[str, str] = field(default_factory=dict)
 
 
 def moment_of(
@@ -119,6 +121,8 @@ def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: in
     ------
     CallerError
         RECORD_UNKNOWN, TIMESTAMP_AMBIGUOUS.
+    ConfigError
+        BAD_VALUE for a time that has not come yet: nobody knows what will have happened by then.
     """
     last = len(times_ms) - 1
     if as_of is None:
@@ -129,6 +133,11 @@ def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: in
             raise CallerError("RECORD_UNKNOWN", what="Record", value=as_of, reason=reason, first=0, last=last)
         return as_of + 1, int(times_ms[as_of])
     moment_ms = _to_ms(as_of)
+    # The coordinator's clock may be ahead of this one.
+    newest_ms = max(now_ms, int(times_ms[-1]))
+    if moment_ms > newest_ms:
+        expected = f"{_to_text(newest_ms)} at the latest, which is the newest moment"
+        raise ConfigError("BAD_VALUE", key="as_of", where="the call", value=as_of.isoformat(), expected=expected)
     # Records carry whole milliseconds in ascending order.
     count = int(np.searchsorted(times_ms, moment_ms, side="right"))
     if count == 0:
@@ -139,8 +148,13 @@ def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: in
 
 
 def queue_status(moment: Moment, queue: str) -> status.QueueStatus:
-    """Give a queue's figures at a moment; see `core.status`."""
-    return status.queue_status(moment.state, queue, now_ms=moment.now_ms)
+    """Give a queue's figures at a moment; see `core.status`. What keeps messages from entering it is an alarm, too."""
+    found = status.queue_status(moment.state, queue, now_ms=moment.now_ms)
+    trouble = None
+    # Into a queue for dead letters alone nothing enters from a log.
+    if moment.state.definitions.queue(queue).underlying_topic is not None:
+        trouble = moment.troubles.get(found.message_type)
+    return found if trouble is None else replace(found, alarm=" ".join(filter(None, (found.alarm, trouble))))
 
 
 def _to_ms(moment: datetime) -> int:

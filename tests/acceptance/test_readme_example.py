@@ -139,7 +139,7 @@ def test_example_of_settling_by_hand_settles_what_it_names(make_journal: MakeJou
     journal = make_journal(DEFINITIONS)
     journal.publish([{"item": "lamp", "quantity": -1 if number < 5 else 1} for number in range(20)], topic="ORDERS")
     exec(readme.example("settle"), {"journal": journal})
-    assert capsys.readouterr().out == "5 expired\n"
+    assert capsys.readouterr().out == "5 would be expired\n5 expired\n"
     status = journal.queue("WORK").status()
     assert (status.available, status.acknowledged, status.dead_letters) == (13, 2, 5)
 

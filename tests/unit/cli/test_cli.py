@@ -173,6 +173,25 @@ def test_publish_refuses_a_file_that_it_cannot_read(
     assert bodies(journal, "amount") == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("publish", "lines.txt"), "'FILE' in the arguments is 'lines.txt'"),
+        (
+            ("serve", "--tls-key", "key.pem"),
+            "'--tls-key' in the arguments is 'key.pem', but it must be given together with --tls-cert",
+        ),
+    ],
+)
+def test_what_is_missing_is_told_by_what_was_given(
+    sparkq: Terminal, journal: Journal, arguments: tuple[str, ...], said: str
+) -> None:
+    verb, *more = arguments
+    answer = sparkq(verb, journal.path, *more)
+    assert answer.code == 1
+    assert said in answer.err.replace("\n", " ")
+
+
 def test_status_counts_what_was_published_and_starts_nothing(sparkq: Terminal, journal: Journal) -> None:
     journal.publish([{"amount": 1}], topic="LINES")
     (row,) = sparkq("status", journal.path, "--json").json
@@ -199,6 +218,7 @@ def test_peek_shows_messages_without_taking_them(sparkq: Terminal, journal: Jour
         (("WORK", "--as-of", "2026-01-01T00:00:00"), "TIMESTAMP_AMBIGUOUS"),
         (("WORK", "--as-of", "yesterday"), "BAD_VALUE"),
         (("WORK", "--as-of", "99"), "RECORD_UNKNOWN"),
+        (("WORK", "--as-of", "2999-01-01T00:00:00Z"), "BAD_VALUE"),
         (("WORK", "-o", "secret"), "BAD_VALUE"),
     ],
 )

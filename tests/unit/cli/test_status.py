@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from spark_queue import Journal
 from tests.unit.cli.sparkq import Terminal
@@ -26,3 +27,19 @@ def test_status_exits_with_2_where_there_is_an_alarm(
     assert said.code == 2
     assert "ALARM: queue 'WORK': the sink is down" in said.out
     assert sparkq("status", journal.path, "--json").code == 2
+
+
+def test_status_shows_as_an_alarm_what_keeps_messages_out(sparkq: Terminal, journal: Journal) -> None:
+    """A stranger rewrote a message table: delivery stops before that, and a queue that only looks empty is not well."""
+    journal.publish([{"amount": 1}], topic="LINES")
+    journal.publish([{"amount": 2}], topic="LINES")
+    DeltaTable(journal.store.messages_uri("line")).delete("amount = 2")
+    journal.publish([{"amount": 3}], topic="LINES")
+    said = sparkq("status", journal.path)
+    assert said.code == 2
+    assert "ALARM: queue 'WORK': [JOURNAL_REWRITTEN] Version 3 of " in said.out
+    told = sparkq("status", journal.path, "--json")
+    assert (told.code, told.json[0]["available"]) == (2, 2)
+    assert told.json[0]["alarm"] == journal.queue("WORK").status().alarm
+    before = sparkq("status", journal.path, "--as-of", "1", "--json")
+    assert (before.code, before.json[0]["alarm"]) == (0, None)

@@ -49,6 +49,20 @@ def test_a_message_that_was_done_at_once(world: ViewsWorld) -> None:
     assert (told.events[5].reason, told.events[5].at.timestamp() * 1_000) == ("acknowledged", START_MS + 3_000)
 
 
+def test_the_proof_is_told_before_what_follows_from_it(world: ViewsWorld) -> None:
+    world.publish(10, 11)
+    world.attach()
+    world.next(1)
+    world.next(1, now_ms=START_MS + 1_000)
+    told = life(world, 0)
+    assert events(told)[-2:] == ["removed", "proven"], "in the order of their records"
+    lines = str(told).splitlines()
+    assert [line.split("Z  ")[1] for line in lines[-2:]] == [
+        "Spark committed the batch of lease 1", "acknowledged: it left the queue",
+    ]  # fmt: skip
+    assert told._repr_html_().index("Spark committed") < told._repr_html_().index("acknowledged")
+
+
 def test_a_message_that_came_back_and_died(world: ViewsWorld) -> None:
     """R52, R57: returns with reason and due time, the dead letter with its counts, and its part in the dead-letter queue."""
     world.publish(10, 11)

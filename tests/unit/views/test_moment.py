@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from spark_queue.core.fold import JournalState
 from spark_queue.core.moving import retired_record
 from spark_queue.core.records import Kind
 from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.errors import ConfigError
 from spark_queue.journal import snapshot
 from spark_queue.testing.state_digest import digest
 from spark_queue.views import moment_of
@@ -59,3 +62,16 @@ def test_a_moment_is_the_same_from_the_newest_snapshot_before_it(world: ViewsWor
     snapshot.write(store, state, records[entered])
     if not retires:
         moment_of(records, Unread(), as_of=None, now_ms=START_MS, store=store)
+
+
+def test_a_time_that_has_not_come_is_refused_with_the_newest_moment(world: ViewsWorld) -> None:
+    records = world.moment().records
+    newest = datetime.fromtimestamp(START_MS / 1_000 + 1, UTC)
+    moment_of(records, world.opened.facts, as_of=newest, now_ms=START_MS + 1_000)
+    with pytest.raises(
+        ConfigError, match=rf"\[BAD_VALUE\] 'as_of'.*{re.escape(newest.isoformat(timespec='milliseconds'))} at the latest"
+    ):
+        moment_of(records, world.opened.facts, as_of=newest + timedelta(milliseconds=1), now_ms=START_MS + 1_000)
+    # A coordinator whose clock is ahead has written what is known already.
+    ahead = [replace(record, at_ms=START_MS + 9_000) for record in records]
+    moment_of(ahead, world.opened.facts, as_of=newest + timedelta(seconds=8), now_ms=START_MS + 1_000)

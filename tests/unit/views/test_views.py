@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from spark_queue.clock import SystemClock
 from spark_queue.core.alarm import Alarm
 from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, ConfigError, JournalError
@@ -234,8 +235,11 @@ def test_a_message_that_has_not_entered_is_as_old_as_its_commit(world: ViewsWorl
 
 
 @pytest.mark.parametrize("recorded", [False, True])
-def test_a_past_time_counts_what_was_published_by_then(world: ViewsWorld, *, recorded: bool) -> None:
+def test_a_past_time_counts_what_was_published_by_then(
+    world: ViewsWorld, monkeypatch: pytest.MonkeyPatch, *, recorded: bool
+) -> None:
     """One rule for now and for then, whether a coordinator has seen the messages since or not."""
+    monkeypatch.setattr(SystemClock, "wall_ms", lambda _: START_MS + 10_000_000)
     log = Path(world.journal.path) / "messages" / "line" / "_delta_log"
     for after_s, amounts in {1_000: [1, 2], 2_000: [3]}.items():
         world.journal.publish([{"item": "x", "amount": amount} for amount in amounts], topic="LINES")
