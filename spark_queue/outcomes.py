@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_queue.coordinator.wire import HandOutcome, OutcomeRows
-from spark_queue.errors import CallerError, nearest
+from spark_queue.core.keys import parse_duration_ms
+from spark_queue.errors import CallerError, ConfigError, nearest
 from spark_queue.source.outcomes import read_outcomes
 
 _COLUMNS = ("bookmark", "outcome", "retry_after", "error", "lease")
@@ -19,8 +21,24 @@ _COLUMNS = ("bookmark", "outcome", "retry_after", "error", "lease")
 _MISSPELT = 0.8
 
 
-def to_outcomes(queue: str, rows: Any, outcome: str) -> Iterator[HandOutcome]:
-    """Give the outcomes of rows, for each lease that they name.
+def to_delay_ms(retry_after: str | timedelta | None) -> int | None:
+    """Read how long cancelled messages wait, in milliseconds.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE.
+    """
+    if retry_after is None or isinstance(retry_after, timedelta):
+        return None if retry_after is None else retry_after // timedelta(milliseconds=1)
+    try:
+        return parse_duration_ms(retry_after)
+    except ValueError as reason:
+        raise ConfigError("BAD_VALUE", key="retry_after", where="settle", value=retry_after, expected=str(reason)) from None
+
+
+def to_outcomes(queue: str, rows: Any, outcome: str, retry_after_ms: int | None = None) -> Iterator[HandOutcome]:
+    """Give the outcomes of rows, for each lease that they name; `outcome` and `retry_after_ms` where they have no such column.
 
     Raises
     ------
@@ -30,6 +48,8 @@ def to_outcomes(queue: str, rows: Any, outcome: str) -> Iterator[HandOutcome]:
     table = _to_table(queue, rows)
     if "outcome" not in table.column_names:
         table = table.append_column("outcome", pa.repeat(pa.scalar(outcome), table.num_rows))
+    if "retry_after" not in table.column_names and retry_after_ms is not None:
+        table = table.append_column("retry_after", pa.repeat(pa.scalar(retry_after_ms, pa.duration("ms")), table.num_rows))
     if "lease" not in table.column_names:
         yield from _under(None, read_outcomes(queue, table))
         return

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from spark_queue.coordinator import wire
 from spark_queue.coordinator.asking import ask
 from spark_queue.errors import CallerError
 from spark_queue.journal.open import open_journal
-from spark_queue.outcomes import to_outcomes
+from spark_queue.outcomes import to_delay_ms, to_outcomes
 from spark_queue.redriving import redrive
+from spark_queue.rehearsing import rehearse
 from spark_queue.views import MessageHistory, QueueStatus, explain, look, queue_status
 
 if TYPE_CHECKING:
@@ -69,7 +70,15 @@ class Queue:
             ack_early=ack_early,
         )
 
-    def settle(self, rows: Any = None, outcome: str = "acknowledge", *, where: str | None = None) -> wire.Settled:
+    def settle(
+        self,
+        rows: Any = None,
+        outcome: str = "acknowledge",
+        *,
+        where: str | None = None,
+        retry_after: str | timedelta | None = None,
+        dry_run: bool = False,
+    ) -> wire.Settled:
         """Give messages their outcome by hand: all that are named, or none when one of them is refused (DESIGN 15.1).
 
         Parameters
@@ -82,6 +91,10 @@ class Queue:
         where
             Instead of rows, a filter in Spark SQL over the message type's columns: whatever matches it, leased or not (R37). Strict
             leasing leaves alone what is leased, and cancel finds only what is leased.
+        retry_after
+            With cancel, for rows without a column ``retry_after``, and for `where`: how long they wait, such as ``"30s"``.
+        dry_run
+            Only tell what it would do now; starts nothing and changes nothing.
 
         Returns
         -------
@@ -90,6 +103,8 @@ class Queue:
 
         Raises
         ------
+        ConfigError
+            BAD_VALUE for a `retry_after` that is no duration.
         CallerError
             OUTCOME_INVALID or UNKNOWN_BOOKMARK.
         LeaseError
@@ -98,24 +113,28 @@ class Queue:
         if (rows is None) == (where is None):
             reason = "rows and where are both given." if where is not None else "neither rows nor where is given."
             raise CallerError("OUTCOME_INVALID", queue=self.name, reason=reason, next_step="Give one of them.")
+        after_ms, ask = to_delay_ms(retry_after), self._rehearse if dry_run else self._ask
         if where is not None:
-            return cast(wire.Settled, self._ask(wire.SettleWhere, where=where, outcome=outcome))
-        return cast(wire.Settled, self._ask(wire.Settle, outcomes=tuple(to_outcomes(self.name, rows, outcome))))
+            return cast(wire.Settled, ask(wire.SettleWhere, where=where, outcome=outcome, retry_after_ms=after_ms))
+        return cast(wire.Settled, ask(wire.Settle, outcomes=tuple(to_outcomes(self.name, rows, outcome, after_ms))))
 
-    def purge(self, where: str | None = None) -> wire.Purged:
+    def purge(self, where: str | None = None, *, dry_run: bool = False) -> wire.Purged:
         """Remove the messages that nobody has leased, for good and without dead letters; dead letters stay.
 
         Parameters
         ----------
         where
             Only those that match this filter in Spark SQL over the message type's columns.
+        dry_run
+            Only tell what it would do now; starts nothing and changes nothing.
 
         Returns
         -------
         Purged
             How many were removed, and how many are leased and stay.
         """
-        return cast(wire.Purged, self._ask(wire.Purge, where=where))
+        ask = self._rehearse if dry_run else self._ask
+        return cast(wire.Purged, ask(wire.Purge, where=where))
 
     def redrive(
         self,
@@ -196,3 +215,6 @@ class Queue:
     def _ask(self, request: Callable[..., wire.AnyRequest], **fields: Any) -> wire.AnyReply:
         store, address = self.journal.store, self.journal.coordinator
         return ask(store, self.journal.journal_id(), request, address=address, queue=self.name, **fields)
+
+    def _rehearse(self, request: Callable[..., wire.AnyRequest], **fields: Any) -> wire.AnyReply:
+        return rehearse(self.journal.store, request, queue=self.name, **fields)

@@ -94,7 +94,11 @@ def publish(
     topic: Annotated[str | None, typer.Option(help="Topic, or a queue's name; default: the rows' own column topic.")] = None,
     publisher: Annotated[str | None, typer.Option(help="Publisher name: rows are numbered, so that a repeat can be told.")] = None,
     repeat: Annotated[
-        bool, typer.Option("--repeat", help="The publisher sent this file before, wholly or in part: drop what is there.")
+        bool,
+        typer.Option(
+            "--repeat",
+            help="The publisher sent this file before, wholly or in part: drop as many rows as are there, uncompared.",
+        ),
     ] = False,
     append: Annotated[bool, typer.Option("--append", help="The publisher sent other rows before: number on after them.")] = False,
     file_format: Annotated[
@@ -106,7 +110,7 @@ def publish(
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Publish a file's rows as messages."""
+    """Publish a file's rows as messages. Into message type json each line of JSON goes whole, as the body."""
     from spark_queue.cli import publish as verb
 
     request = verb.Request(

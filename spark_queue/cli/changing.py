@@ -31,19 +31,41 @@ def unsubscribe(
 
 
 def settle(
-    path: str, queue: str, storage: list[str] | None, coordinator: str | None, *, where: str, outcome: str, as_json: bool
+    path: str,
+    queue: str,
+    storage: list[str] | None,
+    coordinator: str | None,
+    *,
+    where: str,
+    outcome: str,
+    retry_after: str | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Give an outcome to what matches a filter."""
-    counts = asdict(open_target(path, storage, coordinator).queue(queue).settle(where=where, outcome=outcome))
-    said = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    _show({"queue": queue, **counts}, f"Queue '{queue}': {said or 'nothing matched'}.", as_json=as_json)
+    target = open_target(path, storage, coordinator).queue(queue)
+    counts = asdict(target.settle(where=where, outcome=outcome, retry_after=retry_after, dry_run=dry_run))
+    said = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing matched"
+    text = f"Queue '{queue}': it would be {said}. Nothing was changed." if dry_run else f"Queue '{queue}': {said}."
+    _show({"queue": queue, **_marked(counts, dry_run=dry_run)}, text, as_json=as_json)
 
 
-def purge(path: str, queue: str, storage: list[str] | None, coordinator: str | None, *, where: str | None, as_json: bool) -> None:
+def purge(
+    path: str,
+    queue: str,
+    storage: list[str] | None,
+    coordinator: str | None,
+    *,
+    where: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Remove what nobody has leased."""
-    done = open_target(path, storage, coordinator).queue(queue).purge(where)
+    done = open_target(path, storage, coordinator).queue(queue).purge(where, dry_run=dry_run)
     text = f"Queue '{queue}': {done.purged:,} messages were purged, {done.leased:,} are leased and stay."
-    _show({"queue": queue, **asdict(done)}, text, as_json=as_json)
+    if dry_run:
+        text = f"Queue '{queue}': {done.purged:,} messages would be purged, {done.leased:,} are leased. Nothing was changed."
+    _show({"queue": queue, **_marked(asdict(done), dry_run=dry_run)}, text, as_json=as_json)
 
 
 def redrive(
@@ -66,6 +88,10 @@ def redrive(
         )
     text = f"Queue '{queue}': {done.redriven:,} of {done.requested:,} dead letters are back, {done.skipped:,} were skipped."
     _show({"queue": queue, **asdict(done)}, text, as_json=as_json)
+
+
+def _marked(counts: dict[str, object], *, dry_run: bool) -> dict[str, object]:
+    return {"dry_run": True, **counts} if dry_run else counts
 
 
 def _show(value: dict[str, object], text: str, *, as_json: bool) -> None:

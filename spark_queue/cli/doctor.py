@@ -22,6 +22,7 @@ from spark_queue.cli.target import open_target
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator import user_files, wire
 from spark_queue.coordinator.asking import ask
+from spark_queue.coordinator.place import place_of
 from spark_queue.errors import SparkQueueError
 from spark_queue.facade import Journal
 from spark_queue.journal import snapshot
@@ -109,7 +110,7 @@ def _target(path: str | None, storage: list[str] | None) -> Iterator[Journal]:
             yield journal
         finally:
             _stop(journal, journal_id)
-            user_files.log_path(journal_id).unlink(missing_ok=True)
+            _log(journal, journal_id).unlink(missing_ok=True)
             (user_files.runtime_directory() / f"{journal_id}.lock").unlink(missing_ok=True)
 
 
@@ -234,11 +235,17 @@ def _coordinator(journal: Journal) -> Finding:
     reply = _ping(journal)
     for _ in range(RECOVERY_S):
         if not reply.recovering:
-            return Finding(check="coordinator", result="ok", found=f"epoch {reply.epoch} answers from process {reply.pid}")
+            log = f"in the background it logs to {_log(journal, reply.journal)}"
+            found = f"epoch {reply.epoch} answers from process {reply.pid}; {log}"
+            return Finding(check="coordinator", result="ok", found=found)
         time.sleep(1.0)
         reply = _ping(journal)
     advice = "It reads its log; look again later with `sparkq status`."
     return Finding(check="coordinator", result="warning", found=f"process {reply.pid} still recovers", advice=advice)
+
+
+def _log(journal: Journal, journal_id: str) -> Path:
+    return user_files.log_path(journal_id, place_of(journal.store))
 
 
 def _ping(journal: Journal) -> wire.Pong:

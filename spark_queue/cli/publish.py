@@ -77,6 +77,8 @@ def publish(path: str, request: Request, storage: list[str] | None, *, as_json: 
         try:
             _publish_all(source, request, definitions, commit, bar, sent=sent, first_sequence=first_sequence)
         except SparkQueueError as refusal:
+            if refusal.code == "COLUMN_TYPE_MISMATCH" and "tz=" in refusal.facts["expected"] and request.timezone is None:
+                refusal.add_note("If it holds times without an offset, name their zone, as in --timezone Europe/Berlin.")
             refusal.add_note(_what_stands(request, sent, refusal))
             raise
     if not sent.standing:

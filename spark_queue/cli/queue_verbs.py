@@ -8,6 +8,8 @@ import typer
 
 from spark_queue.cli.arguments import Coordinator, JournalPath, Json, OnlyWhere, QueueName, StorageOptions
 
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do; starts and changes nothing.")]
+
 
 def pause(
     journal: JournalPath, queue: QueueName, *, coordinator: Coordinator = None, storage: StorageOptions = None, json: Json = False
@@ -48,6 +50,11 @@ def settle(
     *,
     where: Annotated[str, typer.Option(metavar="FILTER", help="Spark SQL over the message type's columns.")],
     outcome: Annotated[str, typer.Option(help="acknowledge, cancel or expire.")] = "acknowledge",
+    retry_after: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help='With cancel: how long they wait, such as "30s"; default: as the queue says.'),
+    ] = None,
+    dry_run: DryRun = False,
     coordinator: Coordinator = None,
     storage: StorageOptions = None,
     json: Json = False,
@@ -55,7 +62,9 @@ def settle(
     """Give an outcome to every message that matches a filter, leased or not."""
     from spark_queue.cli import changing as verb
 
-    verb.settle(journal, queue, storage, coordinator, where=where, outcome=outcome, as_json=json)
+    verb.settle(
+        journal, queue, storage, coordinator, where=where, outcome=outcome, retry_after=retry_after, dry_run=dry_run, as_json=json
+    )
 
 
 def purge(
@@ -63,6 +72,7 @@ def purge(
     queue: QueueName,
     *,
     where: OnlyWhere = None,
+    dry_run: DryRun = False,
     coordinator: Coordinator = None,
     storage: StorageOptions = None,
     json: Json = False,
@@ -70,7 +80,7 @@ def purge(
     """Remove the messages that nobody has leased, for good and without dead letters."""
     from spark_queue.cli import changing as verb
 
-    verb.purge(journal, queue, storage, coordinator, where=where, as_json=json)
+    verb.purge(journal, queue, storage, coordinator, where=where, dry_run=dry_run, as_json=json)
 
 
 def redrive(

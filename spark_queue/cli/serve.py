@@ -11,6 +11,7 @@ from spark_queue.coordinator import user_files, wire
 from spark_queue.coordinator.asking import ask
 from spark_queue.coordinator.launcher import launch
 from spark_queue.coordinator.orders import Orders
+from spark_queue.coordinator.place import place_of
 from spark_queue.coordinator.process import serve as serve_here
 from spark_queue.coordinator.server import Bind
 from spark_queue.errors import ConfigError, CoordinatorError
@@ -47,7 +48,7 @@ def serve(
         address = launch(orders, timeout_s=START_S)
         _announce(journal_id, address, as_json=as_json)
         if not as_json:
-            out.print(f"Its log: {user_files.log_path(journal_id)}", soft_wrap=True)
+            out.print(f"Its log: {user_files.log_path(journal_id, place_of(store))}", soft_wrap=True)
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     serve_here(orders, lambda address: _announce(journal_id, address, as_json=as_json))

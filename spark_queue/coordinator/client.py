@@ -178,7 +178,7 @@ class CoordinatorClient:
         return Connection(address, self._journal_id, place_of(self._store))
 
     def _unavailable(self, reason: str) -> CoordinatorError:
-        log = str(user_files.log_path(self._journal_id))
+        log = str(user_files.log_path(self._journal_id, place_of(self._store)))
         return CoordinatorError("COORDINATOR_UNAVAILABLE", path=self._store.path, reason=reason, log=log)
 
 

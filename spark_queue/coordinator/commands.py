@@ -157,7 +157,9 @@ class Commands:
         common: dict[str, Any] = {"queue": request.queue, "now_ms": now_ms, "request": request.request}
         if isinstance(request, wire.SettleWhere):
             self._check_filter(request.queue, request.where, "a settlement")
-            return self._engine.settle_where(where=request.where, outcome=_known_outcome(request.queue, request.outcome), **common)
+            outcome = _known_outcome(request.queue, request.outcome)
+            due_at_ms = _due_at_ms(request.queue, outcome, request.retry_after_ms, now_ms)
+            return self._engine.settle_where(where=request.where, outcome=outcome, due_at_ms=due_at_ms, **common)
         said = zip(self._outcomes(request.queue, request.outcomes, now_ms), request.outcomes, strict=True)
         return self._engine.settle(outcomes=[replace(each, lease=given.lease) for each, given in said], **common)
 
@@ -242,11 +244,7 @@ def _messages(ranges: Ranges) -> int:
 
 def _outcome(queue: str, given: wire.OutcomeRows, *, entered_until: int, now_ms: int) -> OutcomeOf:
     outcome = _known_outcome(queue, given.outcome)
-    # A time that no record could hold would end the reign at its commit, and the next one, as often as the caller asks again.
-    if given.retry_after_ms is not None and (outcome != Outcome.CANCEL or not 0 <= given.retry_after_ms <= DURATION_LIMIT_MS):
-        reason = f"retry_after of {given.retry_after_ms} ms with '{outcome}'."
-        next_step = "Give retry_after with cancel only, not in the past, and of a century at most."
-        raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step=next_step)
+    due_at_ms = _due_at_ms(queue, outcome, given.retry_after_ms, now_ms)
     for first, until in given.ranges:
         if not 0 <= first < until:
             reason = f"[{first}, {until}) is no range of bookmarks."
@@ -256,8 +254,18 @@ def _outcome(queue: str, given: wire.OutcomeRows, *, entered_until: int, now_ms:
             count, first_unknown = until - max(first, entered_until), max(first, entered_until)
             facts = {"count": count, "bookmark": first_unknown, "reason": "never entered the queue"}
             raise CallerError("UNKNOWN_BOOKMARK", queue=queue, next_step=NAME_KNOWN_ROWS, **facts)
-    due_at_ms = None if given.retry_after_ms is None else now_ms + given.retry_after_ms
     return OutcomeOf(outcome=outcome, rows=to_bitmap(given.ranges), due_at_ms=due_at_ms, error=given.error)
+
+
+def _due_at_ms(queue: str, outcome: Outcome, retry_after_ms: int | None, now_ms: int) -> int | None:
+    if retry_after_ms is None:
+        return None
+    # A time that no record could hold would end the reign at its commit, and the next one, as often as the caller asks again.
+    if outcome != Outcome.CANCEL or not 0 <= retry_after_ms <= DURATION_LIMIT_MS:
+        reason = f"retry_after of {retry_after_ms} ms with '{outcome}'."
+        next_step = "Give retry_after with cancel only, not in the past, and of a century at most."
+        raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step=next_step)
+    return now_ms + retry_after_ms
 
 
 def _known_outcome(queue: str, given: str) -> Outcome:

@@ -54,7 +54,7 @@ class Connection:
     Raises
     ------
     ConfigError
-        BAD_VALUE for what is no address, or a certificate file that cannot be read.
+        BAD_VALUE for what is no address, or a certificate or token file that is not there.
     CoordinatorError
         TOKEN_FILE_UNSAFE or USER_DIRECTORY_UNUSABLE.
     """

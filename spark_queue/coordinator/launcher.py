@@ -19,7 +19,9 @@ import msgspec
 import spark_queue
 from spark_queue.coordinator import user_files
 from spark_queue.coordinator.orders import Orders, Report
+from spark_queue.coordinator.place import place_of
 from spark_queue.errors import CoordinatorError, error
+from spark_queue.journal.layout import Store
 
 _MODULE = "spark_queue.coordinator"
 
@@ -41,7 +43,7 @@ def launch(orders: Orders, *, timeout_s: float) -> str:
     SparkQueueError
         What kept it from serving, or COORDINATOR_UNAVAILABLE when it did not report within `timeout_s`.
     """
-    log = user_files.open_log(orders.journal_id)
+    log = user_files.open_log(orders.journal_id, _place(orders))
     try:
         child = subprocess.Popen(
             [sys.executable, "-m", _MODULE],
@@ -71,6 +73,10 @@ def environment() -> dict[str, str]:
     return {**_FRUGAL, **os.environ, "PYTHONPATH": os.pathsep.join([root, known] if known else [root])}
 
 
+def _place(orders: Orders) -> str:
+    return place_of(Store(orders.path, orders.storage_options))
+
+
 def _send(pipe: IO[bytes], orders: Orders) -> None:
     try:
         with pipe:
@@ -88,7 +94,7 @@ def _read_line(pipe: IO[bytes], timeout_s: float) -> bytes | None:
 
 
 def _address(line: bytes | None, orders: Orders, timeout_s: float) -> str:
-    log = str(user_files.log_path(orders.journal_id))
+    log = str(user_files.log_path(orders.journal_id, _place(orders)))
     if not line:
         reason = f"it did not report within {timeout_s:.0f} s." if line is None else "it ended without a report."
         raise CoordinatorError("COORDINATOR_UNAVAILABLE", path=orders.path, reason=reason, log=log)

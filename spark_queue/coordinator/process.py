@@ -75,9 +75,9 @@ def serve(orders: Orders, announce: Callable[[str], None], environment: Environm
     store = Store(orders.path, orders.storage_options)
     journal = around.open_journal(store)
     door = Door(path=store.path, journal_id=orders.journal_id)
-    server = Server(
-        bind=orders.bind, token=user_files.token(), journal_id=orders.journal_id, door=door, place=lambda: place_of(store)
-    )
+    # One that was started on demand has callers, who must have got their token from elsewhere.
+    token = user_files.token(makes_named=not orders.ends_idle)
+    server = Server(bind=orders.bind, token=token, journal_id=orders.journal_id, door=door, place=lambda: place_of(store))
     candidate = Candidate(
         journal_id=orders.journal_id, path=store.path, host=around.host, address=server.address, pid=os.getpid(),
         accept_clock=orders.accept_clock,

@@ -7,6 +7,7 @@ the user, is readable by nobody else, and any other file is refused.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import secrets
 import stat
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from spark_queue.errors import CoordinatorError
+from spark_queue.errors import ConfigError, CoordinatorError
 
 #: Names a token file other than the user's own, for callers of a coordinator that another user or host runs.
 TOKEN_FILE_VARIABLE = "SPARKQ_TOKEN_FILE"  # noqa: S105  # A name, not a secret.
@@ -56,16 +57,27 @@ def token_path() -> Path:
     return Path(named) if named else state_directory() / "token"
 
 
-def token() -> str:
-    """Read the token, making it on first use.
+def token(*, makes_named: bool = False) -> str:
+    """Read the token, making the user's own on first use.
+
+    Parameters
+    ----------
+    makes_named : bool
+        Whether to make also a file that `TOKEN_FILE_VARIABLE` names: callers are given one, and only who serves may begin it.
 
     Raises
     ------
+    ConfigError
+        BAD_VALUE when the variable names a file that is not there.
     CoordinatorError
         TOKEN_FILE_UNSAFE when others could read or replace it, or when it is empty.
     """
     path = token_path()
     if not path.exists():
+        named = os.environ.get(TOKEN_FILE_VARIABLE)
+        if named and not makes_named:
+            expected = "a file that is there: a copy of the token of the host that serves"
+            raise ConfigError("BAD_VALUE", key=TOKEN_FILE_VARIABLE, where="the environment", value=named, expected=expected)
         _make_token(path)
     with path.open("rb") as file:
         _check_private(path, os.fstat(file.fileno()))
@@ -97,14 +109,15 @@ def _check_private(path: Path, status: os.stat_result) -> None:
         raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(path), problem=f"has mode {mode:04o} instead of 0600")
 
 
-def log_path(journal_id: str) -> Path:
-    """Give the log file of a journal's coordinators."""
-    return state_directory() / f"coordinator-{journal_id}.log"
+def log_path(journal_id: str, place: str) -> Path:
+    """Give the log file of a journal's coordinators at one place (`place_of`): a copy has the same id, and a log of its own."""
+    mark = hashlib.blake2s(place.encode(), digest_size=4).hexdigest()
+    return state_directory() / f"coordinator-{journal_id}-{mark}.log"
 
 
-def open_log(journal_id: str) -> int:
+def open_log(journal_id: str, place: str) -> int:
     """Open the log for appending and give its descriptor; a long one is set aside first, replacing the one set aside before."""
-    path = log_path(journal_id)
+    path = log_path(journal_id, place)
     if path.exists() and path.stat().st_size > _LOG_LIMIT_BYTES:
         path.replace(path.with_suffix(".log.1"))
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -179,6 +179,8 @@ class SettleWhere(Request, frozen=True, kw_only=True):
     queue: str
     where: str
     outcome: str
+    #: With cancel: how long the messages wait; None as the queue says.
+    retry_after_ms: int | None = None
 
 
 class Purge(Request, frozen=True, kw_only=True):

@@ -59,11 +59,11 @@ def settle(turn: Turn, outcomes: Iterable[OutcomeOf]) -> SettledCounts:
     return counts
 
 
-def settle_where(turn: Turn, where: str, outcome: Outcome) -> SettledCounts:
+def settle_where(turn: Turn, where: str, outcome: Outcome, due_at_ms: int | None = None) -> SettledCounts:
     """Settle the messages that match a filter, whether or not somebody holds a lease on them (R37).
 
     Of a queue with a target depth only the active part is looked at. Strict leasing leaves alone what is leased (R38). A cancel
-    finds leased messages only: the others are in the queue already.
+    finds leased messages only: the others are in the queue already. They come back at `due_at_ms`, or as the queue says.
     """
     ledger = turn.ledger
     leased = ledger.rows[State.LEASED]
@@ -71,7 +71,7 @@ def settle_where(turn: Turn, where: str, outcome: Outcome) -> SettledCounts:
     counts = SettledCounts()
     untouched = rows if ledger.definition.at_most_once else rows & leased if ledger.definition.leasing == "strict" else BitMap64()
     counts.skipped = len(untouched)
-    _settle_now(turn, OutcomeOf(outcome=outcome, rows=rows - untouched), None, counts)
+    _settle_now(turn, OutcomeOf(outcome=outcome, rows=rows - untouched, due_at_ms=due_at_ms), None, counts)
     return counts
 
 

@@ -247,9 +247,11 @@ class Engine:
         return by_hand.settle(self._turn(queue, now_ms, request), outcomes)
 
     @releases_barriers
-    def settle_where(self, *, queue: str, where: str, outcome: Outcome, now_ms: int, request: str | None = None) -> SettledCounts:
+    def settle_where(
+        self, *, queue: str, where: str, outcome: Outcome, due_at_ms: int | None = None, now_ms: int, request: str | None = None
+    ) -> SettledCounts:
         """Settle the messages that match a filter (R37)."""
-        return by_hand.settle_where(self._turn(queue, now_ms, request), where, outcome)
+        return by_hand.settle_where(self._turn(queue, now_ms, request), where, outcome, due_at_ms)
 
     @releases_barriers
     def purge(self, *, queue: str, where: str | None = None, now_ms: int, request: str | None = None) -> tuple[int, int]:

@@ -19,6 +19,7 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.coordinator import user_files, wire
+from spark_queue.coordinator.place import place_of
 from spark_queue.coordinator.process import EXIT_DOUBT
 from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
@@ -206,7 +207,7 @@ def test_storage_options_reach_a_coordinator_on_stdin_and_are_seen_nowhere_else(
     planner.next()
     process = psutil.Process(world.ping().pid)
     seen = [*process.cmdline(), *process.environ().values(), *process.environ()]
-    log = user_files.log_path(world.journal_id)
+    log = user_files.log_path(world.journal_id, place_of(world.store))
     assert "serves s3://" in log.read_text()
     seen += [path.read_text(errors="replace") for path in user_files.state_directory().iterdir()]
     seen += [path.read_text(errors="replace") for path in user_files.runtime_directory().iterdir()]

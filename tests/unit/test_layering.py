@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "spark_queue.publishing",
         "spark_queue.queue",
         "spark_queue.redriving",
+        "spark_queue.rehearsing",
         "spark_queue.session",
         "spark_queue.trials",
     ),

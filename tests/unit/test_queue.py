@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from spark_queue import Journal, Queue
 from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.journal import delta
-from spark_queue.outcomes import to_outcomes
+from spark_queue.outcomes import to_delay_ms, to_outcomes
 
 DEFINITIONS = {
     "message_types": {
@@ -221,6 +222,36 @@ def test_settle_speaks_for_each_lease_that_the_rows_came_under() -> None:
 def test_settle_wants_either_rows_or_a_filter(journal: Journal, arguments: dict[str, Any]) -> None:
     with pytest.raises(CallerError, match=r"\[OUTCOME_INVALID\].*rows"):
         journal.queue("WORK").settle(**arguments)
+
+
+@pytest.mark.parametrize("retry_after", ["30s", timedelta(seconds=30)])
+def test_settle_lets_cancelled_rows_wait_that_name_no_time_of_their_own(retry_after: str | timedelta) -> None:
+    (said,) = to_outcomes("WORK", [1, 2], "cancel", to_delay_ms(retry_after))
+    assert (said.outcome, said.ranges, said.retry_after_ms) == ("cancel", ((1, 3),), 30_000)
+    (said,) = to_outcomes("WORK", pa.table({"bookmark": [1], "retry_after": [5.0]}), "cancel", to_delay_ms(retry_after))
+    assert said.retry_after_ms == 5_000
+    with pytest.raises(CallerError, match=r"\[OUTCOME_INVALID\].*'cancel' only"):
+        list(to_outcomes("WORK", [1], "acknowledge", to_delay_ms(retry_after)))
+
+
+def test_settle_refuses_a_delay_that_is_no_duration(journal: Journal) -> None:
+    with pytest.raises(ConfigError, match=r"\[BAD_VALUE\] 'retry_after' in settle is 'soon'"):
+        journal.queue("WORK").settle(where="amount > 3", outcome="cancel", retry_after="soon")
+
+
+def test_a_dry_run_tells_what_would_be_done_and_does_nothing(journal: Journal) -> None:
+    journal.publish([{"amount": amount} for amount in range(6)], topic="LINES")
+    work, before = journal.queue("WORK"), journal.view("history").num_rows
+    assert work.purge(dry_run=True).purged == 6
+    assert work.purge("amount > 3", dry_run=True).purged == 2
+    assert work.settle(where="amount < 3", outcome="expire", dry_run=True).expired == 3
+    assert work.settle([0, 1], dry_run=True).acknowledged == 2
+    with pytest.raises(CallerError, match=r"\[UNKNOWN_BOOKMARK\].*7.*Nothing was settled\. Name only rows that were read there\."):
+        work.settle([7], dry_run=True)
+    with pytest.raises(ConfigError, match=r"\[EXPRESSION_INVALID\]"):
+        work.purge("amuont > 3", dry_run=True)
+    assert (work.status().available, journal.view("history").num_rows) == (6, before)
+    assert not (Path(journal.path) / "coordinator.json").exists()
 
 
 def test_settle_of_rows_without_bookmarks_is_refused() -> None:

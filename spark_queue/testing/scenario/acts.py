@@ -172,8 +172,10 @@ def _prove(world: World, words: Words) -> str:
 def _settle(world: World, words: Words) -> str:
     queue, where = words.take(), words.option("where")
     if where is not None:
-        outcome = Outcome(words.take())
-        return _counts_text(world.engine.settle_where(queue=queue, where=where, outcome=outcome, now_ms=world.now_ms))
+        outcome, after_ms = Outcome(words.take()), words.duration_ms("after")
+        due_at_ms = None if after_ms is None else world.now_ms + after_ms
+        counts = world.engine.settle_where(queue=queue, where=where, outcome=outcome, due_at_ms=due_at_ms, now_ms=world.now_ms)
+        return _counts_text(counts)
     lease = words.number("lease", 0) if words.peek().startswith("lease=") else 0
     clauses = [(clause.number("lease", lease) or None, clause) for clause in words.clauses()]
     outcomes = [replace(each, lease=under) for under, clause in clauses for each in _outcomes(world, clause)]

@@ -146,6 +146,7 @@ def test_publish_refuses_bare_times_unless_their_zone_is_named(sparkq: Terminal,
     refused = sparkq(*arguments)
     assert refused.code == 1
     assert "[COLUMN_TYPE_MISMATCH]" in refused.err
+    assert "as in --timezone Europe/Berlin" in refused.err.replace("\n", " ")
     assert sparkq(*arguments, "--timezone", "Europe/Berlin").code == 0
     assert [str(at) for (at,) in bodies(journal, "at")] == ["2026-07-31 10:00:00+00:00", "2026-07-31 12:00:00+00:00"]
 

@@ -63,6 +63,24 @@ def test_settle_tells_what_it_did_and_what_it_left_alone(sparkq: Terminal, asked
     assert sparkq("settle", journal.path, "WORK").code == 2
 
 
+def test_settle_passes_on_how_long_cancelled_messages_wait(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
+    asked.reply = wire.Settled(cancelled=2)
+    arguments = ("settle", journal.path, "WORK", "--where", "amount > 3", "--outcome", "cancel", "--retry-after", "5m")
+    assert sparkq(*arguments).out == "Queue 'WORK': 2 cancelled.\n"
+    assert [getattr(request, "retry_after_ms", None) for request in asked.requests] == [300_000]
+
+
+def test_purge_and_settle_tell_without_asking_what_they_would_do(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
+    journal.publish(['{"n": 1}'] * 1_200, topic="T")
+    purged = sparkq("purge", journal.path, "WORK", "--dry-run").out
+    assert purged == "Queue 'WORK': 1,200 messages would be purged, 0 are leased. Nothing was changed.\n"
+    settle = ("settle", journal.path, "WORK", "--where", "get_json_object(value, '$.n') = '1'", "--outcome", "expire", "--dry-run")
+    assert sparkq(*settle).out == "Queue 'WORK': it would be 1,200 expired. Nothing was changed.\n"
+    found = sparkq(*settle, "--json").json
+    assert (found["dry_run"], found["expired"]) == (True, 1_200)
+    assert asked.requests == []
+
+
 def test_redrive_tells_what_is_back_and_what_was_skipped(
     sparkq: Terminal, asked: Asked, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from spark_queue.coordinator import user_files
-from spark_queue.errors import CoordinatorError
+from spark_queue.coordinator.place import place_of
+from spark_queue.errors import ConfigError, CoordinatorError
+from spark_queue.journal.layout import Store
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +61,17 @@ def test_an_empty_token_file_is_refused() -> None:
         user_files.token()
 
 
+def test_a_named_token_file_is_made_by_who_serves_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever calls was told of a token that exists; a new one would open no door."""
+    named = tmp_path / "token"
+    monkeypatch.setenv(user_files.TOKEN_FILE_VARIABLE, str(named))
+    with pytest.raises(ConfigError, match=rf"\[BAD_VALUE\] '{user_files.TOKEN_FILE_VARIABLE}' in the environment is '{named}'"):
+        user_files.token()
+    assert not named.exists()
+    made = user_files.token(makes_named=True)
+    assert user_files.token() == made
+
+
 def test_a_directory_that_somebody_else_made_first_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     directory = user_files.runtime_directory()
     owner = os.getuid()
@@ -79,12 +92,20 @@ def test_one_starter_at_a_time_has_the_lock_and_the_other_goes_on_after_its_pati
 
 
 def test_a_long_log_is_set_aside() -> None:
-    os.close(user_files.open_log("j"))
-    path = user_files.log_path("j")
+    os.close(user_files.open_log("j", "17"))
+    path = user_files.log_path("j", "17")
     path.write_bytes(b"x" * (10 * 1024 * 1024 + 1))
-    os.close(user_files.open_log("j"))
+    os.close(user_files.open_log("j", "17"))
     assert path.stat().st_size == 0
     assert path.with_suffix(".log.1").stat().st_size > 0
+
+
+def test_a_copy_of_a_journal_has_a_log_of_its_own(tmp_path: Path) -> None:
+    path = user_files.log_path("j", place_of(Store(str(tmp_path))))
+    assert path == user_files.log_path("j", place_of(Store(f"{tmp_path}/../{tmp_path.name}")))
+    (tmp_path / "copy").mkdir()
+    assert path != user_files.log_path("j", place_of(Store(str(tmp_path / "copy"))))
+    assert user_files.log_path("j", place_of(Store("s3://bucket/shop"))).parent == user_files.state_directory()
 
 
 @pytest.mark.parametrize(
