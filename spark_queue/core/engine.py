@@ -61,8 +61,7 @@ class Engine:
     def take_over(self, *, now_ms: int) -> None:
         """Give every open lease time to be renewed by a living holder, and every planner to poll (DESIGN 15.2, 8)."""
         self._reign_began_at_ms = now_ms
-        for queue in list(self.state.queues):
-            turn = self._turn(queue, now_ms)
+        for turn in [self._turn(queue, now_ms) for queue in self.state.queues]:
             for subscription in turn.ledger.subscriptions.values():
                 turn.shares.note_poll(subscription, limit=subscription.max_backlog, now_ms=now_ms)
             for lease in [lease for lease in turn.ledger.leases.values() if turn.ledger.outstanding(lease)]:
@@ -113,8 +112,7 @@ class Engine:
         ConfigError
             Whatever `parsing.parse` refuses; MESSAGE_TYPE_CHANGED or DEFINITION_IN_USE where messages or leases forbid it.
         """
-        wanted = parsing.parse(definitions)
-        resets = set(reset)
+        wanted, resets = parsing.parse(definitions), set(reset)
         starts = alteration.starts(self.state, wanted, resets)
         alteration.check(self.state, wanted, resets)
         detail = {"definitions": dict(definitions), "resets": starts} | ({} if request is None else {"request": request})
