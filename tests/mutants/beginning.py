@@ -64,4 +64,19 @@ BEGINNING = (
         "self._session(queue, subscription, incarnation)",
         ("tests/unit/core/test_scenarios.py",),
     ),
+    Mutant(
+        "a poll whose caller hung up holds its thread for ever",
+        f"{_COORDINATOR}/loop.py", "                poll.call.answer(None)\n", "",
+        ("tests/unit/coordinator/test_loop_polls.py",),
+    ),
+    Mutant(
+        "a queue stays set aside although its message file is back",
+        f"{_COORDINATOR}/loop.py", "if self._entrance.is_file_back():", "if self._entrance.is_file_back() is None:",
+        ("tests/unit/coordinator/test_loop_troubles.py",),
+    ),
+    Mutant(
+        "callers of a coordinator that cannot recover are not told why",
+        f"{_COORDINATOR}/server.py", "        self._refusal = trouble\n", "        pass\n",
+        ("tests/unit/coordinator/test_server.py",),
+    ),
 )  # fmt: skip

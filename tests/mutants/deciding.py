@@ -239,4 +239,29 @@ DECIDING = (
         f"{_CORE}/barrier.py", "    if not lease.rows & subscription.barriers:\n        return\n", "",
         ("tests/unit/core/test_isolation.py",),
     ),
+    Mutant(
+        "where it is tried who is to blame, a message goes beyond the backlogs",
+        f"{_CORE}/granting.py", "if min(room, left) <= 0 or not rows:", "if not rows:",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "of two that come next in line, one that is further back gets the message",
+        f"{_CORE}/fairness.py", "enumerate(_below(low + 1, slots))", "enumerate(_below(low + 2, slots))",
+        ("tests/unit/core/test_fairness.py",),
+    ),
+    Mutant(
+        "when old matches are forgotten, a filter lets in what it had kept out",
+        f"{_CORE}/selection.py", "            members &= rows\n", "            members |= rows\n",
+        ("tests/unit/core/test_selection.py",),
+    ),
+    Mutant(
+        "asking how many dead letters there are loses those that were settled",
+        f"{_CORE}/redriving.py", "source.rows[State.DEAD].copy()", "source.rows[State.DEAD]",
+        ("tests/unit/core/test_status.py",),
+    ),
+    Mutant(
+        "each start of a coordinator records leases that hold nothing",
+        f"{_CORE}/engine.py", " if turn.ledger.outstanding(lease)]:", "]:",
+        ("tests/unit/core/test_engine.py",),
+    ),
 )  # fmt: skip

@@ -130,4 +130,40 @@ KEEPING = (
         f"{_SOURCE}/proof_listener.py", "        if event.progress.id != self._query_id:\n            return\n", "",
         ("tests/unit/source/test_proof_listener.py",),
     ),
+    Mutant(
+        "a merged file may be lost with its parts in a power loss",
+        f"{_JOURNAL}/message_work.py", '[*(f"{self.key}/{file.path}" for file in change.added), log_key(self.key, version - 1)]',
+        "[log_key(self.key, version - 1)]",
+        ("tests/unit/journal/test_message_compaction.py",),
+    ),
+    Mutant(
+        "a checkpoint may be lost with the entries before it in a power loss",
+        f"{_JOURNAL}/delta.py", "    if durable:\n        store.sync([f", "    if durable is None:\n        store.sync([f",
+        ("tests/unit/journal/test_delta.py",),
+    ),
+    Mutant(
+        "a file of records goes that only a young file holds otherwise",
+        f"{_JOURNAL}/control_compaction.py", "return at >= 0 and record", "return record",
+        ("tests/unit/journal/test_control_leftovers.py",),
+    ),
+    Mutant(
+        "a snapshot makes objects of any class that the core imports",
+        f"{_JOURNAL}/state_codec.py", "isinstance(found, type) and found.__module__ == _CORE + module", "isinstance(found, type)",
+        ("tests/unit/journal/test_state_codec.py",),
+    ),
+    Mutant(
+        "a stream of a queue leaves out messages of another topic than the first",
+        f"{_SOURCE}/loading.py", "topic=target.topic or None)", "topic=target.topic or 'LINES')",
+        ("tests/unit/source/test_reads.py",),
+    ),
+    Mutant(
+        "a read takes another journal at its place for its own",
+        f"{_SOURCE}/view_reader.py", "if journal.journal_id != self._target.journal_id:", "if journal.journal_id == '':",
+        ("tests/unit/source/test_reads.py",),
+    ),
+    Mutant(
+        "the end of a planner cuts its leave short",
+        f"{_SOURCE}/stream_reader.py", "        _on_sigterm(signal.SIG_IGN)\n", "",
+        ("tests/unit/source/test_stream_reader.py",),
+    ),
 )  # fmt: skip

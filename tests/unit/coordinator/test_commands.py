@@ -98,6 +98,7 @@ def test_rows_of_a_barrier_say_how_often_its_subscription_was_given_it() -> None
         world.loop.step([rows])
         assert rows.pieces is not None, rows.reply
         counts += rows.pieces.column("delivery_count").to_pylist()
+        assert rows.pieces.column("is_barrier").to_pylist() == [True]
         planner = Planner(world)
     assert counts == [1, 2, 3]
 
@@ -113,3 +114,18 @@ def test_a_run_is_told_whether_its_batch_is_a_barrier() -> None:
         told.append(world.ask(wire.StartRun, **planner.common))
         world.ask(wire.EndRun, run=told[-1].run, **planner.common)
     assert [(each.run.lease, each.is_barrier) for each in told] == [(0, False), (1, False), (2, True)]
+
+
+def test_a_subscription_with_a_wrong_filter_is_refused_and_nothing_begins(world: World) -> None:
+    planner = Planner(world)
+    before = world.records()
+    reply = world.ask(wire.Attach, ack_mode="auto", max_backlog=1, filter="amount > ", **planner.planner())
+    assert isinstance(reply, wire.Failed)
+    assert (reply.code, reply.facts["what"]) == ("EXPRESSION_INVALID", "filter of subscription 's'")
+    assert world.records() == before
+
+
+def test_a_subscription_that_is_given_up_is_gone(world: World) -> None:
+    planner = Planner(world)
+    assert world.ask(wire.Unsubscribe, **planner.common) == wire.Done()
+    assert world.loop._engine.state.ledger("WORK").subscriptions == {}

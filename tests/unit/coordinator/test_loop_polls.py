@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from spark_queue.coordinator import wire
 from spark_queue.coordinator.loop import POLLED_TAIL_MS, ROUND_MS
 from spark_queue.core.records import Kind
+from spark_queue.core.segment import FactRequest, Segment
 from spark_queue.errors import JournalError
 from spark_queue.ports import MessageLogEntry
 from spark_queue.testing.memory_journal import MemoryMessageLog
-from tests.unit.coordinator.loop_world import PERIOD_MS, Planner, World, answered
+from tests.unit.coordinator.loop_world import DEFINITIONS, PERIOD_MS, Planner, World, answered
 
 
 def test_a_long_poll_waits_and_is_served_by_a_nudge(world: World) -> None:
@@ -113,6 +114,7 @@ def test_a_poll_whose_caller_hung_up_is_granted_nothing(world: World) -> None:
     world.loop.step([world.call(wire.Nudge, message_type="json")])
     assert not answered(poll)
     assert Kind.GRANTED not in world.kinds()
+    assert not poll._answered.locked(), "the thread that waits for it is let go"
 
 
 def test_a_planner_that_leaves_is_granted_nothing_any_more(world: World) -> None:
@@ -192,3 +194,36 @@ def test_what_falls_due_while_a_group_is_committed_is_done_at_once(world: World)
     world.storage.hook = lambda step, moment: world.clock.advance(10) if (step, moment) == ("control.append", "after") else None
     world.ask(wire.Prove, run=run, **planner.common)
     assert world.loop.wait_ms() == 0
+
+
+def test_a_run_that_fixes_its_end_looks_for_gaps_before(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands behind one would be left out of it without a word."""
+    planner, tails = Planner(world), [False]
+    tail = MemoryMessageLog.tail
+
+    def count(log: MemoryMessageLog, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
+        tails.append(finds_gaps)
+        return tail(log, after_version)
+
+    monkeypatch.setattr(MemoryMessageLog, "tail", count)
+    world.ask(wire.Attach, ack_mode="auto", max_backlog=1, available_now=True, **planner.planner())
+    assert any(tails)
+
+
+def test_only_queues_of_its_message_type_look_at_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one's expressions name columns that its file does not have."""
+    types = {"json": {"topics": ["ORDERS"]}, "note": {"columns": "text STRING", "topics": ["NOTES"]}}
+    queues = {**DEFINITIONS["queues"], "NOTES_WORK": {"underlying_topic": "NOTES", "filter": "text IS NOT NULL"}}
+    world = World({"message_types": types, "queues": queues})
+    asked: list[str] = []
+    facts = world.loop._entrance._facts
+    prepare = facts.prepare
+
+    def note(segments: Sequence[Segment], requests: Sequence[FactRequest]) -> None:
+        asked.extend(request.queue.name for request in requests)
+        prepare(segments, requests)
+
+    monkeypatch.setattr(facts, "prepare", note)
+    world.publish(2)
+    world.ask(wire.Nudge, message_type="json")
+    assert asked == ["WORK"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spark_queue.coordinator import entering, wire
-from spark_queue.coordinator.loop import ReignEndedError
+from spark_queue.coordinator.loop import ROUND_MS, ReignEndedError
 from spark_queue.core.records import Kind
 from spark_queue.core.segment import Segment
 from spark_queue.errors import JournalError
@@ -151,3 +151,16 @@ def test_a_retry_in_a_time_that_no_record_holds_is_refused_before_it_ends_the_re
     assert isinstance(reply, wire.Failed)
     assert reply.code == "OUTCOME_INVALID"
     assert world.records() == before
+
+
+def test_a_reign_ends_when_a_message_file_is_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only folding the log anew takes back in the queue that was set aside for it."""
+    world.clock.advance(ROUND_MS)
+    world.loop.step([])
+    assert not world.loop._stopped
+    monkeypatch.setattr(world.loop._entrance, "is_file_back", lambda: True)
+    world.loop.step([])
+    assert not world.loop._stopped, "it is looked for once in a round"
+    world.clock.advance(ROUND_MS)
+    world.loop.step([])
+    assert world.loop._stopped

@@ -16,7 +16,7 @@ from spark_queue.coordinator import codec, user_files, wire
 from spark_queue.coordinator.connection import TLS_ROOTS_VARIABLE, Connection, ConnectionLostError, Verdict, ping
 from spark_queue.coordinator.inbox import Inbox
 from spark_queue.coordinator.server import Bind, Door, Server
-from spark_queue.errors import ConfigError, CoordinatorError
+from spark_queue.errors import ConfigError, CoordinatorError, JournalError
 
 NUDGE = wire.Nudge(journal="j", request="r", message_type="json")
 
@@ -69,6 +69,15 @@ def test_until_it_has_recovered_every_call_but_a_ping_is_told_so(server: Server)
         assert ping(server.address, "j", "p", 5.0) is Verdict.SERVES
     finally:
         server._door = door
+
+
+def test_what_keeps_a_coordinator_from_recovering_is_told_to_every_caller() -> None:
+    """The next one would fail in the same way."""
+    door = Door(path="/journals/j", journal_id="j")
+    door.refuse(JournalError("LOG_GAP", path="/journals/j", version=3))
+    reply, _ = door.answer(codec.encode(NUDGE), lambda: False)
+    assert isinstance(reply, wire.Failed)
+    assert (reply.code, reply.facts["version"]) == ("LOG_GAP", 3)
 
 
 def test_a_call_is_answered_by_the_loop_with_its_rows_beside_the_reply(door: Door, connection: Connection) -> None:

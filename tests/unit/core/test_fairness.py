@@ -80,6 +80,18 @@ def one_by_one(model: str, candidates: Sequence[Candidate], last: int, messages:
     MESSAGES,
     [0] * MESSAGES,
 )
+# The second message goes to the first in line of those who have as much by then, not of all who want one.
+@example(
+    PROPORTIONAL,
+    [
+        candidate(0, backlog=12, held=2, room=1, rows=BitMap64(range(MESSAGES))),
+        candidate(1, backlog=12, held=1, room=1, rows=BitMap64(range(MESSAGES))),
+        candidate(2, backlog=12, held=0, room=2, rows=BitMap64(range(MESSAGES))),
+    ],
+    -1,
+    2,
+    [0] * MESSAGES,
+)
 def test_each_gets_as_many_of_each_kind_as_one_message_after_the_other_would_give(
     model: str, candidates: list[Candidate], last: int, messages: int, priorities: list[int]
 ) -> None:

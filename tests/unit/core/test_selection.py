@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
+from spark_queue.core import selection
 from spark_queue.core.lifecycle import LEFT, TRANSITIONS, Event, State
-from spark_queue.testing.scenario import Scenario
+from spark_queue.testing.scenario import Scenario, run_scenario
 from spark_queue.testing.scenario.attributes import matches
 
 FILTERS = (None, "price > 3", "region = EU")
@@ -31,6 +32,25 @@ STEPS = st.one_of(
     st.tuples(st.just("tick"), st.integers(1, 70)),
     st.tuples(st.just("crash"), st.just(None)),
 )
+
+
+def test_what_is_gone_is_forgotten_and_what_a_filter_keeps_out_stays_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R49: once most of what matched has left the queue."""
+    monkeypatch.setattr(selection, "_GONE_MAX", 0)
+    scenario = run_scenario(
+        """
+define
+  [message_types.json]
+  topics = ["T"]
+  [queues.Q]
+  underlying_topic = "T"
+publish T 0..6 price=9, T 7..8 price=1
+planner p Q/s backlog=9 filter="price > 5"
+settle Q acknowledge 0..5
+"""
+    )
+    assert scenario.world.engine.state.ledger("Q").selection.matches == {"price > 5": BitMap64([6])}
+    scenario.run("next p -> lease 1: 6\nnext p -> nothing\npublish T 9 price=9\nnext p -> lease 2: 9")
 
 
 @dataclass

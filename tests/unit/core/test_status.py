@@ -53,3 +53,12 @@ def test_dead_letters_that_were_settled_in_their_queue_are_no_longer_counted() -
     before = digest(state)
     assert (status(scenario, "Q").dead_letters, status(scenario, "D").dead_letters) == (2, 2)
     assert digest(state) == before, "looking changes nothing"
+
+
+def test_what_leases_gave_back_at_their_end_is_counted() -> None:
+    """R119: as often as it came back."""
+    scenario = Scenario()
+    scenario.run(DEFINITIONS + "publish T 0..5\nplanner p Q/s\nnext p limit=2\nrows p\ntick 61s")
+    assert status(scenario, "Q").expired_leases == 2
+    scenario.run("planner r Q/t\nnext r limit=3\nrows r\ntick 61s")
+    assert status(scenario, "Q").expired_leases == 5

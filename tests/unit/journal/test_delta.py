@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from spark_queue.core import parsing
@@ -35,6 +36,20 @@ def test_checkpoint_that_was_not_written_is_told(disk: Disk) -> None:
     table: Any = Table()
     with pytest.raises(JournalError, match="STORE_FAILED.*the disk is full"):
         delta.checkpoint(disk.store, CONTROL, table, durable=False)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_durable_checkpoint_is_on_the_disk_before_what_it_replaces_may_go(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, *, durable: bool
+) -> None:
+    """DESIGN 4, power loss."""
+    synced: list[str] = []
+    monkeypatch.setattr("spark_queue.journal.layout.force", synced.append)
+    delta.checkpoint(disk.store, CONTROL, DeltaTable(disk.store.uri(CONTROL)), durable=durable)
+    folder = disk.log_path(CONTROL, 0).parent
+    written = [str(path) for path in sorted(folder.glob("*checkpoint*"))]
+    assert len(written) == 2
+    assert {*written, str(folder)} <= set(synced) if durable else synced == []
 
 
 def test_compacted_log_files_of_others_are_no_entries(disk: Disk) -> None:

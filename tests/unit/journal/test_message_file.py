@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,6 +110,22 @@ def test_a_store_that_does_not_answer_is_no_missing_file(store: Store, monkeypat
         monkeypatch.setattr(Store, "open", refuse)
         with pytest.raises(JournalError, match="STORE_FAILED"):
             MessageFiles(store).read(replace(segment(0, 10)), ["id"])
+
+
+class _Strict(io.BytesIO):
+    """Knows no sizes below 0, as obstore's readers."""
+
+    def read(self, size: int | None = None) -> bytes:
+        assert size is None or size >= 0
+        return super().read(size)
+
+
+def test_an_object_is_read_as_far_as_asked() -> None:
+    """pyarrow asks for the footer alone."""
+    source = ObjectSource(_Strict(b"abcdef"))
+    assert (source.read(2), source.tell(), source.read()) == (b"ab", 2, b"cdef")
+    source.seek(1)
+    assert (source.read(-1), source.seek(-2, io.SEEK_END), source.read(None)) == (b"bcdef", 4, b"ef")
 
 
 def test_a_file_comes_by_its_row_groups(store: Store) -> None:

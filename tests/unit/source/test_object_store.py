@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyarrow import fs
 
 from spark_queue.errors import ConfigError
 from spark_queue.source.object_store import MessageFiles
@@ -39,6 +41,29 @@ def test_option_without_a_counterpart_is_refused_by_name_without_its_value(root:
     with pytest.raises(ConfigError, match=f"STORAGE_OPTION_UNSUPPORTED.*{option}") as refused:
         MessageFiles(root=root, options={option: "a secret"}).check()
     assert "a secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        ({}, {}),
+        ({"aws_endpoint_url": "http://h:9", "aws_allow_http": "true"}, {"endpoint_override": "h:9", "scheme": "http"}),
+        ({"endpoint": "https://h"}, {"endpoint_override": "h", "scheme": "https"}),
+        (
+            {"access_key_id": "a", "aws_token": "t", "virtual_hosted_style_request": "TRUE", "aws_skip_signature": "false"},
+            {"access_key": "a", "session_token": "t", "force_virtual_addressing": True, "anonymous": False},
+        ),
+        ({"aws_conditional_put": "etag", "AWS_REGION": "r"}, {"region": "r"}),
+    ],
+)
+def test_options_reach_the_reader_under_its_names(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, str], arguments: dict[str, Any]
+) -> None:
+    given: list[dict[str, Any]] = []
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    monkeypatch.setattr(fs, "S3FileSystem", lambda **found: given.append(found))
+    MessageFiles(root="s3://bucket/journal/messages/json", options=options).opener()
+    assert given == [arguments]
 
 
 def test_unknown_scheme_is_refused_by_name() -> None:

@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
 from spark_queue.core.records import Outcome
-from spark_queue.errors import CallerError, ConfigError
+from spark_queue.core.runs import OutcomeOf
+from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.views import MessageHistory, explain, read_view
 from tests.unit.views.views_world import DEFINITIONS, START_MS, ViewsWorld
 
@@ -81,6 +83,17 @@ def test_a_message_that_came_back_and_died(world: ViewsWorld) -> None:
     assert "1 deliveries, 1 cancels" in told.events[-2].text
     there = life(world, 0, "FAILED")
     assert (there.state, events(there)) == ("available", events(told))
+
+
+def test_what_was_counted_of_a_dead_letter_stays_when_it_is_settled_in_its_queue(world: ViewsWorld) -> None:
+    world.publish(10)
+    world.attach()
+    world.next(1)
+    world.settle(Outcome.EXPIRE, 0)
+    world.engine.settle(queue="FAILED", outcomes=[OutcomeOf(outcome=Outcome.ACKNOWLEDGE, rows=BitMap64([0]))], now_ms=START_MS)
+    told = life(world, 0)
+    assert events(told)[-1] == "removed"
+    assert told.delivery_count == 1
 
 
 def test_a_redriven_message_tells_both_queues(world: ViewsWorld) -> None:
@@ -231,6 +244,15 @@ def test_a_barrier_tells_its_release_and_each_receipt(world: ViewsWorld) -> None
     assert "holds it as a barrier" in told.events[3].text
 
 
+def test_a_file_with_fewer_rows_than_the_log_says_is_damage(world: ViewsWorld) -> None:
+    world.publish(10, 11, 12)
+    (segment,) = world.moment().state.message_types["line"].segments
+    path = Path(world.journal.path) / "messages" / "line" / segment.path
+    pq.write_table(pq.read_table(path).slice(0, 2), path)
+    with pytest.raises(JournalError, match=r"\[MESSAGE_FILE_MISSING\].*2 rows instead of at least 3"):
+        read_view(world.journal.store, world.moment(), "messages", "WORK")
+
+
 def test_it_agrees_with_the_view_of_all_messages(world: ViewsWorld) -> None:
     """Folding a message alone, or with all others, gives one state."""
     world.publish(*range(40))
@@ -257,4 +279,5 @@ def test_it_reads_as_text_as_a_page_and_as_json(world: ViewsWorld) -> None:
     assert "Message 0 of queue 'WORK'" in text
     assert "leased to 's' until" in text
     assert "<td>WORK</td>" in page
+    assert "None" not in text + page
     assert json.loads(json.dumps(asdict(told), default=str))["events"][4]["event"] == "granted"

@@ -121,6 +121,18 @@ def test_leases_and_subscriptions_show_who_works_on_what(world: ViewsWorld) -> N
     assert subscription["incarnation"] == [1, 1]
 
 
+def test_a_lease_is_shown_as_long_as_it_is_open_or_holds_something(world: ViewsWorld) -> None:
+    """A consumer that settles by hand holds messages of batches that Spark committed long ago."""
+    world.publish(10, 11, 12)
+    world.attach(ack_mode="explicit")
+    world.next(2)
+    world.next(1)
+    assert [(row["lease"], row["messages"], row["proven"]) for row in rows(world, "leases")] == [(1, 2, True), (2, 1, False)]
+    world.settle(Outcome.ACKNOWLEDGE, 0, 1, 2)
+    assert [(row["lease"], row["messages"]) for row in rows(world, "leases", columns=["messages", "lease"])] == [(2, 0)]
+    assert rows(world, "leases", columns=["messages", "lease"]) == [{"lease": 2, "messages": 0}]
+
+
 def test_status_counts_everything_once(world: ViewsWorld) -> None:
     """R119: the statistics of a queue."""
     world.publish(10, 11, 12, 13)

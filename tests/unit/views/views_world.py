@@ -53,7 +53,7 @@ class ViewsWorld:
         self.journal.publish([{"item": f"i{amount}", "amount": amount} for amount in amounts], topic="LINES")
         self._entrance.admit("line", now_ms=now_ms)
 
-    def attach(self, *, backlog: int = 100, now_ms: int = START_MS) -> None:
+    def attach(self, *, backlog: int = 100, ack_mode: str = "auto", now_ms: int = START_MS) -> None:
         """Begin the subscription."""
         self.incarnation = self.engine.draw_incarnation()
         self.engine.attach(
@@ -61,7 +61,7 @@ class ViewsWorld:
             subscription="s",
             incarnation=self.incarnation,
             call=1,
-            ack_mode="auto",
+            ack_mode=ack_mode,
             max_backlog=backlog,
             now_ms=now_ms,
         )

@@ -1,0 +1,48 @@
+"""What each record says of a message, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_queue.core.records import Kind, Record, Removal
+from spark_queue.views.telling import tell
+
+LEASE = {"subscription": "s", "lease": 3, "ranges": ((0, 2), (5, 6)), "due_at_ms": 60_000}
+COUNTED = {"deliveries": 2, "cancels": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "text"),
+    [
+        (Kind.ENTERED, {"message_type": "line", "detail": {"version": 4, "path": "a"}}, "version 4 of line, file a"),
+        (Kind.RETIRED, {}, "retired: no queue needed it"),
+        (Kind.GRANTED, LEASE, "leased to 's' until 1970-01-01T00:01:00+00:00, in lease 3 of 3 message"),
+        (Kind.GRANTED, {**LEASE, "detail": {"barrier": True}}, "given to 's' as a barrier, a batch of its own (lease 3)"),
+        (Kind.RESUMED, LEASE, "'s' came back and took its batch up again until 1970-01-01T00:01:00+00:00, in lease 3"),
+        (Kind.RENEWED, LEASE, "'s' renewed lease 3"),
+        (Kind.RENEWED, {**LEASE, "reason": "takeover"}, "a new coordinator kept lease 3"),
+        (Kind.OUTCOMES, {**LEASE, "reason": "failed", "detail": {"error": "boom"}}, "the batch of lease 3 failed: boom"),
+        (Kind.OUTCOMES, {**LEASE, "reason": "cancel"}, "'s' said cancel, not before 1970-01-01T00:01:00+00:00"),
+        (Kind.OUTCOMES, {**LEASE, "reason": "cancel", "due_at_ms": None}, "'s' said cancel; that counts when"),
+        (Kind.PROVEN, LEASE, "Spark committed the batch of lease 3"),
+        (Kind.RETURNED, {"reason": "cancelled"}, "returned to the queue (cancelled)"),
+        (Kind.RETURNED, {"reason": "isolated", "detail": {"alone": True}}, "(isolated, it failed alone)"),
+        (Kind.RETURNED, {"reason": "cancelled", "due_at_ms": 1_000}, "available again from 1970-01-01T00:00:01+00:00"),
+        (Kind.REMOVED, {"reason": Removal.TIME_LIMIT}, "expired: its time was over"),
+        (Kind.REMOVED, {"reason": Removal.MAX_CANCELS, "detail": COUNTED}, "cancelled too often (2 deliveries, 1 cancels)"),
+        (Kind.REMOVED, {"reason": "of tomorrow"}, "left the queue (of tomorrow)"),
+        (Kind.DEAD_LETTERED, {"queue": "D", "reason": "r", "detail": {"source": "Q", **COUNTED}}, "'D' from 'Q' (r, 2 deliveries"),
+        (Kind.DEFERRED, LEASE, "that counts until 1970-01-01T00:01:00+00:00"),
+        (Kind.BARRIER_RELEASED, {"detail": {"subscriptions": ["a", "b"]}}, "barrier released to a, b"),
+        (Kind.BARRIER_RECEIVED, {"subscription": "s"}, "'s' received the barrier"),
+        (Kind.BARRIER_RECEIVED, {"subscription": "s", "reason": "r", "detail": {"deliveries": 4}}, "gave the barrier up after 4"),
+        (Kind.REDRIVEN, {"queue": "Q"}, "redriven: in queue 'Q'"),
+        (Kind.CLAIMED, LEASE, "its rows were handed to 's'"),
+        (Kind.LAPSED, LEASE, "lease 3 ran out"),
+        ("of_tomorrow", {}, "of_tomorrow"),
+    ],
+)  # fmt: skip
+def test_each_kind_of_record_has_its_words(kind: str, fields: dict[str, Any], text: str) -> None:
+    assert text in tell(Record(kind=kind, record=1, **fields))
