@@ -15,13 +15,19 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
 from spark_queue import Journal
+from spark_queue.coordinator.entering import Entrance, PreparedFacts
+from spark_queue.core.engine import Engine
+from spark_queue.core.fold import JournalState
 from spark_queue.errors import SparkQueueError
+from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.open import open_journal
 from spark_queue.source import planner, topic_reader, view_reader
 from spark_queue.source.datasource import SparkQueueDataSource
 from spark_queue.source.partitions import MessagePartition
 
 TYPES = {"line": {"columns": "id BIGINT, item STRING", "topics": ["LINES", "RETURNS", "EMPTY"]}}
 QUEUES = {"WORK": {"underlying_topic": "LINES"}}
+YEAR_2096_MS = 4_000_000_000_000
 
 
 def rows(first: int, until: int, **more: Any) -> list[dict[str, Any]]:
@@ -164,6 +170,27 @@ def test_a_run_of_what_is_there_now_reads_no_later_message(journal: Journal) -> 
     end = reader.latestOffset(start, ReadAllAvailable())
     assert end["bookmark"] == 12
     assert reader.latestOffset(end, ReadAllAvailable()) is end
+
+
+def test_what_a_coordinator_has_entered_counts_from_then_whatever_entered_beside_it(tmp_path: Path) -> None:
+    """A message is as old as its entering, and other message types have bookmarks of their own."""
+    types = {**TYPES, "note": {"columns": "id BIGINT", "topics": ["NOTES"]}}
+    journal = Journal.create(str(tmp_path / "journal"), {"message_types": types, "queues": QUEUES})
+    journal.publish(rows(0, 2), topic="LINES")
+    journal.publish([{"id": number} for number in range(100, 105)], topic="NOTES")
+    opened = open_journal(journal.store)
+    control, facts = DeltaControlLog(journal.store), PreparedFacts(opened.facts)
+    engine = Engine(JournalState(facts))
+    engine.state.fold_all(control.load())
+    engine.claim(epoch=1, host="h", address="a", pid=1, now_ms=YEAR_2096_MS)
+    entrance = Entrance(opened, engine, facts)
+    for message_type in ("line", "note"):
+        entrance.admit(message_type, now_ms=YEAR_2096_MS)
+    control.append(engine.take(), epoch=1)
+    assert ids(batch(journal, topic="LINES", startingTimestamp="2090-01-01T00:00:00Z")) == [0, 1]
+    assert ids(batch(journal, topic="NOTES", endingTimestamp="2090-01-01T00:00:00Z")) == []
+    reader = stream(journal, topic="LINES")
+    assert reader.latestOffset(reader.initialOffset(), ReadAllAvailable())["bookmark"] == 2
 
 
 def test_an_offset_of_another_topic_is_refused(journal: Journal) -> None:
