@@ -93,6 +93,7 @@ class Engine:
         for queue in list(self.state.queues):
             heard = self._heard_at_ms.get(queue, {})
             timers.tick(self._turn(queue, now_ms), heard_at_ms=heard, reign_began_at_ms=self._reign_began_at_ms)
+        self.expire(now_ms=now_ms)  # Also what just came back to a dead-letter queue.
         self.note(self._retention.due(self.state, now_ms=now_ms), now_ms=now_ms)
 
     def next_due_ms(self) -> int | None:
@@ -152,8 +153,7 @@ class Engine:
 
     def note_poll(self, *, queue: str, subscription: str, incarnation: Incarnation, limit: int, now_ms: int) -> None:
         """Note that a planner waits for its `next`, before anybody else's is decided; changes nothing else."""
-        ledger = self.state.queues.get(queue)
-        known = None if ledger is None else ledger.subscriptions.get(subscription)
+        known = self.state.queues[queue].subscriptions.get(subscription) if queue in self.state.queues else None
         if known is not None and known.incarnation == incarnation:
             self._turn(queue, now_ms).shares.note_poll(known, limit=limit, now_ms=now_ms)
 

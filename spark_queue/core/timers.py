@@ -23,7 +23,7 @@ _UNLEASED = (State.AVAILABLE, State.DELAYED, State.INACTIVE)
 
 
 def tick(turn: Turn, *, heard_at_ms: dict[str, int], reign_began_at_ms: int) -> None:
-    """Do what is due on one queue.
+    """End what is due on one queue: leases, parts that wait for a poll, forgotten subscriptions; ages come after, by `expire`.
 
     Parameters
     ----------
@@ -38,7 +38,6 @@ def tick(turn: Turn, *, heard_at_ms: dict[str, int], reign_began_at_ms: int) -> 
         else:
             # At most once: nothing comes back.
             turn.emit(Kind.LAPSED, lease.rows, of=lease)
-    expire([turn])
     turn.shares.drop_lapsed(turn.ledger, turn.now_ms)
     for subscription in list(turn.ledger.subscriptions.values()):
         heard = max(heard_at_ms.get(subscription.name, 0), subscription.last_seen_at_ms, reign_began_at_ms)

@@ -103,6 +103,7 @@ class Journal:
                     if queue.outstanding(lease) and lease.due <= now:
                         lease.lapsed = not lease.held
                         batches.end(queue, name, lease)
+        for queue in self.queues.values():
             _expire(queue)
             kept = queue.rules.letters_kept_ms
             for message in queue.having("dead"):
