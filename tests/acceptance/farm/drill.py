@@ -164,8 +164,11 @@ class Drill:
         (folder / "sink").mkdir(parents=True)
         consumer = Consumer(self.journal, folder, "CALM")
         queue = self.journal.queue("CALM")
-        consumer.wait_until(lambda: queue.status().acknowledged == self.published)
-        consumer.stop()
+        try:
+            consumer.wait_until(lambda: queue.status().acknowledged == self.published)
+        finally:
+            if consumer.driver.poll() is None:
+                consumer.stop()
         return counts_of(folder / "sink")
 
 
