@@ -43,10 +43,10 @@ def open_repaired(store: Store, key: str) -> DeltaTable | None:
         if damage.code != "JOURNAL_DAMAGED":
             raise
         # One power loss may tear an entry and a checkpoint: they are written side by side.
-        repaired = [repair(store, key) for repair in (repair_head, _set_torn_checkpoint_aside, _forget_lost_checkpoint)]
-        if not any(repaired):
-            raise
-        return delta.open_table(store, key)
+        for repair in (repair_head, _set_torn_checkpoint_aside, _forget_lost_checkpoint):
+            repair(store, key)
+        # Also where there was nothing to repair: another may have come first. What is still damaged is refused again.
+        table = delta.open_table(store, key)
     # A zero-length entry opens silently, as if it were a commit without actions (tried).
     if table is not None and is_torn(store, key, table.version()):
         repair_head(store, key)

@@ -13,8 +13,8 @@ from deltalake.exceptions import DeltaError
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.layout import CONTROL, messages_key
-from spark_queue.journal.recovery import repair_head
+from spark_queue.journal.layout import CONTROL, Store, messages_key
+from spark_queue.journal.recovery import open_repaired, repair_head
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 
 TORN = [b"", b'{"commitInfo":{"timestamp":1', b"\0" * 300]
@@ -109,6 +109,26 @@ def test_repairing_twice_changes_nothing_more(disk: Disk) -> None:
     repaired = head.read_bytes()
     assert not repair_head(disk.store, messages_key("order"))
     assert head.read_bytes() == repaired
+
+
+def test_who_finds_a_torn_head_that_another_repairs_meanwhile_opens_the_log(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power loss all who use a journal come at once."""
+    disk.publish([1])
+    disk.publish([2])
+    disk.log_path(messages_key("order"), 2).write_bytes(b"{")
+    open_table = delta.open_table
+
+    def repaired_behind(store: Store, key: str) -> DeltaTable | None:
+        try:
+            return open_table(store, key)
+        except JournalError:
+            assert repair_head(store, key)
+            raise
+
+    monkeypatch.setattr(delta, "open_table", repaired_behind)
+    table = open_repaired(disk.store, messages_key("order"))
+    assert table is not None
+    assert table.version() == 2
 
 
 def test_torn_checkpoint_is_set_aside_when_the_log_still_has_everything(disk: Disk) -> None:
