@@ -66,10 +66,9 @@ def status(path: str, queue: str | None, storage: list[str] | None, *, watch: bo
 
 
 def _show_foreign(rows: list[dict[str, Any]]) -> None:
-    for message_type, files in {row["message_type"]: row["foreign_files"] for row in rows}.items():
-        if files:
-            notice = JournalError("JOURNAL_FOREIGN_APPEND", message_type=message_type, files=files)
-            out.print(str(notice), style="yellow", markup=False, soft_wrap=True)
+    for message_type, files in {row["message_type"]: row["foreign_files"] for row in rows if row["foreign_files"]}.items():
+        notice = JournalError("JOURNAL_FOREIGN_APPEND", message_type=message_type, files=files)
+        out.print(str(notice), style="yellow", markup=False, soft_wrap=True)
 
 
 def peek(

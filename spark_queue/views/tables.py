@@ -165,8 +165,16 @@ def _subscriptions(moment: Moment, queue: str | None) -> pa.Table:
 
 
 def _status(moment: Moment, queue: str | None) -> pa.Table:
-    queues = list(moment.state.queues) if queue is None else [queue]
-    return _from_rows([asdict(queue_status(moment, name)) for name in queues], _STATUS)
+    if queue is not None:
+        return _from_rows([asdict(queue_status(moment, queue))], _STATUS)
+    state = moment.state
+    # A queue whose messages cannot be told has no figures, and still a place among the others.
+    set_aside = [
+        {"queue": name, "message_type": definition.message_type, "alarm": str(state.troubles[name])}
+        for name, definition in state.definitions.queues.items()
+        if name in state.troubles
+    ]
+    return _from_rows([*(asdict(queue_status(moment, name)) for name in state.queues), *set_aside], _STATUS)
 
 
 def _history(moment: Moment, queue: str | None, limit: int | None) -> pa.Table:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from spark_queue import Journal
+from spark_queue.journal.layout import messages_key
 from tests.unit.cli.sparkq import Terminal
+from tests.unit.journal.journal_on_disk import Disk
+from tests.unit.journal.reign import NOW_MS, Reign
 
 DEFINITIONS = {"message_types": {"json": {"topics": ["T"]}}, "queues": {"WORK": {"underlying_topic": "T"}}}
 
@@ -43,3 +47,21 @@ def test_status_shows_as_an_alarm_what_keeps_messages_out(sparkq: Terminal, jour
     assert told.json[0]["alarm"] == journal.queue("WORK").status().alarm
     before = sparkq("status", journal.path, "--as-of", "1", "--json")
     assert (before.code, before.json[0]["alarm"]) == (0, None)
+
+
+def test_status_shows_a_queue_that_is_set_aside(sparkq: Terminal, tmp_path: Path) -> None:
+    """DESIGN 4: which messages match a subscription's filter cannot be told without their file."""
+    disk = Disk(tmp_path / "journal")
+    reign = Reign(disk, epoch=1)
+    planner: dict[str, Any] = {"queue": "WORK", "subscription": "s", "incarnation": reign.engine.draw_incarnation(), "call": 1}
+    reign.engine.attach(**planner, ack_mode="auto", max_backlog=10, filter_sql="id > 2", now_ms=NOW_MS)
+    disk.publish([1, 2, 3])
+    reign.enter()
+    told = sparkq("status", disk.store.path, "--json")
+    assert (told.code, told.json[0]["available"]) == (0, 3)
+    (Path(disk.store.path) / messages_key("order") / reign.segments[0].path).unlink()
+    told = sparkq("status", disk.store.path, "--json")
+    assert (told.code, told.json[0]["queue"], told.json[0]["available"]) == (2, "WORK", None)
+    said = sparkq("status", disk.store.path)
+    assert said.code == 2
+    assert "ALARM: queue 'WORK': [MESSAGE_FILE_MISSING]" in said.out
