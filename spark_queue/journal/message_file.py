@@ -13,6 +13,10 @@ from spark_queue.core.segment import Segment
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store, messages_key
 
+#: Most of a file that is in memory at once, where a row group alone is not more.
+PIECE_ROWS = 131_072
+PIECE_BYTES = 128 * 1024 * 1024
+
 
 class MessageFiles:
     """Reads segments' columns; a merged file is read once for all the segments in it, asked for one after the other.
@@ -51,7 +55,7 @@ class MessageFiles:
     def pieces(self, segment: Segment, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Give columns of the segment's rows part by part, so that a large file is never in memory as a whole.
 
-        A file of its own comes by row groups; a merged one, which compaction keeps small, as `read` gives it.
+        A file of its own comes by some row groups at once; a merged one, which compaction keeps small, as `read` gives it.
 
         Raises
         ------
@@ -65,13 +69,28 @@ class MessageFiles:
             if file.metadata.num_rows != segment.rows:
                 raise missing(self._store, segment, f"it has {file.metadata.num_rows} rows instead of {segment.rows}.")
             names = [name for name in columns if name in file.schema_arrow.names]
-            for number in range(file.num_row_groups):
-                yield file.read_row_group(number, columns=names)
+            for groups in _pieces_of(file.metadata):
+                yield file.read_row_groups(groups, columns=names)
 
     def _read(self, segment: Segment, columns: Sequence[str]) -> pa.Table:
         with decoding(self._store, segment) as file:
             rows = file.read(columns=[name for name in file.schema_arrow.names if name in columns])
         return rows  # noqa: RET504 - for a type checker the context might swallow an error.
+
+
+def _pieces_of(file: pq.FileMetaData) -> Iterator[list[int]]:
+    """Give the row groups of a file in pieces: evaluating an expression costs milliseconds, however few rows there are."""
+    groups: list[int] = []
+    rows = size_bytes = 0
+    for number in range(file.num_row_groups):
+        group = file.row_group(number)
+        if groups and (rows + group.num_rows > PIECE_ROWS or size_bytes + group.total_byte_size > PIECE_BYTES):
+            yield groups
+            groups, rows, size_bytes = [], 0, 0
+        groups.append(number)
+        rows, size_bytes = rows + group.num_rows, size_bytes + group.total_byte_size
+    if groups:
+        yield groups
 
 
 @contextmanager

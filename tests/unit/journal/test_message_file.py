@@ -14,6 +14,7 @@ from obstore.exceptions import GenericError
 
 from spark_queue.core.segment import Segment
 from spark_queue.errors import JournalError
+from spark_queue.journal import message_file
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import MessageFiles
 from spark_queue.journal.objects import ObjectSource
@@ -128,9 +129,13 @@ def test_an_object_is_read_as_far_as_asked() -> None:
     assert (source.read(-1), source.seek(-2, io.SEEK_END), source.read(None)) == (b"bcdef", 4, b"ef")
 
 
-def test_a_file_comes_by_its_row_groups(store: Store) -> None:
+def test_a_file_comes_by_some_of_its_row_groups_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(pa.table({"id": range(10), "topic": ["A"] * 10}), Path(store.path) / "messages/order/f", row_group_size=4)
     files = MessageFiles(store)
+    assert [ids(piece) for piece in files.pieces(segment(0, 10), ["id"])] == [list(range(10))]
+    monkeypatch.setattr(message_file, "PIECE_ROWS", 8)
+    assert [ids(piece) for piece in files.pieces(segment(0, 10), ["id"])] == [list(range(8)), [8, 9]]
+    monkeypatch.setattr(message_file, "PIECE_BYTES", 1)
     assert [ids(piece) for piece in files.pieces(segment(0, 10), ["id"])] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert [(len(piece), piece.num_columns) for piece in files.pieces(segment(0, 10), ["note"])] == [(4, 0), (4, 0), (2, 0)]
     part = segment(3, 9, first_row=3, merged=True)
