@@ -15,6 +15,7 @@ from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.segment import EntryFacts, FactRequest, Segment
 from spark_queue.errors import JournalError
 from spark_queue.expression import Program
+from spark_queue.journal import message_file
 from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.publisher import publish
 from spark_queue.journal.schema import INSTANT
@@ -185,7 +186,7 @@ def test_one_poison_message_fails_alone(disk: Disk) -> None:
 
 
 def test_a_file_of_many_row_groups_is_read_one_after_the_other(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What topics, filters and priorities say is of the right messages, and no more than a row group is in memory for it."""
+    """What topics, filters and priorities say is of the right messages, and no more than a piece is in memory for it."""
     topics = ["ORDERS", "RETURNS", "ORDERS", "QUOTES", "ORDERS", "RETURNS", "ORDERS"]
     of = segment(disk, topics, id=[2, 4, 0, 1, 10, 3, 5], item=list("abcdefg"))
     path = Path(disk.store.messages_uri("order")) / of.path
@@ -199,6 +200,7 @@ def test_a_file_of_many_row_groups_is_read_one_after_the_other(disk: Disk, monke
         return run(program, rows)
 
     monkeypatch.setattr(Program, "run", noted)
+    monkeypatch.setattr(message_file, "PIECE_ROWS", 3)
     found = FileFacts(disk.store).facts(of, [request])["DEAR"]
     assert sizes == [3, 3, 1]
     assert (list(found.rows), list(found.failed)) == ([104, 106], [102])
