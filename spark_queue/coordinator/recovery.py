@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-
+from spark_queue import memory
 from spark_queue.coordinator.commands import Commands
 from spark_queue.coordinator.election import Reign
 from spark_queue.coordinator.entering import Entrance, PreparedFacts
@@ -47,12 +46,5 @@ def recover(reign: Reign, journal: Journal, inbox: Inbox, *, ends_idle: bool) ->
     )
     # The take-over is durable, and what was published meanwhile has entered, before the first call is heard.
     loop.step([])
-    _give_memory_back()
+    memory.give_back()
     return loop
-
-
-def _give_memory_back() -> None:
-    """Give the system what only recovery used: on Linux, what is freed between pieces that stay does not go by itself."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

@@ -18,6 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.core",),
     (
         "spark_queue.clock",
+        "spark_queue.memory",
         "spark_queue.expression",
         "spark_queue.ports",
         "spark_queue.settings",
