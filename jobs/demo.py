@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pyroaring import BitMap64
 from rich.console import Console
@@ -127,7 +128,7 @@ class Demo:
             # Both consumers must have subscribed before the first barrier goes to all that have.
             self._journal.queue(QUEUE).pause()
             publish = self._submit("publish", "--journal", self._journal.path, "--close", self._close)
-            self._follow([publish], ("entered",), books.lines + closes, until=lambda: self._figure("entered") > 0)
+            self._follow([publish], ("entered",), books.lines + closes, until=lambda: self._status()["entered"] > 0)
             _say(f"meanwhile start two consumers that share {QUEUE} (jobs/consume.py)")
             self._consume(publish, books.lines + closes)
             _say("report over both tables (jobs/report.py)")
@@ -177,7 +178,7 @@ class Demo:
         victim = self._start(VICTIM, "--hang", str(FATAL_BATCH), str(self._hang_file))
         others = [self._start(name) for name in CONSUMERS if name != VICTIM]
         self._follow([publish], ("entered",), messages)
-        while _running([victim, *others]) and self._figure("subscriptions") < len(CONSUMERS):
+        while _running([victim, *others]) and self._status()["subscriptions"] < len(CONSUMERS):
             time.sleep(POLL_S)
         _say("let them go; each close is a barrier, for both. Beside them replay by the batch reader, and by plain delta-spark")
         self._journal.queue(QUEUE).unpause()
@@ -204,9 +205,9 @@ class Demo:
         mine = BitMap64(row["bookmark"] for row in leased.to_pylist() if row["subscription"] == VICTIM)
         return len(mine & read_bookmarks(self._place / VICTIM))
 
-    def _figure(self, name: str) -> int:
-        """Look at one figure of the queue."""
-        return int(self._journal.view("status", queue=QUEUE).to_pylist()[0][name])
+    def _status(self) -> dict[str, Any]:
+        """Look at the queue's figures."""
+        return dict(self._journal.view("status", queue=QUEUE).to_pylist()[0])
 
     def _derives(self) -> bool:
         """Start the next job that only reads when the one before has ended; tells whether any runs."""
@@ -226,7 +227,7 @@ class Demo:
                 time.sleep(POLL_S)
                 self._derives()
                 if next(polls) % POLLS_PER_LOOK == 0:
-                    status = self._journal.view("status", queue=QUEUE).to_pylist()[0]
+                    status = self._status()
                     bar.update(task, completed=sum(status[name] for name in figures))
         if until is not None and not until():
             raise SystemExit("the jobs ended too early")

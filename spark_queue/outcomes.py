@@ -29,8 +29,10 @@ def to_delay_ms(retry_after: str | timedelta | None) -> int | None:
     ConfigError
         BAD_VALUE.
     """
-    if retry_after is None or isinstance(retry_after, timedelta):
-        return None if retry_after is None else retry_after // timedelta(milliseconds=1)
+    if retry_after is None:
+        return None
+    if isinstance(retry_after, timedelta):
+        return retry_after // timedelta(milliseconds=1)
     try:
         return parse_duration_ms(retry_after)
     except ValueError as reason:

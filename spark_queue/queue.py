@@ -113,10 +113,12 @@ class Queue:
         if (rows is None) == (where is None):
             reason = "rows and where are both given." if where is not None else "neither rows nor where is given."
             raise CallerError("OUTCOME_INVALID", queue=self.name, reason=reason, next_step="Give one of them.")
-        after_ms, ask = to_delay_ms(retry_after), self._rehearse if dry_run else self._ask
+        after_ms = to_delay_ms(retry_after)
         if where is not None:
-            return cast(wire.Settled, ask(wire.SettleWhere, where=where, outcome=outcome, retry_after_ms=after_ms))
-        return cast(wire.Settled, ask(wire.Settle, outcomes=tuple(to_outcomes(self.name, rows, outcome, after_ms))))
+            fields = {"where": where, "outcome": outcome, "retry_after_ms": after_ms}
+            return cast(wire.Settled, self._ask(wire.SettleWhere, dry_run=dry_run, **fields))
+        outcomes = tuple(to_outcomes(self.name, rows, outcome, after_ms))
+        return cast(wire.Settled, self._ask(wire.Settle, dry_run=dry_run, outcomes=outcomes))
 
     def purge(self, where: str | None = None, *, dry_run: bool = False) -> wire.Purged:
         """Remove the messages that nobody has leased, for good and without dead letters; dead letters stay.
@@ -133,8 +135,7 @@ class Queue:
         Purged
             How many were removed, and how many are leased and stay.
         """
-        ask = self._rehearse if dry_run else self._ask
-        return cast(wire.Purged, ask(wire.Purge, where=where))
+        return cast(wire.Purged, self._ask(wire.Purge, dry_run=dry_run, where=where))
 
     def redrive(
         self,
@@ -212,9 +213,8 @@ class Queue:
         """
         self._ask(wire.Unsubscribe, subscription=subscription)
 
-    def _ask(self, request: Callable[..., wire.AnyRequest], **fields: Any) -> wire.AnyReply:
+    def _ask(self, request: Callable[..., wire.AnyRequest], *, dry_run: bool = False, **fields: Any) -> wire.AnyReply:
         store, address = self.journal.store, self.journal.coordinator
+        if dry_run:
+            return rehearse(store, request, queue=self.name, **fields)
         return ask(store, self.journal.journal_id(), request, address=address, queue=self.name, **fields)
-
-    def _rehearse(self, request: Callable[..., wire.AnyRequest], **fields: Any) -> wire.AnyReply:
-        return rehearse(self.journal.store, request, queue=self.name, **fields)

@@ -62,9 +62,10 @@ def purge(
 ) -> None:
     """Remove what nobody has leased."""
     done = open_target(path, storage, coordinator).queue(queue).purge(where, dry_run=dry_run)
-    text = f"Queue '{queue}': {done.purged:,} messages were purged, {done.leased:,} are leased and stay."
     if dry_run:
         text = f"Queue '{queue}': {done.purged:,} messages would be purged, {done.leased:,} are leased. Nothing was changed."
+    else:
+        text = f"Queue '{queue}': {done.purged:,} messages were purged, {done.leased:,} are leased and stay."
     _show({"queue": queue, **_marked(asdict(done), dry_run=dry_run)}, text, as_json=as_json)
 
 

@@ -79,35 +79,33 @@ def repair_head(store: Store, key: str) -> bool:
     return True
 
 
-def _set_torn_checkpoint_aside(store: Store, key: str) -> bool:
+def _set_torn_checkpoint_aside(store: Store, key: str) -> None:
     """Set a newest checkpoint that cannot be read aside, if the log still holds everything since the one before."""
     folder = f"{key}/_delta_log"
     checkpoints = [entry.key for entry in store.list(folder) if entry.key.endswith(".checkpoint.parquet")]
     if not checkpoints or _is_whole(store.read(checkpoints[-1])):
-        return False
+        return
     start = version_of(checkpoints[-2]) if len(checkpoints) > 1 else -1
     needed = range(start + 1, version_of(checkpoints[-1]) + 1)
     if not set(needed) <= set(versions_after(store, key, -1)):
-        return False
+        return
     store.write(checkpoints[-1] + TORN, store.read(checkpoints[-1]) or b"")
     store.delete([checkpoints[-1], f"{folder}/_last_checkpoint"])
     _log.warning("Checkpoint %s in '%s' was torn by a power loss and is set aside as %s", checkpoints[-1], store.path, TORN)
-    return True
 
 
-def _forget_lost_checkpoint(store: Store, key: str) -> bool:
+def _forget_lost_checkpoint(store: Store, key: str) -> None:
     """Delete Delta's hint at a checkpoint that is not there; without the hint the log is listed."""
     hint = f"{key}/_delta_log/_last_checkpoint"
     try:
         version = json.loads(store.read(hint) or b"")["version"]
     except (ValueError, KeyError):
         # Delta ignores what it cannot read.
-        return False
+        return
     if store.read(f"{key}/_delta_log/{version:020d}.checkpoint.parquet") is not None:
-        return False
+        return
     store.delete([hint])
     _log.warning("Checkpoint %d of %s in '%s' was lost to a power loss; the log is read without it", version, key, store.path)
-    return True
 
 
 def _is_whole(data: bytes | None) -> bool:

@@ -48,14 +48,16 @@ def look(journal: DeltaJournal, as_of: datetime | int | None = None) -> Moment:
     facts, commits, records = PreparedFacts(journal.facts), Commits(journal.store), journal.records()
     of_record = isinstance(as_of, int)
     committed = None if of_record else commits.time_ms
-    now_ms, troubles = SystemClock().wall_ms(), dict[str, str]()
+    now_ms = SystemClock().wall_ms()
     moment = moment_of(records, facts, as_of=as_of, now_ms=now_ms, committed=committed, store=journal.store)
+    troubles: dict[str, str] = {}
     if not of_record:
         logs = journal if as_of is None else PublishedBy(journal, commits, moment.now_ms)
         read_further = {record.message_type for record in records[len(moment.records) :] if record.kind in _READING}
         for name in moment.state.message_types.keys() - read_further:
             trouble = count_on(logs, moment.state, facts, commits, message_type=name, now_ms=moment.now_ms)
-            troubles |= {} if trouble is None else {name: str(trouble)}
+            if trouble is not None:
+                troubles[name] = str(trouble)
     return replace(moment, troubles=troubles)
 
 

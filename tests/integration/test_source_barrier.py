@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,17 @@ class Heard:
     @property
     def ids(self) -> list[int]:
         return [number for batch in self.batches for number, _, _ in batch]
+
+
+def failing_first(heard: Heard) -> Callable[[DataFrame, int], None]:
+    """Give a batch function that raises on the first batch that it hears."""
+
+    def fn(batch: DataFrame, batch_id: int) -> None:
+        heard(batch, batch_id)
+        if len(heard.batches) == 1:
+            raise RuntimeError("the ledger is locked")
+
+    return fn
 
 
 def close_of_day(number: int) -> list[dict[str, Any]]:
@@ -70,11 +82,7 @@ def test_a_barrier_whose_batch_failed_runs_again_and_is_received_once(make_home:
     home.journal.publish(close_of_day(100), topic="ORDERS")
     home.publish(0, 3)
     heard = Heard()
-
-    def fail_first(batch: DataFrame, batch_id: int) -> None:
-        heard(batch, batch_id)
-        if len(heard.batches) == 1:
-            raise RuntimeError("the ledger is locked")
+    fail_first = failing_first(heard)
 
     with pytest.raises(Exception, match="the ledger is locked"):
         home.run(fail_first)
@@ -105,11 +113,7 @@ def test_a_function_of_their_own_gets_the_barriers_also_after_a_crash(make_home:
     home.journal.publish(close_of_day(100), topic="ORDERS")
     home.publish(3, 2)
     lines, closes = Heard(), Heard()
-
-    def fail_first(batch: DataFrame, batch_id: int) -> None:
-        closes(batch, batch_id)
-        if len(closes.batches) == 1:
-            raise RuntimeError("the ledger is locked")
+    fail_first = failing_first(closes)
 
     def unread(_batch: DataFrame, batch_id: int) -> None:
         closes.batches.append([(-1, True, batch_id)])

@@ -10,6 +10,7 @@ import pytest
 
 from spark_queue import Journal
 from tests.integration.source_journal import COLUMNS, MakeHome, Seen, SourceJournal, orders, running, wait_until
+from tests.unit.source.topic_ranges import over_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,19 +46,7 @@ def test_batch_read_gives_the_rows_of_one_topic_with_their_bookmarks(home: Sourc
     assert not Path(home.journal.path, "coordinator.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"startingBookmark": "4"}, [4, 5, 7, 8, 9, 10, 11]),
-        ({"startingBookmark": "5", "endingBookmark": "10"}, [5, 7, 8, 9]),
-        ({"startingBookmark": "latest"}, []),
-        ({"endingBookmark": "earliest"}, []),
-        ({"startingBookmark": "1000"}, []),
-        ({"startingTimestamp": "2000-01-01T00:00:00Z"}, [1, 2, 4, 5, 7, 8, 9, 10, 11]),
-        ({"startingTimestamp": "2999-01-01T00:00:00Z"}, []),
-        ({"endingTimestamp": "2000-01-01T00:00:00Z"}, []),
-    ],
-)
+@over_ranges
 def test_batch_read_keeps_to_its_range(home: SourceJournal, options: dict[str, str], expected: list[int]) -> None:
     assert ids(batch(home, topic="ORDERS", **options)) == expected
 

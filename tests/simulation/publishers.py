@@ -102,7 +102,7 @@ class _Process:
         if app.kind == "named" and self._opened is None:
             world = self._world
             self._opened = open_name(
-                self._store, self._world.journal_id, [TYPE], app.name, durable=world.parsed.journal.durable, clock=self._clock
+                self._store, world.journal_id, [TYPE], app.name, durable=world.parsed.journal.durable, clock=self._clock
             )
             persisted = self._opened.last_sequence or 0
             # What the log says counts, not what a process was told.

@@ -74,6 +74,11 @@ class Consumer:
         (self._folder / "stop").touch()
         self.wait_for_end(processes)
 
+    def end(self) -> None:
+        """Stop it, if it lives."""
+        if self.driver.poll() is None:
+            self.stop()
+
     def log(self) -> str:
         """Give the end of what it said."""
         return (self._folder / "log").read_text(errors="replace")[-3_000:]
@@ -151,8 +156,7 @@ class Drill:
         """End the consumer, if it lives."""
         for point in POINTS:
             self.gates.open(point)
-        if self.consumer.driver.poll() is None:
-            self.consumer.stop()
+        self.consumer.end()
 
     def counts(self) -> dict[str, int]:
         """Give what the sink holds in the end; runs of one batch must have said the same."""
@@ -167,8 +171,7 @@ class Drill:
         try:
             consumer.wait_until(lambda: queue.status().acknowledged == self.published)
         finally:
-            if consumer.driver.poll() is None:
-                consumer.stop()
+            consumer.end()
         return counts_of(folder / "sink")
 
 

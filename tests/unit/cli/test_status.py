@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +12,7 @@ from spark_queue import Journal
 from spark_queue.journal.layout import messages_key
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.journal.journal_on_disk import Disk
-from tests.unit.journal.reign import NOW_MS, Reign
+from tests.unit.journal.reign import Reign
 
 DEFINITIONS = {"message_types": {"json": {"topics": ["T"]}}, "queues": {"WORK": {"underlying_topic": "T"}}}
 
@@ -53,8 +52,7 @@ def test_status_shows_a_queue_that_is_set_aside(sparkq: Terminal, tmp_path: Path
     """DESIGN 4: which messages match a subscription's filter cannot be told without their file."""
     disk = Disk(tmp_path / "journal")
     reign = Reign(disk, epoch=1)
-    planner: dict[str, Any] = {"queue": "WORK", "subscription": "s", "incarnation": reign.engine.draw_incarnation(), "call": 1}
-    reign.engine.attach(**planner, ack_mode="auto", max_backlog=10, filter_sql="id > 2", now_ms=NOW_MS)
+    reign.subscribe("id > 2")
     disk.publish([1, 2, 3])
     reign.enter()
     told = sparkq("status", disk.store.path, "--json")

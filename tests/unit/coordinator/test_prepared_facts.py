@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyroaring import BitMap64
@@ -69,23 +68,17 @@ def test_prepared_facts_answer_the_same_request_and_no_other() -> None:
     assert source.asked == [one]
 
 
-def subscribe(reign: Reign, text: str) -> None:
-    planner: dict[str, Any] = {"queue": "WORK", "subscription": "s", "incarnation": reign.engine.draw_incarnation()}
-    reign.engine.attach(**planner, call=1, ack_mode="auto", max_backlog=10, filter_sql=text, now_ms=NOW_MS)
-    reign.commit()
-
-
 @pytest.mark.parametrize("subscribed", ["before", "after"], ids=lambda when: f"subscribed {when} it entered")
 def test_a_queue_whose_filter_needs_a_missing_file_is_set_aside_until_it_is_back(tmp_path: Path, subscribed: str) -> None:
     """Statistics tell that all of the file is of the queue's topic; only the subscription's filter must read it."""
     disk = Disk(tmp_path / "journal")
     first = Reign(disk, epoch=1)
     if subscribed == "before":
-        subscribe(first, "id > 2")
+        first.subscribe("id > 2")
     disk.publish([1, 2, 3, 4])
     first.enter()
     if subscribed == "after":
-        subscribe(first, "id > 2")
+        first.subscribe("id > 2")
     file = Path(disk.store.path) / messages_key("order") / first.segments[0].path
     kept = file.rename(tmp_path / "kept")
 

@@ -61,6 +61,12 @@ class Reign:
         if records:
             self.journal.control.append(records, epoch=self.epoch)
 
+    def subscribe(self, filter_sql: str) -> None:
+        """Let a planner attach to queue WORK that wants what matches a filter."""
+        planner: dict[str, Any] = {"queue": "WORK", "subscription": "s", "incarnation": self.engine.draw_incarnation()}
+        self.engine.attach(**planner, call=1, ack_mode="auto", max_backlog=10, filter_sql=filter_sql, now_ms=NOW_MS)
+        self.commit()
+
     def consume(self, limit: int) -> None:
         """Take the oldest messages out of queue WORK."""
         planner: dict[str, Any] = {"queue": "WORK", "subscription": "s", "incarnation": self.engine.draw_incarnation()}

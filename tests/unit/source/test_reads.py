@@ -24,6 +24,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.source import planner, topic_reader, view_reader
 from spark_queue.source.datasource import SparkQueueDataSource
 from spark_queue.source.partitions import MessagePartition
+from tests.unit.source.topic_ranges import over_ranges
 
 TYPES = {"line": {"columns": "id BIGINT, item STRING", "topics": ["LINES", "RETURNS", "EMPTY"]}}
 QUEUES = {"WORK": {"underlying_topic": "LINES"}}
@@ -87,20 +88,7 @@ def test_a_topic_is_read_with_its_bookmarks_and_without_rows_of_other_topics(jou
     assert "lease" not in table.column_names
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"startingBookmark": "4"}, [4, 5, 7, 8, 9, 10, 11]),
-        ({"startingBookmark": "5", "endingBookmark": "10"}, [5, 7, 8, 9]),
-        ({"startingBookmark": "8", "endingBookmark": "9"}, [8]),
-        ({"startingBookmark": "latest"}, []),
-        ({"endingBookmark": "earliest"}, []),
-        ({"startingBookmark": "1000"}, []),
-        ({"startingTimestamp": "2000-01-01T00:00:00Z"}, [1, 2, 4, 5, 7, 8, 9, 10, 11]),
-        ({"startingTimestamp": "2999-01-01T00:00:00Z"}, []),
-        ({"endingTimestamp": "2000-01-01T00:00:00Z"}, []),
-    ],
-)
+@over_ranges
 def test_a_batch_read_of_a_topic_keeps_to_its_range(journal: Journal, options: dict[str, str], expected: list[int]) -> None:
     assert ids(batch(journal, topic="LINES", **options)) == expected
 
