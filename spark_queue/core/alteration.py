@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from spark_queue.core.definition import Definitions, QueueDefinition
 from spark_queue.core.fold import JournalState
 from spark_queue.core.keys import parse_timestamp_ms
 from spark_queue.core.ledger import QueueLedger
-from spark_queue.errors import ConfigError
+from spark_queue.core.ranges import below, to_bitmap, to_ranges
+from spark_queue.core.records import Ranges
+from spark_queue.errors import ConfigError, JournalError
 
 
 def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> None:
@@ -74,6 +76,28 @@ def starts(state: JournalState, wanted: Definitions, resets: Collection[str]) ->
     fresh = {name: wanted.queue(name) for name in resets}
     fresh |= {name: queue for name, queue in wanted.queues.items() if name not in state.queues}
     return {name: recovery_point(state, queue) for name, queue in fresh.items()}
+
+
+def past_barriers(state: JournalState, wanted: Definitions, starts: Mapping[str, int]) -> dict[str, Ranges]:
+    """Give the messages that are there already and are barriers of queues that begin, for the record that decides it once (R75).
+
+    A queue for which a missing file would have to be read is left out: it is set aside.
+    """
+    found: dict[str, Ranges] = {}
+    for name, start in starts.items():
+        queue = wanted.queues[name]
+        known = state.message_types.get(queue.message_type)
+        if queue.barrier is None or queue.underlying_topic is None or known is None:
+            continue
+        segments = [segment for segment in known.segments if segment.until > start and not segment.retired]
+        try:
+            ranges = [each for segment in segments for each in state.find_barriers(segment, [queue]).get(name, ())]
+        except JournalError as trouble:
+            if trouble.code != "MESSAGE_FILE_MISSING":
+                raise
+            continue
+        found[name] = tuple(to_ranges(to_bitmap(ranges) - below(to_bitmap(ranges), start)))
+    return found
 
 
 def recovery_point(state: JournalState, queue: QueueDefinition) -> int:

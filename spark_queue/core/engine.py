@@ -72,7 +72,6 @@ class Engine:
     @releases_barriers
     def enter(self, segments: Sequence[Segment], *, now_ms: int) -> None:
         """Take the messages of one commit of a message table in; the segments continue its bookmarks."""
-        # One after the other: what a segment holds may depend on those before it.
         self.note((to_record(replace(each, barriers=self.state.find_barriers(each))) for each in segments), now_ms=now_ms)
         self.expire(now_ms=now_ms)
 
@@ -116,8 +115,9 @@ class Engine:
         wanted, resets = parsing.parse(definitions), set(reset)
         starts = alteration.starts(self.state, wanted, resets)
         alteration.check(self.state, wanted, resets)
-        detail = {"definitions": dict(definitions), "resets": starts} | ({} if request is None else {"request": request})
-        self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=detail)
+        barriers = alteration.past_barriers(self.state, wanted, starts)
+        detail = {"definitions": dict(definitions), "resets": starts, "barriers": barriers}
+        self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=detail | ({} if request is None else {"request": request}))
         self._ticked_at_ms = 0  # By the new ones more may be due than was by then.
         self.expire(now_ms=now_ms)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +10,13 @@ from pyroaring import BitMap64
 
 from spark_queue.core import depth, folds, parsing
 from spark_queue.core.definition import Definitions, QueueDefinition
+from spark_queue.core.folds import definitions
 from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.lifecycle import State
 from spark_queue.core.message_type import MessageTypeState
 from spark_queue.core.moving import Foresight
 from spark_queue.core.ranges import count_rows, to_bitmap, to_ranges
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment
-from spark_queue.core.selection import Selection
 from spark_queue.errors import JournalError
 
 _KINDS = frozenset(Kind)
@@ -56,8 +55,10 @@ class JournalState:
         self.unanswered: dict[str, FactRequest] = {}
         #: What new filters match, by queue and filter, from before the record that says so until its fold.
         self._prepared: dict[tuple[str, str], BitMap64] = {}
-        self._foresight = Foresight()
-        self._lease_numbers: dict[str, int] = {}
+        #: What the log that is being folded says further on.
+        self.foresight = Foresight()
+        #: Where the lease numbers of dropped queues go on.
+        self.lease_numbers: dict[str, int] = {}
         #: How many messages each settled, staged, returned or removed, in the order in which they were done.
         self._requests: dict[str, int] = {}
 
@@ -84,15 +85,20 @@ class JournalState:
             raise self.troubles[name]
         return self.queues[name]
 
-    def foresee(self, records: Iterable[Record]) -> None:
-        """Learn from a log, before it is folded, where its messages stand at its end; with no records, forget it afterwards.
+    def foresee(self, records: Iterable[Record], *, of: BitMap64 | None = None) -> None:
+        """Learn from a log, before it is folded, what it says of its messages; with no records, forget it afterwards.
 
         What a message file held is computed anew when its `entered` record is folded, but the file may have been merged with
-        others or retired since.
+        others or retired since, and expressions may say something else by now.
+
+        Parameters
+        ----------
+        of : BitMap64 or None
+            Only what it says of these messages; None for all.
         """
-        self._foresight = Foresight(records)
+        self.foresight = Foresight(records, of=of)
         for ledger in self.queues.values():
-            ledger.retired = self._foresight.retired(ledger.definition.message_type)
+            ledger.retired = self.foresight.retired(ledger.definition.message_type)
 
     def fold_all(self, records: Sequence[Record]) -> None:
         """Apply a whole log, or the rest of one, in order."""
@@ -115,7 +121,7 @@ class JournalState:
             case Kind.EPOCH_CLAIMED:
                 self.epoch, self.claim = record.epoch, record.detail
             case Kind.DEFINITIONS_APPLIED:
-                self._definitions_applied(record)
+                definitions.applied(self, record)
             case Kind.ENTERED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
                 self._of_files(record)
             case Kind.SUBSCRIBED if record.queue in self.queues and not self._match_new_filter(record):
@@ -154,35 +160,68 @@ class JournalState:
         message_type.fold(record)
         if record.kind == Kind.ENTERED:
             segment = message_type.segments[-1]
-            self._enter(segment, self._queues_of(segment.message_type), recorded=segment.barriers)
+            ledgers = self.queues_of(segment.message_type)
+            barriers = {ledger.definition.name: segment.barriers.get(ledger.definition.name, ()) for ledger in ledgers}
+            self.enter(segment, ledgers, barriers=barriers)
 
-    def find_barriers(self, segment: Segment) -> dict[str, Ranges]:
-        """Tell which messages of a segment that is about to enter are barriers, by queue (R67).
+    def find_barriers(self, segment: Segment, queues: Iterable[QueueDefinition] | None = None) -> dict[str, Ranges]:
+        """Tell which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75).
 
-        Their `entered` record keeps it, so that it is decided once (R75).
+        Parameters
+        ----------
+        queues : Iterable of QueueDefinition
+            The queues that are asked about; those that stand, unless given.
+
+        Raises
+        ------
+        JournalError
+            MESSAGE_FILE_MISSING.
         """
-        ledgers = [ledger for ledger in self._queues_of(segment.message_type) if ledger.definition.barrier is not None]
-        facts = self.facts.facts(segment, [ledger.fact_request() for ledger in ledgers]) if ledgers else {}
+        standing = (ledger.definition for ledger in self.queues_of(segment.message_type)) if queues is None else queues
+        requests = [FactRequest(queue=queue) for queue in standing if queue.barrier is not None]
+        facts = self.facts.facts(self.foresight.place(segment), requests) if requests else {}
         return {name: tuple(to_ranges(each.barriers)) for name, each in facts.items() if each.barriers}
 
-    def _queues_of(self, message_type: str) -> list[QueueLedger]:
+    def queues_of(self, message_type: str) -> list[QueueLedger]:
         """Give the queues that messages of a type enter from its log."""
         ledgers = self.queues.values()
         return [each for each in ledgers if each.definition.message_type == message_type and each.definition.underlying_topic]
 
-    def _enter(self, segment: Segment, ledgers: Iterable[QueueLedger], *, recorded: Mapping[str, Ranges] | None = None) -> None:
-        """Let a segment into queues, with the barriers that its record names, or as their expressions find them now."""
-        segment = self._foresight.place(segment)
+    def enter(self, segment: Segment, ledgers: Iterable[QueueLedger], *, barriers: Mapping[str, Ranges]) -> None:
+        """Let a segment into queues.
+
+        Parameters
+        ----------
+        barriers : dict of str to Ranges
+            Its barriers, as a record names them; a queue that is left out finds them by its expression.
+        """
+        segment = self.foresight.place(segment)
         if segment.retired:
             # Nobody needs what is not told by records of its own.
             return
         wanted = {ledger.definition.name: ledger for ledger in ledgers if segment.until > ledger.start}
         if not wanted:
             return
-        facts = self._facts_of(segment, [ledger.fact_request(barriers=recorded is None) for ledger in wanted.values()])
-        for name, found in facts.items():
-            facts_of_it = found if recorded is None else found.with_barriers(recorded.get(name, ()))
-            wanted[name].enter(facts_of_it.since(wanted[name].start))
+        requests = [ledger.fact_request(barriers=name not in barriers) for name, ledger in wanted.items()]
+        for name, found in self._facts_of(segment, requests).items():
+            facts = found.with_barriers(barriers[name]) if name in barriers else found
+            wanted[name].enter(self._as_told(segment, wanted[name], facts).since(wanted[name].start))
+
+    def _as_told(self, segment: Segment, ledger: QueueLedger, facts: EntryFacts) -> EntryFacts:
+        """Give facts as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""
+        messages, barriers = self.foresight.told(ledger.definition.name)
+        missing = (to_bitmap([(segment.first, segment.until)]) & (messages | barriers)) - facts.rows
+        for everything in self.facts_of_any(ledger, missing) if missing else ():
+            facts = replace(everything.among(facts.rows | missing), barriers=facts.barriers)
+        return facts.as_told(messages, barriers)
+
+    def facts_of_any(self, ledger: QueueLedger, rows: BitMap64) -> Iterator[EntryFacts]:
+        """Give the facts of all messages of the files that hold `rows`, as if a queue took whatever is published."""
+        takes_any = replace(ledger.definition, filter=None, underlying_topic="^.*")
+        request = replace(ledger.fact_request(barriers=False), queue=takes_any)
+        for segment in map(self.foresight.place, self.message_types[ledger.definition.message_type].segments):
+            if not segment.retired and rows.range_cardinality(segment.first, segment.until):
+                yield from self._facts_of(segment, [request]).values()
 
     def _facts_of(self, segment: Segment, requests: list[FactRequest]) -> Mapping[str, EntryFacts]:
         """Give the facts for each queue, and set aside the queues for which a missing file would have to be read."""
@@ -237,62 +276,6 @@ class JournalState:
             MESSAGE_FILE_MISSING.
         """
         queue = ledger.definition
-        placed = (self._foresight.place(segment) for segment in self.message_types[queue.message_type].segments)
+        placed = (self.foresight.place(segment) for segment in self.message_types[queue.message_type].segments)
         segments = [segment for segment in placed if not segment.retired]
         return self.facts.matches(segments, filter_sql, rows - ledger.retired, columns=queue.columns)
-
-    def _definitions_applied(self, record: Record) -> None:
-        self.definitions = parsing.parse(record.detail["definitions"])
-        resets: Mapping[str, int] = record.detail["resets"]
-        for name in self.definitions.message_types:
-            self.message_types.setdefault(name, MessageTypeState())
-        fresh = []
-        for queue in self.definitions.queues.values():
-            if queue.name in self.troubles:
-                continue
-            old = self.queues.get(queue.name)
-            if old is not None and queue.name not in resets:
-                known, old.definition = old.definition, queue
-                if (known.priority, known.order_key) != (queue.priority, queue.order_key):
-                    self._select_anew(old)
-                if known.target_queue_depth != queue.target_queue_depth:
-                    depth.shrink(old)
-                continue
-            self.queues[queue.name] = QueueLedger(queue, start=resets.get(queue.name, 0))
-            self.queues[queue.name].retired = self._foresight.retired(queue.message_type)
-            # Lease numbers are never reused; subscriptions and pauses outlive a reset (DESIGN 15.6).
-            self.queues[queue.name].next_lease = self._lease_numbers.get(queue.name, 1)
-            if old is not None:
-                self.queues[queue.name].next_lease = old.next_lease
-                self.queues[queue.name].subscriptions = old.subscriptions
-                self.queues[queue.name].pauses = old.pauses
-                self.queues[queue.name].selection.matches = {text: BitMap64() for text in old.selection.matches}
-                self.queues[queue.name].forget_released()
-                self.queues[queue.name].alarm = old.alarm
-            fresh.append(self.queues[queue.name])
-        for name in [name for name in self.queues if name not in self.definitions.queues]:
-            self._lease_numbers[name] = self.queues.pop(name).next_lease
-        self._enter_past(fresh)
-
-    def _select_anew(self, ledger: QueueLedger) -> None:
-        """Compute priorities and keys again of everything that is in a queue, by its new definition."""
-        standing, matches = ledger.standing, ledger.selection.matches
-        ledger.selection = Selection()
-        # What has entered stays whatever the filter and the topic say by now, so nobody asks them again.
-        request = FactRequest(queue=replace(ledger.definition, filter=None, underlying_topic="^.*"), barriers=False)
-        for segment in map(self._foresight.place, self.message_types[ledger.definition.message_type].segments):
-            here = standing & to_bitmap([(segment.first, segment.until)])
-            if here and not segment.retired:
-                for facts in self._facts_of(segment, [request]).values():
-                    ledger.selection.add(facts.among(here, keyless=ledger.barriers))
-                    ledger.failing |= facts.failed & here
-            if ledger.definition.name in self.troubles:
-                return
-        ledger.selection.matches = matches
-        ledger.selection.order_keys.leave(ledger.rows[State.DEAD] | ledger.rows[State.REMOVED])
-
-    def _enter_past(self, ledgers: list[QueueLedger]) -> None:
-        for name, message_type in self.message_types.items():
-            mine = [ledger for ledger in self._queues_of(name) if ledger in ledgers]
-            for segment in message_type.segments if mine else ():
-                self._enter(segment, [ledger for ledger in mine if ledger.definition.name not in self.troubles])

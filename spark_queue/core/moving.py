@@ -107,18 +107,28 @@ class _Places:
         return replace(segment, path=path, first_row=row + segment.first - part.bookmark, merged=True)
 
 
+#: Records that show a message to be in their queue, or to have been.
+_TELLING = frozenset({Kind.GRANTED, Kind.RESUMED, Kind.RETURNED, Kind.REMOVED, Kind.DEFERRED, Kind.BARRIER_RELEASED})
+
+
 class Foresight:
-    """What a log that is about to be folded says of the end of its files: facts are read where the rows stand today.
+    """What a log that is about to be folded says further on: where rows stand today, and which messages are in which queue.
+
+    Facts are read where the rows stand at its end. What they say of a queue holds only where no record says otherwise.
 
     Parameters
     ----------
     records : Iterable[Record]
         The log.
+    of : BitMap64 or None
+        The messages that are asked about; None for all.
     """
 
-    def __init__(self, records: Iterable[Record] = ()) -> None:
+    def __init__(self, records: Iterable[Record] = (), *, of: BitMap64 | None = None) -> None:
         self._places: dict[str, _Places] = {}
         self._retired: dict[str, BitMap64] = {}
+        #: Messages and barriers by queue, for each time that it begins anew; the first are those of the queue that stands.
+        self._told: dict[str, list[tuple[BitMap64, BitMap64]]] = {}
         for record in records:
             if record.kind == Kind.MOVED:
                 places = self._places.setdefault(str(record.message_type), _Places())
@@ -127,6 +137,27 @@ class Foresight:
                         places.put(part, row, file.path)
             elif record.kind == Kind.RETIRED:
                 self._retired.setdefault(str(record.message_type), BitMap64()).update(to_bitmap(record.ranges))
+            elif record.kind == Kind.DEFINITIONS_APPLIED:
+                for queue in record.detail["resets"]:
+                    self._of_queue(queue).append((BitMap64(), BitMap64()))
+            elif record.kind in _TELLING:
+                rows = to_bitmap(record.ranges)
+                messages, barriers = self._of_queue(str(record.queue))[-1]
+                into = barriers if record.kind == Kind.BARRIER_RELEASED or record.detail.get("barrier") else messages
+                into |= rows if of is None else rows & of
+
+    def _of_queue(self, queue: str) -> list[tuple[BitMap64, BitMap64]]:
+        return self._told.setdefault(queue, [(BitMap64(), BitMap64())])
+
+    def begin(self, queues: Iterable[str]) -> None:
+        """Note that the fold has come to where queues begin anew."""
+        for queue in queues:
+            if len(self._told.get(queue, ())) > 1:
+                self._told[queue].pop(0)
+
+    def told(self, queue: str) -> tuple[BitMap64, BitMap64]:
+        """Give the messages that records show to be in a queue, from here to its end, and the barriers."""
+        return self._told[queue][0] if queue in self._told else (BitMap64(), BitMap64())
 
     def place(self, segment: Segment) -> Segment:
         """Give a segment as it will stand when the log is folded."""

@@ -168,16 +168,24 @@ class EntryFacts:
         kept = np.isin(self.keyed, to_array(self.barriers), invert=True)
         return replace(self, keyed=self.keyed[kept], keys=self.keys[kept])
 
-    def among(self, rows: BitMap64, *, keyless: BitMap64) -> EntryFacts:
-        """Give the priorities and keys of `rows`, without the keys of those that are to have none."""
-        ranked = np.isin(self.ranked, to_array(rows))
-        keyed = np.isin(self.keyed, to_array(rows - keyless))
+    def as_told(self, messages: BitMap64, barriers: BitMap64) -> EntryFacts:
+        """Give the facts with the barriers that records show, whatever their expression says by now (DESIGN 4)."""
+        held = (self.barriers - messages) | (self.rows & barriers)
+        return self if held == self.barriers else replace(self, barriers=held)
+
+    def among(self, rows: BitMap64) -> EntryFacts:
+        """Give the facts of `rows` alone."""
+        ranked, keyed = (np.isin(each, to_array(rows)) for each in (self.ranked, self.keyed))
         return EntryFacts(
             rows=self.rows & rows,
+            expires={at_ms: part & rows for at_ms, part in self.expires.items()},
+            barriers=self.barriers & rows,
+            matches={text: part & rows for text, part in self.matches.items()},
             ranked=self.ranked[ranked],
             priorities=self.priorities[ranked],
             keyed=self.keyed[keyed],
             keys=self.keys[keyed],
+            failed=self.failed & rows,
         )
 
     def since(self, start: int) -> EntryFacts:

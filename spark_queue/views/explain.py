@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator.entering import PreparedFacts
@@ -90,7 +91,7 @@ class _Life:
 
     def fold(self, records: Sequence[Record], count: int, *, now_ms: int, as_of: datetime | int | None) -> None:
         committed = None if isinstance(as_of, int) else self._commits.time_ms
-        fold_until(self._state, records, count, now_ms=now_ms, committed=committed, fold=self._step)
+        fold_until(self._state, records, count, now_ms=now_ms, committed=committed, fold=self._step, of=BitMap64([self._bookmark]))
         if not isinstance(as_of, int) and self._segment() is None:
             logs = self._journal if as_of is None else PublishedBy(self._journal, self._commits, now_ms)
             count_on(logs, self._state, self._prepared, self._commits, message_type=self._type, now_ms=now_ms)

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pyroaring import BitMap64
 
 from spark_queue.core import status
 from spark_queue.core.fold import JournalState
@@ -92,9 +93,10 @@ def fold_until(
     now_ms: int,
     committed: Committed | None,
     fold: Callable[[JournalState, Record], None] = JournalState.fold,
+    of: BitMap64 | None = None,
 ) -> None:
     """Fold the first `count` records, knowing from the others where messages stand today, and what had been published by then."""
-    state.foresee(records)
+    state.foresee(records, of=of)
     for record in records[:count]:
         fold(state, record)
     # Types of which something was published after that moment: what follows it in their logs was, too.
