@@ -8,6 +8,7 @@ from spark_queue.core.definition import Definitions, QueueDefinition
 from spark_queue.core.fold import JournalState
 from spark_queue.core.keys import parse_timestamp_ms
 from spark_queue.core.ledger import QueueLedger
+from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.records import Ranges
 from spark_queue.errors import ConfigError, JournalError
@@ -34,6 +35,7 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> 
             reason = f"it holds {ledger.depth} dead letters, and has no recovery point from which they would come again."
             raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step="Settle them first.")
         _check_queue(ledger, None if name in resets else wanted.queues.get(name))
+        _check_source(state, ledger, wanted)
 
 
 def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
@@ -54,6 +56,17 @@ def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
         # Its bitmaps hold bookmarks of the old source; mixed with those of another they would mean other messages.
         reason = f"it holds {_source(known)}, and the new definition would add {_source(wanted)}."
         raise ConfigError("DEFINITION_IN_USE", what="Queue", name=known.name, reason=reason, next_step="Reset it with the change.")
+
+
+def _check_source(state: JournalState, letters: QueueLedger, wanted: Definitions) -> None:
+    """Check that a dead-letter queue keeps its source while it holds letters: they would be taken for the other's."""
+    name, held = letters.definition.name, letters.depth + len(letters.rows[State.DEAD])
+    known, source = state.definitions.source_of(name), wanted.source_of(name)
+    if held and source is not None and source != known:
+        reason = f"it holds {held} dead letters of queue '{known}', and would take those of queue '{source}'."
+        raise ConfigError(
+            "DEFINITION_IN_USE", what="Dead-letter queue", name=name, reason=reason, next_step="Settle or redrive them first."
+        )
 
 
 def _unsettled(ledger: QueueLedger) -> int:

@@ -123,6 +123,10 @@ class Definitions:
             raise ConfigError("UNKNOWN_QUEUE", queue=name, nearest=nearest(name, self.queues))
         return self.queues[name]
 
+    def source_of(self, queue: str) -> str | None:
+        """Give the queue whose dead letters come to a queue; None for one that is no dead-letter queue."""
+        return next((name for name, each in self.queues.items() if each.dead_letter_queue == queue), None)
+
     def message_type(self, name: str) -> MessageTypeDefinition:
         """Give a message type by name; UNKNOWN_MESSAGE_TYPE names the nearest."""
         if name not in self.message_types:

@@ -205,7 +205,9 @@ def _resumable(turn: Turn, lease: Lease) -> BitMap64:
     """
     if lease.is_barrier:
         return lease.rows & turn.ledger.subscriptions[lease.subscription].barriers
-    came_back = in_queue(turn, lease.claim) - lease.held
+    # What somebody cancelled by hand, to be delivered later, is not delivered sooner by a restart.
+    later = turn.ledger.rows[State.DELAYED] - turn.ledger.due(turn.now_ms)
+    came_back = in_queue(turn, lease.claim) - lease.held - later
     return lease.held | turn.ledger.selection.in_order(came_back, leased=turn.ledger.rows[State.LEASED])
 
 

@@ -20,6 +20,7 @@ from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Incarnation, Lease, Subscription
 from spark_queue.core.lifecycle import State
 from spark_queue.core.records import Kind, Outcome, Pause, Record, Unpause
+from spark_queue.core.removal import end_letters
 from spark_queue.core.retention import Retention
 from spark_queue.core.runs import OutcomeOf
 from spark_queue.core.segment import Segment, to_record
@@ -62,12 +63,8 @@ class Engine:
         """Give every open lease time to be renewed by a living holder, and every planner to poll (DESIGN 15.2, 8)."""
         self._reign_began_at_ms = now_ms
         for turn in [self._turn(queue, now_ms) for queue in self.state.queues]:
-            for subscription in turn.ledger.subscriptions.values():
-                turn.shares.note_poll(subscription, limit=subscription.max_backlog, now_ms=now_ms)
-            for lease in [lease for lease in turn.ledger.leases.values() if turn.ledger.outstanding(lease)]:
-                due_at_ms = max(lease.due_at_ms, now_ms + turn.ledger.definition.lease_period_ms // 3)
-                detail = {"incarnation": list(lease.incarnation)}
-                turn.emit(Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="takeover", detail=detail)
+            timers.take_over(turn)
+            redriving.end_settled(turn)
 
     @releases_barriers
     def enter(self, segments: Sequence[Segment], *, now_ms: int) -> None:
@@ -271,6 +268,7 @@ class Engine:
             )
             self.state.fold(record)
             self._pending.append(record)
+            end_letters(self.state, record, emit)
             depth.remove_reached(self.state.queues, emit)
             failures.count(self.state.queues, emit)
 

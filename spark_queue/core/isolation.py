@@ -14,13 +14,15 @@ from spark_queue.core.granting import grantable
 from spark_queue.core.lease import Lease
 from spark_queue.core.lifecycle import State
 from spark_queue.core.records import Kind, Pause, Removal, Return, Unpause
-from spark_queue.core.removal import remove
+from spark_queue.core.removal import remove, remove_aged
 from spark_queue.core.turn import Turn
 
 
 def isolate(turn: Turn, lease: Lease, rows: BitMap64, *, limit: int) -> None:
     """Return part of a failing batch without counting a delivery; the next grant is at most `limit` messages."""
-    turn.emit(Kind.RETURNED, rows, of=lease, reason=Return.ISOLATED, detail={"limit": limit})
+    rows = remove_aged(turn, rows, lease=lease)
+    if rows:
+        turn.emit(Kind.RETURNED, rows, of=lease, reason=Return.ISOLATED, detail={"limit": limit})
 
 
 def is_suspect(turn: Turn, lease: Lease) -> bool:
@@ -40,6 +42,8 @@ def is_suspect(turn: Turn, lease: Lease) -> bool:
 def suspect(turn: Turn, lease: Lease, reason: Return, *, due_at_ms: int | None = None) -> None:
     """Return a lone message that failed, for another to be tried; the third in a row raises the alarm."""
     ledger = turn.ledger
+    if not remove_aged(turn, lease.rows, lease=lease):
+        return
     detail = {"alone": True, "limit": 1} | ({} if lease.failure is None else {"error": lease.failure})
     turn.emit(Kind.RETURNED, lease.rows, of=lease, reason=reason, due_at_ms=due_at_ms, detail=detail)
     if len(ledger.suspects) >= SUSPECTS_LIMIT and Pause.ALARM not in ledger.pauses:

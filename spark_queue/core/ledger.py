@@ -197,6 +197,12 @@ class QueueLedger:
         for subscription in self.subscriptions.values():
             subscription.barriers, subscription.barrier_deliveries = BitMap64(), 0
 
+    def forget_letters(self) -> None:
+        """Forget the letters of a dead-letter queue that are over: those of another source may have the same bookmarks."""
+        if not self.depth and not self.rows[State.DEAD]:
+            self.entered, self.rows[State.REMOVED] = BitMap64(), BitMap64()
+            self.removed_counts.clear()
+
     def overdue(self, now_ms: int) -> BitMap64:
         """Give the bookmarks whose own expiration has passed, or that were redriven longer ago than the queue's."""
         expiration_ms = self.definition.expiration_ms

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from pyroaring import BitMap64
 
+from spark_queue.core.dead_letter import DeadLetter
 from spark_queue.core.fold import JournalState
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
@@ -23,33 +27,35 @@ def dead_letters(state: JournalState, queue: str, where: str | None) -> BitMap64
     """
     ledger = state.ledger(queue)
     dead = ledger.rows[State.DEAD].copy()
-    source = _source_of(state, queue)
+    source = state.definitions.source_of(queue)
     if source is not None and not dead:
-        name = source.definition.name
-        reason = f"it is a dead-letter queue without dead letters of its own; what waits in it are those of queue '{name}'."
-        next_step = f"Redrive queue '{name}'."
+        reason = f"it is a dead-letter queue without dead letters of its own; what waits in it are those of queue '{source}'."
+        next_step = f"Redrive queue '{source}'."
         raise CallerError("UNSUPPORTED_WRITE", what=f"Redriving queue '{queue}'", reason=reason, next_step=next_step)
     return dead if where is None else state.matching(ledger, where, dead)
 
 
-def standing_letters(state: JournalState, queue: str) -> tuple[QueueLedger, BitMap64]:
-    """Give a queue's dead letters that are not settled yet, and the ledger that knows why they died.
+def standing_letters(state: JournalState, queue: str) -> list[DeadLetter]:
+    """Give a queue's dead letters, with why they died.
 
-    Asked of a dead-letter queue, those of its source that came to it: what died before there was one never does.
+    Asked of a dead-letter queue, those of its source that are in it, and those that died again there: what died before there was
+    one never comes. Asked of the source, also those.
     """
     ledger = state.ledger(queue)
-    source = _source_of(state, queue) or ledger
-    dead, home = source.rows[State.DEAD].copy(), source.definition.dead_letter_queue
-    if home is not None:
-        letters = state.ledger(home)
-        dead -= letters.rows[State.REMOVED]
-        if source is not ledger:
-            dead &= letters.entered
-    return source, dead
+    own, source = list(ledger.dead_letters), state.definitions.source_of(queue)
+    if source is None:
+        home = ledger.definition.dead_letter_queue
+        # Logs of before do not say of a letter that was settled there that it is over.
+        return own if home is None else _among(own, ledger.rows[State.DEAD] - state.ledger(home).rows[State.REMOVED])
+    return [*_among(state.ledger(source).dead_letters, _waiting(ledger) | ledger.rows[State.LEASED]), *own]
+
+
+def _among(letters: Iterable[DeadLetter], rows: BitMap64) -> list[DeadLetter]:
+    return [replace(letter, rows=letter.rows & rows) for letter in letters if letter.rows.intersect(rows)]
 
 
 def free_letters(state: JournalState, queue: str) -> BitMap64:
-    """Give the dead letters of a queue that nobody has leased or settled in its dead-letter queue."""
+    """Give the dead letters of a queue that nobody has leased in its dead-letter queue, and that did not die again there."""
     ledger = state.ledger(queue)
     dead, home = ledger.rows[State.DEAD].copy(), ledger.definition.dead_letter_queue
     if home is not None:
@@ -82,15 +88,17 @@ def purge_old(turn: Turn) -> None:
     old, letters = ledger.dead_letters.before(turn.now_ms - retention_ms), turn.dead_letters
     if letters is not None:
         old -= letters.rows[State.LEASED]
-        waiting = old & _waiting(letters)
-        if waiting:
-            turn.emit(Kind.REMOVED, waiting, queue=letters.definition.name, reason=Removal.PURGED)
     remove(turn, old, Removal.PURGED)
+    there = BitMap64() if letters is None else old & (_waiting(letters) | letters.rows[State.DEAD])
+    if letters is not None and there:
+        turn.emit(Kind.REMOVED, there, queue=letters.definition.name, reason=Removal.PURGED)
 
 
-def _source_of(state: JournalState, queue: str) -> QueueLedger | None:
-    """Give the queue whose dead letters come to this one; there is one at most."""
-    return next((each for each in state.queues.values() if each.definition.dead_letter_queue == queue), None)
+def end_settled(turn: Turn) -> None:
+    """Let letters end that were settled in the dead-letter queue when logs did not say so of their source (DESIGN 15.11)."""
+    letters = turn.dead_letters
+    if letters is not None:
+        remove(turn, turn.ledger.rows[State.DEAD] & letters.rows[State.REMOVED], Removal.ACKNOWLEDGED)
 
 
 def _waiting(letters: QueueLedger) -> BitMap64:

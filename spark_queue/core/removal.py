@@ -6,8 +6,11 @@ from typing import Any
 
 from pyroaring import BitMap64
 
+from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Lease
-from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Removal
+from spark_queue.core.lifecycle import State
+from spark_queue.core.ranges import to_bitmap, to_ranges
+from spark_queue.core.records import DEAD_LETTER_REASONS, Emit, Kind, Record, Removal
 from spark_queue.core.turn import Turn
 
 
@@ -36,3 +39,20 @@ def remove(
             if letters is not None:
                 detail["source"] = turn.ledger.definition.name
                 turn.emit(Kind.DEAD_LETTERED, part, queue=letters.definition.name, reason=reason, detail=detail)
+
+
+def remove_aged(turn: Turn, rows: BitMap64, *, lease: Lease | None = None) -> BitMap64:
+    """Remove those of `rows` that are past their age, for they are in nobody's hands now (R51, R52); gives the others."""
+    aged = turn.ledger.over_age(rows, now_ms=turn.now_ms, aged_until=turn.state.aged_until(turn.ledger.definition, turn.now_ms))
+    remove(turn, aged, Removal.TIME_LIMIT, lease=lease)
+    return rows - aged
+
+
+def end_letters(state: JournalState, record: Record, emit: Emit) -> None:
+    """Record that dead letters are over which their dead-letter queue is done with: their source keeps them no longer (15.11)."""
+    if record.kind != Kind.REMOVED or record.reason in DEAD_LETTER_REASONS:
+        return
+    source = state.queues.get(state.definitions.source_of(str(record.queue)) or "")
+    over = BitMap64() if source is None else to_bitmap(record.ranges) & source.rows[State.DEAD]
+    if source is not None and over:
+        emit(Kind.REMOVED, queue=source.definition.name, ranges=to_ranges(over), reason=record.reason)

@@ -11,7 +11,7 @@ from spark_queue.core.isolation import confirm, is_suspect, isolate, suspect
 from spark_queue.core.lease import Lease, Staged
 from spark_queue.core.lifecycle import State
 from spark_queue.core.records import Kind, Outcome, Removal, Return
-from spark_queue.core.removal import remove
+from spark_queue.core.removal import remove, remove_aged
 from spark_queue.core.turn import Turn
 
 
@@ -70,19 +70,19 @@ def apply_outcome(turn: Turn, key: Staged, rows: BitMap64, *, lease: Lease | Non
 
 def acknowledge(turn: Turn, rows: BitMap64, *, lease: Lease | None) -> None:
     """Remove rows as processed; dead letters among them also leave the dead-letter queue (P5)."""
-    taken_back = rows & turn.ledger.rows[State.DEAD]
-    letters = turn.dead_letters
-    if taken_back and letters is not None:
-        turn.emit(Kind.REMOVED, taken_back, queue=letters.definition.name, reason=Removal.ACKNOWLEDGED)
+    taken_back, letters = rows & turn.ledger.rows[State.DEAD], turn.dead_letters
     remove(turn, rows, Removal.ACKNOWLEDGED, lease=lease)
+    there = BitMap64() if letters is None else taken_back & letters.entered
+    if letters is not None and there:
+        turn.emit(Kind.REMOVED, there, queue=letters.definition.name, reason=Removal.ACKNOWLEDGED)
 
 
 def give_back(turn: Turn, rows: BitMap64, reason: Return, *, lease: Lease | None, undelivered: bool = False) -> None:
     """Return rows to the queue, except those past their age or their deliveries (R52)."""
-    over_age, spent = _ended(turn, rows, undelivered=undelivered)
-    remove(turn, over_age, Removal.TIME_LIMIT, lease=lease)
+    rows = remove_aged(turn, rows, lease=lease)
+    spent = _spent(turn, rows, undelivered=undelivered)
     remove(turn, spent, Removal.MAX_DELIVERIES, lease=lease, error=None if lease is None else lease.failure)
-    rest = rows - over_age - spent
+    rest = rows - spent
     if rest:
         turn.emit(Kind.RETURNED, rest, of=lease, reason=reason, detail={"undelivered": True} if undelivered else {})
 
@@ -119,12 +119,11 @@ def _cancel(turn: Turn, rows: BitMap64, due_at_ms: int | None, error: str | None
     limit = turn.ledger.definition.max_cancels
     over_limit = turn.ledger.cancelled.at_least(limit, rows) if limit else BitMap64()
     remove(turn, over_limit, Removal.MAX_CANCELS, lease=lease, error=error, uncounted_cancels=1)
-    rows = rows - over_limit
-    over_age, spent = _ended(turn, rows)
-    remove(turn, over_age, Removal.TIME_LIMIT, lease=lease)
+    rows = remove_aged(turn, rows - over_limit, lease=lease)
+    spent = _spent(turn, rows)
     remove(turn, spent, Removal.MAX_DELIVERIES, lease=lease, error=error, uncounted_cancels=1)
     detail = {} if error is None else {"error": error}
-    for due, part in _retries(turn, rows - over_age - spent, due_at_ms):
+    for due, part in _retries(turn, rows - spent, due_at_ms):
         turn.emit(Kind.RETURNED, part, of=lease, reason=Return.CANCELLED, due_at_ms=due, detail=detail)
 
 
@@ -145,15 +144,11 @@ def _acknowledge_rest(turn: Turn, lease: Lease) -> None:
     acknowledge(turn, _settleable(turn, lease) - BitMap64.union(BitMap64(), *refused), lease=lease)
 
 
-def _ended(turn: Turn, rows: BitMap64, *, undelivered: bool = False) -> tuple[BitMap64, BitMap64]:
-    """Give the rows past their age, and the others that were delivered as often as they may be."""
-    queue = turn.ledger.definition
-    aged_until = turn.state.aged_until(queue, turn.now_ms)
-    over_age = turn.ledger.over_age(rows, now_ms=turn.now_ms, aged_until=aged_until)
+def _spent(turn: Turn, rows: BitMap64, *, undelivered: bool = False) -> BitMap64:
+    """Give the rows that were delivered as often as they may be."""
+    maximum = turn.ledger.definition.max_deliveries
     # A grant that nobody asked for counts no longer once its messages are back.
-    maximum = queue.max_deliveries + undelivered
-    spent = turn.ledger.delivered.at_least(maximum, rows - over_age) if queue.max_deliveries else BitMap64()
-    return over_age, spent
+    return turn.ledger.delivered.at_least(maximum + undelivered, rows) if maximum else BitMap64()
 
 
 def _settleable(turn: Turn, lease: Lease) -> BitMap64:
@@ -163,7 +158,7 @@ def _settleable(turn: Turn, lease: Lease) -> BitMap64:
     dead = lease.claim & turn.ledger.rows[State.DEAD]
     letters = turn.dead_letters
     if dead and letters is not None:
-        dead &= letters.rows[State.AVAILABLE]
+        dead -= letters.entered - letters.rows[State.AVAILABLE] - letters.rows[State.INACTIVE]
     return dead | in_queue(turn, lease.claim)
 
 

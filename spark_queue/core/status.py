@@ -97,7 +97,7 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
         barriers_released=len(ledger.barriers & ledger.rows[State.REMOVED]),
         inactive_message_count=len(ledger.rows[State.INACTIVE]),
         deferred_ack_count=len(ledger.deferred_after(now_ms)),
-        dead_letters=len(standing_letters(state, queue)[1]),
+        dead_letters=sum(len(letter.rows) for letter in standing_letters(state, queue)),
         failed_expressions=ledger.failed_expressions,
         entered=len(ledger.entered),
         acknowledged=acknowledged,

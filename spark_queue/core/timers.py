@@ -11,15 +11,25 @@ from spark_queue.core.fold import JournalState
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import below
-from spark_queue.core.records import Kind, Removal, Return
+from spark_queue.core.records import Kind, Return
 from spark_queue.core.redriving import purge_old
-from spark_queue.core.removal import remove
+from spark_queue.core.removal import remove_aged
 from spark_queue.core.settlement import end_lease
 from spark_queue.core.shares import Shares
 from spark_queue.core.turn import Turn
 
 #: Where messages are that may expire: in the queue, and not leased (R51).
 _UNLEASED = (State.AVAILABLE, State.DELAYED, State.INACTIVE)
+
+
+def take_over(turn: Turn) -> None:
+    """Give every open lease time to be renewed by a living holder, and every planner to poll (DESIGN 15.2, 8)."""
+    for subscription in turn.ledger.subscriptions.values():
+        turn.shares.note_poll(subscription, limit=subscription.max_backlog, now_ms=turn.now_ms)
+    for lease in [lease for lease in turn.ledger.leases.values() if turn.ledger.outstanding(lease)]:
+        due_at_ms = max(lease.due_at_ms, turn.now_ms + turn.ledger.definition.lease_period_ms // 3)
+        detail = {"incarnation": list(lease.incarnation)}
+        turn.emit(Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="takeover", detail=detail)
 
 
 def tick(turn: Turn, *, heard_at_ms: dict[str, int], reign_began_at_ms: int) -> None:
@@ -89,8 +99,7 @@ def expire(turns: Iterable[Turn]) -> None:
         aged_until = turn.state.aged_until(ledger.definition, turn.now_ms)
         overdue = bool(ledger.overdue(turn.now_ms))
         if aged_until or overdue:
-            waiting = _waiting(ledger, aged_until, overdue=overdue)
-            remove(turn, ledger.over_age(waiting, now_ms=turn.now_ms, aged_until=aged_until), Removal.TIME_LIMIT)
+            remove_aged(turn, _waiting(ledger, aged_until, overdue=overdue))
             ledger.forget_expirations(now_ms=turn.now_ms)
 
 

@@ -141,7 +141,8 @@ class _Life:
         """Fold a record, and note what it means for the message."""
         before = {name: (ledger, self._bookmark in ledger.entered) for name, ledger in state.queues.items()}
         place = self._segment()
-        if record.kind == Kind.REMOVED and record.queue == self._queue and holds(record.ranges, self._bookmark):
+        left = record.kind == Kind.REMOVED and record.queue == self._queue and holds(record.ranges, self._bookmark)
+        if left and not self._is_dead(state.queues.get(self._queue)):
             self._last_counts = self._counts(state.queues.get(self._queue))
         fold_alone(state, record, message_type=self._type, bookmark=self._bookmark)
         after = state.queues
@@ -163,6 +164,9 @@ class _Life:
         if self._bookmark in ledger.entered and not (had and old is ledger):
             held = " and holds it as a barrier" if self._bookmark in ledger.barriers else ""
             self._note(record, "taken", f"queue '{name}' took it{held}", queue=name)
+
+    def _is_dead(self, ledger: QueueLedger | None) -> bool:
+        return ledger is not None and self._bookmark in ledger.rows[State.DEAD]
 
     def _counts(self, ledger: QueueLedger | None) -> tuple[int, int]:
         return (0, 0) if ledger is None else (ledger.delivered.of(self._bookmark), ledger.cancelled.of(self._bookmark))

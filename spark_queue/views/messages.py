@@ -84,13 +84,13 @@ def messages(store: Store, moment: Moment, queue: str, *, columns: Sequence[str]
 
 def dead_letters(store: Store, moment: Moment, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
     """Give a queue's dead letters, oldest first; those that its dead-letter queue has settled are gone."""
-    source, standing = standing_letters(moment.state, queue)
-    rows = _limited(standing, limit)
+    letters = standing_letters(moment.state, queue)
+    rows = _limited(BitMap64.union(BitMap64(), *(letter.rows for letter in letters)), limit)
     place = _Columns(to_array(rows))
     place.put("state", rows, str(State.DEAD))
     # A barrier never becomes a dead letter.
     place.put("is_barrier", rows, value=False)
-    for letter in source.dead_letters:
+    for letter in letters:
         members = letter.rows & rows
         values = {
             "delivery_count": letter.deliveries,

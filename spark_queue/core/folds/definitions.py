@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def applied(state: JournalState, record: Record) -> None:
     """Replace the whole set of definitions."""
-    state.definitions = parsing.parse(record.detail["definitions"])
+    before, state.definitions = state.definitions, parsing.parse(record.detail["definitions"])
     resets: Mapping[str, int] = record.detail["resets"]
     state.foresight.begin(resets)
     for name in state.definitions.message_types:
@@ -35,6 +35,8 @@ def applied(state: JournalState, record: Record) -> None:
         old = state.queues.get(queue.name)
         if old is not None and queue.name not in resets:
             _alter(state, old, queue)
+            if before.source_of(queue.name) != state.definitions.source_of(queue.name):
+                old.forget_letters()
             continue
         state.queues[queue.name] = _begun(state, queue, old, start=resets.get(queue.name, 0))
         fresh.append(state.queues[queue.name])

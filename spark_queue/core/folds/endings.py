@@ -31,7 +31,7 @@ def returned(ledger: QueueLedger, record: Record) -> None:
         lease.undelivered = lease.undelivered or undelivered
         if "limit" in record.detail:
             ledger.subscriptions[lease.subscription].isolation_limit = record.detail["limit"]
-        if alone or record.reason in (Return.CANCELLED, Return.ISOLATED):
+        if record.reason in (Return.CANCELLED, Return.ISOLATED):
             lease.claim -= rows
     ledger.returned_counts[str(record.reason)] += len(rows)
 

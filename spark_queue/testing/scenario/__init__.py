@@ -80,7 +80,9 @@ Steps that look
     ``failed Q n``
         On how many messages an expression failed as they came.
     ``letters Q [ROWS REASON [error=…] [deliveries=n] [cancels=n] , …]``
-        All the dead letters, oldest first.
+        All the dead letters that the queue made, oldest first.
+    ``standing Q [ROWS]``
+        The dead letters that people are shown for it.
     ``alarm Q [ROWS] [probe=30s]``
         The messages that failed alone since the last success; with `probe` the queue pauses with an alarm, and tries the next
         lone message then, from now.

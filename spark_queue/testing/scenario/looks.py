@@ -12,6 +12,7 @@ from spark_queue.core.keys import parse_duration_ms
 from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import Removal
+from spark_queue.core.redriving import standing_letters
 from spark_queue.testing.scenario.script import Words, compare, rows_text
 from spark_queue.testing.scenario.world import World
 
@@ -71,6 +72,13 @@ def _failed(world: World, words: Words) -> str:
     found = world.state.ledger(words.take()).failed_expressions
     compare(found, int(words.take()), f"are {found}")
     return "so"
+
+
+def _standing(world: World, words: Words) -> str:
+    queue, wanted = words.take(), words.rows()
+    found = BitMap64.union(BitMap64(), *(letter.rows for letter in standing_letters(world.state, queue)))
+    compare(rows_text(found), rows_text(wanted), "these stand")
+    return "done"
 
 
 def _letters(world: World, words: Words) -> str:
@@ -140,6 +148,7 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "given_up": _given_up,
     "failed": _failed,
     "letters": _letters,
+    "standing": _standing,
     "removals": _removals,
     "alarm": _alarm,
     "due": _due,
