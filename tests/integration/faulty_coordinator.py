@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 from unittest import mock
@@ -18,6 +19,7 @@ import msgspec
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator import __main__ as entry
 from spark_queue.coordinator import election, hint, process
+from spark_queue.coordinator.entering import Entrance
 from spark_queue.coordinator.host import host_id
 from spark_queue.core.records import Record
 from spark_queue.journal import log_entry, upkeep
@@ -126,18 +128,33 @@ def faulty_work(faults: Faults) -> dict[str, Any]:
             die()
         if faults.stall_working == "planned":
             os.kill(os.getpid(), signal.SIGSTOP)
-        done = commit_table(work, change)
-        if faults.die_working == "swapped":
-            die()
-        return done
+        return commit_table(work, change)
 
     def swap(work: MessageTableWork, version: int, change: TableChange) -> bool:
         if faults.stall_working == "swap":
             os.kill(os.getpid(), signal.SIGSTOP)
-        return swap_table(work, version, change)
+        if faults.die_working != "swapped":
+            return swap_table(work, version, change)
+        # The loop's thread goes on meanwhile, and would record the entry as soon as it stands.
+        with READING:
+            created = swap_table(work, version, change)
+            if created:
+                die()
+        return created
 
     return {"commit": commit, "_swap": swap}
 
+
+def admit(entrance: Entrance, *given: Any, **options: Any) -> bool:
+    """Stand in for `Entrance.admit`, which reads the message log, unless somebody is about to die over it."""
+    with READING:
+        return ADMIT(entrance, *given, **options)
+
+
+#: Held by whoever reads or writes message logs.
+READING = threading.Lock()
+
+ADMIT = Entrance.admit
 
 CREATE_ENTRY = log_entry.create_entry
 
@@ -167,6 +184,7 @@ def main(faults: Faults) -> int:
     serve = process.serve
     with (
         mock.patch.multiple(MessageTableWork, **faulty_work(faults)),
+        mock.patch.object(Entrance, "admit", admit),
         mock.patch.object(election, "SILENCE_S", faults.silence_s),
         mock.patch.object(election, "WATCH_S", faults.watch_s),
         mock.patch.object(upkeep, "CONTROL_CHECKPOINT_COMMITS", faults.upkeep_commits),
