@@ -116,10 +116,7 @@ def _of_logs(journal: DeltaJournal, moment: Moment, records: Sequence[Record]) -
 
 
 def _of_strangers(moment: Moment) -> list[str]:
-    foreign = {
-        name: sum(len(detail["paths"]) for detail in message_type.foreign.values())
-        for name, message_type in moment.state.message_types.items()
-    }
+    foreign = {name: known.foreign_files for name, known in moment.state.message_types.items()}
     return [str(JournalError("JOURNAL_FOREIGN_APPEND", message_type=name, files=files)) for name, files in foreign.items() if files]
 
 

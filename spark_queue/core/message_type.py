@@ -42,6 +42,11 @@ class MessageTypeState:
         """The first bookmark that is not retired: where a topic begins now."""
         return self.segments[self.retired_segments - 1].until if self.retired_segments else 0
 
+    @property
+    def foreign_files(self) -> int:
+        """How many files strangers appended."""
+        return sum(len(detail["paths"]) for detail in self.foreign.values())
+
     def fold(self, record: Record) -> None:
         """Apply a record about message files; any other kind changes nothing."""
         match record.kind:

@@ -108,7 +108,7 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
         subscriptions=len(ledger.subscriptions),
         seconds_behind=_age_s(_oldest_entry_ms(state, ledger), now_ms),
         age_of_oldest_lease=_age_s(min(granted, default=None), now_ms),
-        foreign_files=sum(len(detail["paths"]) for detail in message_type.foreign.values()),
+        foreign_files=message_type.foreign_files,
     )
 
 

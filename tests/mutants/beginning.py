@@ -65,6 +65,12 @@ BEGINNING = (
         ("tests/unit/core/test_scenarios.py",),
     ),
     Mutant(
+        "a deposed reign answers that a command broke (P7)",
+        f"{_COORDINATOR}/loop.py",
+        "        self._journal.control.check(epoch=self._epoch)\n        call.answer", "        call.answer",
+        ("tests/unit/coordinator/test_loop_troubles.py",),
+    ),
+    Mutant(
         "a poll whose caller hung up holds its thread for ever",
         f"{_COORDINATOR}/loop.py", "                poll.call.answer(None)\n", "",
         ("tests/unit/coordinator/test_loop_polls.py",),

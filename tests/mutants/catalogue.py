@@ -152,6 +152,12 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/unit/journal/test_commit.py", "tests/unit/journal/test_publisher.py"),
     ),
     Mutant(
+        "what an older holder of a publisher name commits last is not known to the newer one",
+        f"{_JOURNAL}/publisher.py", "            messages_key(message_type),\n            table,\n",
+        "            messages_key(message_type),\n            open_messages(store, journal_id, message_type),\n",
+        ("tests/unit/journal/test_publisher.py", *_JOURNAL_WORLDS),
+    ),
+    Mutant(
         "the older holder of a publisher name goes on",
         f"{_JOURNAL}/commit.py", "        if newest != own:\n", "        if newest < own:\n",
         ("tests/unit/journal/test_commit.py", "tests/unit/journal/test_publisher.py"),

@@ -163,6 +163,17 @@ DECIDING = (
         _SCENARIOS,
     ),
     Mutant(
+        "under another order key a dead letter keeps its key",
+        f"{_CORE}/fold.py", "order_keys.leave(ledger.rows[State.DEAD] | ledger.rows[State.REMOVED])",
+        "order_keys.leave(ledger.rows[State.REMOVED])",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "at most once, what waits and expires or is purged keeps its key",
+        f"{_CORE}/ledger.py", "not (self.definition.at_most_once and state is State.LEASED)", "not self.definition.at_most_once",
+        _SCENARIOS,
+    ),
+    Mutant(
         "a subscription's filter selects nothing",
         f"{_CORE}/selection.py", "            rows = rows & self.matches[text]\n", "            rows = rows.copy()\n",
         _SCENARIOS,
@@ -206,6 +217,11 @@ DECIDING = (
     Mutant(
         "an acknowledgement before activation is forgotten",
         f"{_CORE}/depth.py", "    deferred = ledger.deferred_after(now_ms)\n", "    deferred = BitMap64()\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "an acknowledgement before activation counts where what waits before it just fills the active part",
+        f"{_CORE}/depth.py", "len(waiting) < room", "len(waiting) <= room",
         _SCENARIOS,
     ),
     Mutant(

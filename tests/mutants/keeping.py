@@ -109,7 +109,29 @@ KEEPING = (
         f"{_JOURNAL}/recovery.py", "version_of(checkpoints[-2]) if len(checkpoints) > 1 else -1", "-1",
         ("tests/unit/journal/test_recovery.py",),
     ),
+    Mutant(
+        "a torn checkpoint is set aside although nothing else holds its own commit",
+        f"{_JOURNAL}/recovery.py", "version_of(checkpoints[-1]) + 1)", "version_of(checkpoints[-1]))",
+        ("tests/unit/journal/test_recovery.py",),
+    ),
+    # What is told, and what expressions fail on.
+    Mutant(
+        "all files of a stranger's commit count as one",
+        f"{_CORE}/message_type.py", 'sum(len(detail["paths"]) for detail in self.foreign.values())', "len(self.foreign)",
+        ("tests/unit/core/test_status.py",),
+    ),
+    Mutant(
+        "after a condition that is NULL, what stands behind ELSE does not fail",
+        "spark_queue/expression/choices.py", 'steps.when("{0} IS NOT TRUE", fails', 'steps.when("NOT {0}", fails',
+        ("tests/unit/expression",),
+    ),
     # What batches say.
+    Mutant(
+        "a renewal that is refused gives up the lease that is held by then",
+        f"{_SOURCE}/renewal.py", "            if self._lease == lease:\n                self._lease = None",
+        "            self._lease = None",
+        ("tests/unit/source/test_renewal.py",),
+    ),
     Mutant(
         "a batch that was given back counts as done",
         f"{_SOURCE}/run_reporter.py", "run=run, error=error, cancel=True))", "run=run, error=error))",

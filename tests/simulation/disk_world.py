@@ -70,7 +70,7 @@ class DiskWorld(LoopWorld):
         #: What executors would not have found where they were told to read it.
         self.misread: list[str] = []
         self.journal_id = opening.create_journal(self.way(None), self.parsed, clock=FakeClock(START_MS))
-        kinds = ("named", "stream", "plain")
+        kinds = ("named", "stream", "plain", "appending")
         self.publishers = [Publisher(self, Application(name=kind, kind=kind)) for kind in kinds]
 
     def way(self, process: Process | None) -> SimulatedStore:

@@ -24,7 +24,8 @@ class Application:
     """One program, whoever runs it: its batches, and what it was told of them."""
 
     name: str
-    #: ``named`` numbers its messages, ``stream`` its batches, ``plain`` nothing, so that it must not repeat.
+    #: ``named`` numbers its messages, ``stream`` its batches, ``plain`` nothing, so that it must not repeat. ``appending`` numbers
+    #: on after the log's last message, so that only the process that numbered a batch may repeat it.
     kind: str
     #: Ids of the messages of each batch, oldest first; the last one may still be under way.
     batches: list[list[int]] = field(default_factory=list)
@@ -38,21 +39,25 @@ class Application:
 
 
 class Publisher:
-    """One process after another of one application; an older one may still be waiting for the store."""
+    """One process after another of one application; older ones may still wait for the store, or go on until they are refused."""
 
     def __init__(self, world: DiskWorld, application: Application) -> None:
         self.world = world
         self.application = application
-        self._process: _Process | None = None
+        #: Those that live, the newest last.
+        self._processes: list[_Process] = []
 
     def step(self) -> None:
         """Publish the next batch, or the last one again, as a process that lives or as the next one."""
-        app = self.application
-        if self._process is None or not self._process.alive or self._process.busy:
-            self._process = _Process(self.world, app)
+        app, random = self.application, self.world.random
+        self._processes = [process for process in self._processes if process.alive]
+        idle = [process for process in self._processes if not process.busy]
+        if not idle or random.random() < 0.1:
+            idle.append(_Process(self.world, app))
+            self._processes.append(idle[-1])
         if app.done == len(app.batches):
             app.batches.append(self.world.new_messages(self.world.random.randint(1, 4)))
-        self._process.publish_next()
+        (idle[-1] if random.random() < 0.8 else random.choice(idle)).publish_next()
 
     def finish(self) -> None:
         """Publish what was begun; an older process may still land before."""
@@ -76,6 +81,8 @@ class _Process:
         self._app = application
         self._store: SimulatedStore = world.way(self)
         self._opened: OpenedName | None = None
+        #: Number of the next message of an ``appending`` application.
+        self._next_sequence = 1
         self._clock = FakeClock(START_MS + world.elapsed_ms)
 
     def publish_next(self) -> None:
@@ -99,15 +106,22 @@ class _Process:
 
     def _first_open_batch(self) -> int | None:
         app = self._app
-        if app.kind == "named" and self._opened is None:
-            world = self._world
-            self._opened = open_name(
-                self._store, world.journal_id, [TYPE], app.name, durable=world.parsed.journal.durable, clock=self._clock
-            )
-            persisted = self._opened.last_sequence or 0
+        if app.kind in ("named", "appending") and self._opened is None:
+            self._open()
+        return app.done if app.done < len(app.batches) else None
+
+    def _open(self) -> None:
+        app, world = self._app, self._world
+        self._opened = open_name(
+            self._store, world.journal_id, [TYPE], app.name, durable=world.parsed.journal.durable, clock=self._clock
+        )
+        persisted = self._opened.last_sequence or 0
+        if app.kind == "named":
             # What the log says counts, not what a process was told.
             app.done = max(app.done, sum(app.sequence(batch + 1) <= persisted + 1 for batch in range(len(app.batches))))
-        return app.done if app.done < len(app.batches) else None
+        else:
+            # Whether the last batch of an earlier process is there, it cannot tell.
+            app.done, self._next_sequence = len(app.batches), persisted + 1
 
     def _publish(self, batch: int) -> None:
         app, ids = self._app, list(self._app.batches[batch])
@@ -116,6 +130,7 @@ class _Process:
             # It is not repeated, whatever becomes of it.
             app.done = max(app.done, batch + 1)
         self._send(plan, batch, ids)
+        self._next_sequence += len(ids)
         app.confirmed.update(ids)
         app.done = max(app.done, batch + 1)
 
@@ -123,10 +138,9 @@ class _Process:
         app, world = self._app, self._world
         rows = pa.table({"n": pa.array(ids, pa.int64()), "b": pa.array([0] * len(ids), pa.int64())})
         common: dict[str, Any] = {"clock": self._clock}
-        if app.kind == "named":
-            assert self._opened is not None
+        if self._opened is not None:
             identity = Identity(publisher=app.name, exclusive=True, number=self._opened.numbers[TYPE])
-            first = app.sequence(batch)
+            first = app.sequence(batch) if app.kind == "named" else self._next_sequence
             return publish(plan, world.journal_id, world.parsed, rows, identity=identity, first_sequence=first, **common)
         if app.kind == "stream":
             file = stage_file(plan, rows.to_batches(), now_ms=self._clock.wall_ms())

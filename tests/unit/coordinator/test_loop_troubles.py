@@ -11,7 +11,7 @@ from spark_queue.coordinator import entering, wire
 from spark_queue.coordinator.loop import ROUND_MS, ReignEndedError
 from spark_queue.core.records import Kind
 from spark_queue.core.segment import Segment
-from spark_queue.errors import JournalError
+from spark_queue.errors import CoordinatorError, JournalError
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
 
@@ -44,6 +44,16 @@ def test_a_command_that_breaks_half_way_is_told_why_and_ends_the_reign(world: Wo
     assert isinstance(apply.reply, wire.Failed)
     assert apply.reply.code == "STORE_FAILED"
     assert world.records() == before
+
+
+def test_a_command_that_breaks_in_a_deposed_reign_is_not_answered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P7: what broke may be what an overtaken reign does not know; its caller asks the next one."""
+    call = world.call(wire.DrawIncarnation, **Planner(world).common)
+    monkeypatch.setattr(world.loop._engine, "draw_incarnation", lambda: 1 / 0)
+    world.reign()
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        world.loop.step([call])
+    assert call.reply is None
 
 
 def test_a_refused_command_changes_nothing_and_the_reign_goes_on(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spark_queue.core.moving import foreign_record
 from spark_queue.core.status import QueueStatus, queue_status
 from spark_queue.testing.scenario import Scenario
 from spark_queue.testing.state_digest import digest
@@ -53,6 +54,15 @@ def test_dead_letters_that_were_settled_in_their_queue_are_no_longer_counted() -
     before = digest(state)
     assert (status(scenario, "Q").dead_letters, status(scenario, "D").dead_letters) == (2, 2)
     assert digest(state) == before, "looking changes nothing"
+
+
+def test_all_files_of_a_strangers_commit_are_counted() -> None:
+    scenario = Scenario()
+    scenario.run(DEFINITIONS)
+    engine, now_ms = scenario.world.engine, scenario.world.now_ms
+    for version, paths in enumerate((["a", "b"], ["c"]), start=1):
+        engine.note([foreign_record("json", version=version, paths=paths, rows=5)], now_ms=now_ms)
+    assert status(scenario, "Q").foreign_files == 3
 
 
 def test_what_leases_gave_back_at_their_end_is_counted() -> None:

@@ -72,6 +72,22 @@ def test_a_filter_that_is_null_or_fails_does_not_match() -> None:
     assert np.flatnonzero(found.failed).tolist() == [1]
 
 
+@pytest.mark.parametrize(
+    ("text", "failed"),
+    [
+        # A condition that is NULL is not true: what stands after it is evaluated, and fails.
+        ("CASE WHEN n > 0 THEN true ELSE 1 / zero > 0 END", [False, True, True]),
+        ("CASE WHEN n > 0 THEN 1 / zero > 0 ELSE true END", [True, False, False]),
+        ("CASE WHEN n > 0 THEN true WHEN 1 / zero > 0 THEN true END", [False, True, True]),
+        ("if(n > 0, true, 1 / zero > 0)", [False, True, True]),
+        ("coalesce(n > 0, 1 / zero > 0)", [False, False, True]),
+    ],
+)
+def test_what_is_not_evaluated_does_not_fail_and_what_is_does(text: str, failed: list[bool]) -> None:
+    rows = pa.table({"n": pa.array([1, -1, None], pa.int32()), "zero": pa.array([0, 0, 0], pa.int32())})
+    assert run(text, FILTER, rows).failed.tolist() == failed
+
+
 def test_r66_a_priority_is_unsigned_and_what_is_no_number_has_none() -> None:
     assert numbers("big", PRIORITY)[:7] == [1, 0, None, None, 2**63 - 1, None, 2**31]
     assert numbers("x", PRIORITY)[:9] == [1, 0, None, 0, None, 2**64 - 1, None, 2, None]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_queue.errors import CallerError, ConfigError, JournalError, SparkQueueError
+from spark_queue.journal import delta
 from spark_queue.journal.layout import messages_key
 from spark_queue.journal.publisher import Identity, Published, commit_staged, open_name, publish
 from spark_queue.journal.staging import stage_file
@@ -185,6 +186,22 @@ def test_newer_opening_of_a_name_refuses_the_older_one(disk: Disk) -> None:
     with pytest.raises(CallerError, match=r"PUBLISHER_NAME_IN_USE.*number 2, this one is 1"):
         named(disk, range(4, 6), exclusive=True, number=first.numbers["order"])
     assert named(disk, range(4, 6), exclusive=True, number=second.numbers["order"]).rows == 2
+
+
+def test_what_an_older_opening_commits_last_counts_for_the_newer_one(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R95, R98: rows that are numbered on after it would be dropped as repeats."""
+    first = open_name(disk.store, disk.journal_id, ["order"], "p", durable=False)
+    swap = delta.swap
+
+    def overtaken(*given: Any, **options: Any) -> None:
+        monkeypatch.setattr(delta, "swap", swap)
+        named(disk, range(1, 4), exclusive=True, number=first.numbers["order"])
+        swap(*given, **options)
+
+    monkeypatch.setattr(delta, "swap", overtaken)
+    second = open_name(disk.store, disk.journal_id, ["order"], "p", durable=False)
+    assert second.last_sequence == 3
+    assert disk.ids() == [1, 2, 3]
 
 
 def test_publish_that_opens_its_name_does_both_in_one_commit(disk: Disk) -> None:

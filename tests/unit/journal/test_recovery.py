@@ -185,17 +185,32 @@ def test_torn_checkpoint_needs_the_log_since_the_one_before_it_only(disk: Disk) 
     assert Path(f"{checkpoint}.torn").exists()
 
 
-def test_torn_checkpoint_without_the_entries_behind_it_is_damage(disk: Disk) -> None:
+@pytest.mark.parametrize("missing", [0, 2], ids=["its oldest", "its own"])
+def test_torn_checkpoint_without_the_entries_behind_it_is_damage(disk: Disk, missing: int) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control)
     control.append([left(number)], epoch=1)
     delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=False)
-    (checkpoint,) = disk.log_path(CONTROL, 0).parent.glob("*.checkpoint.parquet")
+    control.append([left(number + 1)], epoch=1)
+    checkpoint = disk.log_path(CONTROL, 2).with_suffix(".checkpoint.parquet")
     checkpoint.write_bytes(b"")
-    disk.log_path(CONTROL, 0).unlink()
+    disk.log_path(CONTROL, missing).unlink()
     with pytest.raises(JournalError, match="JOURNAL_DAMAGED"):
         disk.open()
     assert checkpoint.read_bytes() == b""
+
+
+def test_torn_checkpoint_of_a_commit_that_was_lost_goes_when_its_version_is_written_again(disk: Disk) -> None:
+    control = DeltaControlLog(disk.store)
+    number = claim(control)
+    control.append([left(number)], epoch=1)
+    delta.checkpoint(disk.store, CONTROL, control.open_own(epoch=1), durable=False)
+    checkpoint = disk.log_path(CONTROL, 2).with_suffix(".checkpoint.parquet")
+    checkpoint.write_bytes(b"")
+    disk.log_path(CONTROL, 2).unlink()
+    assert claim(DeltaControlLog(disk.store), 2) == number + 1
+    assert len(disk.open().control.load()) == number + 1
+    assert Path(f"{checkpoint}.torn").exists()
 
 
 def test_whole_checkpoint_stays_where_something_else_is_damaged(disk: Disk) -> None:

@@ -93,6 +93,22 @@ def test_renewer_gives_up_when_the_lease_is_over(coordinator: Coordinator, renew
     assert coordinator.is_silent()
 
 
+def test_a_renewal_that_is_refused_gives_up_its_own_lease_only(coordinator: Coordinator) -> None:
+    """The planner has proven it and holds the next one, while the refusal is on its way."""
+
+    def renew(lease: int) -> int:
+        coordinator.heard.put(lease)
+        if lease == 3:
+            made.hold(4, lease_period_ms=PERIOD_MS)
+            raise LeaseError("SUBSCRIPTION_TAKEN", subscription="s", queue="q", newest=[2, 1], own=[1, 1])
+        return PERIOD_MS
+
+    made = LeaseRenewer(renew)
+    made.hold(3, lease_period_ms=PERIOD_MS)
+    assert [coordinator.next(), coordinator.next()] == [3, 4]
+    made.stop()
+
+
 def test_renewer_tries_again_when_the_coordinator_is_away(coordinator: Coordinator, renewer: LeaseRenewer) -> None:
     coordinator.refusal = CoordinatorError("COORDINATOR_UNAVAILABLE", path="j", reason="gone.", log="l")
     renewer.hold(3, lease_period_ms=PERIOD_MS)
