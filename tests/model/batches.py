@@ -59,7 +59,7 @@ def end(queue: Queue, name: str, lease: Lease, *, undelivered: bool = False) -> 
     if lease.failed and (lease.gives_back or len(lease.rows) > 1):
         _take_apart(queue, subscription, lease, held)
     elif not undelivered and _is_suspect(queue, subscription, lease):
-        _suspect(queue, subscription, held[0])
+        _suspect(queue, subscription, held[0], claimed=True)
     else:
         for message in held:
             lease.undelivered = lease.undelivered or undelivered
@@ -105,8 +105,13 @@ def _resumable(queue: Queue, subscription: Subscription, lease: Lease) -> list[i
     """Give what is still held, and what came back and is neither gone nor held up by its key (P2)."""
     if lease.barrier:
         return sorted(lease.rows & set(subscription.barriers))
-    back = {bookmark for bookmark in lease.claim - lease.held if queue.messages[bookmark].state in IN_QUEUE}
+    back = {bookmark for bookmark in lease.claim - lease.held if _is_there(queue, queue.messages[bookmark])}
     return sorted(lease.held | {each for each in back if not queue.is_blocked(queue.messages[each])})
+
+
+def _is_there(queue: Queue, message: Message) -> bool:
+    """Tell whether a message that came back may be read again: not before somebody who cancelled it by hand wants that."""
+    return message.state in IN_QUEUE and not (message.state == "delayed" and message.due > queue.now)
 
 
 def _begin_anew(queue: Queue, subscription: Subscription, lease: Lease) -> None:
@@ -157,7 +162,7 @@ def _receive(subscription: Subscription, lease: Lease) -> None:
 def _take_back(queue: Queue, message: Message) -> bool:
     """Take a dead letter back, if nobody has taken it in the dead-letter queue."""
     letter = None if queue.letters is None else queue.letters.messages.get(message.bookmark)
-    if message.state != "dead" or (letter is not None and letter.state != "available"):
+    if message.state != "dead" or (letter is not None and letter.state not in ("available", "inactive")):
         return False
     if letter is not None and queue.letters is not None:
         queue.letters.remove(letter, "acknowledged")
@@ -177,9 +182,13 @@ def _take_apart(queue: Queue, subscription: Subscription, lease: Lease, messages
 
 def _isolate(queue: Queue, subscription: Subscription, messages: list[Message], *, piece: int) -> None:
     for message in messages:
+        if queue.is_old(message):
+            queue.remove(message, "time_limit")
+            continue
         message.state, message.deliveries = "available", message.deliveries - 1
         queue.let_go(message)
-    subscription.piece = piece
+    if any(message.state == "available" for message in messages):
+        subscription.piece = piece
 
 
 def _is_suspect(queue: Queue, subscription: Subscription, lease: Lease) -> bool:
@@ -191,13 +200,22 @@ def _is_suspect(queue: Queue, subscription: Subscription, lease: Lease) -> bool:
 
 
 def _suspect(
-    queue: Queue, subscription: Subscription, message: Message, *, due: int | None = None, cancelled: bool = False
+    queue: Queue,
+    subscription: Subscription,
+    message: Message,
+    *,
+    due: int | None = None,
+    cancelled: bool = False,
+    claimed: bool = False,
 ) -> None:
     """Set a message aside that failed alone; the third raises the alarm, and nothing is counted."""
+    if queue.is_old(message):
+        queue.remove(message, "time_limit")
+        return
     queue.suspects.setdefault(message.bookmark, (max(0, message.deliveries - 1), message.cancels))
     message.state, message.due = ("available", 0) if due is None else ("delayed", due)
     message.cancels += cancelled
-    queue.let_go(message)
+    queue.let_go(message, claimed=claimed)
     subscription.piece = 1
     acquitted = [message.bookmark] if queue.alarm is not None else []
     if queue.alarm is None and len(queue.suspects) >= SUSPECTS:

@@ -61,6 +61,9 @@ class Journal:
                 return False
             if forbids(queue, None if begins_anew else wanted[name]):
                 return False
+            gets = next((other for other, rules in wanted.items() if rules.letters == name), None)
+            if gets is not None and self.queues.get(gets) is not self.source_of(queue) and queue.having(*WAITING, "leased", "dead"):
+                return False
         for name in [name for name in self.queues if name not in wanted]:
             self.granted[name] = self.queues.pop(name).granted
         for name, rules in wanted.items():
@@ -80,6 +83,10 @@ class Journal:
                     self._enter(queue, bookmark)
         self._enter_late()
         return True
+
+    def source_of(self, queue: Queue) -> Queue | None:
+        """Give the queue whose dead letters come to a queue."""
+        return next((each for each in self.queues.values() if each.letters is queue), None)
 
     def _start(self, rules: Rules) -> int:
         """Resolve a recovery point (R90)."""
@@ -105,13 +112,6 @@ class Journal:
                         batches.end(queue, name, lease)
         for queue in self.queues.values():
             _expire(queue)
-            kept = queue.rules.letters_kept_ms
-            for message in queue.having("dead"):
-                letter = None if queue.letters is None else queue.letters.messages.get(message.bookmark)
-                if kept is not None and message.left_at + kept <= now and (letter is None or letter.state != "leased"):
-                    if letter is not None and queue.letters is not None and letter.state in WAITING:
-                        queue.letters.remove(letter, "purged")
-                    queue.remove(message, "purged")
             queue.activate()
         # Leases and ages end in every queue before a barrier behind them is released.
         self._retire()
@@ -139,6 +139,14 @@ class Journal:
 
 
 def _expire(queue: Queue) -> None:
+    """Remove the dead letters whose time is over, and what is too old."""
+    kept = queue.rules.letters_kept_ms
+    for message in queue.having("dead") if kept is not None else ():
+        letter = None if queue.letters is None else queue.letters.messages.get(message.bookmark)
+        if message.left_at + kept <= queue.now and (letter is None or letter.state != "leased"):
+            if letter is not None and queue.letters is not None and letter.state in (*WAITING, "dead"):
+                queue.letters.remove(letter, "purged")
+            queue.remove(message, "purged")
     for message in queue.having(*WAITING):
         if queue.is_old(message):
             queue.remove(message, "time_limit")
