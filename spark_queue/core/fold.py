@@ -212,7 +212,7 @@ class JournalState:
         messages, barriers = self.foresight.told(ledger.definition.name)
         missing = (to_bitmap([(segment.first, segment.until)]) & (messages | barriers)) - facts.rows
         for everything in self.facts_of_any(ledger, missing) if missing else ():
-            facts = replace(everything.among(facts.rows | missing), barriers=facts.barriers)
+            facts = replace(everything.among(facts.rows | missing), barriers=facts.barriers, failed=facts.failed)
         return facts.as_told(messages, barriers)
 
     def facts_of_any(self, ledger: QueueLedger, rows: BitMap64) -> Iterator[EntryFacts]:

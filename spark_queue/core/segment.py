@@ -192,20 +192,8 @@ class EntryFacts:
         """Give the facts of the bookmarks from `start` on."""
         if min((each.min() for each in (self.rows, self.failed) if each), default=start) >= start:
             return self
-        rows = self.rows - below(self.rows, start)
-        ranked, keyed = (int(np.searchsorted(each, start)) for each in (self.ranked, self.keyed))
-        return replace(
-            self,
-            rows=rows,
-            expires={at_ms: part & rows for at_ms, part in self.expires.items()},
-            barriers=self.barriers & rows,
-            matches={text: part & rows for text, part in self.matches.items()},
-            ranked=self.ranked[ranked:],
-            priorities=self.priorities[ranked:],
-            keyed=self.keyed[keyed:],
-            keys=self.keys[keyed:],
-            failed=self.failed - below(self.failed, start),
-        )
+        kept = self.among(self.rows - below(self.rows, start))
+        return replace(kept, failed=self.failed - below(self.failed, start))
 
 
 class FactSource(Protocol):

@@ -84,6 +84,13 @@ class Journal:
         self._enter_late()
         return True
 
+    def end_letter(self, queue: Queue, bookmark: int, reason: str) -> None:
+        """Let a dead letter be over that its dead-letter queue is done with."""
+        source = self.source_of(queue)
+        letter = None if source is None else source.messages.get(bookmark)
+        if source is not None and letter is not None and letter.state == "dead":
+            source.remove(letter, reason)
+
     def source_of(self, queue: Queue) -> Queue | None:
         """Give the queue whose dead letters come to a queue."""
         return next((each for each in self.queues.values() if each.letters is queue), None)
@@ -114,8 +121,8 @@ class Journal:
             _expire(queue)
             queue.activate()
         # Leases and ages end in every queue before a barrier behind them is released.
-        self._retire()
         self.settle_down()
+        self._retire()
 
     def _retire(self) -> None:
         """Let whole files go that are old and that no queue needs, now and then."""
@@ -141,9 +148,9 @@ class Journal:
 def _expire(queue: Queue) -> None:
     """Remove the dead letters whose time is over, and what is too old."""
     kept = queue.rules.letters_kept_ms
-    for message in queue.having("dead") if kept is not None else ():
+    for message in queue.having("dead"):
         letter = None if queue.letters is None else queue.letters.messages.get(message.bookmark)
-        if message.left_at + kept <= queue.now and (letter is None or letter.state != "leased"):
+        if kept is not None and message.left_at + kept <= queue.now and (letter is None or letter.state != "leased"):
             if letter is not None and queue.letters is not None and letter.state in (*WAITING, "dead"):
                 queue.letters.remove(letter, "purged")
             queue.remove(message, "purged")

@@ -265,11 +265,8 @@ class Queue:
         self.let_go(message, claimed=reason == "max_deliveries")
         if message.state == "dead" and self.letters is not None:
             self.letters.take_letter(message)
-        source = self.journal.source_of(self)
-        letter = None if source is None or reason == "redriven" else source.messages.get(message.bookmark)
-        if source is not None and letter is not None and message.state == "removed" and letter.state == "dead":
-            # It is over there, so it is no dead letter any more.
-            source.remove(letter, reason)
+        if message.state == "removed" and reason != "redriven":
+            self.journal.end_letter(self, message.bookmark, reason)
 
     def take_letter(self, message: Message) -> None:
         """Let a dead letter in by reference; what is still here stays as it is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.beginning import BEGINNING
 from tests.mutants.deciding import DECIDING
 from tests.mutants.keeping import KEEPING
+from tests.mutants.letters import LETTERS
 from tests.mutants.mutant import Mutant
 
 _CORE = "spark_queue/core"
@@ -18,6 +19,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *DECIDING,
     *BEGINNING,
     *KEEPING,
+    *LETTERS,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",
@@ -88,7 +90,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a new reign gives living holders no time to renew",
-        f"{_CORE}/engine.py", "now_ms + turn.ledger.definition.lease_period_ms // 3", "now_ms",
+        f"{_CORE}/timers.py", "turn.now_ms + turn.ledger.definition.lease_period_ms // 3", "turn.now_ms",
         _LOOP,
     ),
     Mutant(

@@ -27,7 +27,7 @@ DECIDING = (
     ),
     Mutant(
         "a resume brings back what others have taken (P2)",
-        f"{_CORE}/delivery.py", "    came_back = in_queue(turn, lease.claim) - lease.held\n",
+        f"{_CORE}/delivery.py", "    came_back = in_queue(turn, lease.claim) - lease.held - later\n",
         "    came_back = lease.rows - lease.held\n",
         _SCENARIOS,
     ),
@@ -48,7 +48,8 @@ DECIDING = (
     ),
     Mutant(
         "a late proof takes back a letter that somebody has taken (P5)",
-        f"{_CORE}/settlement.py", "dead &= letters.rows[State.AVAILABLE]", "dead &= letters.entered",
+        f"{_CORE}/settlement.py", "dead -= letters.entered - letters.rows[State.AVAILABLE] -",
+        "dead -= letters.entered - letters.entered -",
         _SCENARIOS,
     ),
     Mutant(
@@ -114,7 +115,7 @@ DECIDING = (
     ),
     Mutant(
         "a message is delivered once too often",
-        f"{_CORE}/settlement.py", "turn.ledger.delivered.at_least(maximum,", "turn.ledger.delivered.at_least(maximum + 1,",
+        f"{_CORE}/settlement.py", "delivered.at_least(maximum + undelivered,", "delivered.at_least(maximum + 1 + undelivered,",
         _SCENARIOS,
     ),
     Mutant(
@@ -164,7 +165,7 @@ DECIDING = (
     ),
     Mutant(
         "under another order key a dead letter keeps its key",
-        f"{_CORE}/fold.py", "order_keys.leave(ledger.rows[State.DEAD] | ledger.rows[State.REMOVED])",
+        f"{_CORE}/folds/definitions.py", "order_keys.leave(ledger.rows[State.DEAD] | ledger.rows[State.REMOVED])",
         "order_keys.leave(ledger.rows[State.REMOVED])",
         _SCENARIOS,
     ),
@@ -272,12 +273,12 @@ DECIDING = (
     ),
     Mutant(
         "asking how many dead letters there are loses those that were settled",
-        f"{_CORE}/redriving.py", "source.rows[State.DEAD].copy()", "source.rows[State.DEAD]",
+        f"{_CORE}/redriving.py", "ledger.rows[State.DEAD].copy(), ledger.definition", "ledger.rows[State.DEAD], ledger.definition",
         ("tests/unit/core/test_status.py",),
     ),
     Mutant(
         "each start of a coordinator records leases that hold nothing",
-        f"{_CORE}/engine.py", " if turn.ledger.outstanding(lease)]:", "]:",
+        f"{_CORE}/timers.py", " if turn.ledger.outstanding(lease)]:", "]:",
         ("tests/unit/core/test_engine.py",),
     ),
 )  # fmt: skip
