@@ -67,6 +67,11 @@ class Expirations(Mapping[int, BitMap64]):
         self._drop(self._times[start:end])
         return self._times[start] if start < len(self._times) else None
 
+    def first_of(self, parts: Sequence[BitMap64], *, gone: BitMap64) -> int | None:
+        """Give the first time of a bookmark that is in one of the parts; forgets leading times of nothing but what is gone."""
+        self.next_after(-1, gone=gone)
+        return next((at_ms for at_ms in self._times if any(self._by_time[at_ms].intersect(part) for part in parts)), None)
+
     def overdue(self, now_ms: int) -> BitMap64:
         """Give the bookmarks whose time has come."""
         return BitMap64.union(BitMap64(), *(self._by_time[at_ms] for at_ms in self._until(now_ms)))

@@ -30,8 +30,9 @@ class QueueLedger:
         The delayed bookmarks by due time in milliseconds.
     expires : Expirations
         Bookmarks with an expiration of their own (R60).
-    redriven : Expirations
-        Bookmarks by the time of their redrive, from which their age counts.
+    begun : Expirations
+        Bookmarks by the time from which their age counts, where it began anew (see `age`): redriven messages, and letters in a
+        dead-letter queue.
     """
 
     def __init__(self, definition: QueueDefinition, *, start: int) -> None:
@@ -48,7 +49,7 @@ class QueueLedger:
         #: Those of them whose turn has come; they are removed in the same commit.
         self.reached = BitMap64()
         self.expires = Expirations()
-        self.redriven = Expirations()
+        self.begun = Expirations()
         self.leases: dict[int, Lease] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.next_lease = 1
@@ -206,20 +207,20 @@ class QueueLedger:
     def overdue(self, now_ms: int) -> BitMap64:
         """Give the bookmarks whose own expiration has passed, or that were redriven longer ago than the queue's."""
         expiration_ms = self.definition.expiration_ms
-        aged = BitMap64() if expiration_ms is None else self.redriven.overdue(now_ms - expiration_ms)
+        aged = BitMap64() if expiration_ms is None else self.begun.overdue(now_ms - expiration_ms)
         return self.expires.overdue(now_ms) | aged
 
     def over_age(self, rows: BitMap64, *, now_ms: int, aged_until: int) -> BitMap64:
         """Give those of `rows` that are overdue, or that stand before `aged_until` and have no time of their own."""
         aged = BitMap64()
         aged.add_range(0, aged_until)
-        return rows & (self.overdue(now_ms) | (aged - self.expires.rows - self.redriven.rows))
+        return rows & (self.overdue(now_ms) | (aged - self.expires.rows - self.begun.rows))
 
     def forget_expirations(self, *, now_ms: int) -> None:
         """Drop expirations that have passed and that no leased message waits for."""
         self.expires.forget(now_ms, kept=self.rows[State.LEASED])
         if self.definition.expiration_ms is not None:
-            self.redriven.forget(now_ms - self.definition.expiration_ms, kept=self.rows[State.LEASED])
+            self.begun.forget(now_ms - self.definition.expiration_ms, kept=self.rows[State.LEASED])
 
 
 def _take_out(by_time: dict[int, BitMap64], part: BitMap64) -> None:

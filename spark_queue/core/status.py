@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass, fields
 
+from spark_queue.core.age import oldest_ms
 from spark_queue.core.fold import JournalState
-from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import IN_QUEUE, State
 from spark_queue.core.records import Removal, Return
 from spark_queue.core.redriving import standing_letters
@@ -49,7 +49,8 @@ class QueueStatus:
     #: Most messages that are active at once; 0 for no limit (R79).
     target_queue_depth: int
     subscriptions: int
-    #: Age of the oldest message in the queue, in seconds; None when it is empty.
+    #: Age of the oldest message in the queue, in seconds, which a redrive, or the way into a dead-letter queue, begins anew; None
+    #: when it is empty.
     seconds_behind: float | None
     #: Age of the oldest lease whose messages count in the backlog, in seconds; None without one.
     age_of_oldest_lease: float | None
@@ -106,17 +107,10 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
         max_backlog=ledger.definition.max_backlog,
         target_queue_depth=ledger.definition.target_queue_depth,
         subscriptions=len(ledger.subscriptions),
-        seconds_behind=_age_s(_oldest_entry_ms(state, ledger), now_ms),
+        seconds_behind=_age_s(oldest_ms(state, ledger, (ledger.rows[kind] for kind in IN_QUEUE)), now_ms),
         age_of_oldest_lease=_age_s(min(granted, default=None), now_ms),
         foreign_files=message_type.foreign_files,
     )
-
-
-def _oldest_entry_ms(state: JournalState, ledger: QueueLedger) -> int | None:
-    waiting = [ledger.rows[kind].min() for kind in IN_QUEUE if ledger.rows[kind]]
-    if not waiting:
-        return None
-    return state.message_types[ledger.definition.message_type].segment_of(min(waiting)).entered_at_ms
 
 
 def _age_s(since_ms: int | None, now_ms: int) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from pyroaring import BitMap64
 
+from spark_queue.core.age import oldest_ms
 from spark_queue.core.delivery import unsubscribe
 from spark_queue.core.fold import JournalState
 from spark_queue.core.ledger import QueueLedger
@@ -75,20 +76,10 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, tic
     times.extend(each for each in (expires_at_ms, shares.next_lapse_ms(ledger)) if each is not None)
     expiration_ms = ledger.definition.expiration_ms
     if expiration_ms is not None:
-        redriven_at_ms = ledger.redriven.next_after(ticked_at_ms - expiration_ms, gone=ledger.rows[State.REMOVED])
-        begun = (_oldest_entry_ms(state, ledger), redriven_at_ms)
-        times.extend(begun_at_ms + expiration_ms for begun_at_ms in begun if begun_at_ms is not None)
+        waiting = [ledger.rows[each] for each in _UNLEASED]
+        begun_ms = oldest_ms(state, ledger, [rows - ledger.expires.rows for rows in waiting] if ledger.expires else waiting)
+        times.extend([] if begun_ms is None else [begun_ms + expiration_ms])
     return min(times, default=None)
-
-
-def _oldest_entry_ms(state: JournalState, ledger: QueueLedger) -> int | None:
-    """Give when the oldest message without a lease entered whose age counts from then."""
-    waiting = tuple(ledger.rows[state] for state in _UNLEASED)
-    if ledger.expires or ledger.redriven:
-        waiting = tuple(rows - ledger.expires.rows - ledger.redriven.rows for rows in waiting)
-    oldest = min((rows.min() for rows in waiting if rows), default=None)
-    message_type = state.message_types[ledger.definition.message_type]
-    return None if oldest is None else message_type.segment_of(oldest).entered_at_ms
 
 
 def expire(turns: Iterable[Turn]) -> None:

@@ -45,7 +45,7 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
         "deferred": {until_ms: to_ranges(rows) for until_ms, rows in ledger.deferred.items()},
         "reached": to_ranges(ledger.reached),
         "expires": _times(ledger, ledger.expires),
-        "redriven": _times(ledger, ledger.redriven),
+        "begun": _times(ledger, ledger.begun),
         "leases": {number: _plain(lease) for number, lease in ledger.leases.items()},
         "subscriptions": {name: _plain(subscription) for name, subscription in ledger.subscriptions.items()},
         "next_lease": ledger.next_lease,

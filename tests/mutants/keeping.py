@@ -53,7 +53,7 @@ KEEPING = (
     ),
     Mutant(
         "a redriven message is as old as it was before",
-        f"{_CORE}/ledger.py", "(aged - self.expires.rows - self.redriven.rows)", "(aged - self.expires.rows)",
+        f"{_CORE}/ledger.py", "(aged - self.expires.rows - self.begun.rows)", "(aged - self.expires.rows)",
         _SCENARIOS,
     ),
     Mutant(

@@ -69,9 +69,13 @@ def dead_lettered(ledger: QueueLedger, record: Record) -> None:
     """Let the dead letters of the source queue in, by reference."""
     rows = to_bitmap(record.ranges)
     # What it still has, after its source was reset, stays as it is.
-    ledger.move(rows & ledger.rows[State.REMOVED], Event.REENTERED)
-    new = rows - ledger.entered
+    again, new = rows & ledger.rows[State.REMOVED], rows - ledger.entered
+    ledger.move(again, Event.REENTERED)
     ledger.enter(EntryFacts(rows=new, expires={}))
+    # Its age here counts from now.
+    if again:
+        ledger.begun.replace(again, None)
+    ledger.begun.add({record.at_ms: again | new})
 
 
 def redriven(ledger: QueueLedger, record: Record) -> None:
@@ -85,5 +89,5 @@ def redriven(ledger: QueueLedger, record: Record) -> None:
     ledger.removed_counts.subtract(ledger.dead_letters.take_back(letters))
     # Its age counts from now: by its old one it would be gone at once.
     ledger.expires.replace(letters, None)
-    ledger.redriven.replace(ledger.rows[State.REMOVED], None)
-    ledger.redriven.replace(letters, record.at_ms)
+    ledger.begun.replace(ledger.rows[State.REMOVED], None)
+    ledger.begun.replace(letters, record.at_ms)

@@ -86,6 +86,8 @@ Steps that look
     ``alarm Q [ROWS] [probe=30s]``
         The messages that failed alone since the last success; with `probe` the queue pauses with an alarm, and tries the next
         lone message then, from now.
+    ``age Q 5s``, ``age Q none``
+        The age of the oldest message in the queue, as status shows it.
     ``removals Q REASON=n …``, ``due 5s``, ``due now``, ``due never``
         How many messages were removed so far by each reason; when the next timer is due, from now.
     ``retired TYPE [ROWS]``

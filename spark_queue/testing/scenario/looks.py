@@ -13,6 +13,7 @@ from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import to_bitmap
 from spark_queue.core.records import Removal
 from spark_queue.core.redriving import standing_letters
+from spark_queue.core.status import queue_status
 from spark_queue.testing.scenario.script import Words, compare, rows_text
 from spark_queue.testing.scenario.world import World
 
@@ -115,6 +116,13 @@ def _alarm(world: World, words: Words) -> str:
     return "so"
 
 
+def _age(world: World, words: Words) -> str:
+    word, found = words.take(), words.take()
+    age_s = queue_status(world.state, word, now_ms=world.now_ms).seconds_behind
+    compare(age_s, None if found == "none" else parse_duration_ms(found) / 1_000, f"is {age_s} s")
+    return "so"
+
+
 def _due(world: World, words: Words) -> str:
     word, due_ms = words.take(), world.engine.next_due_ms()
     if word == "now":
@@ -151,6 +159,7 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "standing": _standing,
     "removals": _removals,
     "alarm": _alarm,
+    "age": _age,
     "due": _due,
     "retired": _retired,
 }
