@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from spark_queue.coordinator.wire import HandOutcome, OutcomeRows
 from spark_queue.core.keys import parse_duration_ms
 from spark_queue.errors import CallerError, ConfigError, nearest
-from spark_queue.source.outcomes import read_outcomes
+from spark_queue.source.outcomes import from_pandas, read_outcomes
 
 _COLUMNS = ("bookmark", "outcome", "retry_after", "error", "lease")
 
@@ -86,7 +86,8 @@ def _to_table(queue: str, rows: Any) -> pa.Table:
     elif isinstance(rows, pa.Table | pa.RecordBatch):
         table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     elif hasattr(rows, "columns"):
-        table = pa.Table.from_pandas(rows, preserve_index=False)
+        _check_names(queue, map(str, rows.columns))
+        table = from_pandas(queue, rows, _COLUMNS)
     else:
         table = _from_values(queue, rows)
     _check_names(queue, table.column_names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -14,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_queue.coordinator.wire import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.layout import Store
-from spark_queue.source.outcomes import outcome_columns, read_outcomes
+from spark_queue.source.outcomes import from_pandas, outcome_columns, read_outcomes
 from spark_queue.source.proof_listener import ProofListener
 from spark_queue.source.run_reporter import RunReporter
 
-#: What a user writes: it sees a micro-batch, and may return a table that names the exceptions among its rows.
-BatchFunction = Callable[[DataFrame, int], DataFrame | pa.Table | None]
+#: What a user writes: it sees a micro-batch, and may return a table that names the exceptions among its rows; pandas's frames, too.
+BatchFunction = Callable[[DataFrame, int], Any]
 
 FAIL = "fail"
 CANCEL = "cancel"
@@ -121,11 +122,17 @@ class BatchWrapper:
         if isinstance(returned, pa.Table):
             named = returned.rename_columns([name.lower() for name in returned.column_names])
             return read_outcomes(self._queue, named.select(outcome_columns(self._queue, named.column_names, batch.columns)))
+        # Whoever returns one has loaded it; nobody else needs it.
+        pandas = sys.modules.get("pandas")
+        if pandas is not None and isinstance(returned, pandas.DataFrame):
+            frame = returned.set_axis([str(name).lower() for name in returned.columns], axis="columns")
+            columns = outcome_columns(self._queue, frame.columns, batch.columns)
+            return read_outcomes(self._queue, from_pandas(self._queue, frame, columns))
         if isinstance(returned, DataFrame):
             columns = outcome_columns(self._queue, returned.columns, batch.columns)
             return read_outcomes(self._queue, returned.select(*columns).toArrow())
         reason = f"fn returned {type(returned).__name__}."
-        next_step = "Return None, a DataFrame or an Arrow table."
+        next_step = "Return None, or a DataFrame of Spark or pandas, or an Arrow table."
         raise CallerError("OUTCOME_INVALID", queue=self._queue, reason=reason, next_step=next_step)
 
     def _connect(self) -> RunReporter:

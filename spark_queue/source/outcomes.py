@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_queue.coordinator.wire import OutcomeRows
+from spark_queue.core.keys import parse_duration_ms
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.errors import CallerError, nearest
 
@@ -62,7 +63,7 @@ def read_outcomes(queue: str, table: pa.Table) -> tuple[OutcomeRows, ...]:
     queue
         For errors.
     table
-        Columns bookmark and outcome; with cancel, retry_after as a duration or in seconds; error as text.
+        Columns bookmark and outcome; with cancel, retry_after as a duration, as text such as "5m", or in seconds; error as text.
 
     Raises
     ------
@@ -91,6 +92,21 @@ def read_outcomes(queue: str, table: pa.Table) -> tuple[OutcomeRows, ...]:
     )
 
 
+def from_pandas(queue: str, frame: Any, columns: Collection[str]) -> pa.Table:
+    """Give columns of a pandas frame as Arrow; what pandas calls missing (NaN, NaT, NA, None) is NULL.
+
+    Raises
+    ------
+    CallerError
+        OUTCOME_INVALID for a column of values that have no type in common.
+    """
+    try:
+        chosen = frame.loc[:, [name in columns for name in frame.columns]]
+        return pa.Table.from_pandas(chosen, preserve_index=False)
+    except (pa.ArrowException, AttributeError, TypeError, ValueError, OverflowError) as reason:
+        raise _invalid(queue, f"the pandas DataFrame cannot be read: {reason}.", "Give each column one type.") from None
+
+
 def _rows(table: pa.Table) -> Iterable[dict[str, Any]]:
     return ({name: table.column(name)[row] for name in table.column_names} for row in range(table.num_rows))
 
@@ -111,6 +127,12 @@ def _retry_after_ms(queue: str, table: pa.Table) -> _Column:
     if "retry_after" not in table.column_names:
         return _nulls(table, pa.int64())
     given = table.column("retry_after")
+    if pa.types.is_dictionary(given.type):
+        given = given.cast(given.type.value_type)
+    if pa.types.is_string(given.type) or pa.types.is_large_string(given.type):
+        return _parsed_ms(queue, given.to_pylist())
+    if pa.types.is_boolean(given.type):
+        raise _invalid(queue, "column 'retry_after' is bool.", "Give a duration, or a number of seconds.")
     if pa.types.is_duration(given.type):
         # A finer unit is cut off, and a coarser one may be too long.
         is_safe = given.type.unit == "s"
@@ -123,6 +145,19 @@ def _retry_after_ms(queue: str, table: pa.Table) -> _Column:
         return pc.round(pc.multiply(seconds, 1_000.0)).cast(pa.int64())
     except pa.ArrowInvalid as reason:
         raise _invalid(queue, f"retry_after is no number of seconds: {reason}.", "Give the time from now.") from None
+
+
+def _parsed_ms(queue: str, texts: list[str | None]) -> _Column:
+    """Read durations as keys of a definition file are read; each text is looked at once."""
+    known: dict[str | None, int | None] = {None: None}
+    for text in set(texts) - {None}:
+        try:
+            known[text] = parse_duration_ms(text)
+        except ValueError as wanted:
+            raise _invalid(
+                queue, f"retry_after is {text!r}, but it must be {wanted}, or a number of seconds.", "Correct it."
+            ) from None
+    return pa.chunked_array([pa.array([known[text] for text in texts], pa.int64())])
 
 
 def _check_values(queue: str, said: pa.Table) -> None:

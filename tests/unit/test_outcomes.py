@@ -26,11 +26,32 @@ def test_rows_are_settled_by_the_leases_that_they_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "rows", ["abc", 5, None, [{"bookmark": 1}, {"bookmark": "x"}], [1, "x"], [2**70], [{"bookmark": 1, "lease": 1.5}]]
+    "rows",
+    [
+        "abc",
+        5,
+        None,
+        [{"bookmark": 1}, {"bookmark": "x"}],
+        [1, "x"],
+        [2**70],
+        pd.DataFrame({"bookmark": [1, "x"]}),
+        [{"bookmark": 1, "lease": 1.5}],
+    ],
 )
 def test_rows_that_cannot_be_read_are_refused_by_name(rows: Any) -> None:
     with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*Nothing was settled"):
         list(to_outcomes("Q", rows, "acknowledge"))
+
+
+@pytest.mark.parametrize("form", [list, pd.DataFrame, pa.Table.from_pylist])
+def test_rows_take_retry_after_as_a_key_does(form: Callable[[list[dict[str, Any]]], Any]) -> None:
+    rows = form([{"bookmark": 1, "retry_after": "5m"}, {"bookmark": 2, "retry_after": None}])
+    assert {said.retry_after_ms for said in to_outcomes("Q", rows, "cancel")} == {300_000, None}
+
+
+def test_a_pandas_frame_may_hold_further_columns_that_no_table_takes() -> None:
+    rows = pd.DataFrame({"bookmark": [1, 2], "body": [object(), "x"]})
+    assert [said.ranges for said in to_outcomes("Q", rows, "acknowledge")] == [((1, 3),)]
 
 
 @pytest.mark.parametrize("form", [list, pd.DataFrame, pa.Table.from_pylist])

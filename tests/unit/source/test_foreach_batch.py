@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -135,6 +136,42 @@ def test_fn_may_name_exceptions_in_an_arrow_table() -> None:
     wrapper(rows, 0)
     said = OutcomeRows(outcome="expire", ranges=((4, 6), (9, 10)), retry_after_ms=None, error="late")
     assert told == ["start", ("end", "run", (said,), False)]
+
+
+def test_fn_may_name_exceptions_in_a_pandas_frame() -> None:
+    """R39, R43: what pandas calls missing was not given, whatever it made of the column."""
+    rows = SimpleNamespace(columns=["bookmark", "item"])
+    frame = pd.DataFrame({
+        "Bookmark": [4.0, 5.0, 9.0],
+        "item": [object(), "b", 1],
+        "outcome": ["cancel", "cancel", "expire"],
+        "retry_after": [pd.Timedelta("1.5s"), pd.NaT, pd.NaT],
+        "error": [float("nan"), None, "late"],
+    })  # fmt: skip
+    wrapper, told = wrapped(lambda batch, batch_id: frame)
+    wrapper(rows, 0)
+    ((_, _, said, _),) = told[1:]
+    assert set(said) == {
+        OutcomeRows(outcome="cancel", ranges=((4, 5),), retry_after_ms=1_500),
+        OutcomeRows(outcome="cancel", ranges=((5, 6),)),
+        OutcomeRows(outcome="expire", ranges=((9, 10),), error="late"),
+    }
+
+
+@pytest.mark.parametrize("missing", [float("nan"), None, pd.NA])
+@pytest.mark.parametrize("given", [1.5, "1.5s", pd.Timedelta("1.5s")])
+def test_a_pandas_frame_may_leave_retry_after_out(given: Any, missing: Any) -> None:
+    frame = pd.DataFrame({"bookmark": [1, 2], "outcome": ["cancel", "cancel"], "retry_after": [given, missing]})
+    wrapper, told = wrapped(lambda batch, batch_id: frame)
+    wrapper(SimpleNamespace(columns=["bookmark"]), 0)
+    assert {said.retry_after_ms for said in told[1][2]} == {1_500, None}
+
+
+def test_a_pandas_frame_of_mixed_values_is_refused_by_name() -> None:
+    frame = pd.DataFrame({"bookmark": [1, "x"], "outcome": ["expire", "expire"]})
+    wrapper, _ = wrapped(lambda batch, batch_id: frame)
+    with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*the pandas DataFrame cannot be read.*bookmark"):
+        wrapper(SimpleNamespace(columns=["bookmark"]), 0)
 
 
 def test_an_arrow_table_with_a_column_that_means_nothing_is_refused() -> None:

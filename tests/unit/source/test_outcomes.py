@@ -38,10 +38,13 @@ def test_outcomes_become_ranges_by_what_is_said() -> None:
         pa.array([timedelta(seconds=1.5), None], pa.duration("us")),
         pa.array([1.5, None], pa.float64()),
         pa.array([pa.scalar("1.500").cast(pa.decimal128(5, 3)).as_py(), None], pa.decimal128(5, 3)),
+        pa.array(["1.5s", None]),
+        pa.array(["1500ms", None], pa.large_string()),
+        pa.array(["1.5s", None]).dictionary_encode(),
     ],
-    ids=["interval", "seconds", "decimal seconds"],
+    ids=["interval", "seconds", "decimal seconds", "text", "large text", "category"],
 )
-def test_retry_after_is_an_interval_or_seconds(retry_after: Any) -> None:
+def test_retry_after_is_an_interval_or_seconds_or_text_as_keys_take_it(retry_after: Any) -> None:
     """DESIGN 15.13."""
     got = said(bookmark=[1, 2], outcome=["cancel", "cancel"], retry_after=retry_after)
     assert got == {
@@ -69,7 +72,12 @@ def test_nothing_said_is_no_outcome() -> None:
         ({"bookmark": ["x"], "outcome": ["expire"]}, "column 'bookmark' is string"),
         ({"bookmark": [1], "outcome": ["expire"], "retry_after": [1.0]}, "retry_after has a meaning with 'cancel' only"),
         ({"bookmark": [1], "outcome": ["cancel"], "retry_after": [-1.0]}, "retry_after is negative"),
-        ({"bookmark": [1], "outcome": ["cancel"], "retry_after": ["soon"]}, "column 'retry_after' is string"),
+        (
+            {"bookmark": [1], "outcome": ["cancel"], "retry_after": ["soon"]},
+            "retry_after is 'soon', but it must be a duration with",
+        ),
+        ({"bookmark": [1], "outcome": ["cancel"], "retry_after": ["30"]}, "retry_after is '30', but it must be a duration with"),
+        ({"bookmark": [1], "outcome": ["cancel"], "retry_after": [True]}, "column 'retry_after' is bool"),
         ({"bookmark": [1], "outcome": ["cancel"], "retry_after": [float("nan")]}, "retry_after is no number of seconds"),
         ({"bookmark": [1], "outcome": ["cancel"], "retry_after": [1e300]}, "retry_after is no number of seconds"),
         (
