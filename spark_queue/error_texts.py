@@ -128,8 +128,8 @@ LEASE: dict[str, str] = {
         "holder may settle it (R38). Wait until the lease ends."
     ),
     "LEASE_SETTLED": (
-        "{count} message(s) of queue '{queue}', first {bookmark}, can no longer be given outcome '{outcome}': {reason}. "
-        "Only 'acknowledge' is still accepted."
+        "{count} message(s) of queue '{queue}', first {bookmark}, cannot be given outcome '{outcome}': {reason}. Nothing was "
+        "settled. {next_step}"
     ),
 }
 

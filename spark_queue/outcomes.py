@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from spark_queue.coordinator.wire import HandOutcome, OutcomeRows
 from spark_queue.core.keys import parse_duration_ms
+from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, ConfigError, nearest
 from spark_queue.source.outcomes import from_pandas, read_outcomes
 
@@ -39,19 +40,46 @@ def to_delay_ms(retry_after: str | timedelta | None) -> int | None:
         raise ConfigError("BAD_VALUE", key="retry_after", where="settle", value=retry_after, expected=str(reason)) from None
 
 
-def to_outcomes(queue: str, rows: Any, outcome: str, retry_after_ms: int | None = None) -> Iterator[HandOutcome]:
-    """Give the outcomes of rows, for each lease that they name; `outcome` and `retry_after_ms` where they have no such column.
+def check_error(queue: str, outcomes: Iterable[str | None], error: str | None) -> None:
+    """Refuse an error that is no text, or that nobody would see.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE.
+    CallerError
+        OUTCOME_INVALID.
+    """
+    if error is not None and not isinstance(error, str):
+        raise ConfigError("BAD_VALUE", key="error", where="settle", value=error, expected="a text")
+    if error is not None and Outcome.ACKNOWLEDGE in outcomes:
+        reason = "an error has a meaning with 'cancel' and 'expire' only."
+        raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step="Leave it out.")
+
+
+def to_outcomes(
+    queue: str, rows: Any, outcome: str, retry_after_ms: int | None = None, error: str | None = None
+) -> Iterator[HandOutcome]:
+    """Give the outcomes of rows, for each lease that they name; the other arguments count where they have no such column.
 
     Raises
     ------
     CallerError
         OUTCOME_INVALID.
+    ConfigError
+        BAD_VALUE for an `error` that is no text.
     """
     table = _to_table(queue, rows)
-    if "outcome" not in table.column_names:
-        table = table.append_column("outcome", pa.repeat(pa.scalar(outcome), table.num_rows))
-    if "retry_after" not in table.column_names and retry_after_ms is not None:
-        table = table.append_column("retry_after", pa.repeat(pa.scalar(retry_after_ms, pa.duration("ms")), table.num_rows))
+    if "error" not in table.column_names:
+        given = pc.unique(table.column("outcome")).to_pylist() if "outcome" in table.column_names else [outcome]
+        check_error(queue, given, error)
+    defaults: dict[str, Any] = {
+        "outcome": pa.scalar(outcome),
+        "retry_after": pa.scalar(retry_after_ms, pa.duration("ms")),
+        "error": pa.scalar(error, pa.string()),
+    }
+    for name in [name for name in defaults if name not in table.column_names]:
+        table = table.append_column(name, pa.repeat(defaults[name], table.num_rows))
     if "lease" not in table.column_names:
         yield from _under(None, read_outcomes(queue, table))
         return

@@ -11,12 +11,13 @@ from spark_queue.coordinator import wire
 from spark_queue.coordinator.asking import ask
 from spark_queue.errors import CallerError
 from spark_queue.journal.open import open_journal
-from spark_queue.outcomes import to_delay_ms, to_outcomes
+from spark_queue.outcomes import check_error, to_delay_ms, to_outcomes
 from spark_queue.redriving import redrive
 from spark_queue.rehearsing import rehearse
 from spark_queue.views import MessageHistory, QueueStatus, explain, look, queue_status
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
@@ -32,7 +33,7 @@ class Queue:
 
     def foreach_batch(
         self,
-        fn: Callable[[DataFrame, int], DataFrame | pa.Table | None],
+        fn: Callable[[DataFrame, int], DataFrame | pa.Table | pd.DataFrame | None],
         *,
         subscription: str,
         on_barrier: Callable[[DataFrame, int], None] | None = None,
@@ -44,9 +45,9 @@ class Queue:
         Parameters
         ----------
         fn
-            Gets a micro-batch and its id. Returns None (all rows are acknowledged), or a DataFrame or Arrow table that names the
-            exceptions: ``bookmark``, ``outcome`` (acknowledge, cancel, expire), and optionally ``retry_after`` (with cancel) and
-            ``error``.
+            Gets a micro-batch and its id. Returns None (all rows are acknowledged), or a table that names the exceptions, a
+            DataFrame of Spark or pandas, or an Arrow table: ``bookmark``, ``outcome`` (acknowledge, cancel, expire), and
+            optionally ``error`` and, with cancel, ``retry_after`` (``"5m"``, an INTERVAL, or seconds).
         subscription
             The one that the stream reads as.
         on_barrier
@@ -77,6 +78,7 @@ class Queue:
         *,
         where: str | None = None,
         retry_after: str | timedelta | None = None,
+        error: str | None = None,
         dry_run: bool = False,
     ) -> wire.Settled:
         """Give messages their outcome by hand: all that are named, or none when one of them is refused (DESIGN 15.1).
@@ -93,6 +95,8 @@ class Queue:
             leasing leaves alone what is leased, and cancel finds only what is leased.
         retry_after
             With cancel, for rows without a column ``retry_after``, and for `where`: how long they wait, such as ``"30s"``.
+        error
+            With cancel and expire, for rows without a column ``error``, and for `where`: why; a dead letter keeps it.
         dry_run
             Only tell what it would do now; starts nothing and changes nothing.
 
@@ -104,7 +108,7 @@ class Queue:
         Raises
         ------
         ConfigError
-            BAD_VALUE for a `retry_after` that is no duration.
+            BAD_VALUE for a `retry_after` that is no duration, or an `error` that is no text.
         CallerError
             OUTCOME_INVALID or UNKNOWN_BOOKMARK.
         LeaseError
@@ -115,9 +119,10 @@ class Queue:
             raise CallerError("OUTCOME_INVALID", queue=self.name, reason=reason, next_step="Give one of them.")
         after_ms = to_delay_ms(retry_after)
         if where is not None:
-            fields = {"where": where, "outcome": outcome, "retry_after_ms": after_ms}
+            check_error(self.name, [outcome], error)
+            fields = {"where": where, "outcome": outcome, "retry_after_ms": after_ms, "error": error}
             return cast(wire.Settled, self._ask(wire.SettleWhere, dry_run=dry_run, **fields))
-        outcomes = tuple(to_outcomes(self.name, rows, outcome, after_ms))
+        outcomes = tuple(to_outcomes(self.name, rows, outcome, after_ms, error))
         return cast(wire.Settled, self._ask(wire.Settle, dry_run=dry_run, outcomes=outcomes))
 
     def purge(self, where: str | None = None, *, dry_run: bool = False) -> wire.Purged:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
+
 from msgspec.structs import asdict
 
 from spark_queue.cli.output import out, progress, show_json
 from spark_queue.cli.target import open_target
+from spark_queue.core.records import Outcome
 
 
 def pause(path: str, queue: str, storage: list[str] | None, coordinator: str | None, *, as_json: bool) -> None:
@@ -30,6 +34,15 @@ def unsubscribe(
     _show({"queue": queue, "subscription": subscription}, text, as_json=as_json)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What is said of the messages that match, as `Queue.settle` takes it."""
+
+    outcome: str
+    retry_after: str | None
+    error: str | None
+
+
 def settle(
     path: str,
     queue: str,
@@ -37,16 +50,17 @@ def settle(
     coordinator: str | None,
     *,
     where: str,
-    outcome: str,
-    retry_after: str | None,
+    said: Said,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Give an outcome to what matches a filter."""
     target = open_target(path, storage, coordinator).queue(queue)
-    counts = asdict(target.settle(where=where, outcome=outcome, retry_after=retry_after, dry_run=dry_run))
-    said = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing matched"
-    text = f"Queue '{queue}': it would be {said}. Nothing was changed." if dry_run else f"Queue '{queue}': {said}."
+    counts = asdict(target.settle(where=where, dry_run=dry_run, **dataclasses.asdict(said)))
+    nothing = "nothing that matches is leased" if said.outcome == Outcome.CANCEL else "nothing matched"
+    done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    text = f"Queue '{queue}': {'it would be ' if dry_run and done else ''}{done or nothing}."
+    text = f"{text} Nothing was changed." if dry_run else text
     _show({"queue": queue, **_marked(counts, dry_run=dry_run)}, text, as_json=as_json)
 
 

@@ -54,6 +54,7 @@ def settle(
         str | None,
         typer.Option(metavar="DURATION", help='With cancel: how long they wait, such as "30s"; default: as the queue says.'),
     ] = None,
+    error: Annotated[str | None, typer.Option(metavar="TEXT", help="With cancel and expire: why; a dead letter keeps it.")] = None,
     dry_run: DryRun = False,
     coordinator: Coordinator = None,
     storage: StorageOptions = None,
@@ -62,9 +63,8 @@ def settle(
     """Give an outcome to every message that matches a filter, leased or not."""
     from spark_queue.cli import changing as verb
 
-    verb.settle(
-        journal, queue, storage, coordinator, where=where, outcome=outcome, retry_after=retry_after, dry_run=dry_run, as_json=json
-    )
+    said = verb.Said(outcome=outcome, retry_after=retry_after, error=error)
+    verb.settle(journal, queue, storage, coordinator, where=where, said=said, dry_run=dry_run, as_json=json)
 
 
 def purge(

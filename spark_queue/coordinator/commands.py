@@ -159,9 +159,10 @@ class Commands:
             self._check_filter(request.queue, request.where, "a settlement")
             outcome = _known_outcome(request.queue, request.outcome)
             due_at_ms = _due_at_ms(request.queue, outcome, request.retry_after_ms, now_ms)
-            return self._engine.settle_where(where=request.where, outcome=outcome, due_at_ms=due_at_ms, **common)
-        said = zip(self._outcomes(request.queue, request.outcomes, now_ms), request.outcomes, strict=True)
-        return self._engine.settle(outcomes=[replace(each, lease=given.lease) for each, given in said], **common)
+            said = OutcomeOf(outcome=outcome, due_at_ms=due_at_ms, error=request.error)
+            return self._engine.settle_where(where=request.where, said=said, **common)
+        pairs = zip(self._outcomes(request.queue, request.outcomes, now_ms), request.outcomes, strict=True)
+        return self._engine.settle(outcomes=[replace(each, lease=given.lease) for each, given in pairs], **common)
 
     def _repeated(self, request: wire.AnyRequest) -> wire.AnyReply:
         """Give the answer to a request that took effect before, and whose reply was lost."""

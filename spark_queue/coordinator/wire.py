@@ -181,6 +181,8 @@ class SettleWhere(Request, frozen=True, kw_only=True):
     outcome: str
     #: With cancel: how long the messages wait; None as the queue says.
     retry_after_ms: int | None = None
+    #: With cancel and expire: why, as a dead letter keeps it.
+    error: str | None = None
 
 
 class Purge(Request, frozen=True, kw_only=True):

@@ -59,19 +59,19 @@ def settle(turn: Turn, outcomes: Iterable[OutcomeOf]) -> SettledCounts:
     return counts
 
 
-def settle_where(turn: Turn, where: str, outcome: Outcome, due_at_ms: int | None = None) -> SettledCounts:
-    """Settle the messages that match a filter, whether or not somebody holds a lease on them (R37).
+def settle_where(turn: Turn, where: str, said: OutcomeOf) -> SettledCounts:
+    """Say the same of the messages that match a filter, whether or not somebody holds a lease on them (R37).
 
     Of a queue with a target depth only the active part is looked at. Strict leasing leaves alone what is leased (R38). A cancel
-    finds leased messages only: the others are in the queue already. They come back at `due_at_ms`, or as the queue says.
+    finds leased messages only: the others are in the queue already.
     """
     ledger = turn.ledger
     leased = ledger.rows[State.LEASED]
-    rows = turn.matching(where, leased.copy() if outcome == Outcome.CANCEL else in_queue(turn, ledger.entered))
+    rows = turn.matching(where, leased.copy() if said.outcome == Outcome.CANCEL else in_queue(turn, ledger.entered))
     counts = SettledCounts()
     untouched = rows if ledger.definition.at_most_once else rows & leased if ledger.definition.leasing == "strict" else BitMap64()
     counts.skipped = len(untouched)
-    _settle_now(turn, OutcomeOf(outcome=outcome, rows=rows - untouched, due_at_ms=due_at_ms), None, counts)
+    _settle_now(turn, replace(said, rows=rows - untouched), None, counts)
     return counts
 
 
@@ -110,20 +110,33 @@ def _check_permitted(turn: Turn, each: OutcomeOf, lease: Lease | None) -> None:
         allowed = held if each.lease is not None else rows & ledger.rows[State.LEASED]
         if each.outcome == Outcome.EXPIRE and each.lease is None:
             allowed = rows
-        refused = each.rows - allowed
-        if refused:
-            reason = "the lease that delivered them is over" if each.lease is not None else "they are not leased"
-            reason = "they are not active yet" if refused.intersect(ledger.rows[State.INACTIVE]) else reason
-            raise LeaseError(
-                "LEASE_SETTLED",
-                count=len(refused),
-                queue=ledger.definition.name,
-                bookmark=refused.min(),
-                outcome=each.outcome,
-                reason=reason,
-            )
+        _refuse(turn, replace(each, rows=each.rows - allowed))
     if ledger.definition.leasing == "strict":
         _check_holder(turn, (rows & ledger.rows[State.LEASED]) - held)
+
+
+def _refuse(turn: Turn, each: OutcomeOf) -> None:
+    """Refuse an outcome, if it has rows, by what became of the first of them."""
+    ledger = turn.ledger
+    known = ledger.delivered.at_least(1, each.rows) | BitMap64.union(BitMap64(), *(lease.rows for lease in ledger.leases.values()))
+    still, take = "Only 'acknowledge' is still accepted.", "Acknowledge or expire them, or leave them out."
+    cases = [
+        (ledger.rows[State.INACTIVE], "they are not active yet", "Only 'acknowledge' is accepted, for when their turn comes."),
+        (ledger.rows[State.DEAD], "they are dead letters", "Redrive them, or leave them out."),
+        (ledger.rows[State.REMOVED], "they have left the queue", "Leave them out."),
+    ]  # fmt: skip
+    if each.lease is not None:
+        cases.append((each.rows, "the lease that delivered them is over", still))
+    cases += [
+        (ledger.rows[State.DELAYED], "they are not leased, but wait for their retry", take),
+        (known, "they are not leased any more, and are back in the queue", take),
+        (each.rows, "they were never leased, so there is nothing to give back", take),
+    ]
+    for rows, reason, next_step in cases:
+        part = each.rows & rows
+        if part and each.rows.min() in part:
+            facts = {"count": len(part), "bookmark": part.min(), "outcome": each.outcome, "reason": reason}
+            raise LeaseError("LEASE_SETTLED", queue=ledger.definition.name, next_step=next_step, **facts)
 
 
 def _check_holder(turn: Turn, foreign: BitMap64) -> None:
@@ -147,7 +160,7 @@ def _settle_now(turn: Turn, each: OutcomeOf, lease: Lease | None, counts: Settle
     inside = BitMap64() if lease is None else rows & lease.rows
     for part, of in ((inside, lease), (rows - inside, None)):
         if part:
-            apply_outcome(turn, (each.outcome, each.due_at_ms, each.error), part, lease=of)
+            apply_outcome(turn, (each.outcome, each.due_at_ms, each.error_text), part, lease=of)
     _count(counts, each.outcome, len(rows))
 
 

@@ -19,7 +19,7 @@ from spark_queue.core.by_hand import SettledCounts
 from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Incarnation, Lease, Subscription
 from spark_queue.core.lifecycle import State
-from spark_queue.core.records import Kind, Outcome, Pause, Record, Unpause
+from spark_queue.core.records import Kind, Pause, Record, Unpause
 from spark_queue.core.removal import end_letters
 from spark_queue.core.retention import Retention
 from spark_queue.core.runs import OutcomeOf
@@ -242,11 +242,9 @@ class Engine:
         return by_hand.settle(self._turn(queue, now_ms, request), outcomes)
 
     @releases_barriers
-    def settle_where(
-        self, *, queue: str, where: str, outcome: Outcome, due_at_ms: int | None = None, now_ms: int, request: str | None = None
-    ) -> SettledCounts:
+    def settle_where(self, *, queue: str, where: str, said: OutcomeOf, now_ms: int, request: str | None = None) -> SettledCounts:
         """Settle the messages that match a filter (R37)."""
-        return by_hand.settle_where(self._turn(queue, now_ms, request), where, outcome, due_at_ms)
+        return by_hand.settle_where(self._turn(queue, now_ms, request), where, said)
 
     @releases_barriers
     def purge(self, *, queue: str, where: str | None = None, now_ms: int, request: str | None = None) -> tuple[int, int]:

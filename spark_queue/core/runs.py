@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
 
@@ -25,12 +25,17 @@ class OutcomeOf:
     """An outcome that somebody gives to some messages."""
 
     outcome: Outcome
-    rows: BitMap64
+    rows: BitMap64 = field(default_factory=BitMap64)
     #: Cancel: when the messages become available again, in milliseconds; None for at once.
     due_at_ms: int | None = None
     error: str | None = None
     #: Settling by hand: the number of the lease under which the caller received them; None for somebody who holds no lease.
     lease: int | None = None
+
+    @property
+    def error_text(self) -> str | None:
+        """As much of the error as is kept."""
+        return None if self.error is None else self.error[:ERROR_TEXT_LIMIT]
 
 
 def end_run(
@@ -124,6 +129,6 @@ def refuse_barriers(turn: Turn, outcomes: Iterable[OutcomeOf]) -> None:
 def stage(turn: Turn, lease: Lease, outcomes: Iterable[OutcomeOf]) -> None:
     """Note what is said of a lease's rows until its proof, or its end."""
     for each in outcomes:
-        detail = {} if each.error is None else {"error": each.error[:ERROR_TEXT_LIMIT]}
+        detail = {} if each.error is None else {"error": each.error_text}
         if each.rows:
             turn.emit(Kind.OUTCOMES, each.rows, of=lease, reason=each.outcome, due_at_ms=each.due_at_ms, detail=detail)

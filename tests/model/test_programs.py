@@ -77,7 +77,11 @@ class Program(Consumers):
             self.do(lambda: self.engine.purge(queue=queue, where=where, now_ms=self.now))
             journal.purge(self.model.queues[queue], QUESTIONS[where])
         else:
-            self.do(lambda: self.engine.settle_where(queue=queue, where=where, outcome=Outcome(outcome), now_ms=self.now))
+            self.do(
+                lambda: self.engine.settle_where(
+                    queue=queue, where=where, said=OutcomeOf(outcome=Outcome(outcome)), now_ms=self.now
+                )
+            )
             journal.settle_where(self.model.queues[queue], QUESTIONS[where], outcome)
 
     def pause(self, data: st.DataObject, queue: str) -> None:

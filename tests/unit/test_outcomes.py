@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_queue.coordinator.wire import HandOutcome
-from spark_queue.errors import CallerError
+from spark_queue.errors import CallerError, ConfigError
 from spark_queue.outcomes import to_outcomes
 
 
@@ -69,6 +69,20 @@ def test_further_columns_of_the_rows_may_come_along() -> None:
     """As in rows of a view, which have a lease, and so nothing that is misspelt."""
     rows = [{"bookmark": 4, "lease": 5, "leased_until": None, "leases": 1, "order": "x", "delivery_count": 1, "retries": 2}]
     assert list(to_outcomes("Q", rows, "expire")) == [HandOutcome(outcome="expire", ranges=((4, 5),), lease=5)]
+
+
+def test_an_error_is_for_rows_that_name_none_and_are_not_acknowledged() -> None:
+    """R57: a dead letter keeps it."""
+    (said,) = to_outcomes("Q", [1, 2], "expire", error="no price")
+    assert (said.outcome, said.ranges, said.error) == ("expire", ((1, 3),), "no price")
+    (said,) = to_outcomes("Q", [{"bookmark": 1, "error": "own"}], "expire", error="no price")
+    assert said.error == "own"
+    for rows, outcome in (([1], "acknowledge"), ([{"bookmark": 1, "outcome": "acknowledge"}], "expire")):
+        with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*an error has a meaning with 'cancel' and 'expire' only"):
+            list(to_outcomes("Q", rows, outcome, error="no price"))
+    not_text: Any = ValueError("no price")
+    with pytest.raises(ConfigError, match=r"BAD_VALUE.*'error' in settle is ValueError.*must be a text"):
+        list(to_outcomes("Q", [1], "expire", error=not_text))
 
 
 def test_rows_may_differ_in_their_columns() -> None:

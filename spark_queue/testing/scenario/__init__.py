@@ -52,7 +52,7 @@ Steps that act
         fn ends, with outcomes acknowledge, cancel, expire, or with what it raised. `early` settles at once.
     ``prove RUN``
         The listener reports that Spark committed the run's batch.
-    ``settle Q [lease=n] OUTCOME ROWS [after=5s] [error=…] [lease=n] , …``, ``settle Q where=FILTER OUTCOME [after=5s]``
+    ``settle Q [lease=n] OUTCOME ROWS [after=5s] [error=…] [lease=n] , …``, ``settle Q where=FILTER OUTCOME [after=5s] [error=…]``
         Settles by hand: all that is listed or nothing, or what matches.
     ``purge Q [where=FILTER]``
         Removes what is not leased.

@@ -172,10 +172,7 @@ def _prove(world: World, words: Words) -> str:
 def _settle(world: World, words: Words) -> str:
     queue, where = words.take(), words.option("where")
     if where is not None:
-        outcome, after_ms = Outcome(words.take()), words.duration_ms("after")
-        due_at_ms = None if after_ms is None else world.now_ms + after_ms
-        counts = world.engine.settle_where(queue=queue, where=where, outcome=outcome, due_at_ms=due_at_ms, now_ms=world.now_ms)
-        return _counts_text(counts)
+        return _counts_text(world.engine.settle_where(queue=queue, where=where, said=_said(world, words), now_ms=world.now_ms))
     lease = words.number("lease", 0) if words.peek().startswith("lease=") else 0
     clauses = [(clause.number("lease", lease) or None, clause) for clause in words.clauses()]
     outcomes = [replace(each, lease=under) for under, clause in clauses for each in _outcomes(world, clause)]
@@ -222,11 +219,15 @@ def _route(world: World, words: Words) -> str:
 def _outcomes(world: World, words: Words) -> list[OutcomeOf]:
     outcomes = []
     for clause in words.clauses():
-        outcome, after_ms, error = Outcome(clause.take()), clause.duration_ms("after"), clause.option("error")
-        due_at_ms = None if after_ms is None else world.now_ms + after_ms
-        outcomes.append(OutcomeOf(outcome=outcome, rows=clause.rows(), due_at_ms=due_at_ms, error=error))
+        said = _said(world, clause)
+        outcomes.append(replace(said, rows=clause.rows()))
         clause.end()
     return outcomes
+
+
+def _said(world: World, words: Words) -> OutcomeOf:
+    outcome, after_ms, error = Outcome(words.take()), words.duration_ms("after"), words.option("error")
+    return OutcomeOf(outcome=outcome, due_at_ms=None if after_ms is None else world.now_ms + after_ms, error=error)
 
 
 def _place(words: Words) -> tuple[str, str]:

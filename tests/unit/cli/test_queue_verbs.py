@@ -70,6 +70,23 @@ def test_settle_passes_on_how_long_cancelled_messages_wait(sparkq: Terminal, ask
     assert [getattr(request, "retry_after_ms", None) for request in asked.requests] == [300_000]
 
 
+def test_settle_passes_on_why(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
+    asked.reply = wire.Settled(expired=2)
+    arguments = ("settle", journal.path, "WORK", "--where", "amount > 3", "--error", "no price")
+    assert sparkq(*arguments, "--outcome", "expire").out == "Queue 'WORK': 2 expired.\n"
+    assert [getattr(request, "error", None) for request in asked.requests] == ["no price"]
+    refused = sparkq(*arguments)
+    assert (refused.code, len(asked.requests)) == (1, 1)
+    assert "an error has a meaning with 'cancel' and 'expire' only. Nothing was settled. Leave it out." in refused.err
+
+
+def test_settle_says_that_a_cancel_finds_what_is_leased_only(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
+    asked.reply = wire.Settled()
+    arguments = ("settle", journal.path, "WORK", "--where", "value = '1'", "--outcome", "cancel")
+    assert sparkq(*arguments).out == "Queue 'WORK': nothing that matches is leased.\n"
+    assert sparkq(*arguments, "--dry-run").out == "Queue 'WORK': nothing that matches is leased. Nothing was changed.\n"
+
+
 def test_purge_and_settle_tell_without_asking_what_they_would_do(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
     journal.publish(['{"n": 1}'] * 1_200, topic="T")
     purged = sparkq("purge", journal.path, "WORK", "--dry-run").out
