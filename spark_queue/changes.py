@@ -115,7 +115,7 @@ def with_trials(changes: Iterable[Change], wanted: Definitions, state: JournalSt
     Raises
     ------
     JournalError
-        MESSAGE_FILE_MISSING, STORE_FAILED.
+        MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
     """
     touched = {f"[queues.{queue.name}]": queue for queue in wanted.queues.values() if has_expressions(queue)}
     tried = []

@@ -164,6 +164,10 @@ JOURNAL: dict[str, str] = {
     "MESSAGE_FILE_MISSING": (
         "Message file '{file}' of '{path}' cannot be read: {reason} Its messages stay in the queue. Restore the file."
     ),
+    "MESSAGE_FILE_CORRUPT": (
+        "Message file '{file}' of '{path}' is damaged: {reason} Its messages stay in the queue. Restore the file from a copy; "
+        "`sparkq verify` names every file that is wrong."
+    ),
     "MESSAGES_RETIRED": (
         "Messages {first} to {last} of message type '{message_type}' have no body any more: they were over the journal's "
         "`retention`, and no queue needed them. The first message that is kept after them is {kept}. {next_step}"

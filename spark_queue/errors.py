@@ -75,6 +75,9 @@ class Refusal(NamedTuple):
     text: str
 
 
+#: What is wrong with a message file, so that the messages in it cannot be told or read; everything else goes on.
+MESSAGE_FILE_CODES = frozenset({"MESSAGE_FILE_MISSING", "MESSAGE_FILE_CORRUPT"})
+
 #: Every code there is.
 CATALOGUE: dict[str, Refusal] = {
     code: Refusal(kind, text)

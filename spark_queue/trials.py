@@ -71,7 +71,7 @@ def try_out(facts: FactSource, segments: Iterable[Segment], queue: QueueDefiniti
     Raises
     ------
     JournalError
-        MESSAGE_FILE_MISSING, STORE_FAILED.
+        MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
     """
     messages, matched, failed, barriers = 0, BitMap64(), BitMap64(), 0
     priorities: Counter[int] = Counter()

@@ -19,7 +19,7 @@ from spark_queue.journal import snapshot
 from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.log_listing import first_unbroken
 from spark_queue.journal.message_compaction import METADATA_KEY
-from spark_queue.journal.message_file import decoding, missing
+from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.ports import MessageLogEntry
 from spark_queue.testing import invariants
@@ -140,9 +140,9 @@ def _read(store: Store, file: Segment) -> None:
         mapping = (parquet.metadata.metadata or {}).get(METADATA_KEY.encode())
     merged = None if mapping is None else MergedFile.from_stored(json.loads(mapping))
     if rows != file.rows:
-        raise missing(store, file, f"it has {rows} rows instead of {file.rows}.")
+        raise corrupt(store, file, f"it has {rows} rows instead of {file.rows}.")
     if file.merged != (merged is not None) or (merged is not None and _shape(merged) != (file.path, file.first, rows)):
-        raise missing(store, file, "what it says of the files that it was merged of does not fit.")
+        raise corrupt(store, file, "what it says of the files that it was merged of does not fit.")
 
 
 def _shape(merged: MergedFile) -> tuple[str, int, int]:

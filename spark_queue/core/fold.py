@@ -17,7 +17,7 @@ from spark_queue.core.moving import Foresight
 from spark_queue.core.ranges import count_rows, to_bitmap, to_ranges
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment
-from spark_queue.errors import JournalError
+from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
 
 _KINDS = frozenset(Kind)
 
@@ -49,9 +49,9 @@ class JournalState:
         self.definitions: Definitions = parsing.parse({})
         self.message_types: dict[str, MessageTypeState] = {}
         self.queues: dict[str, QueueLedger] = {}
-        #: Queues whose messages cannot be told, since a message file is gone, and why; everything else goes on without them.
+        #: Queues whose messages cannot be told, since a message file is not whole, and why; everything else goes on without them.
         self.troubles: dict[str, JournalError] = {}
-        #: What was asked of the missing file, by queue.
+        #: What was asked of that file, by queue.
         self.unanswered: dict[str, FactRequest] = {}
         #: What new filters match, by queue and filter, from before the record that says so until its fold.
         self._prepared: dict[tuple[str, str], BitMap64] = {}
@@ -78,7 +78,7 @@ class JournalState:
         ConfigError
             UNKNOWN_QUEUE, naming the nearest.
         JournalError
-            MESSAGE_FILE_MISSING when it cannot be told which messages are in the queue.
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT when it cannot be told which messages are in the queue.
         """
         name = self.definitions.queue(queue).name
         if name in self.troubles:
@@ -224,18 +224,18 @@ class JournalState:
                 yield from self._facts_of(segment, [request]).values()
 
     def _facts_of(self, segment: Segment, requests: list[FactRequest]) -> Mapping[str, EntryFacts]:
-        """Give the facts for each queue, and set aside the queues for which a missing file would have to be read."""
+        """Give the facts for each queue, and set aside the queues for which a file would have to be read that is not whole."""
         try:
             return self.facts.facts(segment, requests)
         except JournalError as trouble:
-            if trouble.code == "MESSAGE_FILE_MISSING" and len(requests) > 1:
+            if trouble.code in MESSAGE_FILE_CODES and len(requests) > 1:
                 return {name: facts for each in requests for name, facts in self._facts_of(segment, [each]).items()}
             self._set_aside(requests[0], trouble)
             return {}
 
     def _set_aside(self, request: FactRequest, trouble: JournalError) -> None:
-        """Go on without a queue for which a missing file would have to be read."""
-        if trouble.code != "MESSAGE_FILE_MISSING":
+        """Go on without a queue for which a file would have to be read that is gone or damaged."""
+        if trouble.code not in MESSAGE_FILE_CODES:
             raise trouble
         name = request.queue.name
         self.troubles[name], self.unanswered[name] = trouble, request
@@ -247,7 +247,7 @@ class JournalState:
         Raises
         ------
         JournalError
-            MESSAGE_FILE_MISSING: inside the fold that would set the queue aside.
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT: inside the fold that would set the queue aside.
         """
         self._prepared.clear()
         if filter_sql is not None and filter_sql not in ledger.selection.matches:
@@ -273,7 +273,7 @@ class JournalState:
         Raises
         ------
         JournalError
-            MESSAGE_FILE_MISSING.
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT.
         """
         queue = ledger.definition
         placed = (self.foresight.place(segment) for segment in self.message_types[queue.message_type].segments)

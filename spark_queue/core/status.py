@@ -76,7 +76,7 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
     ConfigError
         UNKNOWN_QUEUE, naming the nearest.
     JournalError
-        MESSAGE_FILE_MISSING when it cannot be told which messages are in the queue.
+        MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT when it cannot be told which messages are in the queue.
     """
     ledger = state.ledger(queue)
     message_type = state.message_types[ledger.definition.message_type]

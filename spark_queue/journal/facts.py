@@ -39,7 +39,7 @@ class FileFacts:
         Raises
         ------
         JournalError
-            MESSAGE_FILE_MISSING when a column is needed and the file is not there or not whole; STORE_FAILED.
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT when a column is needed that cannot be read; STORE_FAILED.
         """
         requests = tuple(requests)
         expires = self._expires(segment)
@@ -65,7 +65,7 @@ class FileFacts:
         Raises
         ------
         JournalError
-            MESSAGE_FILE_MISSING, STORE_FAILED.
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
         """
         wanted = Wanted(expression, FILTER)
         asked = program([wanted], columns)

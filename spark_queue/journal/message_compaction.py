@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from spark_queue.core.moving import MergedFile, MovedRows
 from spark_queue.core.segment import Segment, stretches
-from spark_queue.errors import JournalError
+from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.message_file import MessageFiles
 from spark_queue.journal.message_work import MessageTableWork, TableChange
@@ -100,7 +100,7 @@ def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimi
         try:
             added, merged = _write(work, run)
         except JournalError as damage:
-            if damage.code != "MESSAGE_FILE_MISSING":
+            if damage.code not in MESSAGE_FILE_CODES:
                 raise
             # Its queues say so where it matters; the other files can be merged all the same.
             _LOG.warning("Files of message type '%s' stay unmerged: %s", work.message_type, damage)

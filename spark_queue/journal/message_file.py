@@ -38,8 +38,8 @@ class MessageFiles:
         Raises
         ------
         JournalError
-            MESSAGE_FILE_MISSING when the file is gone or is not what was published; STORE_FAILED when the store does not answer,
-            which says nothing about the file.
+            MESSAGE_FILE_MISSING when the file is gone, MESSAGE_FILE_CORRUPT when it is not what was published; STORE_FAILED when
+            the store does not answer, which says nothing about the file.
         """
         key = f"{messages_key(segment.message_type)}/{segment.path}"
         known, rows = self._last
@@ -48,7 +48,7 @@ class MessageFiles:
         found = rows.slice(segment.first_row, segment.rows)
         until = segment.first_row + segment.rows
         if len(rows) < until or (len(rows) != until and not segment.merged):
-            raise missing(self._store, segment, f"it has {len(rows)} rows instead of {until}.")
+            raise corrupt(self._store, segment, f"it has {len(rows)} rows instead of {until}.")
         self._last = (key, rows) if len(rows) > until else ("", pa.table({}))
         return found.select([name for name in columns if name in found.column_names])
 
@@ -60,14 +60,14 @@ class MessageFiles:
         Raises
         ------
         JournalError
-            MESSAGE_FILE_MISSING, STORE_FAILED; see `read`.
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED; see `read`.
         """
         if segment.merged:
             yield self.read(segment, columns)
             return
         with decoding(self._store, segment) as file:
             if file.metadata.num_rows != segment.rows:
-                raise missing(self._store, segment, f"it has {file.metadata.num_rows} rows instead of {segment.rows}.")
+                raise corrupt(self._store, segment, f"it has {file.metadata.num_rows} rows instead of {segment.rows}.")
             names = [name for name in columns if name in file.schema_arrow.names]
             for groups in _pieces_of(file.metadata):
                 yield file.read_row_groups(groups, columns=names)
@@ -100,22 +100,26 @@ def decoding(store: Store, segment: Segment) -> Iterator[pq.ParquetFile]:
     Raises
     ------
     JournalError
-        MESSAGE_FILE_MISSING, STORE_FAILED.
+        MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
     """
     key = f"{messages_key(segment.message_type)}/{segment.path}"
     with store.failures(f"reading {key}"):
         try:
             yield pq.ParquetFile(store.open(key))
-        except (FileNotFoundError, PermissionError, NotFoundError, pa.ArrowException) as failure:
-            raise missing(store, segment, store.reason(failure)) from None
+        except (FileNotFoundError, PermissionError, NotFoundError) as failure:
+            path = store.messages_uri(segment.message_type)
+            reason = store.reason(failure) if isinstance(failure, PermissionError) else "it is not there."
+            raise JournalError("MESSAGE_FILE_MISSING", file=segment.path, path=path, reason=reason) from None
+        except pa.ArrowException as failure:
+            raise corrupt(store, segment, store.reason(failure)) from None
         except OSError as failure:
             # A disk or a network that fails has a number; what pyarrow cannot decode has none.
             if failure.errno is None:
-                raise missing(store, segment, store.reason(failure)) from None
+                raise corrupt(store, segment, store.reason(failure)) from None
             raise
 
 
-def missing(store: Store, segment: Segment, reason: str) -> JournalError:
-    """Make MESSAGE_FILE_MISSING."""
+def corrupt(store: Store, segment: Segment, reason: str) -> JournalError:
+    """Make MESSAGE_FILE_CORRUPT."""
     path = store.messages_uri(segment.message_type)
-    return JournalError("MESSAGE_FILE_MISSING", file=segment.path, path=path, reason=reason)
+    return JournalError("MESSAGE_FILE_CORRUPT", file=segment.path, path=path, reason=reason)

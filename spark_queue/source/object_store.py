@@ -102,6 +102,15 @@ class MessageFiles:
 
         return open_file
 
+    def trouble(self, path: str, reason: Exception) -> JournalError:
+        """Make the error of a file that was opened and cannot be read: of damage, or of a disk or a network that fails.
+
+        A disk's failure has a number, and what Arrow cannot decode has none; of an object store neither does.
+        """
+        is_damage = not isinstance(reason, OSError) or (reason.errno is None and _store(self.root) == "file")
+        code = "MESSAGE_FILE_CORRUPT" if is_damage else "MESSAGE_FILE_MISSING"
+        return JournalError(code, file=path, path=self.root, reason=f"{str(reason).rstrip('.')}.")
+
 
 def _store(root: str) -> str:
     scheme = urlsplit(root).scheme if "://" in root else "file"

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 
-from spark_queue.errors import JournalError
 from spark_queue.source.object_store import MessageFiles
 
 #: Small record batches are joined up to this many rows: each costs the JVM a message of its own.
@@ -84,7 +83,7 @@ class MessageReader:
         Raises
         ------
         JournalError
-            MESSAGE_FILE_MISSING when a file is gone or damaged.
+            MESSAGE_FILE_MISSING when a file is gone, MESSAGE_FILE_CORRUPT when it is damaged.
         """
         if not isinstance(partition, MessagePartition):
             # Spark plans one empty partition for a batch that has none.
@@ -99,9 +98,7 @@ class MessageReader:
                     for rows, chosen in _read_pieces(source, pieces, self._stored):
                         yield self._shape(rows, chosen, partition)
                 except (pa.ArrowInvalid, OSError) as reason:
-                    raise JournalError(
-                        "MESSAGE_FILE_MISSING", file=pieces.path, path=self.files.root, reason=f"{reason}."
-                    ) from reason
+                    raise self.files.trouble(pieces.path, reason) from reason
 
     def _shape(self, rows: pa.RecordBatch, chosen: _Chosen, partition: MessagePartition) -> pa.RecordBatch:
         columns: list[_Column] = []

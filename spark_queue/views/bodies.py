@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from spark_queue.core.message_type import MessageTypeState
 from spark_queue.core.segment import Segment, stretches
-from spark_queue.errors import JournalError
-from spark_queue.journal.layout import Store, messages_key
+from spark_queue.journal.layout import Store
+from spark_queue.journal.message_file import corrupt, decoding
 
 Bookmarks = NDArray[np.int64]
 
@@ -37,7 +37,7 @@ def read_bodies(store: Store, message_type: MessageTypeState, bookmarks: Bookmar
     Raises
     ------
     JournalError
-        MESSAGE_FILE_MISSING, MESSAGES_RETIRED.
+        MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, MESSAGES_RETIRED, STORE_FAILED.
     """
     pieces = [schema.empty_table()]
     overlapping = _overlapping(message_type.segments, bookmarks)
@@ -60,13 +60,11 @@ def _overlapping(segments: list[Segment], bookmarks: Bookmarks) -> list[Segment]
 
 
 def _read_rows(store: Store, segment: Segment, rows: Bookmarks, schema: pa.Schema) -> pa.Table:
-    key = f"{messages_key(segment.message_type)}/{segment.path}"
-    try:
-        file = pq.ParquetFile(store.open(key))
+    with decoding(store, segment) as file:
+        held = file.metadata.num_rows
         pieces = list(_chosen_rows(file, rows, [name for name in file.schema_arrow.names if name in schema.names]))
-    except (OSError, pa.ArrowInvalid, IndexError) as reason:
-        path = store.messages_uri(segment.message_type)
-        raise JournalError("MESSAGE_FILE_MISSING", file=segment.path, path=path, reason=store.reason(reason)) from None
+    if rows[-1] >= held:
+        raise corrupt(store, segment, f"it has {held} rows instead of at least {rows[-1] + 1}.")
     found = pa.concat_tables(pieces)
     return pa.table([_column(found, field) for field in schema], schema=schema)
 
@@ -81,8 +79,6 @@ def _chosen_rows(file: pq.ParquetFile, rows: Bookmarks, names: list[str]) -> Ite
             group = file.read_row_group(number, columns=names)
             yield group if high - low == count else group.take(rows[low:high] - start)
         start += count
-    if rows[-1] >= start:
-        raise IndexError(f"it has {start} rows instead of at least {rows[-1] + 1}")
 
 
 def _column(found: pa.Table, field: pa.Field[Any]) -> Any:

@@ -58,7 +58,7 @@ def look(journal: DeltaJournal, as_of: datetime | int | None = None) -> Moment:
             trouble = count_on(logs, moment.state, facts, commits, message_type=name, now_ms=moment.now_ms)
             if trouble is not None:
                 troubles[name] = str(trouble)
-    return replace(moment, troubles=troubles)
+    return replace(moment, troubles=troubles, files=journal.store if as_of is None else None)
 
 
 class Commits:

@@ -19,6 +19,7 @@ from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal import snapshot
 from spark_queue.journal.layout import Store
 from spark_queue.settings import ambiguous, to_ms
+from spark_queue.views.damage import find_damage
 
 #: Tells when a version of a message type's log was committed, in milliseconds; None when nobody knows any more.
 Committed: TypeAlias = "Callable[[str, int], int | None]"
@@ -34,6 +35,8 @@ class Moment:
     records: Sequence[Record]
     #: What keeps messages of a type from entering any further, by its name; known only of a look at the message logs.
     troubles: Mapping[str, str] = field(default_factory=dict)
+    #: Where message files are looked at for damage; None for a look at the log alone, and at a past moment.
+    files: Store | None = None
 
 
 def moment_of(
@@ -150,13 +153,19 @@ def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: in
 
 
 def queue_status(moment: Moment, queue: str) -> status.QueueStatus:
-    """Give a queue's figures at a moment; see `core.status`. What keeps messages from entering it is an alarm, too."""
+    """Give a queue's figures at a moment; see `core.status`.
+
+    What keeps messages from entering it is an alarm, too, and so is a message file that its consumers cannot read.
+    """
     found = status.queue_status(moment.state, queue, now_ms=moment.now_ms)
-    trouble = None
+    trouble = damage = None
     # Into a queue for dead letters alone nothing enters from a log.
     if moment.state.definitions.queue(queue).underlying_topic is not None:
         trouble = moment.troubles.get(found.message_type)
-    return found if trouble is None else replace(found, alarm=" ".join(filter(None, (found.alarm, trouble))))
+    if moment.files is not None:
+        damage = find_damage(moment.files, moment.state, queue)
+    alarms = [alarm for alarm in (found.alarm, trouble, damage) if alarm is not None]
+    return replace(found, alarm=" ".join(dict.fromkeys(alarms)) or None)
 
 
 def _to_ms(moment: datetime) -> int:

@@ -105,7 +105,7 @@ def read_view(
     ConfigError
         BAD_VALUE, UNKNOWN_QUEUE or MISSING_OPTION.
     JournalError
-        MESSAGE_FILE_MISSING.
+        MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT.
     """
     _check(name, queue)
     if queue is not None:

@@ -48,6 +48,18 @@ def test_status_shows_as_an_alarm_what_keeps_messages_out(sparkq: Terminal, jour
     assert (before.code, before.json[0]["alarm"]) == (0, None)
 
 
+def test_status_shows_a_file_that_consumers_will_not_be_able_to_read(sparkq: Terminal, journal: Journal) -> None:
+    journal.publish([{"amount": 1}], topic="LINES")
+    assert sparkq("status", journal.path).code == 0
+    (file,) = (Path(journal.path) / "messages" / "line").glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:100])
+    said = sparkq("status", journal.path)
+    assert said.code == 2
+    assert f"ALARM: queue 'WORK': [MESSAGE_FILE_CORRUPT] Message file '{file.name}' of " in said.out
+    told = sparkq("status", journal.path, "--json")
+    assert (told.code, told.json[0]["available"]) == (2, 1)
+
+
 def test_status_shows_a_queue_that_is_set_aside(sparkq: Terminal, tmp_path: Path) -> None:
     """DESIGN 4: which messages match a subscription's filter cannot be told without their file."""
     disk = Disk(tmp_path / "journal")

@@ -56,10 +56,11 @@ def recovered(code: str | None) -> JournalState:
     return state
 
 
-def test_recovery_sets_aside_only_the_queue_that_needs_a_missing_file() -> None:
-    state = recovered("MESSAGE_FILE_MISSING")
+@pytest.mark.parametrize("code", ["MESSAGE_FILE_MISSING", "MESSAGE_FILE_CORRUPT"])
+def test_recovery_sets_aside_only_the_queue_that_needs_a_file_which_is_not_whole(code: str) -> None:
+    state = recovered(code)
     assert state.ledger("ONLY_B").depth == 4
-    with pytest.raises(JournalError, match=r"\[MESSAGE_FILE_MISSING\] Message file 'f'"):
+    with pytest.raises(JournalError, match=rf"\[{code}\] Message file 'f'"):
         state.ledger("ONLY_A")
 
 

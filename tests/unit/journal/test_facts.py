@@ -119,7 +119,8 @@ def test_file_that_is_needed_and_cannot_be_read_is_named(disk: Disk, damage: str
         case _:
             other = segment(disk, ["ORDERS", "RETURNS", "QUOTES"])
             path.write_bytes((path.parent / other.path).read_bytes())
-    with pytest.raises(JournalError, match=rf"MESSAGE_FILE_MISSING.*{of.path}"):
+    code = "MISSING" if damage == "gone" else "CORRUPT"
+    with pytest.raises(JournalError, match=rf"MESSAGE_FILE_{code}.*{of.path}"):
         facts(disk, of, "ORDERS")
 
 

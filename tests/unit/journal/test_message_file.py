@@ -70,14 +70,14 @@ def test_a_column_that_the_file_does_not_have_yet_is_left_out(store: Store) -> N
 
 @pytest.mark.parametrize("part", [segment(0, 9), segment(0, 11), segment(0, 5, first_row=6, merged=True)])
 def test_a_file_of_another_length_is_not_what_was_published(store: Store, part: Segment) -> None:
-    with pytest.raises(JournalError, match=r"MESSAGE_FILE_MISSING.*it has 10 rows instead of"):
+    with pytest.raises(JournalError, match=r"MESSAGE_FILE_CORRUPT.*it has 10 rows instead of"):
         MessageFiles(store).read(part, ["id"])
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 not really", b"PAR1" + bytes(200) + b"PAR1"])
 def test_a_file_that_cannot_be_decoded_is_named(store: Store, content: bytes) -> None:
     (Path(store.path) / "messages" / "order" / "f").write_bytes(content)
-    with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
+    with pytest.raises(JournalError, match="MESSAGE_FILE_CORRUPT"):
         MessageFiles(store).read(segment(0, 10), ["id"])
 
 
@@ -140,5 +140,5 @@ def test_a_file_comes_by_some_of_its_row_groups_at_once(store: Store, monkeypatc
     assert [(len(piece), piece.num_columns) for piece in files.pieces(segment(0, 10), ["note"])] == [(4, 0), (4, 0), (2, 0)]
     part = segment(3, 9, first_row=3, merged=True)
     assert [ids(piece) for piece in files.pieces(part, ["id"])] == [[3, 4, 5, 6, 7, 8]]
-    with pytest.raises(JournalError, match=r"MESSAGE_FILE_MISSING.*it has 10 rows instead of 9"):
+    with pytest.raises(JournalError, match=r"MESSAGE_FILE_CORRUPT.*it has 10 rows instead of 9"):
         list(files.pieces(segment(0, 9), ["id"]))

@@ -170,12 +170,12 @@ def test_reader_names_the_file_when_it_is_gone(table: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"PAR1 but not really PAR1"])
 def test_reader_names_the_file_when_it_is_torn(table: Path, content: bytes) -> None:
     (table / "torn.parquet").write_bytes(content)
-    with pytest.raises(JournalError, match=r"MESSAGE_FILE_MISSING.*'torn.parquet'"):
+    with pytest.raises(JournalError, match=r"MESSAGE_FILE_CORRUPT.*'torn.parquet'"):
         read(reader_of(table), pieces_of(("torn.parquet", 0, 1, 0, 1)))
 
 
 def test_reader_names_the_file_when_it_is_shorter_than_the_journal_says(table: Path) -> None:
-    with pytest.raises(JournalError, match=r"MESSAGE_FILE_MISSING.*10 rows instead of at least 12"):
+    with pytest.raises(JournalError, match=r"MESSAGE_FILE_CORRUPT.*10 rows instead of at least 12"):
         read(reader_of(table), pieces_of(("b.parquet", 8, 4, 0, 1)))
 
 

@@ -249,7 +249,7 @@ def test_a_file_with_fewer_rows_than_the_log_says_is_damage(world: ViewsWorld) -
     (segment,) = world.moment().state.message_types["line"].segments
     path = Path(world.journal.path) / "messages" / "line" / segment.path
     pq.write_table(pq.read_table(path).slice(0, 2), path)
-    with pytest.raises(JournalError, match=r"\[MESSAGE_FILE_MISSING\].*2 rows instead of at least 3"):
+    with pytest.raises(JournalError, match=r"\[MESSAGE_FILE_CORRUPT\].*2 rows instead of at least 3"):
         read_view(world.journal.store, world.moment(), "messages", "WORK")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pyroaring import BitMap64
 
@@ -81,6 +82,12 @@ class ViewsWorld:
         )
         self._finished = lease.number if lease is not None else self._finished
         return lease
+
+    def fail(self, error: str, *, now_ms: int = START_MS) -> None:
+        """Let fn raise on the lease that was granted last."""
+        about: dict[str, Any] = {"queue": "WORK", "subscription": "s", "now_ms": now_ms}
+        self.engine.start_run(**about)
+        self.engine.end_run(**about, incarnation=self.incarnation, lease=self._finished, outcomes=(), error=error)
 
     def settle(
         self, outcome: Outcome, *bookmarks: int, now_ms: int = START_MS, due_at_ms: int | None = None, error: str | None = None
