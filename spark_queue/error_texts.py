@@ -192,6 +192,10 @@ COORDINATOR: dict[str, str] = {
         "The coordinator of '{path}' runs on another host ({host}, renewed {age_s} s ago), which only serves its own host. "
         "Run `sparkq serve` there with TLS and point jobs at it with option 'coordinator', or stop it first."
     ),
+    "COORDINATOR_SERVES": (
+        "Another coordinator serves '{path}' already, at {address}; nothing was started. End that one with `sparkq stop`, or run "
+        "`sparkq serve` without --daemon and --no-wait, which takes over when it ends."
+    ),
     "COORDINATOR_RECOVERING": ("The coordinator of '{path}' is still reading its log. Try again shortly."),
     "COORDINATOR_DEPOSED": (
         "Coordinator epoch {epoch} of '{path}' is over: {reason}. Nothing it did not commit counts. A newer one serves."

@@ -195,14 +195,27 @@ def serve(
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Private key, PEM.")] = None,
     daemon: Annotated[bool, typer.Option("--daemon", help="Run in the background until `sparkq stop`.")] = False,
+    no_wait: Annotated[
+        bool,
+        typer.Option("--no-wait", help="Exit with 1 where another one serves, as --daemon does; default: take over when it ends."),
+    ] = False,
     accept_clock: Annotated[bool, typer.Option("--accept-clock", help="Serve although the log is ahead of the clock.")] = False,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Run the journal's coordinator until Ctrl-C."""
+    """Run the journal's coordinator until Ctrl-C; while another one serves, wait for its end."""
     from spark_queue.cli import serve as verb
 
-    verb.serve(journal, storage, bind=bind, tls=(tls_cert, tls_key), daemon=daemon, accept_clock=accept_clock, as_json=json)
+    verb.serve(
+        journal,
+        storage,
+        bind=bind,
+        tls=(tls_cert, tls_key),
+        daemon=daemon,
+        wait=not no_wait,
+        accept_clock=accept_clock,
+        as_json=json,
+    )
 
 
 @app.command()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
 from pathlib import Path
+from typing import NoReturn
 
 from spark_queue.cli.output import err, out, show_json
 from spark_queue.cli.target import open_target
@@ -13,8 +15,9 @@ from spark_queue.coordinator.launcher import launch
 from spark_queue.coordinator.orders import Orders
 from spark_queue.coordinator.place import place_of
 from spark_queue.coordinator.process import serve as serve_here
+from spark_queue.coordinator.process import stand_by
 from spark_queue.coordinator.server import Bind
-from spark_queue.errors import ConfigError, CoordinatorError
+from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError
 
 #: How long a background coordinator may take to say where it serves, in seconds.
 START_S = 60.0
@@ -30,10 +33,14 @@ def serve(
     bind: str,
     tls: tuple[Path | None, Path | None],
     daemon: bool,
+    wait: bool,
     accept_clock: bool,
     as_json: bool,
 ) -> None:
-    """Run a coordinator, here or in the background; it does not end when nobody calls."""
+    """Run a coordinator, here or in the background; it does not end when nobody calls.
+
+    Where another one serves, it takes over when that one ends; in the background, and without `wait`, it is refused.
+    """
     journal = open_target(path, storage)
     store, journal_id = journal.store, journal.journal_id()
     orders = Orders(
@@ -51,9 +58,27 @@ def serve(
             out.print(f"Its log: {user_files.log_path(journal_id, place_of(store))}", soft_wrap=True)
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    serve_here(orders, lambda address: _announce(journal_id, address, as_json=as_json))
-    # A reign ends with its process; coming back means that somebody else serves.
-    err.print("Another coordinator serves this journal already; nothing was started.")
+
+    def announce(address: str) -> None:
+        _announce(journal_id, address, as_json=as_json)
+
+    if not wait:
+        serve_here(orders, announce)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        stand_by(orders, announce, _waits)
+    except KeyboardInterrupt:
+        err.print("It ends without having served.")
+
+
+def _interrupt(_number: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _waits(refusal: SparkQueueError) -> None:
+    where = refusal.facts.get("address") or refusal.facts.get("host")
+    found = "Another coordinator serves this journal" + (f" at {where}" if where else "")
+    err.print(f"{found}; this one takes over when that one ends. Ctrl-C ends the waiting.", markup=False, soft_wrap=True)
 
 
 def _announce(journal_id: str, address: str, *, as_json: bool) -> None:

@@ -22,10 +22,13 @@ def main() -> int:
     try:
         serve(orders, lambda address: _report(Report(address=address)))
     except SparkQueueError as refusal:
+        if orders.ends_idle and refusal.code == "COORDINATOR_SERVES":
+            # Whoever wants one on demand is served by any.
+            _report(Report(address=str(refusal.facts["address"])))
+            return 0
         logging.getLogger(__name__).error("%s", refusal)  # noqa: TRY400  # A refusal has no use for a traceback.
         _report(Report(code=refusal.code, facts=dict(refusal.facts)))
         return 1
-    return 0
 
 
 def _report(report: Report) -> None:

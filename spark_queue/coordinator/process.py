@@ -6,9 +6,11 @@ what is to be cleaned, as it does anyway.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -18,16 +20,16 @@ from typing import Any, NoReturn
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator import user_files, wire
 from spark_queue.coordinator.connection import Verdict, ping
-from spark_queue.coordinator.election import Candidate, Reign, Serving, Surroundings, elect
-from spark_queue.coordinator.hint import Beacon, Hint
+from spark_queue.coordinator.election import SILENCE_S, WATCH_S, Candidate, Reign, Serving, Surroundings, elect
+from spark_queue.coordinator.hint import Beacon, Hint, read_hint
 from spark_queue.coordinator.host import host_id
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.loop import Loop, ReignEndedError
 from spark_queue.coordinator.orders import Orders
 from spark_queue.coordinator.place import place_of
 from spark_queue.coordinator.recovery import recover
-from spark_queue.coordinator.server import Door, Server
-from spark_queue.errors import SparkQueueError
+from spark_queue.coordinator.server import Bind, Door, Server
+from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.ports import Clock, Journal
@@ -43,6 +45,12 @@ SHORT_FAREWELL_S = 0.5
 #: How long a coordinator that cannot recover stays to tell callers why, in seconds.
 REFUSAL_S = 2.0
 
+#: How often somebody who waits looks whether the coordinator that serves is still there, in seconds.
+LOOK_S = 1.0
+
+#: What ends by itself when the other coordinator does.
+_OTHERS_SERVE = frozenset({"COORDINATOR_SERVES", "COORDINATOR_ELSEWHERE", "COORDINATOR_DEPOSED"})
+
 #: Exit code after a doubt.
 EXIT_DOUBT = 70
 
@@ -56,20 +64,18 @@ class Environment:
     host: str = field(default_factory=host_id)
 
 
-def serve(orders: Orders, announce: Callable[[str], None], environment: Environment | None = None) -> None:
-    """Serve a journal until the coordinator is stopped or idle, or find the one that already does.
-
-    Returns when another coordinator serves. A won reign never returns: its end is the end of the process.
+def serve(orders: Orders, announce: Callable[[str], None], environment: Environment | None = None) -> NoReturn:
+    """Serve a journal until the coordinator is stopped or idle; the end of a won reign is the end of the process.
 
     Parameters
     ----------
     announce : callable
-        Called once with the address that serves now, which may still be recovering.
+        Called once with the own address, when it is certain to serve; it may still be recovering.
 
     Raises
     ------
     SparkQueueError
-        What keeps this process from reigning; nothing was changed.
+        What keeps this process from reigning, such as COORDINATOR_SERVES when another one does; nothing was changed.
     """
     around = environment or Environment()
     store = Store(orders.path, orders.storage_options)
@@ -77,6 +83,7 @@ def serve(orders: Orders, announce: Callable[[str], None], environment: Environm
     door = Door(path=store.path, journal_id=orders.journal_id)
     # One that was started on demand has callers, who must have got their token from elsewhere.
     token = user_files.token(makes_named=not orders.ends_idle)
+    _refuse_own_port(orders.bind, store, orders.journal_id, around)
     server = Server(bind=orders.bind, token=token, journal_id=orders.journal_id, door=door, place=lambda: place_of(store))
     candidate = Candidate(
         journal_id=orders.journal_id, path=store.path, host=around.host, address=server.address, pid=os.getpid(),
@@ -84,19 +91,56 @@ def serve(orders: Orders, announce: Callable[[str], None], environment: Environm
     )  # fmt: skip
     try:
         outcome = _elect(journal, store, candidate, around.clock)
-    except SparkQueueError:
+        if isinstance(outcome, Serving):
+            raise CoordinatorError("COORDINATOR_SERVES", path=store.path, address=outcome.address)
+    except BaseException:
         server.shutdown()
         raise
-    if isinstance(outcome, Serving):
-        server.shutdown()
-        announce(outcome.address)
-        return
     door.claimed(outcome.epoch)
     beacon = Beacon(store, _hint(outcome, candidate), wall_ms=around.clock.wall_ms, deposed=_end_deposed)
     # Before the starter goes on: whoever waited behind it must find the hint.
     beacon.start()
     announce(candidate.address)
     _reign(outcome, journal, server, door, beacon, ends_idle=orders.ends_idle)
+
+
+def stand_by(orders: Orders, announce: Callable[[str], None], waits: Callable[[SparkQueueError], None]) -> NoReturn:
+    """Serve a journal as `serve` does, as soon as nobody else does.
+
+    Parameters
+    ----------
+    waits : callable
+        Called once with what keeps this process from reigning, if it has to wait.
+
+    Raises
+    ------
+    SparkQueueError
+        What waiting does not mend.
+    """
+    place, told = place_of(Store(orders.path, orders.storage_options)), False
+    while True:
+        try:
+            serve(orders, announce)
+        except CoordinatorError as refusal:
+            if refusal.code not in _OTHERS_SERVE:
+                raise
+            if not told:
+                waits(refusal)
+            told, address = True, refusal.facts.get("address")
+        time.sleep(LOOK_S)
+        # An election reads the log, so the next one waits until it may be won; it is the one that decides.
+        while address is not None and ping(str(address), orders.journal_id, place, SILENCE_S) is Verdict.SERVES:
+            time.sleep(LOOK_S)
+
+
+def _refuse_own_port(bind: Bind, store: Store, journal_id: str, around: Environment) -> None:
+    """Refuse to listen where the journal's coordinator does, in its own words: Flight would not say who has the port."""
+    hint = read_hint(store, journal_id)
+    if hint is None or (hint.host, hint.address) != (around.host, bind.location()):
+        return
+    if around.clock.wall_ms() - hint.renewed_at_ms < WATCH_S * 1000:
+        with contextlib.suppress(OSError), socket.create_connection((bind.host, bind.port), timeout=LOOK_S):
+            raise CoordinatorError("COORDINATOR_SERVES", path=store.path, address=hint.address)
 
 
 def _elect(journal: Journal, store: Store, candidate: Candidate, clock: Clock) -> Reign | Serving:

@@ -125,12 +125,61 @@ def test_serve_answers_until_ctrl_c_and_ends_in_good_order(journal: Journal) -> 
         ping(journal)
 
 
-def test_a_second_serve_finds_the_first_and_ends(journal: Journal) -> None:
+@contextmanager
+def waiting(journal: Journal, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `sparkq serve` while another one serves, until it has said that it waits."""
+    command = [sys.executable, "-m", "spark_queue.cli", "serve", journal.path, "--json", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "Another coordinator serves this journal at grpc://127.0.0.1:" in process.stderr.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_second_serve_takes_over_when_the_first_ends(journal: Journal, how: signal.Signals) -> None:
+    """DESIGN 6: nobody claims while another serves, however long that takes."""
+    with served(journal) as first, waiting(journal) as second:
+        assert ping(journal).pid == first.pid
+        os.kill(first.pid, how)
+        assert second.stdout is not None
+        assert json.loads(second.stdout.readline())["journal"] == journal.journal_id()
+        assert (ping(journal).pid, ping(journal).epoch) == (second.pid, 2)
+        os.kill(second.pid, signal.SIGTERM)
+        assert second.wait(timeout=30) == 0
+        assert second.stderr is not None
+        assert "Another coordinator" not in second.stderr.read(), "it says so once"
+
+
+def test_a_second_serve_waits_for_the_port_that_the_first_has(journal: Journal) -> None:
+    with served(journal) as first:
+        hint = json.loads((Path(journal.path) / "coordinator.json").read_text())
+        bind = hint["address"].removeprefix("grpc://")
+        with waiting(journal, "--bind", bind) as second:
+            os.kill(first.pid, signal.SIGKILL)
+            assert second.stdout is not None
+            assert json.loads(second.stdout.readline())["address"] == hint["address"]
+            assert ping(journal).pid == second.pid
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_who_waits_to_serve_ends_when_told_to(journal: Journal, how: signal.Signals) -> None:
+    with served(journal) as first:
+        with waiting(journal) as second:
+            os.kill(second.pid, how)
+            assert second.wait(timeout=30) == 0
+        assert (ping(journal).pid, ping(journal).epoch) == (first.pid, 1)
+
+
+@pytest.mark.parametrize("argument", ["--no-wait", "--daemon"])
+def test_serve_is_refused_where_another_serves_and_it_may_not_wait(journal: Journal, argument: str) -> None:
     with served(journal) as process:
-        second = sparkq("serve", journal.path)
-        assert second.returncode == 0
-        assert "serves this journal already" in second.stderr
-        assert ping(journal).pid == process.pid
+        second = sparkq("serve", journal.path, argument)
+        assert second.returncode == 1
+        assert f"[COORDINATOR_SERVES] Another coordinator serves '{journal.path}' already, at grpc://127.0.0.1:" in second.stderr
+        assert (ping(journal).pid, ping(journal).epoch) == (process.pid, 1)
 
 
 def test_serve_as_a_daemon_lives_on_and_stop_ends_it(journal: Journal) -> None:
