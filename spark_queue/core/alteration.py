@@ -11,7 +11,7 @@ from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.records import Ranges
-from spark_queue.errors import ConfigError, JournalError
+from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, JournalError
 
 
 def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> None:
@@ -106,7 +106,7 @@ def past_barriers(state: JournalState, wanted: Definitions, starts: Mapping[str,
         try:
             ranges = [each for segment in segments for each in state.find_barriers(segment, [queue]).get(name, ())]
         except JournalError as trouble:
-            if trouble.code != "MESSAGE_FILE_MISSING":
+            if trouble.code not in MESSAGE_FILE_CODES:
                 raise
             continue
         found[name] = tuple(to_ranges(to_bitmap(ranges) - below(to_bitmap(ranges), start)))

@@ -175,7 +175,7 @@ class JournalState:
         Raises
         ------
         JournalError
-            MESSAGE_FILE_MISSING.
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT.
         """
         standing = (ledger.definition for ledger in self.queues_of(segment.message_type)) if queues is None else queues
         requests = [FactRequest(queue=queue) for queue in standing if queue.barrier is not None]
