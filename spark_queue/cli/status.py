@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, NoReturn
 
+from rich.console import Group
 from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from spark_queue.cli.output import out, show_json, table
 from spark_queue.cli.target import open_target, parse_as_of
@@ -31,6 +36,8 @@ _COLUMNS = (
     "acknowledged",
     "seconds_behind",
     "subscriptions",
+    "age_of_oldest_lease",
+    "longest_batch",
 )
 
 
@@ -42,33 +49,61 @@ def status(path: str, queue: str | None, storage: list[str] | None, *, watch: bo
         rows: list[dict[str, Any]] = journal.view("status", queue=queue, as_of=moment).to_pylist()
         return rows
 
-    if watch and not as_json:
-        with Live(table(look(), _COLUMNS), console=out, auto_refresh=False) as live:
-            while True:
-                time.sleep(WATCH_S)
-                live.update(table(look(), _COLUMNS), refresh=True)
-    while watch:
-        show_json(look())
-        time.sleep(WATCH_S)
+    if watch:
+        _watch(look, as_json=as_json)
     rows = look()
     if as_json:
         show_json(rows)
     elif not rows:
         out.print(f"The journal has no queues. Next: sparkq apply {path} queues.toml", soft_wrap=True)
     else:
-        out.print(table(rows, _COLUMNS))
-        _show_foreign(rows)
-        for row in rows:
-            if row["alarm"]:
-                out.print(f"ALARM: queue '{row['queue']}': {row['alarm']}", style="bold red", markup=False, soft_wrap=True)
+        _show(rows)
     if any(row["alarm"] for row in rows):
         raise SystemExit(ALARM_EXIT_CODE)
 
 
-def _show_foreign(rows: list[dict[str, Any]]) -> None:
-    for message_type, files in {row["message_type"]: row["foreign_files"] for row in rows if row["foreign_files"]}.items():
-        notice = JournalError("JOURNAL_FOREIGN_APPEND", message_type=message_type, files=files)
-        out.print(str(notice), style="yellow", markup=False, soft_wrap=True)
+def _watch(look: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoReturn:
+    """Look again and again: on a terminal in place, elsewhere by appending."""
+    if out.is_terminal and not as_json:
+        with Live(console=out, auto_refresh=False) as live:
+            while True:
+                rows = look()
+                live.update(Group(_table(rows), *_notices(rows)), refresh=True)
+                time.sleep(WATCH_S)
+    while True:
+        rows = look()
+        if as_json:
+            show_json(rows)
+        else:
+            out.print(datetime.now(UTC).isoformat(timespec="seconds"))
+            _show(rows)
+        time.sleep(WATCH_S)
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    out.print(_table(rows))
+    for notice in _notices(rows):
+        out.print(notice, soft_wrap=True)
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    return table([{**row, "longest_batch": _longest_batch(row)} for row in rows], _COLUMNS)
+
+
+def _longest_batch(row: dict[str, Any]) -> str | None:
+    seconds = row["longest_batch_seconds"]
+    return None if seconds is None else f"{seconds:,.1f} s, {row['longest_batch_subscription']}"
+
+
+def _notices(rows: list[dict[str, Any]]) -> list[Text]:
+    """Give what somebody should look at."""
+    foreign = {row["message_type"]: row["foreign_files"] for row in rows if row["foreign_files"]}
+    notices = [
+        Text(str(JournalError("JOURNAL_FOREIGN_APPEND", message_type=message_type, files=files)), style="yellow")
+        for message_type, files in foreign.items()
+    ]
+    alarms = [f"ALARM: queue '{row['queue']}': {row['alarm']}" for row in rows if row["alarm"]]
+    return [*notices, *(Text(alarm, style="bold red") for alarm in alarms)]
 
 
 def peek(

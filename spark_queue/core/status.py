@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from spark_queue.core.age import oldest_ms
 from spark_queue.core.fold import JournalState
+from spark_queue.core.lease import Lease
+from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import IN_QUEUE, State
 from spark_queue.core.records import Removal, Return
 from spark_queue.core.redriving import standing_letters
@@ -56,6 +59,10 @@ class QueueStatus:
     age_of_oldest_lease: float | None
     #: Message files that strangers appended to the type's table: no messages of the journal (JOURNAL_FOREIGN_APPEND).
     foreign_files: int
+    #: How long the batch that runs for the longest has been running, in seconds, since its rows were granted or last taken up
+    #: again, and which subscription's it is: one that hangs may well renew its lease. None when no batch runs.
+    longest_batch_seconds: float | None = None
+    longest_batch_subscription: str | None = None
 
     def _repr_html_(self) -> str:
         """Show it as a table in a notebook."""
@@ -82,6 +89,7 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
     message_type = state.message_types[ledger.definition.message_type]
     due = len(ledger.due(now_ms))
     granted = [lease.granted_at_ms for lease in ledger.leases.values() if ledger.outstanding(lease)]
+    longest = min(_running(ledger, now_ms), key=lambda lease: lease.begun_at_ms, default=None)
     removed = ledger.removed_counts
     acknowledged = removed[Removal.ACKNOWLEDGED] + removed[Removal.DELIVERED]
     return QueueStatus(
@@ -110,7 +118,17 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
         seconds_behind=_age_s(oldest_ms(state, ledger, (ledger.rows[kind] for kind in IN_QUEUE)), now_ms),
         age_of_oldest_lease=_age_s(min(granted, default=None), now_ms),
         foreign_files=message_type.foreign_files,
+        longest_batch_seconds=None if longest is None else _age_s(longest.begun_at_ms, now_ms),
+        longest_batch_subscription=None if longest is None else longest.subscription,
     )
+
+
+def _running(ledger: QueueLedger, now_ms: int) -> Iterator[Lease]:
+    """Give the leases whose batch is not known to be over: not proven, and not at their end."""
+    for lease in ledger.leases.values():
+        is_over = lease.proven or lease.due_at_ms <= now_ms
+        if not is_over and (lease.is_barrier or ledger.outstanding(lease)):
+            yield lease
 
 
 def _age_s(since_ms: int | None, now_ms: int) -> float | None:

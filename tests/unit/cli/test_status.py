@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,6 +32,35 @@ def test_status_exits_with_2_where_there_is_an_alarm(
     assert said.code == 2
     assert "ALARM: queue 'WORK': the sink is down" in said.out
     assert sparkq("status", journal.path, "--json").code == 2
+
+
+def test_status_shows_how_long_a_batch_runs_and_whose_it_is(
+    sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calm = journal.view("status")
+    values = {"longest_batch_seconds": 5_000.0, "longest_batch_subscription": "slow", "age_of_oldest_lease": 6_000.0}
+    busy = pa.Table.from_pylist([{**calm.to_pylist()[0], **values}], schema=calm.schema)
+    monkeypatch.setattr(Journal, "view", lambda *_args, **_fields: busy)
+    said = sparkq("status", journal.path).out
+    assert "5,000.0 s, slow" in said
+    assert "6,000.0" in said
+
+
+def test_watching_into_a_file_appends_what_stood_when(sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No control characters, and each look is there as soon as it was made."""
+    looks = iter(range(2))
+
+    def stop_after_two(_seconds: float) -> None:
+        if next(looks):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", stop_after_two)
+    said = sparkq("status", journal.path, "--watch")
+    assert said.code == 130
+    assert not [character for character in said.out if not character.isprintable() and character != "\n"]
+    times = [datetime.fromisoformat(line) for line in said.out.splitlines() if line[:1].isdigit()]
+    assert (len(times), {each.utcoffset() for each in times}) == (2, {timedelta(0)})
+    assert said.out.count("WORK") == 2
 
 
 def test_status_shows_as_an_alarm_what_keeps_messages_out(sparkq: Terminal, journal: Journal) -> None:

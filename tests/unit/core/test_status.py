@@ -45,6 +45,25 @@ def test_a_lease_that_ran_out_at_most_once_is_counted_and_its_messages_count_as_
     assert (found.acknowledged, found.expired, found.queue_depth) == (2, 0, 4)
 
 
+def test_the_batch_that_runs_for_the_longest_is_named_however_often_it_is_renewed() -> None:
+    """A consumer that hangs renews its lease."""
+    scenario = Scenario()
+    scenario.run(DEFINITIONS + "publish T 0..5\nplanner p Q/slow\nnext p limit=2\nrows p\nstart p\nwait 20s\nplanner r Q/quick")
+    scenario.run("next r limit=1\nrows r\nwait 20s\nrenew p\nwait 30s\nrenew p")
+    found = status(scenario, "Q")
+    assert (found.longest_batch_subscription, found.longest_batch_seconds, found.age_of_oldest_lease) == ("slow", 70.0, 70.0)
+    # A restart takes the batch up anew, and the lease stays as old as it is.
+    scenario.run("renew r\nplanner p Q/slow\nrows p\nwait 5s")
+    found = status(scenario, "Q")
+    assert (found.longest_batch_subscription, found.longest_batch_seconds) == ("quick", 55.0)
+    scenario.run("next r limit=1\nstart p\nend p\nprove p\nwait 1s")
+    found = status(scenario, "Q")
+    assert (found.longest_batch_subscription, found.longest_batch_seconds) == ("quick", 1.0)
+    scenario.run("tick 61s")
+    found = status(scenario, "Q")
+    assert (found.longest_batch_subscription, found.longest_batch_seconds, found.age_of_oldest_lease) == (None, None, None)
+
+
 def test_dead_letters_that_were_settled_in_their_queue_are_no_longer_counted() -> None:
     scenario = Scenario()
     scenario.run(DEFINITIONS + "publish T 0..5\nsettle Q expire 0..3")
