@@ -7,11 +7,11 @@ RUN := tools/run.sh
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## Make .venv with the locked dependencies, and find or install Java 17 or 21.
+setup: ## Make .venv with the locked dependencies, find or install Java 17 or 21, and fetch Delta's jars.
 	@tools/setup.sh
 
-demo: setup ## Take half a million real order lines through a queue, kill a consumer, and balance the books.
-	@$(RUN) python jobs/demo.py
+demo: setup ## Take half a million real order lines through a queue, kill a consumer, and balance the books (DAILY=1: of each day).
+	@$(RUN) python jobs/demo.py $(if $(DAILY),--close day)
 
 test: setup ## Run every test but the long forms.
 	@$(RUN) tools/test.sh

@@ -1,4 +1,4 @@
-"""Publish the order lines of a CSV file, one commit for each day of data, and after each day or month that its books be closed.
+"""Publish the order lines of a CSV file, one commit for each day of data, and after each month or day that its books be closed.
 
 python jobs/publish.py --journal build/demo/journal
 
@@ -22,7 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--journal", required=True)
     parser.add_argument("--csv", type=Path, default=ORDERS_CSV)
-    parser.add_argument("--close", choices=PERIODS, default="day", help="what a close ends")
+    parser.add_argument("--close", choices=PERIODS, default="month", help="what a close ends")
     given = parser.parse_args()
     days = list(with_closes(by_day(read_lines(given.csv)), given.close))
     published = duplicates = 0

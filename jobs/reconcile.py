@@ -229,7 +229,7 @@ def reconcile_closes(
     yield Entry(what=f"closes of a {period} in their places", expected=len(closes), found=len(closes & lives.closes))
     yield Entry(what="closes anywhere else", expected=0, found=len(lives.closes - closes))
     yield Entry(what="lines in the queue at their close", expected=0, found=len(lives.unsettled))
-    yield Entry(what="lines granted after their day closed", expected=0, found=len(lives.late))
+    yield Entry(what=f"lines granted after their {period} closed", expected=0, found=len(lives.late))
     days = {day for day, _ in books.revenue}
     totalled = {day for each in closed.values() for day in each}
     yield Entry(what="days with a total from their close", expected=len(days), found=len(totalled))

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from spark_queue import delta_jars
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -20,24 +22,34 @@ _SETTINGS = {
 
 
 def configure_spark(builder: SparkSession.Builder, *, packages: Iterable[str] = ()) -> SparkSession.Builder:
-    """Set a session builder up for queues and Delta: packages, extension, catalog and the Python of the executors.
+    """Set a session builder up for queues and Delta: jars, extension, catalog and the Python of the executors.
 
     Parameters
     ----------
     builder
-        What ``SparkSession.builder`` gives; settings made on it afterwards win.
+        What ``SparkSession.builder`` gives; settings made on it afterwards win. Jars that ``spark.jars`` names already stay.
     packages
-        Maven coordinates to resolve beside Delta's.
+        Maven coordinates that Spark resolves beside, at each start.
 
     Returns
     -------
     SparkSession.Builder
         The same builder.
-    """
-    from delta import configure_spark_with_delta_pip  # noqa: PLC0415 - importing spark_queue needs no Spark.
 
+    Raises
+    ------
+    ConfigError
+        DELTA_JARS_MISSING when Delta's jars are not on this machine, and cannot be fetched.
+    """
     # Only this interpreter is known to have our packages; one that was chosen on purpose stands.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in _SETTINGS.items():
         builder = builder.config(key, value)
-    return configure_spark_with_delta_pip(builder, extra_packages=list(packages))
+    if coordinates := ",".join(packages):
+        builder = builder.config("spark.jars.packages", coordinates)
+    options = builder._options  # noqa: SLF001 - A builder cannot be asked.
+    # A server of Spark Connect has its own.
+    if not options.get("spark.remote", "").startswith("sc:"):
+        named = filter(None, options.get("spark.jars", "").split(","))
+        builder = builder.config("spark.jars", ",".join([*named, *map(str, delta_jars.jars())]))
+    return builder

@@ -53,7 +53,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.Builder().master("local[2]").appName("spark_queue tests")
     session = (
         configure_spark(builder)
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={ROOT / 'conf' / 'log4j2.properties'}")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile='{ROOT / 'conf' / 'log4j2.properties'}'")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.ui.enabled", "false")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make .venv with the locked dependencies and this project, and find a Java for Spark; install what is missing where that
+# Make .venv with the locked dependencies and this project, find a Java for Spark, and fetch Delta's jars; install what is missing where that
 # takes no question, and say what to install where it does. A second run finds everything done.
 set -Eeuo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -16,6 +16,7 @@ main() {
   # As pip does with what it installs: Spark starts many Pythons, and some machines are set to store no bytecode by themselves.
   "$venv/bin/python" -m compileall -q spark_queue jobs pyspark_sparkqueue.py
   install_java
+  fetch_delta_jars
 }
 
 make_venv() {
@@ -104,6 +105,13 @@ java_candidates() {
 
 apt_install_java() {
   { apt_install openjdk-17-jre-headless || apt_install openjdk-21-jre-headless; } >&2 && find_java_home
+}
+
+# Fetch Delta's jars into the user's cache, where sessions look for them, and link to them for spark-submit.
+fetch_delta_jars() {
+  local jars
+  jars=$(tools/run.sh python -c 'from spark_queue import delta_jars; print(delta_jars.jars()[0].parent)')
+  ln -sfn "$jars" "$venv/delta-jars"
 }
 
 # Install Debian or Ubuntu packages; fails without a word where there is no apt-get, or no right to use it unasked.

@@ -54,7 +54,7 @@ def start(home: str) -> None:
         configured.config("spark.executor.memory", "512m")
         # Executors start elsewhere, and this package need not be installed for the tests.
         .config("spark.executorEnv.PYTHONPATH", str(ROOT))
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={ROOT / 'conf' / 'log4j2.properties'}")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile='{ROOT / 'conf' / 'log4j2.properties'}'")
         .config("spark.sql.warehouse.dir", f"{home}/warehouse")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.enabled", "false")

@@ -23,7 +23,7 @@ def session(place: Path) -> Iterator[SparkSession]:
     builder = SparkSession.Builder().master("local[2]").appName("spark_queue benchmarks")
     spark = (
         configure_spark(builder)
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={ROOT / 'conf' / 'log4j2.properties'}")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile='{ROOT / 'conf' / 'log4j2.properties'}'")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(place / "warehouse"))
         .config("spark.sql.streaming.numRecentProgressUpdates", "1000")

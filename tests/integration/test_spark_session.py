@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
-from spark_queue import configure_spark
+from spark_queue import configure_spark, delta_jars
 from tests.source_tree import ROOT
+
+#: Four starts side by side on a busy machine; reached only when something hangs.
+START_S = 240
 
 
 def submitted_settings() -> dict[str, str]:
@@ -20,16 +27,87 @@ def submitted_settings() -> dict[str, str]:
 
 
 def test_session_settings_are_those_of_the_submitted_jobs() -> None:
-    builder = configure_spark(SparkSession.Builder())
-    settings = dict(builder._options)
-    assert settings.items() <= submitted_settings().items()
+    settings = dict(configure_spark(SparkSession.Builder())._options)
+    submitted = submitted_settings()
+    linked = {path.resolve() for path in ROOT.glob(submitted.pop("spark.jars"))}
+    assert {Path(path) for path in settings.pop("spark.jars").split(",")} == linked
+    assert settings.items() <= submitted.items()
 
 
-@pytest.mark.parametrize("key", ["spark.jars.packages", "spark.jars.excludes"])
-def test_packages_are_written_without_blanks_and_versions_stand_once(key: str) -> None:
-    entries = submitted_settings()[key].split(",")
-    assert entries == [entry.strip() for entry in entries]
-    assert len(entries) == len(set(entries))
+def test_coordinates_are_those_that_delta_would_resolve() -> None:
+    settings = configure_spark_with_delta_pip(SparkSession.Builder())._options
+    assert delta_jars.coordinates() == settings["spark.jars.packages"]
+
+
+def test_jars_and_packages_of_the_caller_stay() -> None:
+    builder = SparkSession.Builder().config("spark.jars", "own.jar")
+    settings = configure_spark(builder, packages=["a:b:1", "c:d:2"])._options
+    assert settings["spark.jars"].split(",") == ["own.jar", *map(str, delta_jars.found())]
+    assert settings["spark.jars.packages"] == "a:b:1,c:d:2"
+
+
+def test_client_of_a_connect_server_needs_no_jars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert "spark.jars" not in configure_spark(SparkSession.Builder().remote("sc://server"))._options
+    assert list(tmp_path.iterdir()) == []
+
+
+#: Each start makes sure of Delta's catalog, which stands in the jars.
+START = """
+from pyspark.sql import SparkSession
+from spark_queue import configure_spark
+spark = configure_spark(SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")).getOrCreate()
+spark.sql("SHOW TABLES").collect()
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+def test_four_sessions_that_start_at_once_on_an_empty_cache_fetch_once_and_all_work(tmp_path: Path) -> None:
+    """The repository is one on disk, made of the jars that set-up has fetched: no test needs a network."""
+    (tmp_path / "spark-defaults.conf").write_text(f"spark.jars.ivySettings {repository(tmp_path)}\n", encoding="utf-8")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "an empty cache"), "SPARK_CONF_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", START]
+    sessions = [
+        subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    told = [session.communicate(timeout=START_S)[1] for session in sessions]
+    assert [session.returncode for session in sessions] == [0] * 4, told
+    assert sum(text.count("are fetched into") for text in told) == 1
+    [jars, lock] = sorted((tmp_path / "an empty cache" / "spark_queue").iterdir())
+    assert (lock.name, {path.name for path in jars.iterdir()}) == (f"{jars.name}.lock", {path.name for path in delta_jars.found()})
+
+
+def repository(place: Path) -> Path:
+    """Lay the jars out as a Maven repository, of which Delta's needs the others, and give the settings that name it to Ivy."""
+    modules = []
+    for jar in delta_jars.found():
+        # The name that Spark gives a jar: group_artifact-version.jar, where a group has no underscore.
+        group, _, rest = jar.stem.partition("_")
+        artifact, _, version = rest.rpartition("-")
+        modules.append((group, artifact, version, jar))
+    for group, artifact, version, jar in modules:
+        folder = place.joinpath("repository", *group.split("."), artifact, version)
+        folder.mkdir(parents=True)
+        (folder / f"{artifact}-{version}.jar").symlink_to(jar)
+        needs = modules if artifact.startswith("delta-spark_") else []
+        others = "".join(f"<dependency>{_named(*other[:3])}</dependency>" for other in needs if other[1] != artifact)
+        itself = f"<modelVersion>4.0.0</modelVersion>{_named(group, artifact, version)}"
+        pom = f"<project>{itself}<dependencies>{others}</dependencies></project>"
+        (folder / f"{artifact}-{version}.pom").write_text(pom, encoding="utf-8")
+    settings = place / "ivysettings.xml"
+    root = (place / "repository").as_uri()
+    settings.write_text(
+        f'<ivysettings><settings defaultResolver="disk"/><resolvers><ibiblio name="disk" m2compatible="true" root="{root}"/>'
+        "</resolvers></ivysettings>",
+        encoding="utf-8",
+    )
+    return settings
+
+
+def _named(group: str, artifact: str, version: str) -> str:
+    return f"<groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
 
 
 def test_session_writes_delta_and_reads_it_back(spark: SparkSession, tmp_path: Path) -> None:

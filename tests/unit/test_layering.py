@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.source",),
     (
         "spark_queue.changes",
+        "spark_queue.delta_jars",
         "spark_queue.facade",
         "spark_queue.outcomes",
         "spark_queue.publishing",
@@ -50,7 +51,7 @@ IMPURE = frozenset(
 
 #: What only some places may import, wherever the statement stands.
 CONFINED: Mapping[str, tuple[str, ...]] = {
-    "delta": ("spark_queue.session", "jobs"),
+    "delta": ("jobs",),
     # Jobs read their own sink tables without Spark; the journal is read through the package.
     "deltalake": ("spark_queue.journal", "jobs"),
     "duckdb": ("spark_queue.expression",),

@@ -1,0 +1,123 @@
+"""Delta's jars for Spark: fetched once for a user by Spark's own package resolution, found by every start after that.
+
+A directory of the user's cache holds the jars of one version. It appears whole, by a rename, so what is found is complete. One
+process fetches at a time, in a directory that nobody else looks into, and the others wait for its lock. The JVM that downloads
+holds the lock, too: where its starter was killed, nobody begins anew beside it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
+
+from spark_queue.errors import ConfigError
+
+_LOG = logging.getLogger(__name__)
+
+#: Scala of the Spark that pip installs.
+_SCALA = "2.13"
+
+#: Delta names older versions of what Spark already brings; without them there are 13 MB to fetch instead of 86.
+_BROUGHT_BY_SPARK = ",".join(
+    f"{group}:*"
+    for group in (
+        *("com.fasterxml.jackson.core", "com.github.luben", "com.google.code.findbugs", "commons-logging", "commons-pool"),
+        *("io.airlift", "javax.annotation", "org.apache.hadoop", "org.apache.logging.log4j", "org.apache.parquet"),
+        *("org.locationtech.jts", "org.roaringbitmap", "org.slf4j", "org.xerial.snappy"),
+    )
+)
+
+
+def jars() -> list[Path]:
+    """Give the jars, fetching them where they are not; who finds another process fetching waits for it.
+
+    Raises
+    ------
+    ConfigError
+        DELTA_JARS_MISSING when they cannot be fetched.
+    """
+    return found() or _fetched()
+
+
+def found() -> list[Path]:
+    """Give the jars that are there: all or none."""
+    return sorted(directory().glob("*.jar"))
+
+
+def directory() -> Path:
+    """Give the directory of the jars that fit the installed packages, whether it is there or not."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "spark_queue" / coordinates().partition(":")[2].replace(":", "-")
+
+
+def coordinates() -> str:
+    """Give the Maven coordinates of Delta for the installed Spark, as the package `delta` would."""
+    try:
+        spark, delta = version("pyspark"), version("delta-spark")
+    except PackageNotFoundError as missing:
+        reason = f"the Python package '{missing.name}' tells which, and {sys.executable} does not have it."
+        raise ConfigError("DELTA_JARS_MISSING", reason=reason, next_step="Install spark-queue[spark].") from None
+    minor = ".".join(spark.split(".")[:2])
+    return f"io.delta:delta-spark_{minor}_{_SCALA}:{delta}"
+
+
+def spark_home() -> Path:
+    """Give the Spark that this interpreter starts: the one that SPARK_HOME names, or pip's, which is not imported for it."""
+    named = os.environ.get("SPARK_HOME")
+    return Path(named) if named else Path(str(distribution("pyspark").locate_file("pyspark")))
+
+
+def _fetched() -> list[Path]:
+    place = directory()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.with_name(f"{place.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not found():
+                _fetch(place, lock.fileno())
+    except OSError as failure:
+        reason = f"they cannot be stored: {failure}."
+        next_step = "Let the environment variable XDG_CACHE_HOME name a directory that this user may write."
+        raise ConfigError("DELTA_JARS_MISSING", reason=reason, next_step=next_step) from failure
+    return found()
+
+
+def _fetch(place: Path, lock: int) -> None:
+    _LOG.warning("Delta's jars for Spark are fetched into %s, this once.", place)
+    draft = place.with_name(f"{place.name}.draft")
+    # What one that was killed has left.
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir()
+    _resolve(draft, lock)
+    shutil.rmtree(place, ignore_errors=True)
+    (draft / "jars").rename(place)
+    shutil.rmtree(draft)
+
+
+def _resolve(ivy: Path, lock: int) -> None:
+    """Let Spark resolve, as it does before any program: with the repositories and settings that its spark-defaults.conf names."""
+    home, nothing, log = spark_home(), ivy / "nothing.py", ivy / "log"
+    nothing.touch()
+    environment = {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    command = [str(home / "bin" / "spark-submit"), "--master", "local", "--deploy-mode", "client", "--packages", coordinates()]
+    command += ["--exclude-packages", _BROUGHT_BY_SPARK, "--conf", f"spark.jars.ivy={ivy}", str(nothing)]
+    with log.open("wb") as output:
+        given = os.environ | environment
+        done = subprocess.run(
+            command, env=given, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False, pass_fds=(lock,)
+        )
+    if done.returncode:
+        # Frames of Java's stack are indented.
+        said = [line for line in log.read_text(errors="replace").splitlines() if line.strip() == line != ""]
+        reason = f"Spark's package resolution failed with '{said[-1] if said else 'nothing said'}' (all of it: {log})."
+        next_step = (
+            "See that a Maven repository can be reached (`spark.jars.ivySettings` in Spark's spark-defaults.conf may name "
+            "another), and run `sparkq doctor --fetch`."
+        )
+        raise ConfigError("DELTA_JARS_MISSING", reason=reason, next_step=next_step)
