@@ -44,6 +44,7 @@ from reconcile import (
 )
 from spark_queue import Journal
 from spark_queue.delta_jars import spark_home
+from spark_queue.session import worker_python
 
 ROOT = Path(__file__).parent.parent
 QUEUE = "ORDER_WORK"
@@ -84,7 +85,7 @@ class Submitted:
         runner = (sys.executable,) if job == "publish" else SPARK_SUBMIT
         command = [*runner, f"jobs/{job}.py", *arguments]
         # Spark's workers must be the Python that has spark_queue.
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+        environment = {**os.environ, **worker_python()}
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_queue import delta_jars
@@ -42,7 +44,8 @@ def configure_spark(builder: SparkSession.Builder, *, packages: Iterable[str] = 
         DELTA_JARS_MISSING when Delta's jars are not on this machine, and cannot be fetched.
     """
     # Only this interpreter is known to have our packages; one that was chosen on purpose stands.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if "PYSPARK_PYTHON" not in os.environ:
+        os.environ.update(worker_python())
     for key, value in _SETTINGS.items():
         builder = builder.config(key, value)
     if coordinates := ",".join(packages):
@@ -53,3 +56,14 @@ def configure_spark(builder: SparkSession.Builder, *, packages: Iterable[str] = 
         named = filter(None, options.get("spark.jars", "").split(","))
         builder = builder.config("spark.jars", ",".join([*named, *map(str, delta_jars.jars())]))
     return builder
+
+
+def worker_python() -> dict[str, str]:
+    """Give the environment in which the workers of a Spark are this interpreter.
+
+    Spark asks a shell whether it is there, without quotes. So where its path has a space, or the like, it goes by its name alone.
+    """
+    if shlex.quote(sys.executable) == sys.executable:
+        return {"PYSPARK_PYTHON": sys.executable}
+    python = Path(sys.executable)
+    return {"PYSPARK_PYTHON": python.name, "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}

@@ -7,13 +7,12 @@ JAVA_HOME=$(<"$root/.venv/.java-home")
 export JAVA_HOME
 export VIRTUAL_ENV="$root/.venv"
 export PATH="$VIRTUAL_ENV/bin:$PATH"
-export PYSPARK_PYTHON="$VIRTUAL_ENV/bin/python" PYSPARK_DRIVER_PYTHON="$VIRTUAL_ENV/bin/python"
+# By name: where the path has a space, Spark's scripts take its first word for the command.
+export PYSPARK_PYTHON=python PYSPARK_DRIVER_PYTHON=python
 # A host name that resolves to nothing, or to a VPN, must not stop a local Spark.
 export SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-127.0.0.1}"
-# Another Spark on this machine is not ours to use. Without SPARK_HOME, spark-submit asks a Python whose path may have no space.
-unset SPARK_CONF_DIR PYSPARK_SUBMIT_ARGS
-SPARK_HOME=$(printf '%s' "$VIRTUAL_ENV"/lib/python3.*/site-packages/pyspark)
-export SPARK_HOME
+# Another Spark on this machine is not ours to use.
+unset SPARK_HOME SPARK_CONF_DIR PYSPARK_SUBMIT_ARGS
 # Jobs find each other by name, as they do under spark-submit; benchmarks use what they share.
 export PYTHONPATH="$root/jobs"
 

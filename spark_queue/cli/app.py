@@ -231,13 +231,15 @@ def doctor(
     journal: Annotated[
         str | None, typer.Argument(metavar="[JOURNAL]", help="Also try this journal's store and coordinator.")
     ] = None,
+    *,
+    fetch: Annotated[bool, typer.Option("--fetch", help="Fetch Delta's jars for Spark, where they are not.")] = False,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Try what queues need on this host, and say what to do about what fails. Exits 1 when something does."""
     from spark_queue.cli import doctor as verb
 
-    verb.doctor(journal, storage, as_json=json)
+    verb.doctor(journal, storage, fetch=fetch, as_json=json)
 
 
 def run() -> None:

@@ -6,6 +6,7 @@ import importlib
 import importlib.metadata
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,9 +15,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, cast
 
+from spark_queue import delta_jars
 from spark_queue.cli.output import out, progress, show_json, table
 from spark_queue.cli.target import open_target
 from spark_queue.clock import SystemClock
@@ -31,6 +34,7 @@ from spark_queue.journal.leftovers import unnamed_files
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.store_time import store_time_ms
+from spark_queue.session import worker_python
 
 #: Java versions that Spark 4.2 runs on.
 JAVA_VERSIONS = (17, 21)
@@ -59,40 +63,55 @@ RECOVERY_S = 10
 class Finding:
     """What one trial gave."""
 
-    check: str
     result: Literal["ok", "warning", "failed"]
     found: str
     #: What to do about it; empty when nothing is to be done.
     advice: str = ""
 
 
-def doctor(path: str | None, storage: list[str] | None, *, as_json: bool) -> None:
+def doctor(path: str | None, storage: list[str] | None, *, fetch: bool, as_json: bool) -> None:
     """Try everything; exits 1 when something fails."""
-    checks: list[Callable[[], Finding]] = [_python, _packages, _spark_packages, _java, _spark_python, _token]
-    findings: list[Finding] = []
+    findings: list[dict[str, str]] = []
     with _target(path, storage) as journal, progress(counted=True) as bar:
-        checks += [lambda check=check: check(journal) for check in (_store, _clock, _control_log, _files, _coordinator)]  # type: ignore[misc]  # Bound now.
+        checks = _checks(journal, fetch=fetch)
         task = bar.add_task("trying", total=len(checks))
-        for check in checks:
-            findings.append(_tried(check))
+        for name, check in checks.items():
+            findings.append({"check": name, **asdict(_tried(check))})
             bar.advance(task)
     if as_json:
-        show_json([asdict(finding) for finding in findings])
+        show_json(findings)
     else:
-        out.print(table([asdict(finding) for finding in findings], ("check", "result", "found"), cut=False))
+        out.print(table(findings, ("check", "result", "found"), cut=False))
         for finding in findings:
-            if finding.advice:
-                out.print(f"{finding.check}: {finding.advice}", markup=False, soft_wrap=True)
-    if any(finding.result == "failed" for finding in findings):
+            if finding["advice"]:
+                out.print(f"{finding['check']}: {finding['advice']}", markup=False, soft_wrap=True)
+    if any(finding["result"] == "failed" for finding in findings):
         sys.exit(1)
+
+
+def _checks(journal: Journal, *, fetch: bool) -> dict[str, Callable[[], Finding]]:
+    """Give every trial by its name: those of this host, then those of the journal."""
+    return {
+        "python": _python,
+        "packages": _packages,
+        "spark packages": _spark_packages,
+        "delta jars": partial(_delta_jars, fetch=fetch),
+        "java": _java,
+        "spark's python": _spark_python,
+        "token": _token,
+        "store": partial(_store, journal),
+        "clock": partial(_clock, journal),
+        "control log": partial(_control_log, journal),
+        "message files": partial(_files, journal),
+        "coordinator": partial(_coordinator, journal),
+    }
 
 
 def _tried(check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except SparkQueueError as refusal:
-        name = getattr(check, "__name__", "check").strip("_").replace("_", " ")
-        return Finding(check=name, result="failed", found=refusal.code, advice=str(refusal))
+        return Finding(result="failed", found=refusal.code, advice=str(refusal))
 
 
 @contextmanager
@@ -118,8 +137,8 @@ def _python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     low, high = PYTHON_VERSIONS
     if not low <= sys.version_info[:2] <= high:
-        return Finding(check="python", result="failed", found=version, advice="Use Python 3.11, 3.12 or 3.13.")
-    return Finding(check="python", result="ok", found=f"{version} at {sys.executable}")
+        return Finding(result="failed", found=version, advice="Use Python 3.11, 3.12 or 3.13.")
+    return Finding(result="ok", found=f"{version} at {sys.executable}")
 
 
 def _packages() -> Finding:
@@ -127,10 +146,8 @@ def _packages() -> Finding:
         try:
             importlib.import_module(name)
         except ImportError as reason:
-            return Finding(
-                check="packages", result="failed", found=f"{name}: {reason}", advice="Install spark-queue with its dependencies."
-            )
-    return Finding(check="packages", result="ok", found=f"{len(_BASE)} imported")
+            return Finding(result="failed", found=f"{name}: {reason}", advice="Install spark-queue with its dependencies.")
+    return Finding(result="ok", found=f"{len(_BASE)} imported")
 
 
 def _spark_packages() -> Finding:
@@ -141,8 +158,18 @@ def _spark_packages() -> Finding:
         advice = (
             "Spark jobs need pyspark 4.2, delta-spark 4.4 and pandas 2: install spark-queue[spark]. Everything else works without."
         )
-        return Finding(check="spark packages", result="warning", found=text, advice=advice)
-    return Finding(check="spark packages", result="ok", found=text)
+        return Finding(result="warning", found=text, advice=advice)
+    return Finding(result="ok", found=text)
+
+
+def _delta_jars(*, fetch: bool) -> Finding:
+    if not fetch and None in (_version("pyspark"), _version("delta-spark")):
+        return Finding(result="ok", found="none needed without pyspark and delta-spark")
+    jars = delta_jars.jars() if fetch else delta_jars.found()
+    if not jars:
+        advice = "`sparkq doctor --fetch` fetches them now; otherwise the first session does."
+        return Finding(result="warning", found=f"not yet in {delta_jars.directory()}", advice=advice)
+    return Finding(result="ok", found=f"{len(jars)} in {delta_jars.directory()}")
 
 
 def _version(name: str) -> str | None:
@@ -157,23 +184,25 @@ def _java() -> Finding:
     java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     advice = "Spark needs Java 17 or 21: install one and let JAVA_HOME name it. The queue itself needs none."
     if java is None:
-        return Finding(check="java", result="warning", found="none", advice=advice)
+        return Finding(result="warning", found="none", advice=advice)
     answer = _run([java, "-version"])
     match = re.search(r'version "(\d+)', answer)
     if match is None or int(match[1]) not in JAVA_VERSIONS:
-        return Finding(check="java", result="warning", found=f"{java}: {answer[:60] or 'no answer'}", advice=advice)
-    return Finding(check="java", result="ok", found=f"{match[1]} at {java}")
+        return Finding(result="warning", found=f"{java}: {answer[:60] or 'no answer'}", advice=advice)
+    return Finding(result="ok", found=f"{match[1]} at {java}")
 
 
 def _spark_python() -> Finding:
     """Find out whether the Python that Spark will start has this package."""
-    python = shutil.which(os.environ.get("PYSPARK_PYTHON", "python3"))
-    advice = f"Spark's workers would not find spark_queue. Set PYSPARK_PYTHON={sys.executable} for spark-submit."
+    setting = " ".join(f"{name}={shlex.quote(value)}" for name, value in worker_python().items())
+    advice = f"Spark's workers would not find spark_queue. For spark-submit, set {setting}"
+    named = os.environ.get("PYSPARK_PYTHON", "python3")
+    python = shutil.which(named)
     if python is None:
-        return Finding(check="spark's python", result="warning", found="none", advice=advice)
+        return Finding(result="warning", found="none", advice=advice)
     code = "import spark_queue.source.outcomes, pyarrow; print('ready')"
-    ready = "ready" in _run([python, "-c", code])
-    return Finding(check="spark's python", result="ok" if ready else "warning", found=python, advice="" if ready else advice)
+    ready = shlex.quote(named) == named and "ready" in _run([python, "-c", code])
+    return Finding(result="ok" if ready else "warning", found=python, advice="" if ready else advice)
 
 
 def _run(command: list[str]) -> str:
@@ -186,13 +215,13 @@ def _run(command: list[str]) -> str:
 
 def _token() -> Finding:
     user_files.token()
-    return Finding(check="token", result="ok", found=f"{user_files.token_path()}, yours alone")
+    return Finding(result="ok", found=f"{user_files.token_path()}, yours alone")
 
 
 def _store(journal: Journal) -> Finding:
     journal.store.check_put_if_absent()
     journal_id = journal.journal_id()
-    return Finding(check="store", result="ok", found=f"{journal.path}: put-if-absent holds, journal {journal_id}")
+    return Finding(result="ok", found=f"{journal.path}: put-if-absent holds, journal {journal_id}")
 
 
 def _clock(journal: Journal) -> Finding:
@@ -201,11 +230,11 @@ def _clock(journal: Journal) -> Finding:
     ahead_ms = open_journal(journal.store).records()[-1].at_ms - now_ms
     advice = "Set this host's clock: leases and expirations count by it."
     if ahead_ms > _DAY_MS:
-        return Finding(check="clock", result="failed", found=f"the log is {ahead_ms / 1_000:,.0f} s ahead", advice=advice)
+        return Finding(result="failed", found=f"the log is {ahead_ms / 1_000:,.0f} s ahead", advice=advice)
     if ahead_ms > CLOCK_SLACK_MS or abs(written_ms - now_ms) > CLOCK_SLACK_MS:
         found = f"{(written_ms - now_ms) / 1_000:+,.0f} s against the store, {-ahead_ms / 1_000:+,.0f} s against the log"
-        return Finding(check="clock", result="warning", found=found, advice=advice)
-    return Finding(check="clock", result="ok", found="agrees with the store and the log")
+        return Finding(result="warning", found=found, advice=advice)
+    return Finding(result="ok", found="agrees with the store and the log")
 
 
 def _control_log(journal: Journal) -> Finding:
@@ -216,8 +245,8 @@ def _control_log(journal: Journal) -> Finding:
     if snapshots and past.state is None:
         found += f", since none of {len(snapshots)} snapshots can be used"
         advice = "Nothing is lost: a start takes longer until a coordinator has written the next one. `sparkq verify` tells why."
-        return Finding(check="control log", result="warning", found=found, advice=advice)
-    return Finding(check="control log", result="ok", found=found)
+        return Finding(result="warning", found=found, advice=advice)
+    return Finding(result="ok", found=found)
 
 
 def _files(journal: Journal) -> Finding:
@@ -228,7 +257,7 @@ def _files(journal: Journal) -> Finding:
         paths = open_messages(journal.store, journal_id, name).get_add_actions().column("path").to_pylist()
         standing += len(paths)
         waiting += len(unnamed_files(journal.store, name, frozenset(map(str, paths))))
-    return Finding(check="message files", result="ok", found=f"{standing:,} in tables, {waiting:,} replaced or left over")
+    return Finding(result="ok", found=f"{standing:,} in tables, {waiting:,} replaced or left over")
 
 
 def _coordinator(journal: Journal) -> Finding:
@@ -237,11 +266,11 @@ def _coordinator(journal: Journal) -> Finding:
         if not reply.recovering:
             log = f"in the background it logs to {_log(journal, reply.journal)}"
             found = f"epoch {reply.epoch} answers from process {reply.pid}; {log}"
-            return Finding(check="coordinator", result="ok", found=found)
+            return Finding(result="ok", found=found)
         time.sleep(1.0)
         reply = _ping(journal)
     advice = "It reads its log; look again later with `sparkq status`."
-    return Finding(check="coordinator", result="warning", found=f"process {reply.pid} still recovers", advice=advice)
+    return Finding(result="warning", found=f"process {reply.pid} still recovers", advice=advice)
 
 
 def _log(journal: Journal, journal_id: str) -> Path:

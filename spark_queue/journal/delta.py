@@ -124,7 +124,13 @@ def open_table(store: Store, key: str, *, version: int | None = None) -> DeltaTa
     try:
         with store.failures(f"opening {key}"):
             return opened(version) if version is not None else _settled(store, key, partial(opened, None), opened)
-    except TableNotFoundError:
+    except TableNotFoundError as missing:
+        # So delta-rs says, too, of what it may not look at.
+        if "PermissionDenied" in str(missing):
+            doing, next_step = f"opening {key}", "Check whose it is, and its mode."
+            raise JournalError(
+                "STORE_FAILED", path=store.path, doing=doing, reason="Permission denied.", next_step=next_step
+            ) from None
         return None
     except DeltaProtocolError as reason:
         raise JournalError("PROTOCOL_NEWER", path=store.path, what=f"Delta features of {key} ({store.reason(reason)})") from None

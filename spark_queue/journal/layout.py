@@ -24,7 +24,7 @@ from obstore.store import LocalStore, from_url
 
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.disk import force, force_tree
-from spark_queue.journal.objects import LocalSink, ObjectSink, ObjectSource, StoredObject, split_options, stored_object
+from spark_queue.journal.objects import LocalSink, ObjectSink, ObjectSource, StoredObject, split_options, stored_object, told
 
 CONTROL = "control"
 MESSAGES = "messages"
@@ -249,8 +249,8 @@ class Store:
             raise JournalError("STORE_FAILED", path=self.path, doing=doing, reason=text, next_step=next_step) from None
 
     def reason(self, failure: BaseException) -> str:
-        """Give the first line of a failure's text, without the values of secret options."""
-        text = str(failure).strip().split("\n")[0] or type(failure).__name__
+        """Give a failure's text in one line, without the values of secret options."""
+        text = told(failure)
         for key, value in self.storage_options.items():
             if _SECRET_KEY.search(key) and len(value) >= 4:
                 text = text.replace(value, "***").replace(urllib.parse.quote(value, safe=""), "***")

@@ -24,6 +24,9 @@ _DELTA_ONLY_OPTIONS = re.compile(
     r"aws_s3_locking_provider|aws_s3_allow_unsafe_rename|delta_dynamo_.*|(aws_)?dynamo.*|max_retries|retry_timeout|backoff_.*"
 )
 
+#: A line under a failure of delta-rs: an arrow, in colours, and what caused the line above.
+_CAUSE = re.compile(r"\s*(?:\x1b\[\d*m)*↳(?:\x1b\[\d*m)*\s*(.*\S)")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
@@ -40,6 +43,13 @@ def stored_object(entry: Mapping[str, Any]) -> StoredObject:
     """Read one entry of obstore's listing."""
     modified_ms = round(entry["last_modified"].timestamp() * 1000)
     return StoredObject(key=entry["path"], size_bytes=entry["size"], modified_ms=modified_ms)
+
+
+def told(failure: BaseException) -> str:
+    """Give the first line of a failure's text, and the causes that stand below it."""
+    first, *more = str(failure).strip().split("\n")
+    causes = [cause[1] for line in more if (cause := _CAUSE.match(line))]
+    return ": ".join([first, *causes]) or type(failure).__name__
 
 
 def split_options(options: Mapping[str, str]) -> dict[str, dict[str, str]]:

@@ -12,6 +12,7 @@ from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
 from spark_queue import configure_spark, delta_jars
+from spark_queue.session import worker_python
 from tests.source_tree import ROOT
 
 #: Four starts side by side on a busy machine; reached only when something hangs.
@@ -50,6 +51,25 @@ def test_client_of_a_connect_server_needs_no_jars(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert "spark.jars" not in configure_spark(SparkSession.Builder().remote("sc://server"))._options
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("executable", "given"),
+    [
+        ("/opt/venv/bin/python", {"PYSPARK_PYTHON": "/opt/venv/bin/python"}),
+        ("/opt/my venv/bin/python3", {"PYSPARK_PYTHON": "python3", "PATH": "/opt/my venv/bin:/usr/bin"}),
+    ],
+)
+def test_workers_are_this_python_also_where_its_path_has_a_space(
+    executable: str, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark runs ``command -v`` on it without quotes, and finds no Python data source where that fails."""
+    monkeypatch.setattr(sys, "executable", executable)
+    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert worker_python() == given
+    configure_spark(SparkSession.Builder())
+    assert {name: os.environ[name] for name in given} == given
 
 
 #: Each start makes sure of Delta's catalog, which stands in the jars.

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from spark_queue import Journal
+from spark_queue import Journal, delta_jars
 from spark_queue.settings import key_rows, option_rows
 from tests.unit.cli.sparkq import Terminal
 
@@ -256,6 +256,36 @@ def test_verify_and_status_name_what_a_stranger_appended(sparkq: Terminal, journ
     assert "[JOURNAL_FOREIGN_APPEND]" in sparkq("verify", journal.path, "--json").json["problems"][0]
     assert "[JOURNAL_FOREIGN_APPEND]" in sparkq("status", journal.path).out
     assert bodies(journal, "amount") == [(1,)]
+
+
+def test_doctor_names_each_check_also_of_those_that_fail(sparkq: Terminal, tmp_path: Path) -> None:
+    answer = sparkq("doctor", tmp_path, "--json")
+    failed = {finding["check"]: finding["found"] for finding in answer.json if finding["result"] == "failed"}
+    assert answer.code == 1
+    assert failed == dict.fromkeys(["store", "clock", "control log", "message files", "coordinator"], "NOT_A_JOURNAL")
+
+
+def test_doctor_tells_of_delta_jars_and_fetches_them_only_when_asked(
+    sparkq: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def finding(*arguments: str) -> Any:
+        return next(each for each in sparkq("doctor", tmp_path, "--json", *arguments).json if each["check"] == "delta jars")
+
+    def fetch() -> list[Path]:
+        delta_jars.directory().mkdir(parents=True)
+        (delta_jars.directory() / "delta.jar").touch()
+        return delta_jars.found()
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(delta_jars, "jars", fetch)
+    missing = finding()
+    assert (missing["result"], str(tmp_path) in missing["found"], "doctor --fetch" in missing["advice"]) == ("warning", True, True)
+    assert not (tmp_path / "cache").exists()
+    assert (
+        finding("--fetch")
+        == finding()
+        == {"check": "delta jars", "result": "ok", "found": f"1 in {delta_jars.directory()}", "advice": ""}
+    )
 
 
 def test_a_place_without_a_journal_is_refused(sparkq: Terminal, tmp_path: Path) -> None:

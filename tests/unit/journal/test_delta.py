@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from spark_queue.core import parsing
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.expressions import check_expressions
-from spark_queue.journal.layout import CONTROL
+from spark_queue.journal.layout import CONTROL, Store
 from spark_queue.journal.log_entry import parse_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.objects import split_options
@@ -82,3 +82,17 @@ def test_refused_expression_names_its_key_and_queue() -> None:
     definitions = parsing.parse({"message_types": {"json": {"topics": ["T"]}}, "queues": queues})
     with pytest.raises(ConfigError, match=r"EXPRESSION_INVALID.*priority of \[queues\.Q\]"):
         check_expressions(definitions)
+
+
+def test_a_table_that_may_not_be_looked_at_is_not_taken_for_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The words are delta-rs's; root, who may run the tests, is never refused."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        text = (
+            'Local path "/j/control" does not exist or you don\'t have access!\nError: Os { code: 13, kind: PermissionDenied, … }'
+        )
+        raise TableNotFoundError(text)
+
+    monkeypatch.setattr(delta, "DeltaTable", refuse)
+    with pytest.raises(JournalError, match=r"STORE_FAILED.*opening control: Permission denied"):
+        delta.open_table(Store(str(tmp_path)), "control")

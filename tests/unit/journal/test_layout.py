@@ -33,6 +33,16 @@ def test_store_never_shows_its_options() -> None:
     assert store.reason(OSError("GET http://h?sig=tell-nobody failed\nDebug: tell-nobody")) == "GET http://h?sig=*** failed."
 
 
+def test_reason_of_a_kernel_failure_holds_the_causes_that_stand_below_it() -> None:
+    """As delta-rs words it where a log may not be read; what no arrow leads is Rust's own."""
+    causes = (
+        "\x1b[31m↳\x1b[0m Unable to open file /j/_delta_log\n   \x1b[31m↳\x1b[0m Permission denied (os error 13)\n\n  backtrace"
+    )
+    failure = OSError(f"Kernel error -> Generic LocalFileSystem error\n  {causes}")
+    told = "Kernel error -> Generic LocalFileSystem error: Unable to open file /j/_delta_log: Permission denied (os error 13)."
+    assert Store("journal").reason(failure) == told
+
+
 def test_objects_are_written_read_listed_and_deleted(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     assert store.read("a/1") is None
