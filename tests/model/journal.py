@@ -119,8 +119,7 @@ class Journal:
                         batches.end(queue, name, lease)
         for queue in self.queues.values():
             _expire(queue)
-            queue.activate()
-        # Leases and ages end in every queue before a barrier behind them is released.
+        # Leases and ages end in every queue before a barrier behind them is released, and that before retention looks.
         self.settle_down()
         self._retire()
 

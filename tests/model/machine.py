@@ -180,7 +180,7 @@ class Machine(RuleBasedStateMachine):
             if each.retired
             for row in range(each.first, each.until)
         }
-        assert retired == self.model.retired
+        assert retired == self.model.retired, (retired - self.model.retired, self.model.retired - retired)
 
     def _compare(self, name: str, queue: Queue) -> None:
         ledger = self.engine.state.queues[name]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 from pyroaring import BitMap64
@@ -22,8 +22,11 @@ from tests.model.bodies import QUESTIONS
 from tests.model.consumers import Consumers
 from tests.model.definitions import LETTERS, MESSAGES
 
-#: How many programs; unless asked for more, the same ones each time.
-PROGRAMS = int(os.environ.get("MODEL_PROGRAMS", "0"))
+#: How many programs: the same ones each time, and others after them where more are asked for.
+PROGRAMS = int(os.environ.get("MODEL_PROGRAMS", "1000"))
+
+#: Programs of one test: few enough to spread over processes.
+CHUNK = 125
 
 
 class Program(Consumers):
@@ -108,15 +111,18 @@ class Program(Consumers):
         )
 
 
-def test_random_programs_leave_the_queue_as_the_model_says(monkeypatch: pytest.MonkeyPatch) -> None:
+# Shrinking what fails may take five minutes.
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("chunk", range(-(-PROGRAMS // CHUNK)))
+def test_random_programs_leave_the_queue_as_the_model_says(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     """R4 to R6, R13 to R17, R22 to R24, R36 to R41, R47 to R56, R60, R65 to R73, R77 to R83, R90, R118: message by message."""
     # The least depth that users may set is more than a program that can be read publishes.
     monkeypatch.setattr(keys, "_DEPTH_MIN", 1)
     run_state_machine_as_test(
-        Program,
+        seed(chunk)(type("Program", (Program,), {})),
         settings=settings(
-            max_examples=PROGRAMS or 250,
-            derandomize=not PROGRAMS,
+            max_examples=min(CHUNK, PROGRAMS - chunk * CHUNK),
+            database=None,
             stateful_step_count=60,
             deadline=None,
             suppress_health_check=list(HealthCheck),
