@@ -146,12 +146,12 @@ JOURNAL: dict[str, str] = {
         "The journal at '{path}' uses {what}, which this version of spark_queue does not know. Upgrade spark_queue."
     ),
     "JOURNAL_DAMAGED": (
-        "The journal at '{path}' is damaged: {what}. {reason} Nothing was changed. Restore the file from a copy; "
-        "`sparkq verify` names everything that is wrong."
+        "The journal at '{path}' is damaged: {what}. Nothing was changed. Restore the file from a copy; `sparkq verify` names "
+        "everything that is wrong. {reason}"
     ),
     "LOG_GAP": (
-        "The log of '{path}' has no entry for version {version}, though later ones exist. Order cannot be known without "
-        "it, so reading stops before it. Restore that file; `sparkq verify` names everything that is wrong."
+        "The log of '{path}' lacks version {version}: '_delta_log/{version:020}.json' is gone, though later entries exist. Order "
+        "cannot be known without it, so reading stops before it. Restore that file; `sparkq verify` names everything that is wrong."
     ),
     "JOURNAL_REWRITTEN": (
         "Version {version} of '{path}' removed or rewrote message files and was not written by spark_queue ({operation}). "
@@ -177,7 +177,7 @@ JOURNAL: dict[str, str] = {
         "The store under '{path}' let one key be created twice, so two writers could overwrite each other. "
         "Use a local disk, or an object store with conditional puts."
     ),
-    "STORE_FAILED": ("Storage under '{path}' failed while {doing}: {reason} Nothing half-done is visible. {next_step}"),
+    "STORE_FAILED": ("Storage under '{path}' failed while {doing}. Nothing half-done is visible. {next_step} It said: {reason}"),
     "PUBLISH_CONTENDED": (
         "Publishing to '{path}' lost {attempts} races in a row to other writers. Nothing of this commit was published. Publish "
         "larger batches, or retry."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from rich.console import Group
@@ -15,8 +14,10 @@ from rich.text import Text
 
 from spark_queue.cli.output import out, show_json, table
 from spark_queue.cli.target import open_target, parse_as_of
+from spark_queue.clock import SystemClock
 from spark_queue.errors import CallerError, JournalError, nearest
 from spark_queue.facade import Journal
+from spark_queue.views.telling import to_text
 
 #: Time between two looks of --watch, in seconds.
 WATCH_S = 2.0
@@ -75,7 +76,7 @@ def _watch(look: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoRetu
         if as_json:
             show_json(rows)
         else:
-            out.print(datetime.now(UTC).isoformat(timespec="seconds"))
+            out.print(to_text(SystemClock().wall_ms()))
             _show(rows)
         time.sleep(WATCH_S)
 

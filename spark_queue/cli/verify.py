@@ -15,7 +15,7 @@ from spark_queue.core.moving import MergedFile
 from spark_queue.core.records import Record
 from spark_queue.core.segment import Segment, stretches
 from spark_queue.errors import JournalError, SparkQueueError
-from spark_queue.journal import snapshot
+from spark_queue.journal import delta, snapshot
 from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.log_listing import first_unbroken
 from spark_queue.journal.message_compaction import METADATA_KEY
@@ -107,6 +107,8 @@ def _of_logs(journal: DeltaJournal, moment: Moment, records: Sequence[Record]) -
         # What was cleaned away after it had entered is no gap; nor is a publisher's commit at a version that had gone before it.
         first = first_unbroken(journal.store, messages_key(name), known.version)
         try:
+            # What publishers need is not what is left to enter.
+            delta.open_table(journal.store, messages_key(name))
             entries.extend(journal.messages(name).tail(max(first, 0) - 1))
         except SparkQueueError as damage:
             problems.append(str(damage))

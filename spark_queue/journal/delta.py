@@ -22,7 +22,7 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction, create_t
 
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store, log_key
-from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.log_listing import missing_version, versions_after
 
 _Found = TypeVar("_Found")
 
@@ -115,7 +115,7 @@ def open_table(store: Store, key: str, *, version: int | None = None) -> DeltaTa
     Raises
     ------
     JournalError
-        PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED.
+        PROTOCOL_NEWER, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED.
     """
 
     def opened(version: int | None) -> DeltaTable:
@@ -135,7 +135,7 @@ def open_table(store: Store, key: str, *, version: int | None = None) -> DeltaTa
     except DeltaProtocolError as reason:
         raise JournalError("PROTOCOL_NEWER", path=store.path, what=f"Delta features of {key} ({store.reason(reason)})") from None
     except DeltaError as reason:
-        raise damaged(store, f"the Delta log of {key} cannot be opened", store.reason(reason)) from None
+        raise _unreadable(store, key, f"the Delta log of {key} cannot be opened", reason) from None
 
 
 def refresh(store: Store, key: str, table: DeltaTable) -> None:
@@ -144,15 +144,14 @@ def refresh(store: Store, key: str, table: DeltaTable) -> None:
     Raises
     ------
     JournalError
-        JOURNAL_DAMAGED or STORE_FAILED.
+        LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED.
     """
     try:
         with store.failures(f"reading the log of {key}"):
             _settled(store, key, table.update_incremental, table.load_as_version)
     except DeltaError as reason:
-        raise damaged(
-            store, f"the Delta log of {key} cannot be read on from version {table.version()}", store.reason(reason)
-        ) from None
+        what = f"the Delta log of {key} cannot be read on from version {table.version()}"
+        raise _unreadable(store, key, what, reason) from None
 
 
 def _settled(store: Store, key: str, look: Callable[[], _Found], look_at: Callable[[int], _Found]) -> _Found:
@@ -280,6 +279,14 @@ def checkpoint(store: Store, key: str, table: DeltaTable, *, durable: bool) -> N
             raise OSError(str(reason)) from None
     if durable:
         store.sync([f"{key}/_delta_log/{table.version():020d}.checkpoint.parquet", f"{key}/_delta_log/_last_checkpoint"])
+
+
+def _unreadable(store: Store, key: str, what: str, reason: DeltaError) -> JournalError:
+    """Make the error of a log that delta-rs refuses: of a gap it speaks at length, and not of the file that is missing."""
+    missing = missing_version(store, key)
+    if missing is not None:
+        return JournalError("LOG_GAP", path=store.uri(key), version=missing)
+    return damaged(store, what, store.reason(reason))
 
 
 def damaged(store: Store, what: str, reason: str) -> JournalError:

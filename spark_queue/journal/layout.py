@@ -32,6 +32,8 @@ SNAPSHOTS = "snapshots"
 HINT_KEY = "coordinator.json"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+#: Longest part of a library's own words that an error repeats; some of them print whole structures.
+_REASON_CHARACTERS = 400
 _SECRET_KEY = re.compile(r"key|secret|token|sas|password|credential", re.IGNORECASE)
 
 
@@ -249,12 +251,12 @@ class Store:
             raise JournalError("STORE_FAILED", path=self.path, doing=doing, reason=text, next_step=next_step) from None
 
     def reason(self, failure: BaseException) -> str:
-        """Give a failure's text in one line, without the values of secret options."""
+        """Give a failure's text in one line, cut where it is long, without the values of secret options."""
         text = told(failure)
         for key, value in self.storage_options.items():
             if _SECRET_KEY.search(key) and len(value) >= 4:
                 text = text.replace(value, "***").replace(urllib.parse.quote(value, safe=""), "***")
-        return text if text.endswith(".") else f"{text}."
+        return f"{text[:_REASON_CHARACTERS].rstrip('.')}."
 
     def _objects(self) -> Any:
         return _object_store(self)

@@ -37,3 +37,19 @@ def first_unbroken(store: Store, table: str, version: int) -> int:
     while version - 1 in standing:
         version -= 1
     return version
+
+
+def missing_version(store: Store, table: str) -> int | None:
+    """Give the newest version that a reader of the log needs and that it has no entry for; None when none is missing.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED.
+    """
+    standing = versions_after(store, table, -1)
+    checkpoints = [entry.key for entry in store.list(f"{table}/_delta_log") if entry.key.endswith(".checkpoint.parquet")]
+    missing = first_unbroken(store, table, standing[-1]) - 1 if standing else -1
+    # What a checkpoint stands for may be gone; and listing and reading are two moments, so only a second look makes a gap.
+    is_needed = missing > max(map(version_of, checkpoints), default=-1)
+    return missing if is_needed and store.read(log_key(table, missing)) is None else None

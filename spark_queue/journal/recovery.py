@@ -35,12 +35,12 @@ def open_repaired(store: Store, key: str) -> DeltaTable | None:
     Raises
     ------
     JournalError
-        PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED.
+        PROTOCOL_NEWER, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED.
     """
     try:
         table = delta.open_table(store, key)
     except JournalError as damage:
-        if damage.code != "JOURNAL_DAMAGED":
+        if damage.code not in ("JOURNAL_DAMAGED", "LOG_GAP"):
             raise
         # One power loss may tear an entry and a checkpoint: they are written side by side.
         for repair in (repair_head, _set_torn_checkpoint_aside, _forget_lost_checkpoint):

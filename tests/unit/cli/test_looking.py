@@ -8,6 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue import Journal
+from spark_queue.errors import JournalError
 from spark_queue.journal.layout import messages_key
 from spark_queue.journal.upkeep import clean
 from tests.unit.cli.sparkq import Terminal
@@ -71,3 +72,17 @@ def test_verify_takes_a_commit_that_landed_where_nobody_looks_for_no_gap(sparkq:
     disk.publish([5])
     disk.log_path(messages_key("order"), 5).rename(tmp_path / "gone")
     assert "[LOG_GAP]" in sparkq("verify", disk.store.path, "--json").json["problems"][0]
+
+
+def test_verify_names_a_gap_that_only_publishers_meet(sparkq: Terminal, tmp_path: Path) -> None:
+    """What has entered is read no more, but Delta opens no table with a gap."""
+    disk = Disk(tmp_path / "journal")
+    reign = Reign(disk, epoch=1)
+    for number in range(3):
+        disk.publish([number])
+    reign.enter()
+    disk.log_path(messages_key("order"), 2).unlink()
+    (problem,) = sparkq("verify", disk.store.path, "--json").json["problems"]
+    assert f"[LOG_GAP] The log of '{disk.store.messages_uri('order')}' lacks version 2: " in problem
+    with pytest.raises(JournalError, match=r"LOG_GAP.*'_delta_log/00000000000000000002\.json' is gone"):
+        disk.publish([3])

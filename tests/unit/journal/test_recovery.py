@@ -66,13 +66,21 @@ def test_torn_entry_in_the_middle_of_the_control_log_is_damage(disk: Disk) -> No
         disk.open().control.load()
 
 
-def test_missing_entry_of_the_control_log_is_damage(disk: Disk) -> None:
+@pytest.mark.parametrize("back", [1, 2])
+def test_missing_entry_of_the_control_log_is_a_gap_that_is_named(disk: Disk, back: int) -> None:
+    """Also the first one: in our words, not in those of delta-rs."""
     control = DeltaControlLog(disk.store)
     number = claim(control)
     control.append([left(number)], epoch=1)
-    disk.log_path(CONTROL, control.version - 1).unlink()
-    with pytest.raises(JournalError, match="JOURNAL_DAMAGED"):
+    disk.log_path(CONTROL, control.version - back).unlink()
+    missing = control.version - back
+    with pytest.raises(JournalError) as refused:
         disk.open()
+    said = (
+        f"[LOG_GAP] The log of '{disk.store.control_uri}' lacks version {missing}: '_delta_log/{missing:020}.json' is gone, though"
+    )
+    assert str(refused.value).startswith(said)
+    assert "ernel" not in str(refused.value)
 
 
 def test_gap_at_the_head_of_a_log_that_somebody_writes_to_is_none(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
