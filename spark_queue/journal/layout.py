@@ -32,8 +32,8 @@ SNAPSHOTS = "snapshots"
 HINT_KEY = "coordinator.json"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-#: Longest part of a library's own words that an error repeats; some of them print whole structures.
-_REASON_CHARACTERS = 400
+#: How much an error repeats of both ends of a library's own words: some print whole structures, and the cause may come last.
+_REASON_END = 200
 _SECRET_KEY = re.compile(r"key|secret|token|sas|password|credential", re.IGNORECASE)
 
 
@@ -131,8 +131,7 @@ class Store:
         """
         with self.failures(f"listing {prefix}"):
             found = obstore.list(self._objects(), prefix, offset=after).collect()
-        objects = [stored_object(entry) for entry in found]
-        return sorted(objects, key=lambda entry: entry.key)
+        return sorted(map(stored_object, found), key=lambda entry: entry.key)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; one that is already gone is no error.
@@ -251,12 +250,13 @@ class Store:
             raise JournalError("STORE_FAILED", path=self.path, doing=doing, reason=text, next_step=next_step) from None
 
     def reason(self, failure: BaseException) -> str:
-        """Give a failure's text in one line, cut where it is long, without the values of secret options."""
+        """Give a failure's text in one line, cut in the middle where it is long, without the values of secret options."""
         text = told(failure)
         for key, value in self.storage_options.items():
             if _SECRET_KEY.search(key) and len(value) >= 4:
                 text = text.replace(value, "***").replace(urllib.parse.quote(value, safe=""), "***")
-        return f"{text[:_REASON_CHARACTERS].rstrip('.')}."
+        text = text if len(text) <= 2 * _REASON_END else f"{text[:_REASON_END]} … {text[-_REASON_END:]}"
+        return text if text.endswith(".") else f"{text}."
 
     def _objects(self) -> Any:
         return _object_store(self)

@@ -43,6 +43,14 @@ def test_reason_of_a_kernel_failure_holds_the_causes_that_stand_below_it() -> No
     assert Store("journal").reason(failure) == told
 
 
+def test_reason_of_a_library_that_prints_whole_structures_is_cut_in_the_middle() -> None:
+    """What it is about stands in front, and the cause may come last."""
+    said = Store("/nowhere").reason(OSError("Kernel error: found gap: " + "ParsedLogPath " * 100 + "Permission denied"))
+    assert said.startswith("Kernel error: found gap: ParsedLogPath")
+    assert said.endswith("Permission denied.")
+    assert len(said) < 500
+
+
 def test_objects_are_written_read_listed_and_deleted(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     assert store.read("a/1") is None
