@@ -16,7 +16,7 @@ from spark_queue.session import worker_python
 from tests.source_tree import ROOT
 
 #: Four starts side by side on a busy machine; reached only when something hangs.
-START_S = 240
+START_S = 800
 
 
 def submitted_settings() -> dict[str, str]:
@@ -83,6 +83,7 @@ spark.stop()
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(START_S + 100)
 def test_four_sessions_that_start_at_once_on_an_empty_cache_fetch_once_and_all_work(tmp_path: Path) -> None:
     """The repository is one on disk, made of the jars that set-up has fetched: no test needs a network."""
     (tmp_path / "spark-defaults.conf").write_text(f"spark.jars.ivySettings {repository(tmp_path)}\n", encoding="utf-8")
