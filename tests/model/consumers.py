@@ -12,6 +12,7 @@ from spark_queue.core.records import Outcome
 from spark_queue.core.runs import OutcomeOf
 from tests.model import batches, journal
 from tests.model.bodies import QUESTIONS
+from tests.model.definitions import LETTER_QUEUES
 from tests.model.machine import Machine
 from tests.model.model import Lease, Queue, Subscription
 
@@ -26,7 +27,7 @@ class Consumers(Machine):
 
     @rule(
         data=st.data(),
-        queue=st.sampled_from("QQQRD"),
+        queue=st.sampled_from("QQQRDE"),
         name=st.sampled_from(SUBSCRIPTIONS),
         explicit=st.sampled_from([False, False, True]),
         available_now=st.sampled_from([False, False, False, True]),
@@ -36,7 +37,7 @@ class Consumers(Machine):
         if queue not in self.model.queues:
             return
         backlog = data.draw(st.integers(0, 6))
-        text = None if queue == "D" else data.draw(st.sampled_from([None, None, "colour = 'red'"]))
+        text = None if queue in LETTER_QUEUES else data.draw(st.sampled_from([None, None, "colour = 'red'"]))
         self.attach((queue, name), backlog=backlog, explicit=explicit, text=text, available_now=available_now)
 
     def attach(self, who: Who, *, backlog: int, explicit: bool, text: str | None, available_now: bool) -> None:

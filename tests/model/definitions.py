@@ -20,6 +20,7 @@ class Rules:
 
     at_most_once: bool = False
     lease_ms: int = 10_000
+    renewal_ms: int = 3_600_000
     max_backlog: int = 0
     max_per_subscription: int = 0
     expiration_ms: int | None = None
@@ -51,6 +52,7 @@ _BACKOFFS = {"2s": (2_000, 2_000, 1), "1s..5s x2": (1_000, 5_000, 2)}
 
 _COMMON: dict[str, st.SearchStrategy[Any]] = {
     "lease_period": st.sampled_from(["10s", "10s", "5s"]),
+    "lease_renewal_limit": st.sampled_from([None, "12s"]),
     "max_backlog": st.sampled_from([0, 0, 5]),
     "max_per_subscription_backlog": st.sampled_from([0, 0, 3]),
     "max_deliveries": st.sampled_from([0, 1, 2]),
@@ -60,8 +62,13 @@ _COMMON: dict[str, st.SearchStrategy[Any]] = {
     "leasing": st.sampled_from(["sublet", "sublet", "strict"]),
 }
 
-#: The keys of a dead-letter queue.
-LETTERS = _COMMON
+#: The keys of a dead-letter queue, and their names.
+LETTERS = {
+    **_COMMON,
+    "target_queue_depth": st.sampled_from([None, None, *DEPTHS]),
+    "deferred_ack_expiration": st.sampled_from([None, "8s"]),
+}
+LETTER_QUEUES = ("D", "E")
 
 #: The keys of a queue of messages; of those in `order` at most one is set, and the others are as the names say.
 MESSAGES = {
@@ -76,7 +83,7 @@ MESSAGES = {
     "barrier": st.sampled_from([None, None, "colour = 'black'", "size = 0"]),
     "deferred_ack_expiration": st.sampled_from([None, "8s"]),
     "recovery_point": st.sampled_from(["epoch", "epoch", "now", 3, "1970-01-01T00:00:20+00:00"]),
-    "dead_letter_queue": st.sampled_from([None, "D"]),
+    "dead_letter_queue": st.sampled_from([None, "D", "D", "E"]),
     "dead_letter_retention": st.sampled_from([None, None, "20s"]),
 }  # fmt: skip
 
@@ -87,19 +94,28 @@ _STARTS: dict[Any, Any] = {"1970-01-01T00:00:20+00:00": ("at", 20_000)}
 
 def table_of(name: str, drawn: Mapping[str, Any]) -> dict[str, Any]:
     """Give the table that a user would write, without the keys that exclude one another."""
-    if name == "D":
+    if name in LETTER_QUEUES:
         return {"message_type": "json", "fairness_window": "1ms", **{key: each for key, each in drawn.items() if each is not None}}
     left_out = {"order"}
     if drawn["semantics"] == "at-most-once":
         left_out |= {"fairness", "dead_letter_queue", "dead_letter_retention"}
     if drawn["order"] is not None and drawn["order"][0] == "target_queue_depth":
         left_out |= {"barrier"}
-    if name != "Q":
-        left_out |= {"dead_letter_queue"}
     table = {key: each for key, each in drawn.items() if each is not None and key not in left_out}
     # Whoever polled before is out of the window when the next one comes, so nothing is kept for others.
     table |= {"underlying_topic": "T", "fairness_window": "1ms"}
     return table | (dict([drawn["order"]]) if drawn["order"] is not None else {})
+
+
+def tables_of(drawn: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Give the tables of all queues; a dead-letter queue has one source, and is there while it has one."""
+    tables = {name: table_of(name, keys) for name, keys in drawn.items()}
+    used: set[str] = set()
+    for table in tables.values():
+        if table.get("dead_letter_queue") in used:
+            del table["dead_letter_queue"]
+        used |= {table["dead_letter_queue"]} if "dead_letter_queue" in table else set()
+    return {name: table for name, table in tables.items() if name not in LETTER_QUEUES or name in used}
 
 
 def rules_of(table: Mapping[str, Any]) -> Rules:
@@ -115,6 +131,7 @@ def rules_of(table: Mapping[str, Any]) -> Rules:
     return Rules(
         at_most_once=table.get("semantics") == "at-most-once",
         lease_ms=milliseconds("lease_period"),
+        renewal_ms=milliseconds("lease_renewal_limit", 3_600_000),
         max_backlog=table["max_backlog"],
         max_per_subscription=table["max_per_subscription_backlog"],
         expiration_ms=milliseconds("expiration"),

@@ -193,7 +193,7 @@ def unsubscribe(queue: Queue, name: str) -> None:
     del queue.subscriptions[name]
 
 
-def settle_by_hand(queue: Queue, rows: Iterable[int], outcome: str) -> bool:
+def settle_by_hand(queue: Queue, rows: Iterable[int], outcome: str, due: int | None) -> bool:
     """Settle messages by bookmark, whoever holds them (R36, R38, R83); tells whether that is allowed."""
     messages = [queue.messages[bookmark] for bookmark in rows]
     allowed = {"cancel": ("leased",), "expire": IN_QUEUE}.get(outcome)
@@ -208,23 +208,23 @@ def settle_by_hand(queue: Queue, rows: Iterable[int], outcome: str) -> bool:
         if message.state == "inactive":
             message.deferred = queue.now + queue.rules.deferral_ms
         elif message.state in IN_QUEUE:
-            queue.settle(message, outcome, None, by_hand=True)
+            queue.settle(message, outcome, due, by_hand=True)
     return True
 
 
-def settle_where(queue: Queue, matches: Callable[[dict[str, Any]], Any], outcome: str) -> None:
+def settle_where(queue: Queue, matches: Callable[[dict[str, Any]], Any], outcome: str, due: int | None) -> None:
     """Settle what matches of the active part; a cancel finds what is leased, strict leasing leaves that alone (R37, R38)."""
     states = ("leased",) if outcome == "cancel" else IN_QUEUE
     for message in queue.having(*states):
         spared = queue.rules.at_most_once or (queue.rules.strict and message.state == "leased")
         if matches(message.body) is True and not spared:
-            queue.settle(message, outcome, None, by_hand=True)
+            queue.settle(message, outcome, due, by_hand=True)
 
 
-def purge(queue: Queue, matches: Callable[[dict[str, Any]], Any]) -> None:
-    """Remove what is not leased and matches, but barriers."""
+def purge(queue: Queue, matches: Callable[[dict[str, Any]], Any] | None) -> None:
+    """Remove what is not leased, or what of it matches, but barriers."""
     for message in queue.having(*WAITING):
-        if matches(message.body) is True:
+        if matches is None or matches(message.body) is True:
             queue.remove(message, "purged")
 
 
@@ -241,6 +241,7 @@ def redrive(queue: Queue, rows: Iterable[int]) -> None:
 
 
 def renew(queue: Queue, lease: Lease) -> None:
-    """Extend a lease by one period, for an hour at most."""
+    """Extend a lease by one period, up to its limit."""
     if queue.outstanding(lease):
-        lease.due = max(lease.due, min(queue.now + queue.rules.lease_ms, lease.begun_at + 3_600_000))
+        limit = lease.begun_at + max(queue.rules.renewal_ms, queue.rules.lease_ms)
+        lease.due = max(lease.due, min(queue.now + queue.rules.lease_ms, limit))

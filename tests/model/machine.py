@@ -18,7 +18,7 @@ from spark_queue.errors import SparkQueueError
 from spark_queue.journal.state_codec import decode, encode
 from spark_queue.testing.state_digest import digest
 from tests.model.bodies import Body, Files
-from tests.model.definitions import LETTERS, MESSAGES, rules_of, table_of
+from tests.model.definitions import LETTER_QUEUES, LETTERS, MESSAGES, rules_of, tables_of
 from tests.model.journal import Journal
 from tests.model.model import Queue
 
@@ -30,7 +30,7 @@ bodies = st.fixed_dictionaries({
 
 
 class Machine(RuleBasedStateMachine):
-    """A journal with queue Q, at times its dead-letter queue D, and at times a second queue R; and who writes and keeps its log."""
+    """A journal with queue Q, at times a second queue R, dead-letter queues D and E of theirs; and who writes and keeps its log."""
 
     @initialize(
         drawn=st.fixed_dictionaries(MESSAGES), letters=st.fixed_dictionaries(LETTERS), retention=st.sampled_from([None, "20s"])
@@ -54,7 +54,7 @@ class Machine(RuleBasedStateMachine):
         self.model = Journal(self.now)
         self.model.retention_ms = None if retention is None else 20_000
         self.journal = {} if retention is None else {"retention": retention}
-        self.drawn = {"Q": drawn, "D": letters}
+        self.drawn = {"Q": drawn, **dict.fromkeys(LETTER_QUEUES, letters)}
         created = Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1})
         self.log.append(created)
         self._recover(self._folded())
@@ -62,9 +62,7 @@ class Machine(RuleBasedStateMachine):
 
     def apply(self, drawn: dict[str, dict[str, Any]], resets: tuple[str, ...]) -> bool:
         """Apply definitions on both sides, which agree on whether they may; tells whether."""
-        tables = {name: table_of(name, keys) for name, keys in drawn.items()}
-        if "dead_letter_queue" not in tables["Q"]:
-            del tables["D"]
+        tables = tables_of(drawn)
         resets = tuple(name for name in resets if name in tables)
         definitions = {"journal": self.journal, "message_types": {"json": {"topics": ["T"]}}, "queues": tables}
         try:

@@ -20,7 +20,7 @@ from spark_queue.errors import SparkQueueError
 from tests.model import journal
 from tests.model.bodies import QUESTIONS
 from tests.model.consumers import Consumers
-from tests.model.definitions import LETTERS, MESSAGES
+from tests.model.definitions import LETTER_QUEUES, LETTERS, MESSAGES
 
 #: How many programs: the same ones each time, and others after them where more are asked for.
 PROGRAMS = int(os.environ.get("MODEL_PROGRAMS", "1000"))
@@ -32,23 +32,34 @@ CHUNK = 125
 class Program(Consumers):
     """What operators do, beside."""
 
-    @rule(data=st.data(), what=st.sampled_from(["alter", "alter", "alter", "drop", "reset"]))
+    @rule(data=st.data(), what=st.sampled_from(["alter", "alter", "alter", "drop", "reset", "exchange"]))
     def define_anew(self, data: st.DataObject, what: str) -> None:
-        """Change definitions with messages in flight: keys of a queue, which may be made; queue R goes; a queue begins anew."""
-        queue = data.draw(st.sampled_from("QQQRD" if what == "alter" else "QR"))
+        """Change definitions with messages in flight.
+
+        Keys of a queue, which may be made; queue R goes; a queue begins anew; queues exchange their dead-letter queues, or get
+        another one.
+        """
+        queue = data.draw(st.sampled_from("QQQRDE" if what == "alter" else "QR"))
         if what == "reset" and queue in self.model.queues:
             self.apply(self.drawn, (queue,))
         elif what == "drop":
             self.apply({name: drawn for name, drawn in self.drawn.items() if name != "R"}, ())
+        elif what == "exchange":
+            other = {None: None, "D": "E", "E": "D"}
+            exchanged = {
+                name: keys | {"dead_letter_queue": other[keys["dead_letter_queue"]]} if "dead_letter_queue" in keys else keys
+                for name, keys in self.drawn.items()
+            }
+            self.apply(exchanged, ())
         elif what == "alter":
-            known, every = self.drawn.get(queue, {}), LETTERS if queue == "D" else MESSAGES
+            known, every = self.drawn.get(queue, {}), LETTERS if queue in LETTER_QUEUES else MESSAGES
             some = data.draw(st.sets(st.sampled_from(sorted(every)), min_size=1, max_size=4)) if known else set(every)
             drawn = {key: data.draw(every[key]) for key in sorted(some)}
             self.apply({**self.drawn, queue: {**known, **drawn}}, ())
 
     @rule(
         data=st.data(),
-        queue=st.sampled_from("QQRD"),
+        queue=st.sampled_from("QQQRDE"),
         what=st.sampled_from(["settle", "settle_where", "pause", "redrive", "redrive"]),
     )
     def operate(self, data: st.DataObject, queue: str, what: str) -> None:
@@ -64,28 +75,28 @@ class Program(Consumers):
         if not known:
             return
         rows = data.draw(st.sets(st.sampled_from(known), min_size=1, max_size=3))
-        outcomes = [OutcomeOf(outcome=Outcome(outcome), rows=BitMap64(rows))]
+        due = self._due(data, outcome)
+        outcomes = [OutcomeOf(outcome=Outcome(outcome), rows=BitMap64(rows), due_at_ms=due)]
         try:
             self.do(lambda: self.engine.settle(queue=queue, outcomes=outcomes, now_ms=self.now))
             is_allowed = True
         except SparkQueueError:
             is_allowed = False
-        assert journal.settle_by_hand(self.model.queues[queue], rows, outcome) == is_allowed
+        assert journal.settle_by_hand(self.model.queues[queue], rows, outcome, due) == is_allowed
 
     def settle_where(self, data: st.DataObject, queue: str) -> None:
         """Settle or purge what matches."""
         where = data.draw(st.sampled_from(["size > 1", "colour = 'red'"]))
-        outcome = data.draw(st.sampled_from(["acknowledge", "cancel", "expire", "purge"]))
-        if outcome == "purge":
-            self.do(lambda: self.engine.purge(queue=queue, where=where, now_ms=self.now))
-            journal.purge(self.model.queues[queue], QUESTIONS[where])
+        outcome = data.draw(st.sampled_from(["acknowledge", "cancel", "expire", "purge", "purge all"]))
+        if outcome.startswith("purge"):
+            some = where if outcome == "purge" else None
+            self.do(lambda: self.engine.purge(queue=queue, where=some, now_ms=self.now))
+            journal.purge(self.model.queues[queue], QUESTIONS.get(some or ""))
         else:
-            self.do(
-                lambda: self.engine.settle_where(
-                    queue=queue, where=where, said=OutcomeOf(outcome=Outcome(outcome)), now_ms=self.now
-                )
-            )
-            journal.settle_where(self.model.queues[queue], QUESTIONS[where], outcome)
+            due = self._due(data, outcome)
+            said = OutcomeOf(outcome=Outcome(outcome), due_at_ms=due)
+            self.do(lambda: self.engine.settle_where(queue=queue, where=where, said=said, now_ms=self.now))
+            journal.settle_where(self.model.queues[queue], QUESTIONS[where], outcome, due)
 
     def pause(self, data: st.DataObject, queue: str) -> None:
         """Pause the queue, or let it go on."""
@@ -103,6 +114,9 @@ class Program(Consumers):
             rows = data.draw(st.sets(st.sampled_from(known), min_size=1))
             self.do(lambda: self.engine.redrive(queue=queue, rows=BitMap64(rows), now_ms=self.now))
             journal.redrive(self.model.queues[queue], rows)
+
+    def _due(self, data: st.DataObject, outcome: str) -> int | None:
+        return self.now + 7_000 if outcome == "cancel" and data.draw(st.booleans()) else None
 
     def _messages(self, queue: str, *states: str) -> list[int]:
         known = self.model.queues[queue].messages.values() if queue in self.model.queues else ()
