@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.records import Outcome
 from spark_queue.core.runs import OutcomeOf
+from spark_queue.errors import LeaseError
 from tests.model import batches, journal
 from tests.model.bodies import QUESTIONS
 from tests.model.definitions import LETTER_QUEUES
@@ -43,6 +44,9 @@ class Consumers(Machine):
     def attach(self, who: Who, *, backlog: int, explicit: bool, text: str | None, available_now: bool) -> None:
         """Start a planner."""
         queue, name = who
+        open_lease = self._sides(who)[1].open if name in self.model.queues[queue].subscriptions else None
+        if who in self.incarnations and open_lease is not None:
+            self.overtaken.append((who, self.incarnations[who], open_lease.number))
         planner = self.incarnations[who] = self.engine.draw_incarnation()
         self.gone.discard(who)
         self.ended.discard(who)
@@ -89,7 +93,7 @@ class Consumers(Machine):
             self.read(who)
 
     @precondition(lambda self: self._busy())
-    @rule(data=st.data(), what=st.sampled_from(["read", "start", "say", "say", "fail", "renew"]))
+    @rule(data=st.data(), what=st.sampled_from(["read", "start", "say", "say", "fail", "prove", "prove", "renew"]))
     def batch(self, data: st.DataObject, what: str) -> None:
         """Let something of a batch happen by itself."""
         who = data.draw(st.sampled_from(self._busy()))
@@ -102,8 +106,33 @@ class Consumers(Machine):
                 self.say(data, who)
             case "fail":
                 self.fail(data, who)
+            case "prove":
+                self.prove(who)
             case "renew":
                 self.renew(who)
+
+    @precondition(lambda self: self.overtaken)
+    @rule(data=st.data(), what=st.sampled_from(["next", "rows", "renew", "leave", "end_run", "prove"]))
+    def come_late(self, data: st.DataObject, what: str) -> None:
+        """Let a planner speak, or its batch, that a newer one has overtaken: it changes nothing (P1)."""
+        who, incarnation, lease = data.draw(st.sampled_from(self.overtaken))
+        if who not in self._known() or self.incarnations[who] <= incarnation:
+            return
+        before = len(self.log)
+        more: dict[str, Any] = {
+            "next": {"call": 99, "finished": lease, "limit": 5},
+            "rows": {"call": 99, "lease": lease},
+            "leave": {},
+        }
+        arguments = more.get(what, {"lease": lease}) | ({"outcomes": []} if what == "end_run" else {})
+        common = {"queue": who[0], "subscription": who[1], "incarnation": incarnation, "now_ms": self.now}
+        try:
+            self.do(lambda: getattr(self.engine, what)(**common, **arguments))
+            is_refused = False
+        except LeaseError:
+            is_refused = True
+        assert is_refused or what in ("renew", "leave", "prove")
+        assert len(self.log) == before
 
     @precondition(lambda self: self._known())
     @rule(data=st.data(), what=st.sampled_from(["leave", "leave", "unsubscribe"]))
@@ -183,6 +212,25 @@ class Consumers(Machine):
         lives_on = data.draw(st.booleans())
         self._end(who, lease, outcomes=[], error="boom", cancel=lives_on)
         lease.failed, lease.gives_back, lease.running = True, lives_on, not lives_on
+
+    def prove(self, who: Who) -> None:
+        """Let the listener say that Spark has committed the batch, if it has."""
+        queue, subscription = self._sides(who)
+        lease = subscription.open
+        assert lease is not None
+        if who not in self.ended and not lease.gives_back:
+            return
+        run: dict[str, Any] = {
+            "queue": who[0],
+            "subscription": who[1],
+            "incarnation": self.incarnations[who],
+            "lease": lease.number,
+        }
+        self.do(lambda: self.engine.prove(**run, now_ms=self.now))
+        batches.prove(queue, who[1])
+        self.proven[who] = lease.number
+        self.ended.discard(who)
+        self.model.settle_down()
 
     def renew(self, who: Who) -> None:
         """Let a living reader keep its lease."""

@@ -45,6 +45,8 @@ class Machine(RuleBasedStateMachine):
         self.merge: tuple[str, tuple[MovedRows, ...], list[str]] | None = None
         self.incarnations: dict[tuple[str, str], tuple[int, int]] = {}
         self.calls: dict[tuple[str, str], int] = {}
+        #: Planners that a newer one took over from, with the lease of their batch.
+        self.overtaken: list[tuple[tuple[str, str], tuple[int, int], int]] = []
         self.proven: dict[tuple[str, str], int] = {}
         #: Whose rows were asked for by whom last, in this reign.
         self.asked: dict[tuple[str, str], tuple[int, tuple[int, int]]] = {}
