@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from spark_queue.core.fold import JournalState
+from spark_queue.core.status import alarms
 
 _LOG = logging.getLogger(__name__)
 
@@ -13,16 +14,17 @@ class AlarmBell:
     """Rings once for each alarm, and says when it is over."""
 
     def __init__(self) -> None:
-        #: When the known alarm of each queue began.
-        self._rung: dict[str, int] = {}
+        #: When the known alarms began, by queue and subscription.
+        self._rung: dict[tuple[str, str], int] = {}
 
     def ring(self, state: JournalState) -> None:
         """Say what changed since the last call."""
-        alarms = {name: ledger.alarm for name, ledger in state.queues.items() if ledger.alarm is not None}
-        for name, alarm in alarms.items():
-            if self._rung.get(name) != alarm.since_ms:
+        found = {(queue, name): alarm for queue, ledger in state.queues.items() for name, alarm in alarms(ledger).items()}
+        for key, alarm in found.items():
+            if self._rung.get(key) != alarm.since_ms:
                 paused = "" if alarm.probe_at_ms is None else " It pauses, and tries one message at a time until one succeeds."
-                _LOG.warning("ALARM: queue '%s': %s.%s", name, alarm.error, paused)
-        for name in self._rung.keys() - alarms.keys():
-            _LOG.info("The alarm of queue '%s' is over.", name)
-        self._rung = {name: alarm.since_ms for name, alarm in alarms.items()}
+                _LOG.warning("ALARM: queue '%s': %s.%s", key[0], alarm.error, paused)
+        for queue, name in sorted(self._rung.keys() - found.keys()):
+            whose = f" of subscription '{name}'" if name else " about messages that fail alone"
+            _LOG.info("The alarm%s of queue '%s' is over.", whose, queue)
+        self._rung = {key: alarm.since_ms for key, alarm in found.items()}

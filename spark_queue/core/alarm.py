@@ -1,4 +1,4 @@
-"""What speaks against a sink rather than a message: lone messages that failed, and the alarm that they raise (DESIGN 15.12)."""
+"""Messages that failed alone, what speaks against a sink rather than them, and the alarms that they raise (DESIGN 15.12)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from spark_queue.core.keys import Backoff
 
 #: Different lone messages that fail, with no success between, until it is the sink that is blamed.
 SUSPECTS_LIMIT = 3
+
+#: How often a message may fail alone until somebody should look at it.
+LONE_FAILURES_LIMIT = 5
+
+#: How long a message that failed alone waits, where the queue has no `retry_backoff`.
+LONE_BACKOFF = Backoff(first_ms=1_000, max_ms=300_000, factor=2)
 
 #: How often a lone message is tried during an alarm, where the queue has no `retry_backoff`.
 PROBE_BACKOFF = Backoff(first_ms=30_000, max_ms=30_000, factor=1)
@@ -20,6 +26,8 @@ class Suspect:
     #: What was counted before it failed.
     deliveries: int
     cancels: int
+    #: How often it had failed alone before. One that had says nothing against the sink.
+    lone_failures: int
     #: What fn raised last.
     error: str | None = None
 

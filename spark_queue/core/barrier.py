@@ -21,7 +21,7 @@ from spark_queue.core.lease import Lease, Subscription
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import ACTIVE, State
 from spark_queue.core.ranges import below
-from spark_queue.core.records import Kind, Pause, Removal
+from spark_queue.core.records import Kind, Removal
 from spark_queue.core.turn import Turn
 
 
@@ -58,7 +58,7 @@ def release(turn: Turn) -> None:
     While nobody subscribes it waits, and while the queue is paused by its user.
     """
     ledger = turn.ledger
-    if not ledger.rows[State.HELD] or not ledger.subscriptions or Pause.USER in ledger.pauses:
+    if not ledger.rows[State.HELD] or not ledger.subscriptions or ledger.paused:
         return
     waiting = [rows.min() for state in (*ACTIVE, State.INACTIVE) if (rows := ledger.rows[state])]
     due = below(ledger.rows[State.HELD], min(waiting)) if waiting else ledger.rows[State.HELD].copy()

@@ -7,14 +7,14 @@ from pyroaring import BitMap64
 from spark_queue.core.barrier import give_up, is_spent, release
 from spark_queue.core.definition import valid_name
 from spark_queue.core.granting import grant
-from spark_queue.core.isolation import is_suspect, isolate, suspect
+from spark_queue.core.isolation import isolate
 from spark_queue.core.lease import Incarnation, Lease, Subscription
 from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import oldest
 from spark_queue.core.records import Kind, Removal, Return
 from spark_queue.core.removal import remove
 from spark_queue.core.session import Session
-from spark_queue.core.settlement import end_lease, in_queue, prove
+from spark_queue.core.settlement import end_lease, give_back_failed, in_queue, prove
 from spark_queue.core.turn import Turn
 from spark_queue.errors import ConfigError, LeaseError
 
@@ -180,16 +180,17 @@ def _resume_run(turn: Turn, lease: Lease, session: Session, *, call: int) -> Non
     # Only a run that had nothing but this message says anything about it (P3).
     lone = asked_before and len(lease.rows) == len(rows) == 1
     vanished_runs = lease.vanished_runs + 1 if asked_before and lease.failure is None else 0
-    if len(rows) > 1 and (lease.failure is not None or vanished_runs >= VANISHED_RUNS_LIMIT):
+    failed = lease.failure is not None or vanished_runs >= VANISHED_RUNS_LIMIT
+    if len(rows) > 1 and failed:
         rows = _halve(turn, lease, rows)
         vanished_runs = 0
     maximum = turn.ledger.definition.max_deliveries
     if lone and lease.is_barrier and is_spent(turn, turn.ledger.subscriptions[lease.subscription]):
         give_up(turn, lease, error=lease.failure)
         rows = BitMap64()
-    elif lone and is_suspect(turn, lease):
-        # The batch reads empty, and the next one tries another message.
-        suspect(turn, lease, Return.ISOLATED)
+    elif lone and not lease.is_barrier and (failed or turn.ledger.subscriptions[lease.subscription].is_stopped):
+        # The batch reads empty, and the next one tries others.
+        give_back_failed(turn, lease, rows, Return.ISOLATED)
         rows = BitMap64()
     elif lone and maximum and turn.ledger.delivered.at_least(maximum, rows):
         # The lone message of a failing batch has used its deliveries: it becomes a dead letter, and the batch reads empty.
@@ -214,7 +215,7 @@ def _resumable(turn: Turn, lease: Lease) -> BitMap64:
 def _halve(turn: Turn, lease: Lease, rows: BitMap64) -> BitMap64:
     """Give back the younger half of a failing batch, and what is left of it (DESIGN 8, isolation)."""
     kept = oldest(rows, (len(rows) + 1) // 2)
-    isolate(turn, lease, rows - kept, limit=len(kept))
+    isolate(turn, lease, rows - kept)
     return kept
 
 

@@ -193,14 +193,14 @@ class Engine:
     def pause(self, *, queue: str, now_ms: int, request: str | None = None) -> None:
         """Grant nothing from now on; what is leased goes on to its end."""
         turn = self._turn(queue, now_ms, request)
-        if Pause.USER not in turn.ledger.pauses:
+        if not turn.ledger.paused:
             turn.emit(Kind.PAUSED, reason=Pause.USER)
 
     @releases_barriers
     def unpause(self, *, queue: str, now_ms: int, request: str | None = None) -> None:
         """Grant again, whatever the queue was paused for."""
         turn = self._turn(queue, now_ms, request)
-        if turn.ledger.pauses:
+        if turn.ledger.paused or any(each.is_stopped for each in turn.ledger.subscriptions.values()):
             turn.emit(Kind.UNPAUSED, reason=Unpause.USER)
 
     @releases_barriers

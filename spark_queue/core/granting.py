@@ -13,10 +13,11 @@ from spark_queue.core.keys import FAST
 from spark_queue.core.lease import Lease, Subscription
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
-from spark_queue.core.ranges import below
-from spark_queue.core.records import Kind, Pause, Removal
+from spark_queue.core.ranges import below, oldest
+from spark_queue.core.records import Kind, Removal
 from spark_queue.core.removal import remove
 from spark_queue.core.session import Session
+from spark_queue.core.trying import tried_apart
 from spark_queue.core.turn import Turn
 
 #: More than any backlog can be.
@@ -34,9 +35,9 @@ def grant(turn: Turn, subscription: Subscription, session: Session, *, call: int
         Most messages that the caller takes.
     """
     ledger, queue = turn.ledger, turn.ledger.definition
-    if Pause.USER in ledger.pauses:
+    if ledger.paused:
         return None
-    alarm = ledger.alarm
+    alarm = subscription.alarm
     if alarm is not None and alarm.probe_at_ms is not None and turn.now_ms < alarm.probe_at_ms:
         return None
     barrier = pending(subscription)
@@ -74,6 +75,11 @@ def grantable(turn: Turn, subscription: Subscription) -> BitMap64:
     return turn.ledger.selection.candidates(rows, text=subscription.filter, leased=turn.ledger.rows[State.LEASED])
 
 
+def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
+    """Give those of `rows` that never failed alone: what batches are made of (DESIGN 15.12)."""
+    return rows - ledger.lone_failures.at_least(1, rows)
+
+
 def is_withheld(turn: Turn, subscription: Subscription) -> bool:
     """Tell whether messages that a subscription has room for wait for others, until they come or their window ends."""
     if _room(turn.ledger, subscription, turn.ledger.backlogs()) <= 0:
@@ -87,17 +93,21 @@ def _take_part(turn: Turn, asker: Subscription, limit: int) -> BitMap64:
     ledger, queue, shares = turn.ledger, turn.ledger.definition, turn.shares
     backlogs = ledger.backlogs()
     left = queue.max_backlog - backlogs.total() if queue.max_backlog else UNLIMITED
-    rows = _others_first(turn, asker)
+    rows = grantable(turn, asker)
     room = min(limit, _room(ledger, asker, backlogs))
     if min(room, left) <= 0 or not rows:
         return BitMap64()
-    if _tries_one(ledger, asker):
-        # Messages that fail stand side by side when one publisher made them; the youngest is the likeliest to tell.
-        return BitMap64([rows.max()])
+    apart = tried_apart(ledger, asker, rows)
+    if apart:
+        return oldest(apart, min(room, left))
+    rows = without_lone(ledger, rows)
     polling = [] if queue.fairness == FAST else shares.polling(ledger, turn.now_ms)
     # The asker comes first: of messages that may stand for each other it takes the oldest.
     rooms = {asker.name: room} | {
-        each.name: most for each, limit in polling if each is not asker and (most := min(limit, _room(ledger, each, backlogs))) > 0
+        each.name: most
+        for each, limit in polling
+        # Who tries something apart takes nothing else meanwhile.
+        if each is not asker and not (each.is_stopped or each.failed) and (most := min(limit, _room(ledger, each, backlogs))) > 0
     }
     if len(rooms) == 1 and asker.name not in shares.kept:
         # Nobody to share with.
@@ -127,7 +137,7 @@ def _candidates(
     for name, room in rooms.items():
         subscription = turn.ledger.subscriptions[name]
         if _alike(subscription) not in known:
-            known[_alike(subscription)] = _others_first(turn, subscription)
+            known[_alike(subscription)] = without_lone(turn.ledger, grantable(turn, subscription))
         candidates.append(
             Candidate(
                 name=name,
@@ -149,7 +159,7 @@ def _alike(subscription: Subscription) -> tuple[str | None, str]:
 
 
 def _room(ledger: QueueLedger, subscription: Subscription, backlogs: Counter[str]) -> int:
-    """Give how many more messages its own backlog and a running isolation allow (R24)."""
+    """Give how many more messages its own backlog and its failing batches allow (R24)."""
     room = _backlog_limit(ledger, subscription) - backlogs[subscription.name]
     return room if subscription.isolation_limit is None else min(room, subscription.isolation_limit)
 
@@ -163,14 +173,3 @@ def _served_last(ledger: QueueLedger) -> str:
     """Give the subscription of the newest lease; empty before the first."""
     newest = max(ledger.subscriptions.values(), key=lambda each: each.lease)
     return newest.name if newest.lease else ""
-
-
-def _others_first(turn: Turn, subscription: Subscription) -> BitMap64:
-    """Give what may be granted now; while messages are suspected, others as long as there are any."""
-    rows, suspects = grantable(turn, subscription), turn.ledger.suspects
-    return (rows - BitMap64(suspects)) or rows if suspects else rows
-
-
-def _tries_one(ledger: QueueLedger, subscription: Subscription) -> bool:
-    """Tell whether it is found out now whether a message or the sink is to blame."""
-    return Pause.ALARM in ledger.pauses or (bool(ledger.suspects) and subscription.isolation_limit == 1)

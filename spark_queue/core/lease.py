@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
 
+from spark_queue.core.alarm import Alarm, Suspect
+
 #: `(epoch, n)`: which start of a planner speaks; pairs compare in order (DESIGN 15.6).
 Incarnation = tuple[int, int]
 
@@ -36,6 +38,8 @@ class Lease:
     incarnation: Incarnation
     #: Most messages the grant had asked for.
     limit: int
+    #: Whether it is a piece of its subscription's failed batch.
+    searches: bool = False
     #: Whether its one message is a barrier, which no lease holds: it is the subscription's until the proof (R71).
     is_barrier: bool = False
     proven: bool = False
@@ -90,8 +94,16 @@ class Subscription:
     last_seen_at_ms: int = 0
     #: Whether its planner said goodbye.
     left: bool = False
-    #: Most messages of the next grant while a failing batch is being isolated; None when it is not (DESIGN 8).
+    #: What is left of its failed batch: at least one of these messages fails, and a piece of them is tried next (DESIGN 8).
+    failed: BitMap64 = field(default_factory=BitMap64)
+    #: Most messages of a batch that is no such piece, since several in a row failed; None for as many as there are.
     isolation_limit: int | None = None
+    #: Whether its newest lease is a message that had failed alone before.
+    tried_lone: bool = False
+    #: Messages that failed alone since its last success.
+    suspects: dict[int, Suspect] = field(default_factory=dict)
+    #: What somebody should look at until its next success.
+    alarm: Alarm | None = None
     #: Trigger.AvailableNow: bookmarks at or above it are not granted under this incarnation; None otherwise.
     run_until: int | None = None
     #: Trigger.AvailableNow: what this incarnation was granted already.
@@ -100,3 +112,13 @@ class Subscription:
     barriers: BitMap64 = field(default_factory=BitMap64)
     #: How often the oldest of them was delivered to it.
     barrier_deliveries: int = 0
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its sink is to blame: one lone message at a time is tried until one succeeds (DESIGN 15.12)."""
+        return self.alarm is not None and self.alarm.probe_at_ms is not None
+
+    @property
+    def fresh_suspects(self) -> int:
+        """How many different messages failed alone for the first time since its last success."""
+        return sum(not each.lone_failures for each in self.suspects.values())

@@ -13,7 +13,6 @@ from spark_queue.core.definition import QueueDefinition
 from spark_queue.core.expirations import Expirations
 from spark_queue.core.lease import Lease, Subscription
 from spark_queue.core.lifecycle import IN_QUEUE, LEFT, TRANSITIONS, Event, State
-from spark_queue.core.records import Pause
 from spark_queue.core.segment import EntryFacts, FactRequest
 from spark_queue.core.selection import Selection
 from spark_queue.errors import CoordinatorError
@@ -55,9 +54,13 @@ class QueueLedger:
         self.next_lease = 1
         self.delivered = Counts()
         self.cancelled = Counts()
+        #: How often messages failed alone; one that did is tried only alone from then on.
+        self.lone_failures = Counts()
+        #: The last error of a message that failed alone too often.
+        self.stuck: Alarm | None = None
         self.dead_letters = DeadLetters()
-        #: Why nothing is granted at the moment; empty while the queue runs.
-        self.pauses: set[Pause] = set()
+        #: Whether nothing is granted until somebody says so.
+        self.paused = False
         self.selection = Selection()
         #: Messages on which an expression failed, from the record that brought them until the one that counts them.
         self.failing = BitMap64()
@@ -67,9 +70,6 @@ class QueueLedger:
         self.barriers = BitMap64()
         #: How often a subscription counted as having received a barrier on which it only failed (DESIGN 8).
         self.barriers_given_up = 0
-        #: Messages that failed alone since the last success.
-        self.suspects: dict[int, Suspect] = {}
-        self.alarm: Alarm | None = None
         #: Messages removed so far, by reason.
         self.removed_counts: Counter[str] = Counter()
         self.returned_counts: Counter[str] = Counter()
@@ -145,7 +145,7 @@ class QueueLedger:
         for state, target, part in moves:
             self._leave(state, part)
             if target in LEFT:
-                self.suspects = {row: known for row, known in self.suspects.items() if row not in part}
+                self._forget_failures(part)
             self.rows[target] |= part  # type: ignore[index]  # None was refused above.
             self._keep_order(state, target, part)
 
@@ -176,11 +176,19 @@ class QueueLedger:
         if self.selection.is_mostly_gone(len(self.entered) - len(self.rows[State.REMOVED])):
             self.selection.keep(self.standing)
 
-    def acquit(self, row: int) -> None:
+    def _forget_failures(self, part: BitMap64) -> None:
+        self.lone_failures.forget(part)
+        for subscription in self.subscriptions.values():
+            if subscription.suspects:
+                subscription.suspects = {row: known for row, known in subscription.suspects.items() if row not in part}
+            if subscription.failed:
+                subscription.failed -= part
+
+    def acquit(self, row: int, known: Suspect) -> None:
         """Take back what a suspect's failures counted."""
-        known = self.suspects[row]
         self.delivered.set(row, known.deliveries)
         self.cancelled.set(row, known.cancels)
+        self.lone_failures.set(row, known.lone_failures)
 
     def drop_claims(self, rows: BitMap64, *, but: int | None) -> None:
         """Take rows from what every lease but one may still resume or settle (P2)."""
@@ -193,10 +201,11 @@ class QueueLedger:
         for number in [lease.number for lease in self.leases.values() if lease.subscription == subscription and not lease.held]:
             del self.leases[number]
 
-    def forget_released(self) -> None:
-        """Forget the barriers that were released and not received: in a queue that begins anew they are held again."""
+    def forget_batches(self) -> None:
+        """Forget the barriers that were released and not received, and which messages failed: the queue begins anew."""
         for subscription in self.subscriptions.values():
             subscription.barriers, subscription.barrier_deliveries = BitMap64(), 0
+            subscription.failed, subscription.suspects = BitMap64(), {}
 
     def forget_letters(self) -> None:
         """Forget the letters of a dead-letter queue that are over: those of another source may have the same bookmarks."""

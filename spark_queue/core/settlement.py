@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pyroaring import BitMap64
 
 from spark_queue.core.barrier import receive
-from spark_queue.core.isolation import confirm, is_suspect, isolate, suspect
+from spark_queue.core.isolation import confirm, failed_alone, is_suspect, isolate, lone_due_ms, suspect
 from spark_queue.core.lease import Lease, Staged
 from spark_queue.core.lifecycle import State
 from spark_queue.core.records import Kind, Outcome, Removal, Return
@@ -25,7 +26,7 @@ def prove(turn: Turn, lease: Lease, *, acknowledges: bool) -> None:
     """
     _settle_batch(turn, lease, acknowledges=acknowledges)
     if lease.succeeded:
-        confirm(turn)
+        confirm(turn, turn.ledger.subscriptions[lease.subscription])
     turn.emit(Kind.PROVEN, of=lease)
 
 
@@ -40,10 +41,9 @@ def end_lease(turn: Turn, lease: Lease, reason: Return, *, undelivered: bool = F
     rows = lease.held.copy()
     if not rows:
         return
-    if lease.failure is not None and (lease.gives_back or len(lease.rows) > 1):
-        _give_back_failed(turn, lease, rows)
-    elif not undelivered and is_suspect(turn, lease):
-        suspect(turn, lease, reason)
+    stopped = turn.ledger.subscriptions[lease.subscription].is_stopped and len(lease.rows) == 1 and not undelivered
+    if lease.failure is not None or stopped:
+        give_back_failed(turn, lease, rows, reason)
     else:
         give_back(turn, rows, reason, lease=lease, undelivered=undelivered)
 
@@ -77,14 +77,17 @@ def acknowledge(turn: Turn, rows: BitMap64, *, lease: Lease | None) -> None:
         turn.emit(Kind.REMOVED, there, queue=letters.definition.name, reason=Removal.ACKNOWLEDGED)
 
 
-def give_back(turn: Turn, rows: BitMap64, reason: Return, *, lease: Lease | None, undelivered: bool = False) -> None:
+def give_back(
+    turn: Turn, rows: BitMap64, reason: Return, *, lease: Lease | None, undelivered: bool = False, **returned: Any
+) -> None:
     """Return rows to the queue, except those past their age or their deliveries (R52)."""
     rows = remove_aged(turn, rows, lease=lease)
     spent = _spent(turn, rows, undelivered=undelivered)
     remove(turn, spent, Removal.MAX_DELIVERIES, lease=lease, error=None if lease is None else lease.failure)
     rest = rows - spent
     if rest:
-        turn.emit(Kind.RETURNED, rest, of=lease, reason=reason, detail={"undelivered": True} if undelivered else {})
+        returned = {"detail": {"undelivered": True} if undelivered else {}} | returned
+        turn.emit(Kind.RETURNED, rest, of=lease, reason=reason, **returned)
 
 
 def _settle_batch(turn: Turn, lease: Lease, *, acknowledges: bool) -> None:
@@ -95,34 +98,41 @@ def _settle_batch(turn: Turn, lease: Lease, *, acknowledges: bool) -> None:
         return
     rows = _settleable(turn, lease)
     if lease.gives_back:
-        _give_back_failed(turn, lease, rows - turn.ledger.rows[State.DEAD])
+        give_back_failed(turn, lease, rows - turn.ledger.rows[State.DEAD], Return.CANCELLED)
         return
     apply_staged(turn, lease, rows)
     if acknowledges:
         _acknowledge_rest(turn, lease)
 
 
-def _give_back_failed(turn: Turn, lease: Lease, rows: BitMap64) -> None:
-    """Give back a batch that failed: several messages are innocent, a lone one that asked for it is cancelled (DESIGN 15.12)."""
+def give_back_failed(turn: Turn, lease: Lease, rows: BitMap64, reason: Return) -> None:
+    """Give back what a failed batch still has: several messages are innocent, a lone one is tried alone later (DESIGN 15.12)."""
+    if len(lease.rows) > 1:
+        isolate(turn, lease, rows)
+        return
+    rows = remove_aged(turn, rows, lease=lease)
     if not rows:
         return
-    if len(lease.rows) > 1:
-        isolate(turn, lease, rows, limit=max(1, len(rows) // 2))
-    elif is_suspect(turn, lease):
-        ((due_at_ms, _),) = _retries(turn, rows, None)
-        suspect(turn, lease, Return.CANCELLED, due_at_ms=due_at_ms)
+    reason, due_at_ms = Return.CANCELLED if lease.gives_back else reason, lone_due_ms(turn, rows)
+    counted = failed_alone(lease) | {"counts": True}
+    if is_suspect(turn, lease):
+        suspect(turn, lease, reason, due_at_ms=due_at_ms)
+    elif reason == Return.CANCELLED:
+        _cancel(turn, rows, due_at_ms, lease.failure, lease=lease, detail=counted)
     else:
-        _cancel(turn, rows, None, lease.failure, lease=lease)
+        give_back(turn, rows, reason, lease=lease, due_at_ms=due_at_ms, detail=counted)
 
 
-def _cancel(turn: Turn, rows: BitMap64, due_at_ms: int | None, error: str | None, *, lease: Lease | None) -> None:
+def _cancel(
+    turn: Turn, rows: BitMap64, due_at_ms: int | None, error: str | None, *, lease: Lease | None, detail: Mapping[str, Any] = {}
+) -> None:
     limit = turn.ledger.definition.max_cancels
     over_limit = turn.ledger.cancelled.at_least(limit, rows) if limit else BitMap64()
     remove(turn, over_limit, Removal.MAX_CANCELS, lease=lease, error=error, uncounted_cancels=1)
     rows = remove_aged(turn, rows - over_limit, lease=lease)
     spent = _spent(turn, rows)
     remove(turn, spent, Removal.MAX_DELIVERIES, lease=lease, error=error, uncounted_cancels=1)
-    detail = {} if error is None else {"error": error}
+    detail = dict(detail) | ({} if error is None else {"error": error})
     for due, part in _retries(turn, rows - spent, due_at_ms):
         turn.emit(Kind.RETURNED, part, of=lease, reason=Return.CANCELLED, due_at_ms=due, detail=detail)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from spark_queue.core.age import oldest_ms
+from spark_queue.core.alarm import LONE_FAILURES_LIMIT, Alarm
 from spark_queue.core.fold import JournalState
 from spark_queue.core.lease import Lease
 from spark_queue.core.ledger import QueueLedger
@@ -22,9 +23,9 @@ class QueueStatus:
     queue: str
     message_type: str
     semantics: str
-    #: Whether nothing is granted until somebody unpauses the queue, or its alarm ends.
+    #: Whether nothing is granted until somebody unpauses the queue, or the alarm of every subscription has stopped it.
     paused: bool
-    #: What somebody should look at, such as a sink on which every message fails; None when all is well.
+    #: What somebody should look at, such as a subscription on whose sink every message fails; None when all is well.
     alarm: str | None
     #: Messages in the queue: available, leased, delayed, held or inactive.
     queue_depth: int
@@ -96,8 +97,9 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
         queue=queue,
         message_type=ledger.definition.message_type,
         semantics=ledger.definition.semantics,
-        paused=bool(ledger.pauses),
-        alarm=None if ledger.alarm is None else ledger.alarm.error,
+        paused=_is_paused(ledger),
+        # What speaks of all subscriptions, in a log of older software, is said once.
+        alarm="; ".join(dict.fromkeys(each.error for each in alarms(ledger).values())) or None,
         queue_depth=ledger.depth,
         available=len(ledger.rows[State.AVAILABLE]) + due,
         backlog=ledger.backlogs().total(),
@@ -129,6 +131,21 @@ def _running(ledger: QueueLedger, now_ms: int) -> Iterator[Lease]:
         is_over = lease.proven or lease.due_at_ms <= now_ms
         if not is_over and (lease.is_barrier or ledger.outstanding(lease)):
             yield lease
+
+
+def alarms(ledger: QueueLedger) -> dict[str, Alarm]:
+    """Give what somebody should look at, by subscription; under no name the messages that failed alone too often."""
+    found = {each.name: each.alarm for each in ledger.subscriptions.values() if each.alarm is not None}
+    stuck = ledger.lone_failures.at_least(LONE_FAILURES_LIMIT + 1, ledger.entered)
+    if stuck and ledger.stuck is not None:
+        text = f"{len(stuck):,} message(s) failed alone more than {LONE_FAILURES_LIMIT} times, first bookmark {stuck.min()}. "
+        found[""] = replace(ledger.stuck, error=f"{text}The last error: {ledger.stuck.error}")
+    return found
+
+
+def _is_paused(ledger: QueueLedger) -> bool:
+    stopped = [each.is_stopped for each in ledger.subscriptions.values()]
+    return ledger.paused or (bool(stopped) and all(stopped))
 
 
 def _age_s(since_ms: int | None, now_ms: int) -> float | None:

@@ -66,8 +66,8 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, tic
     """
     times = [lease.due_at_ms for lease in ledger.leases.values() if ledger.outstanding(lease)]
     times.extend(due_at_ms for due_at_ms in ledger.delayed if due_at_ms > ticked_at_ms)
-    if ledger.alarm is not None and ledger.alarm.probe_at_ms is not None and ledger.alarm.probe_at_ms > ticked_at_ms:
-        times.append(ledger.alarm.probe_at_ms)
+    alarms = [each.alarm for each in ledger.subscriptions.values() if each.alarm is not None]
+    times.extend(each.probe_at_ms for each in alarms if each.probe_at_ms is not None and each.probe_at_ms > ticked_at_ms)
     retention_ms, letters_since_ms = ledger.definition.dead_letter_retention_ms, ledger.dead_letters.oldest_ms
     if retention_ms is not None and letters_since_ms is not None and letters_since_ms + retention_ms > ticked_at_ms:
         times.append(letters_since_ms + retention_ms)

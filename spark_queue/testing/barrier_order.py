@@ -37,7 +37,7 @@ def of_barriers(ledger: QueueLedger) -> Iterator[str]:
         if held and rows and rows.max() > held.min():
             yield f"message {rows.max()} was granted behind barrier {held.min()}, which is held"
     waiting = [rows.min() for state in (*ACTIVE, State.INACTIVE) if (rows := ledger.rows[state])]
-    if held and ledger.subscriptions and not ledger.pauses and min(waiting, default=held.max()) >= held.min():
+    if held and ledger.subscriptions and not ledger.paused and min(waiting, default=held.max()) >= held.min():
         yield f"barrier {held.min()} is held, though nothing stands before it and somebody subscribes"
     gone = ledger.barriers & ledger.rows[State.REMOVED]
     for name, subscription in ledger.subscriptions.items():

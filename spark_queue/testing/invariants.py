@@ -19,7 +19,7 @@ from spark_queue.core.lifecycle import IN_QUEUE, State
 from spark_queue.core.message_type import MessageTypeState
 from spark_queue.core.moving import merged_files
 from spark_queue.core.ranges import to_bitmap
-from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Pause, Record
+from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
 from spark_queue.core.segment import from_record
 from spark_queue.ports import AddedFile, MessageLogEntry
 from spark_queue.testing.active_part import of_active_part
@@ -41,7 +41,7 @@ def of_state(state: JournalState) -> list[str]:
 
 def of_ledger(ledger: QueueLedger) -> list[str]:
     """Give what is broken in one queue."""
-    parts = (_conservation, of_active_part, _leases, _subscriptions, _order, of_barriers, _alarm)
+    parts = (_conservation, of_active_part, _leases, _subscriptions, _order, of_barriers, _failing)
     return [text for part in parts for text in part(ledger)]
 
 
@@ -174,13 +174,11 @@ def _order(ledger: QueueLedger) -> Iterator[str]:
             yield f"messages match the filter {text!r} that never entered"
 
 
-def _alarm(ledger: QueueLedger) -> Iterator[str]:
+def _failing(ledger: QueueLedger) -> Iterator[str]:
     in_queue = BitMap64.union(*(ledger.rows[state] for state in IN_QUEUE))
-    if not BitMap64(ledger.suspects).issubset(in_queue):
-        yield "messages that left the queue are still suspected"
-    paused, probes = Pause.ALARM in ledger.pauses, ledger.alarm is not None and ledger.alarm.probe_at_ms is not None
-    if paused != probes:
-        yield "it is paused by an alarm without trying lone messages, or the other way round"
+    known = [each.failed | BitMap64(each.suspects) for each in ledger.subscriptions.values()]
+    if not BitMap64.union(ledger.lone_failures.at_least(1, ledger.entered), *known).issubset(in_queue):
+        yield "messages that left the queue still count as failed"
 
 
 def _not_dense(records: Sequence[Record]) -> list[int]:

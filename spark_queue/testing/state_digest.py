@@ -5,7 +5,7 @@ Used to show that live state and the fold of the log do not differ, and that a r
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from pyroaring import BitMap64
@@ -55,10 +55,10 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
         "delivered": _counts(ledger.delivered, ledger.entered),
         "cancelled": _counts(ledger.cancelled, ledger.entered),
         "selection": _selection(ledger),
-        "suspects": {row: _plain(known) for row, known in ledger.suspects.items()},
-        "alarm": None if ledger.alarm is None else _plain(ledger.alarm),
+        "lone_failures": _counts(ledger.lone_failures, ledger.entered),
+        "stuck": _copied(ledger.stuck),
         "dead_letters": [_plain(letter) for letter in ledger.dead_letters],
-        "pauses": sorted(ledger.pauses),
+        "paused": ledger.paused,
         "removed_counts": {reason: count for reason, count in ledger.removed_counts.items() if count},
         "returned_counts": dict(ledger.returned_counts),
     }
@@ -96,4 +96,6 @@ def _copied(value: Any) -> Any:
         return {key: _copied(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [_copied(entry) for entry in value]
+    if is_dataclass(value):
+        return _plain(value)
     return value

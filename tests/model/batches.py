@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.model.model import IN_QUEUE, Lease, Message, Queue, Subscription
+from tests.model.model import IN_QUEUE, Queue
+from tests.model.parts import Lease, Message, Subscription
 
 #: Others that must be there, so that a message that fails alone is only suspected; and suspects that make an alarm.
 SUSPECTS = 3
+
+#: Runs in a row that vanish without a word until that counts as a failure.
+VANISHED = 3
 
 
 def say(lease: Lease, rows: Iterable[int], outcome: str, due: int | None) -> None:
@@ -56,10 +60,8 @@ def end(queue: Queue, name: str, lease: Lease, *, undelivered: bool = False) -> 
     if not held:
         return
     subscription = queue.subscriptions[name]
-    if lease.failed and (lease.gives_back or len(lease.rows) > 1):
-        _take_apart(queue, subscription, lease, held)
-    elif not undelivered and _is_suspect(queue, subscription, lease):
-        _suspect(queue, subscription, held[0], claimed=True)
+    if lease.failed or (subscription.alarm is not None and len(lease.rows) == 1 and not undelivered):
+        _take_apart(queue, subscription, lease, held, claimed=not lease.failed)
     else:
         for message in held:
             lease.undelivered = lease.undelivered or undelivered
@@ -119,16 +121,17 @@ def _begin_anew(queue: Queue, subscription: Subscription, lease: Lease) -> None:
     rows, maximum = _resumable(queue, subscription, lease), queue.rules.max_deliveries
     lone = lease.asked and len(lease.rows) == len(rows) == 1
     lease.vanished = lease.vanished + 1 if lease.asked and not lease.failed else 0
-    if len(rows) > 1 and (lease.failed or lease.vanished >= SUSPECTS):
+    failed = lease.failed or lease.vanished >= VANISHED
+    if len(rows) > 1 and failed:
         half = (len(rows) + 1) // 2
-        _isolate(queue, subscription, [queue.messages[each] for each in rows[half:]], piece=half)
+        _isolate(queue, subscription, lease, [queue.messages[each] for each in rows[half:]])
         rows, lease.vanished = rows[:half], 0
     if lone and lease.barrier:
         if maximum and subscription.barrier_deliveries >= maximum:
             _receive(subscription, lease)
             rows = []
-    elif lone and _is_suspect(queue, subscription, lease):
-        _suspect(queue, subscription, queue.messages[rows.pop()])
+    elif lone and (failed or subscription.alarm is not None):
+        _take_apart(queue, subscription, lease, [queue.messages[rows.pop()]])
     elif lone and maximum and queue.messages[rows[0]].deliveries >= maximum:
         message = queue.messages[rows.pop()]
         queue.remove(message, "max_deliveries")
@@ -140,6 +143,7 @@ def _resume(queue: Queue, subscription: Subscription, lease: Lease, rows: list[i
     if lease.planner is not subscription.planner:
         lease.said = {}
     lease.rows, lease.held, lease.claim = set(rows), set(), set()
+    lease.piece = not lease.barrier and bool(lease.rows & subscription.failed)
     lease.due, lease.begun_at, lease.planner = queue.now + queue.rules.lease_ms, queue.now, subscription.planner
     lease.failed = lease.gives_back = lease.undelivered = lease.sure = lease.running = False
     if subscription.until is not None:
@@ -169,70 +173,77 @@ def _take_back(queue: Queue, message: Message) -> bool:
     return True
 
 
-def _take_apart(queue: Queue, subscription: Subscription, lease: Lease, messages: list[Message]) -> None:
-    """Give a failed batch back: several messages are innocent, a lone one is suspected, or cancelled."""
+def _take_apart(queue: Queue, subscription: Subscription, lease: Lease, messages: list[Message], *, claimed: bool = False) -> None:
+    """Give a failed batch back: several messages are innocent, a lone one is tried alone from now on."""
     if messages and len(lease.rows) > 1:
-        _isolate(queue, subscription, messages, piece=max(1, len(messages) // 2))
-    elif messages and _is_suspect(queue, subscription, lease):
-        due = None if queue.rules.backoff is None else queue.now + queue.rules.delay_ms(messages[0].cancels)
-        _suspect(queue, subscription, messages[0], due=due, cancelled=True)
+        _isolate(queue, subscription, lease, messages)
     elif messages:
-        queue.settle(messages[0], "cancel", None)
+        _fail_alone(queue, subscription, lease, messages[0], claimed=claimed)
 
 
-def _isolate(queue: Queue, subscription: Subscription, messages: list[Message], *, piece: int) -> None:
+def _isolate(queue: Queue, subscription: Subscription, lease: Lease, messages: list[Message]) -> None:
+    """Give messages of a failing batch back; all of it is looked through, piece by piece."""
     for message in messages:
         if queue.is_old(message):
             queue.remove(message, "time_limit")
-            continue
-        message.state, message.deliveries = "available", message.deliveries - 1
+    messages = [message for message in messages if message.state != "removed"]
+    if not messages:
+        return
+    subscription.failed = {message.bookmark for message in messages} | lease.claim
+    if not lease.piece:
+        known = subscription.most
+        subscription.most = lease.limit if known is None else max(2, min(known, len(lease.rows)) // 2)
+    for message in messages:
+        message.state, message.deliveries, message.due = "available", message.deliveries - 1, 0
         queue.let_go(message)
-    if any(message.state == "available" for message in messages):
-        subscription.piece = piece
+
+
+def _fail_alone(queue: Queue, subscription: Subscription, lease: Lease, message: Message, *, claimed: bool) -> None:
+    """Set a message aside that failed alone, and tell whether it is held against it at once, later, or against the sink."""
+    if queue.is_old(message):
+        queue.remove(message, "time_limit")
+        return
+    due, before = queue.now + queue.rules.lone_delay_ms(message.lone), (message.deliveries, message.cancels, message.lone)
+    if _is_suspect(queue, subscription, lease):
+        subscription.suspects.setdefault(message.bookmark, (max(0, before[0] - 1), *before[1:]))
+        message.state, message.due = "delayed", due
+        message.cancels += lease.gives_back
+        queue.let_go(message, claimed=claimed)
+    elif lease.gives_back:
+        queue.settle(message, "cancel", due)
+    else:
+        queue.give_back(message, due)
+        queue.let_go(message, claimed=message.state == "dead")
+    if message.state != "delayed":
+        return
+    message.lone += 1
+    if message.bookmark in subscription.failed:
+        subscription.failed = set()
+    acquitted = [message.bookmark] if subscription.alarm is not None else []
+    if subscription.alarm is None and len(subscription.fresh) >= SUSPECTS:
+        subscription.alarm, acquitted = (queue.now + queue.rules.delay_ms(0, 30_000), 0), list(subscription.suspects)
+        subscription.failed, subscription.most = set(), None
+    for bookmark in acquitted:
+        known = queue.messages[bookmark]
+        known.deliveries, known.cancels, known.lone = subscription.suspects[bookmark]
 
 
 def _is_suspect(queue: Queue, subscription: Subscription, lease: Lease) -> bool:
     """Tell whether it may be the sink's fault that a lone message failed: others wait that can tell."""
-    if len(lease.rows) != 1 or lease.barrier:
-        return False
-    others = {each.bookmark for each in queue.allowed(subscription)} | set(queue.suspects)
-    return queue.alarm is not None or (lease.failed and len(others - lease.rows) >= SUSPECTS)
-
-
-def _suspect(
-    queue: Queue,
-    subscription: Subscription,
-    message: Message,
-    *,
-    due: int | None = None,
-    cancelled: bool = False,
-    claimed: bool = False,
-) -> None:
-    """Set a message aside that failed alone; the third raises the alarm, and nothing is counted."""
-    if queue.is_old(message):
-        queue.remove(message, "time_limit")
-        return
-    queue.suspects.setdefault(message.bookmark, (max(0, message.deliveries - 1), message.cancels))
-    message.state, message.due = ("available", 0) if due is None else ("delayed", due)
-    message.cancels += cancelled
-    queue.let_go(message, claimed=claimed)
-    subscription.piece = 1
-    acquitted = [message.bookmark] if queue.alarm is not None else []
-    if queue.alarm is None and len(queue.suspects) >= SUSPECTS:
-        queue.alarm, acquitted = (queue.now + queue.rules.delay_ms(0, 30_000), 0), list(queue.suspects)
-    for bookmark in acquitted:
-        queue.messages[bookmark].deliveries, queue.messages[bookmark].cancels = queue.suspects[bookmark]
+    others = {each.bookmark for each in queue.allowed(subscription) if not each.lone} | subscription.fresh
+    return subscription.alarm is not None or (lease.failed and len(others - lease.rows) >= SUSPECTS)
 
 
 def _succeed(queue: Queue, subscription: Subscription, lease: Lease) -> None:
-    """Hold their failures against the suspects, unless it was the sink; and take larger pieces again."""
-    limits, suspects = queue.rules, [] if queue.alarm is not None else list(queue.suspects)
-    queue.suspects, queue.alarm = {}, None
+    """Hold their failures against the suspects, unless it was the sink; and take larger batches again."""
+    limits, suspects = queue.rules, [] if subscription.alarm is not None else list(subscription.suspects)
     for message in [queue.messages[bookmark] for bookmark in suspects]:
         if message.state in ("available", "delayed"):
             if limits.max_deliveries and message.deliveries >= limits.max_deliveries:
                 queue.remove(message, "max_deliveries")
             elif limits.max_cancels and message.cancels > limits.max_cancels:
                 queue.remove(message, "max_cancels")
-    if subscription.piece is not None and not lease.barrier:
-        subscription.piece = subscription.piece * 2 if subscription.piece * 2 < lease.limit else None
+    subscription.suspects, subscription.alarm = {}, None
+    subscription.failed = subscription.failed - lease.rows
+    if subscription.most is not None and len(lease.rows) > 1 and not lease.piece:
+        subscription.most = subscription.most * 2 if subscription.most * 2 < lease.limit else None

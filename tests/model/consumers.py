@@ -15,7 +15,8 @@ from tests.model import batches, journal
 from tests.model.bodies import QUESTIONS
 from tests.model.definitions import LETTER_QUEUES
 from tests.model.machine import Machine
-from tests.model.model import Lease, Queue, Subscription
+from tests.model.model import Queue
+from tests.model.parts import Lease, Subscription
 
 SUBSCRIPTIONS = ("s1", "s2", "s3")
 

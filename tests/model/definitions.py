@@ -44,6 +44,11 @@ class Rules:
         first, longest, factor = self.backoff or (otherwise, otherwise, 1)
         return min(longest, int(first * factor**times))
 
+    def lone_delay_ms(self, times: int) -> int:
+        """Give how long a message waits that fails alone, after so many times before (DESIGN 15.12)."""
+        first, longest, factor = self.backoff or (1_000, 300_000, 2)
+        return min(longest, int(first * factor**times))
+
 
 #: The least target depth that users may set is more than a program that can be read publishes.
 DEPTHS = (2, 4)

@@ -7,7 +7,8 @@ from typing import Any
 
 from tests.model import batches
 from tests.model.definitions import Rules
-from tests.model.model import IN_QUEUE, WAITING, Lease, Message, Queue, Subscription
+from tests.model.model import IN_QUEUE, WAITING, Queue
+from tests.model.parts import Lease, Message, Subscription
 
 
 class Journal:
@@ -74,9 +75,10 @@ class Journal:
             queue = self.queues[name] = Queue(self, rules)
             queue.granted = self.granted.get(name, 0) if old is None else old.granted
             if old is not None:
-                # Subscriptions, a pause and an alarm outlive it; what was in flight does not.
-                queue.subscriptions, queue.paused, queue.alarm = old.subscriptions, old.paused, old.alarm
+                # Subscriptions with their alarms, and a pause, outlive it; what was in flight does not.
+                queue.subscriptions, queue.paused = old.subscriptions, old.paused
                 for subscription in queue.subscriptions.values():
+                    subscription.suspects, subscription.failed = {}, set()
                     subscription.leases, subscription.barriers, subscription.barrier_deliveries = [], [], 0
             for bookmark in range(len(self.published)) if name not in letters else ():
                 if bookmark not in self.retired and bookmark >= self._start(rules):

@@ -197,10 +197,13 @@ class Machine(RuleBasedStateMachine):
             if message.state in ("available", "leased", "delayed"):
                 assert ledger.delivered.of(message.bookmark) == message.deliveries, (name, message)
                 assert ledger.cancelled.of(message.bookmark) == message.cancels, (name, message)
+                assert ledger.lone_failures.of(message.bookmark) == message.lone, (name, message)
         reasons = {row: letter.reason for letter in ledger.dead_letters for row in letter.rows}
         assert reasons == {each.bookmark: each.reason for each in queue.having("dead")}, name
-        assert set(ledger.suspects) == set(queue.suspects), name
-        assert (ledger.alarm is not None and ledger.alarm.probe_at_ms is not None) == (queue.alarm is not None), name
+        for who, asked in queue.subscriptions.items():
+            known = ledger.subscriptions[who]
+            assert (set(known.suspects), known.is_stopped) == (set(asked.suspects), asked.alarm is not None), (name, who)
+            assert (set(known.failed), known.isolation_limit) == (asked.failed, asked.most), (name, who)
 
     def do(self, command: Callable[[], Any]) -> Any:
         """Let the engine do something, and commit it."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tests.model.definitions import Question, Rules
+from tests.model.definitions import Rules
+from tests.model.parts import Lease, Message, Subscription
 
 if TYPE_CHECKING:
     from tests.model.journal import Journal
@@ -14,81 +14,6 @@ if TYPE_CHECKING:
 IN_QUEUE = ("available", "leased", "delayed")
 WAITING = ("available", "delayed", "inactive")
 DEAD_REASONS = ("max_deliveries", "max_cancels", "forced_expire")
-
-
-@dataclass
-class Message:
-    """One message in one queue."""
-
-    bookmark: int
-    body: dict[str, Any]
-    entered_at: int
-    expires_at: int | None
-    state: str = "available"
-    is_barrier: bool = False
-    deliveries: int = 0
-    cancels: int = 0
-    due: int = 0
-    deferred: int | None = None
-    #: Why and when it left.
-    reason: str = ""
-    left_at: int = 0
-
-
-@dataclass
-class Lease:
-    """What a subscription was given; still holds; may still settle, since nobody else took it (P5); and what its batch said."""
-
-    number: int
-    rows: set[int]
-    due: int
-    begun_at: int
-    limit: int
-    planner: object
-    barrier: bool = False
-    proven: bool = False
-    held: set[int] = field(default_factory=set)
-    claim: set[int] = field(default_factory=set)
-    said: dict[int, tuple[str, int | None]] = field(default_factory=dict)
-    #: How its runs went: whether one asked for the rows, whether it failed, and goes back, and how many vanished.
-    asked: bool = False
-    failed: bool = False
-    gives_back: bool = False
-    vanished: int = 0
-    undelivered: bool = False
-    #: Whether it is certain that nobody took it over since it was granted, and whether fn is running on it (P6).
-    sure: bool = True
-    running: bool = False
-    #: At most once: whether its period ended before the proof, and whose run it is.
-    lapsed: bool = False
-    claimed_by: object = None
-
-
-@dataclass
-class Subscription:
-    """A consumer by name."""
-
-    backlog: int = 0
-    explicit: bool = False
-    filter: Question = None
-    planner: object = None
-    leases: list[Lease] = field(default_factory=list)
-    barriers: list[int] = field(default_factory=list)
-    barrier_deliveries: int = 0
-    #: Most messages of the next batch while a failing one is taken apart.
-    piece: int | None = None
-    #: Trigger.AvailableNow: where its run ends, and what it was given.
-    until: int | None = None
-    given: set[int] = field(default_factory=set)
-
-    @property
-    def open(self) -> Lease | None:
-        """The lease that is not proven."""
-        return next((lease for lease in self.leases if not lease.proven), None)
-
-    def may_take(self, bookmark: int) -> bool:
-        """Tell whether its run gets a message that is there for it."""
-        return self.until is None or (bookmark < self.until and bookmark not in self.given)
 
 
 class Queue:
@@ -101,9 +26,6 @@ class Queue:
         self.subscriptions: dict[str, Subscription] = {}
         self.granted = 0
         self.paused = False
-        #: Messages that failed alone, with what was counted before; and the next try and the tries of an alarm.
-        self.suspects: dict[int, tuple[int, int]] = {}
-        self.alarm: tuple[int, int] | None = None
 
     @property
     def now(self) -> int:
@@ -153,7 +75,7 @@ class Queue:
     def next(self, name: str, limit: int) -> Lease | None:
         """Give the next messages, or the next barrier alone; None when nothing is there."""
         subscription = self.subscriptions[name]
-        if self.paused or (self.alarm is not None and self.now < self.alarm[0]):
+        if self.paused or (subscription.alarm is not None and self.now < subscription.alarm[0]):
             return None
         barrier = next((each for each in subscription.barriers[:1] if subscription.may_take(each)), None)
         chosen = [] if barrier is not None else self.choose(subscription, min(limit, self.room(subscription)))
@@ -163,15 +85,17 @@ class Queue:
         self.granted += 1
         lease = Lease(self.granted, rows, self.now + self.rules.lease_ms, self.now, limit, subscription.planner)
         lease.barrier = barrier is not None
+        lease.piece = not lease.barrier and bool(rows & subscription.failed)
+        subscription.tried_lone = any(message.lone for message in chosen)
         subscription.barrier_deliveries += lease.barrier
         subscription.leases = [*(each for each in subscription.leases if each.held), lease]
         if subscription.until is not None:
             subscription.given |= rows
         for message in chosen:
             self.take(message, lease)
-        if self.alarm is not None:
-            tries = self.alarm[1] + 1
-            self.alarm = (self.now + self.rules.delay_ms(tries, 30_000), tries)
+        if subscription.alarm is not None:
+            tries = subscription.alarm[1] + 1
+            subscription.alarm = (self.now + self.rules.delay_ms(tries, 30_000), tries)
         if self.rules.at_most_once:
             for message in chosen:
                 self.remove(message, "delivered")
@@ -185,13 +109,10 @@ class Queue:
         lease.claim.add(message.bookmark)
 
     def choose(self, subscription: Subscription, count: int) -> list[Message]:
-        """Give the messages that are due to a subscription, first come first; the youngest, while somebody is to blame."""
+        """Give the messages that are due to a subscription: those that it tries apart, or a batch."""
         allowed = self.allowed(subscription)
-        others = [each for each in allowed if each.bookmark not in self.suspects]
-        allowed = others or allowed
-        if self.alarm is not None or (self.suspects and subscription.piece == 1):
-            return allowed[-1:] if count > 0 else []
-        return sorted(allowed, key=lambda each: (-self.rank(each), each.bookmark))[:count]
+        batch = [each for each in sorted(allowed, key=lambda each: (-self.rank(each), each.bookmark)) if not each.lone]
+        return (subscription.tries_apart(allowed) or batch)[:count]
 
     def allowed(self, subscription: Subscription) -> list[Message]:
         """Give what a subscription may be given, whatever room it has, oldest first."""
@@ -227,11 +148,11 @@ class Queue:
         )
 
     def room(self, subscription: Subscription) -> int:
-        """Give how many more messages may be under way (R24, R31), and are tried at once while a batch is taken apart."""
+        """Give how many more messages may be under way (R24, R31), and are tried at once after batches that failed."""
         mine, all_of_them = self.backlog(subscription), sum(map(self.backlog, self.subscriptions.values()))
         limits = [(subscription.backlog, mine), (self.rules.max_per_subscription, mine), (self.rules.max_backlog, all_of_them)]
         rooms = [limit - used for number, (limit, used) in enumerate(limits) if limit or number == 0]
-        return max(0, min([*rooms, *([] if subscription.piece is None else [subscription.piece])]))
+        return max(0, min([*rooms, *([] if subscription.most is None else [subscription.most])]))
 
     def backlog(self, subscription: Subscription) -> int:
         """Give what a subscription was given and has not acknowledged, or lost the lease of (R17, R23, R31, R71)."""
@@ -261,7 +182,10 @@ class Queue:
         """Take a message out of the queue; some reasons make a dead letter (R13, R58)."""
         message.state = "dead" if reason in DEAD_REASONS else "removed"
         message.reason, message.left_at = reason, self.now
-        self.suspects.pop(message.bookmark, None)
+        message.lone = 0
+        for subscription in self.subscriptions.values():
+            subscription.suspects.pop(message.bookmark, None)
+            subscription.failed.discard(message.bookmark)
         self.let_go(message, claimed=reason == "max_deliveries")
         if message.state == "dead" and self.letters is not None:
             self.letters.take_letter(message)

@@ -103,8 +103,9 @@ class Program(Consumers):
         known, pause = self.model.queues[queue], data.draw(st.sampled_from([False, False, True]))
         command = self.engine.pause if pause else self.engine.unpause
         self.do(lambda: command(queue=queue, now_ms=self.now))
-        if not pause and (known.paused or known.alarm is not None):
-            known.suspects, known.alarm = {}, None
+        if not pause and (known.paused or any(each.alarm is not None for each in known.subscriptions.values())):
+            for subscription in known.subscriptions.values():
+                subscription.suspects, subscription.alarm = {}, None
         known.paused = pause
 
     def redrive(self, data: st.DataObject, queue: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.beginning import BEGINNING
 from tests.mutants.deciding import DECIDING
+from tests.mutants.failing import FAILING
 from tests.mutants.keeping import KEEPING
 from tests.mutants.letters import LETTERS
 from tests.mutants.mutant import Mutant
@@ -17,6 +18,7 @@ _JOURNAL_WORLDS = ("tests/simulation/test_journal.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     *DECIDING,
+    *FAILING,
     *BEGINNING,
     *KEEPING,
     *LETTERS,

@@ -1,4 +1,4 @@
-"""Bugs in what the core decides: the delivery protocol, limits, who is given what, and failing batches."""
+"""Bugs in what the core decides: the delivery protocol, limits, and who is given what."""
 
 from __future__ import annotations
 
@@ -230,36 +230,10 @@ DECIDING = (
         f"{_CORE}/ledger.py", "in self.deferred.items() if until_ms > now_ms))", "in self.deferred.items() if until_ms > 0))",
         _SCENARIOS,
     ),
-    # Failing batches.
-    Mutant(
-        "the alarm comes one message late",
-        f"{_CORE}/alarm.py", "SUSPECTS_LIMIT = 3", "SUSPECTS_LIMIT = 4",
-        _SCENARIOS,
-    ),
-    Mutant(
-        "a failing batch is not halved",
-        f"{_CORE}/delivery.py", "oldest(rows, (len(rows) + 1) // 2)", "oldest(rows, len(rows) - 1)",
-        _SCENARIOS,
-    ),
-    Mutant(
-        "the grant after a failed batch is as large",
-        f"{_CORE}/settlement.py", "limit=max(1, len(rows) // 2)", "limit=len(rows)",
-        _SCENARIOS,
-    ),
-    Mutant(
-        "a suspected message goes to another subscription at once",
-        f"{_CORE}/granting.py", "    return (rows - BitMap64(suspects)) or rows if suspects else rows", "    return rows",
-        ("tests/unit/core/test_scenarios.py",),
-    ),
     Mutant(
         "a barrier is received twice",
         f"{_CORE}/barrier.py", "    if not lease.rows & subscription.barriers:\n        return\n", "",
         ("tests/unit/core/test_isolation.py",),
-    ),
-    Mutant(
-        "where it is tried who is to blame, a message goes beyond the backlogs",
-        f"{_CORE}/granting.py", "if min(room, left) <= 0 or not rows:", "if not rows:",
-        _SCENARIOS,
     ),
     Mutant(
         "of two that come next in line, one that is further back gets the message",

@@ -31,4 +31,4 @@ def received(ledger: QueueLedger, record: Record) -> None:
         reason = record.detail.get("error", "its runs vanished")
         error = f"subscription '{subscription.name}' gave up barrier {rows.min()}: {reason}"
         # It pauses nothing, and one that does says more.
-        ledger.alarm = ledger.alarm or Alarm(error=error, since_ms=record.at_ms)
+        subscription.alarm = subscription.alarm or Alarm(error=error, since_ms=record.at_ms)

@@ -62,10 +62,9 @@ def _begun(state: JournalState, queue: QueueDefinition, old: QueueLedger | None,
     if old is not None:
         ledger.next_lease = old.next_lease
         ledger.subscriptions = old.subscriptions
-        ledger.pauses = old.pauses
+        ledger.paused = old.paused
         ledger.selection.matches = {text: BitMap64() for text in old.selection.matches}
-        ledger.forget_released()
-        ledger.alarm = old.alarm
+        ledger.forget_batches()
     return ledger
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
-from spark_queue.core.alarm import Suspect
+from spark_queue.core.alarm import LONE_FAILURES_LIMIT, Alarm, Suspect
+from spark_queue.core.lease import Subscription
 from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import Event, State
 from spark_queue.core.ranges import to_bitmap
-from spark_queue.core.records import DEAD_LETTER_REASONS, Pause, Record, Removal, Return
+from spark_queue.core.records import DEAD_LETTER_REASONS, Record, Removal, Return
 from spark_queue.core.segment import EntryFacts
 
 
@@ -20,26 +21,43 @@ def returned(ledger: QueueLedger, record: Record) -> None:
     if record.due_at_ms is not None:
         ledger.delayed[record.due_at_ms] = ledger.delayed.get(record.due_at_ms, BitMap64()) | rows
     if alone:
-        _suspect(ledger, record, rows.min())
-    if record.reason == Return.CANCELLED:
+        _failed_alone(ledger, ledger.subscriptions[str(record.subscription)], record, rows.min())
+    elif record.reason == Return.CANCELLED:
         ledger.cancelled.increment(rows)
     if undelivered or (record.reason == Return.ISOLATED and not alone):
         ledger.delivered.decrement(rows)
-    if alone and Pause.ALARM in ledger.pauses:
-        ledger.acquit(rows.min())
     if lease is not None:
         lease.undelivered = lease.undelivered or undelivered
+        subscription = ledger.subscriptions[lease.subscription]
+        if record.reason == Return.ISOLATED and not alone:
+            # What the lease goes on with is a piece of the batch, too.
+            subscription.failed = rows | lease.claim
         if "limit" in record.detail:
-            ledger.subscriptions[lease.subscription].isolation_limit = record.detail["limit"]
-        if record.reason in (Return.CANCELLED, Return.ISOLATED):
+            # Older software made it 1 for a lone message.
+            subscription.isolation_limit = max(2, record.detail["limit"])
+        if record.reason in (Return.CANCELLED, Return.ISOLATED) or (alone and lease.failure is not None):
             lease.claim -= rows
     ledger.returned_counts[str(record.reason)] += len(rows)
 
 
-def _suspect(ledger: QueueLedger, record: Record, row: int) -> None:
-    """Note a message that failed alone, and what was counted before this delivery."""
-    before = Suspect(deliveries=max(0, ledger.delivered.of(row) - 1), cancels=ledger.cancelled.of(row))
-    ledger.suspects.setdefault(row, before).error = record.detail.get("error")
+def _failed_alone(ledger: QueueLedger, subscription: Subscription, record: Record, row: int) -> None:
+    """Note a message that failed alone, and, of a suspect, what was counted before this delivery."""
+    counted = (ledger.cancelled.of(row), ledger.lone_failures.of(row))
+    before = Suspect(deliveries=max(0, ledger.delivered.of(row) - 1), cancels=counted[0], lone_failures=counted[1])
+    ledger.lone_failures.increment(BitMap64([row]))
+    if record.reason == Return.CANCELLED:
+        ledger.cancelled.increment(BitMap64([row]))
+    if not record.detail.get("counts"):
+        subscription.suspects.setdefault(row, before).error = record.detail.get("error")
+    if subscription.is_stopped:
+        ledger.acquit(row, subscription.suspects[row])
+    if row in subscription.failed:
+        # It is the one that was searched for.
+        subscription.failed = BitMap64()
+    stuck = ledger.lone_failures.at_least(LONE_FAILURES_LIMIT + 1, ledger.entered)
+    if row in stuck:
+        since_ms = record.at_ms if ledger.stuck is None or len(stuck) == 1 else ledger.stuck.since_ms
+        ledger.stuck = Alarm(error=record.detail.get("error", "its runs vanished"), since_ms=since_ms)
 
 
 def removed(ledger: QueueLedger, record: Record) -> None:

@@ -34,14 +34,16 @@ def granted(ledger: QueueLedger, record: Record) -> None:
         due_at_ms=int(record.due_at_ms or 0),
         incarnation=incarnation_of(record),
         limit=record.detail["limit"],
+        searches=held.intersect(subscription.failed),
         is_barrier=is_barrier,
     )
     subscription.lease = number
+    subscription.tried_lone = bool(ledger.lone_failures.at_least(1, held))
     ledger.next_lease = number + 1
     ledger.delivered.increment(held)
     if subscription.run_until is not None:
         subscription.run_granted |= rows
-    alarm = ledger.alarm
+    alarm = subscription.alarm
     if alarm is not None and alarm.probe_at_ms is not None:
         alarm.probes += 1
         alarm.probe_at_ms = record.at_ms + probe_backoff(ledger).delay_ms(alarm.probes)
@@ -57,6 +59,7 @@ def resumed(ledger: QueueLedger, record: Record) -> None:
         # What the older incarnation said is dropped (P4).
         lease.staged.clear()
     lease.rows, lease.held, lease.claim = rows, held.copy(), held.copy()
+    lease.searches = held.intersect(subscription.failed)
     lease.due_at_ms = int(record.due_at_ms or 0)
     lease.incarnation = incarnation_of(record)
     lease.begun_at_ms = record.at_ms
@@ -116,8 +119,10 @@ def proven(ledger: QueueLedger, record: Record) -> None:
     lease.staged.clear()
     # A batch that read nothing, since its messages were given back, is no success.
     if lease.succeeded:
-        ledger.suspects.clear()
-        ledger.alarm = None
-        if subscription.isolation_limit is not None and not lease.is_barrier:
+        subscription.suspects.clear()
+        subscription.alarm = None
+        # One message alone, and a piece of a failed batch, say nothing about how large a batch may be.
+        if subscription.isolation_limit is not None and len(lease.rows) > 1 and not lease.searches:
             doubled = subscription.isolation_limit * 2
             subscription.isolation_limit = doubled if doubled < lease.limit else None
+        subscription.failed -= lease.rows

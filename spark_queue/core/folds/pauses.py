@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pyroaring import BitMap64
+
 from spark_queue.core.alarm import PROBE_BACKOFF, Alarm
 from spark_queue.core.keys import Backoff
 from spark_queue.core.ledger import QueueLedger
@@ -9,23 +11,29 @@ from spark_queue.core.records import Pause, Record, Unpause
 
 
 def paused(ledger: QueueLedger, record: Record) -> None:
-    """Let a queue grant nothing from now on; in an alarm, a lone message at a time."""
-    ledger.pauses.add(Pause(str(record.reason)))
-    if record.reason == Pause.ALARM:
-        probe_at_ms = record.at_ms + probe_backoff(ledger).delay_ms(0)
-        ledger.alarm = Alarm(error=record.detail["error"], since_ms=record.at_ms, probe_at_ms=probe_at_ms)
-        for row in ledger.suspects:
-            ledger.acquit(row)
+    """Let a queue grant nothing from now on; in an alarm, a subscription a lone message at a time.
+
+    An alarm of older software names no subscription and speaks of all.
+    """
+    if record.reason == Pause.USER:
+        ledger.paused = True
+        return
+    probe_at_ms = record.at_ms + probe_backoff(ledger).delay_ms(0)
+    for name in ledger.subscriptions if record.subscription is None else (record.subscription,):
+        subscription = ledger.subscriptions[name]
+        subscription.alarm = Alarm(error=record.detail["error"], since_ms=record.at_ms, probe_at_ms=probe_at_ms)
+        subscription.failed, subscription.isolation_limit = BitMap64(), None
+        for row, known in subscription.suspects.items():
+            ledger.acquit(row, known)
 
 
 def unpaused(ledger: QueueLedger, record: Record) -> None:
-    """End its pauses, or only the alarm."""
-    if record.reason == Unpause.PROBE:
-        ledger.pauses.discard(Pause.ALARM)
-    else:
-        ledger.pauses.clear()
-    ledger.suspects.clear()
-    ledger.alarm = None
+    """End its pauses, or only the alarm: that of a subscription, or, in a log of older software, all."""
+    if record.reason == Unpause.USER:
+        ledger.paused = False
+    for name in ledger.subscriptions if record.subscription is None else (record.subscription,):
+        ledger.subscriptions[name].suspects.clear()
+        ledger.subscriptions[name].alarm = None
 
 
 def probe_backoff(ledger: QueueLedger) -> Backoff:

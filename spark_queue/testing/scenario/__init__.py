@@ -83,9 +83,11 @@ Steps that look
         All the dead letters that the queue made, oldest first.
     ``standing Q [ROWS]``
         The dead letters that people are shown for it.
-    ``alarm Q [ROWS] [probe=30s]``
-        The messages that failed alone since the last success; with `probe` the queue pauses with an alarm, and tries the next
-        lone message then, from now.
+    ``alarm Q/S [ROWS] [probe=30s]``
+        The messages that failed alone since the last success of a subscription; with `probe` it pauses with an alarm, and tries
+        the next lone message then, from now.
+    ``lone Q [ROWS]``
+        The messages that failed alone, and are tried alone from now on.
     ``age Q 5s``, ``age Q none``
         The age of the oldest message in the queue, as status shows it.
     ``removals Q REASON=n …``, ``due 5s``, ``due now``, ``due never``

@@ -108,11 +108,19 @@ def _removals(world: World, words: Words) -> str:
 
 
 def _alarm(world: World, words: Words) -> str:
-    ledger = world.state.ledger(words.take())
-    compare(BitMap64(ledger.suspects), words.rows(), f"suspects {rows_text(BitMap64(ledger.suspects))}")
+    queue, _, name = words.take().partition("/")
+    subscription = world.state.ledger(queue).subscriptions[name]
+    compare(BitMap64(subscription.suspects), words.rows(), f"suspects {rows_text(BitMap64(subscription.suspects))}")
     probe_ms = words.duration_ms("probe")
-    probe_at_ms = None if ledger.alarm is None else ledger.alarm.probe_at_ms
-    compare(probe_at_ms, None if probe_ms is None else world.now_ms + probe_ms, f"is {ledger.alarm} at {world.now_ms}")
+    probe_at_ms = None if subscription.alarm is None else subscription.alarm.probe_at_ms
+    compare(probe_at_ms, None if probe_ms is None else world.now_ms + probe_ms, f"is {subscription.alarm} at {world.now_ms}")
+    return "so"
+
+
+def _lone(world: World, words: Words) -> str:
+    ledger = world.state.ledger(words.take())
+    rows = ledger.lone_failures.at_least(1, ledger.entered)
+    compare(rows, words.rows(), f"are {rows_text(rows)}")
     return "so"
 
 
@@ -160,6 +168,7 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "removals": _removals,
     "alarm": _alarm,
     "age": _age,
+    "lone": _lone,
     "due": _due,
     "retired": _retired,
 }

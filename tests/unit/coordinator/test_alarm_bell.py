@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from pyroaring import BitMap64
 
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.core.alarm import Alarm
@@ -10,16 +13,25 @@ from tests.unit.core.failing_query import begin
 
 
 def test_an_alarm_is_told_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
-    state, bell = begin(3).state, AlarmBell()
+    world, bell = begin(3), AlarmBell()
+    for name in ("s1", "s2"):
+        who: dict[str, Any] = {"queue": "Q", "subscription": name, "incarnation": world.engine.draw_incarnation()}
+        world.engine.attach(**who, call=1, ack_mode="auto", max_backlog=5, now_ms=world.now_ms)
+    state, ledger = world.state, world.state.queues["Q"]
     bell.ring(state)
-    state.queues["Q"].alarm = Alarm(error="every message fails", since_ms=1, probe_at_ms=30_001)
+    ledger.subscriptions["s1"].alarm = Alarm(error="every message fails", since_ms=1, probe_at_ms=30_001)
     with caplog.at_level("INFO"):
         bell.ring(state)
         bell.ring(state)
-        state.queues["Q"].alarm = Alarm(error="a barrier fails", since_ms=2)
+        ledger.subscriptions["s2"].alarm = Alarm(error="a barrier fails", since_ms=2)
         bell.ring(state)
-        state.queues["Q"].alarm = None
+        ledger.subscriptions["s1"].alarm = ledger.subscriptions["s2"].alarm = None
+        for _ in range(6):
+            ledger.lone_failures.increment(BitMap64([1]))
+        ledger.stuck = Alarm(error="boom", since_ms=3)
         bell.ring(state)
+        bell.ring(state)
+        ledger.lone_failures.forget(BitMap64([1]))
         bell.ring(state)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         (
@@ -27,5 +39,8 @@ def test_an_alarm_is_told_once_and_its_end_too(caplog: pytest.LogCaptureFixture)
             "ALARM: queue 'Q': every message fails. It pauses, and tries one message at a time until one succeeds.",
         ),
         ("WARNING", "ALARM: queue 'Q': a barrier fails."),
-        ("INFO", "The alarm of queue 'Q' is over."),
+        ("WARNING", "ALARM: queue 'Q': 1 message(s) failed alone more than 5 times, first bookmark 1. The last error: boom."),
+        ("INFO", "The alarm of subscription 's1' of queue 'Q' is over."),
+        ("INFO", "The alarm of subscription 's2' of queue 'Q' is over."),
+        ("INFO", "The alarm about messages that fail alone of queue 'Q' is over."),
     ]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from pyroaring import BitMap64
 
 from spark_queue.core.lifecycle import State
-from spark_queue.core.records import Kind
+from spark_queue.core.records import Kind, Record
+from spark_queue.core.status import queue_status
+from spark_queue.testing.scenario import run_scenario
 from spark_queue.testing.scenario.world import World
 from spark_queue.testing.state_digest import digest
 from tests.unit.core.failing_query import FailingQuery, begin
@@ -36,11 +40,12 @@ def test_one_poisoned_row_among_100_000_is_one_dead_letter_and_the_rest_is_ackno
     poison: int, limit: int, *, cancels: bool
 ) -> None:
     world = begin(100_000, max_deliveries=limit)
-    query = FailingQuery(world, BitMap64([poison]).intersect, cancels=cancels)
+    query = FailingQuery(world, BitMap64([poison]).intersect, cancels=cancels, batch_ms=1_000, down_ms=1_000)
     drain(world, query, starts=200)
     assert dead(world) == [poison]
     assert world.state.queues["Q"].removed_counts == {"acknowledged": 99_999, "max_deliveries": 1}
-    assert query.runs < 120
+    # Seventeen pieces, each of a batch of its own, and the tries alone.
+    assert query.runs < 30
     assert not any(record.kind == Kind.PAUSED for record in world.committed)
 
 
@@ -60,10 +65,10 @@ def test_where_nothing_else_is_left_poisoned_rows_look_like_a_sink_that_is_down(
     query = FailingQuery(world, BitMap64(range(980, 1_000)).intersect, cancels=cancels, batch_ms=1_000, down_ms=1_000)
     with pytest.raises(AssertionError, match="20 messages are left"):
         drain(world, query, starts=500)
-    ledger = world.state.queues["Q"]
-    assert ledger.removed_counts == {"acknowledged": 980}
-    assert ledger.alarm is not None
-    assert "each alone" in ledger.alarm.error
+    assert world.state.queues["Q"].removed_counts == {"acknowledged": 980}
+    status = queue_status(world.state, "Q", now_ms=world.now_ms)
+    assert status.paused
+    assert status.alarm == "subscription 's': 3 messages failed one after the other, each alone. The last error: boom"
 
 
 @MODES
@@ -82,3 +87,52 @@ def test_a_sink_that_is_down_for_ten_minutes_makes_no_dead_letter_but_an_alarm(m
     # The alarm does not stand in the way for longer than one probe.
     assert world.now_ms < up_at_ms + 60_000
     assert digest(world.state) == digest(world.folded())
+
+
+def test_one_of_two_subscriptions_has_a_dead_sink_and_its_messages_live() -> None:
+    """The other's success says nothing about them: DESIGN 15.12 counts for each subscription."""
+    scenario = run_scenario(
+        """
+define
+  [message_types.json]
+  topics = ["T"]
+  [queues.Q]
+  underlying_topic = "T"
+  max_deliveries = 3
+publish T 0..19 price=0
+planner a Q/a filter="price = 0"
+planner b Q/b filter="price = 1"
+"""
+    )
+    for turn in range(40):
+        scenario.run(f"""
+publish T {20 + turn} price=1
+tick 1s
+next a limit=9
+next b limit=9
+start b
+end b
+""")
+        if scenario.world.state.queues["Q"].leases[scenario.world.checkpoints["Q", "a"]].held:
+            scenario.run("start a\nend a failed=down on_error=cancel")
+    status = queue_status(scenario.world.state, "Q", now_ms=scenario.world.now_ms)
+    assert (status.dead_letters, status.acknowledged, status.paused) == (0, 39, False)
+    assert status.alarm == "subscription 'a': 3 messages failed one after the other, each alone. The last error: down"
+
+
+def test_an_alarm_of_older_software_stops_every_subscription_of_its_time_until_each_succeeds() -> None:
+    """Its records name none; PROTOCOL: that speaks of all."""
+    world = begin(9, max_deliveries=1)
+    for name in ("s1", "s2"):
+        who: dict[str, Any] = {"queue": "Q", "subscription": name, "incarnation": world.engine.draw_incarnation()}
+        world.engine.attach(**who, call=1, ack_mode="auto", max_backlog=5, now_ms=world.now_ms)
+    world.commit()
+    old = Record(kind=Kind.PAUSED, record=world.state.next_record, at_ms=world.now_ms, queue="Q", reason="alarm",
+                 detail={"error": "3 messages failed one after the other, each alone. The last error: boom"})  # fmt: skip
+    world.state.fold(old)
+    ledger = world.state.queues["Q"]
+    assert [each.is_stopped for each in ledger.subscriptions.values()] == [True, True]
+    status = queue_status(world.state, "Q", now_ms=world.now_ms)
+    assert (status.paused, status.alarm) == (True, old.detail["error"])
+    world.state.fold(replace(old, kind=Kind.UNPAUSED, record=old.record + 1, reason="probe", detail={}))
+    assert [each.is_stopped for each in ledger.subscriptions.values()] == [False, False]
