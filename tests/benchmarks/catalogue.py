@@ -10,6 +10,7 @@ from tests.benchmarks import (
     curves,
     entering,
     explain,
+    failing,
     growth,
     latency,
     memory,
@@ -36,5 +37,6 @@ BENCHMARKS: Mapping[str, Measure] = {
     "micro-batch-profile": micro_batch.profile,
     "throughput": throughput.measure,
     "selected": selected.measure,
+    "failing": failing.measure,
     "latency": latency.measure,
 }

@@ -46,6 +46,7 @@ def from_queue(
     columns: str,
     max_backlog: int,
     subscription: str = "bench",
+    on_error: str = "fail",
 ) -> DataStreamWriter:
     """Read a queue as its users do: through `Queue.foreach_batch`, which acknowledges."""
     rows = (
@@ -56,7 +57,7 @@ def from_queue(
         .option("columns", columns)
         .load(journal.path)
     )
-    return rows.writeStream.foreachBatch(journal.queue(queue).foreach_batch(fn, subscription=subscription))
+    return rows.writeStream.foreachBatch(journal.queue(queue).foreach_batch(fn, subscription=subscription, on_error=on_error))
 
 
 def copied(journal: Journal, message_type: str, place: Path) -> str:
