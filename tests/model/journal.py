@@ -114,11 +114,12 @@ class Journal:
         """Let time pass, and do what is due."""
         self.now = now
         for queue in self.queues.values():
-            for name, subscription in queue.subscriptions.items():
-                for lease in subscription.leases:
-                    if queue.outstanding(lease) and lease.due <= now:
-                        lease.lapsed = not lease.held
-                        batches.end(queue, name, lease)
+            # The oldest first: who ends finds what others gave back before.
+            held = [(lease.number, name, lease) for name, each in queue.subscriptions.items() for lease in each.leases]
+            for _, name, lease in sorted(held, key=lambda each: each[0]):
+                if queue.outstanding(lease) and lease.due <= now:
+                    lease.lapsed = not lease.held
+                    batches.end(queue, name, lease)
         for queue in self.queues.values():
             _expire(queue)
         # Leases and ages end in every queue before a barrier behind them is released, and that before retention looks.
