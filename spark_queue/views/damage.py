@@ -70,7 +70,8 @@ def _check(store: Store, segment: Segment) -> None:
 
 
 def _failed(ledger: QueueLedger) -> BitMap64:
-    return BitMap64.union(BitMap64(ledger.suspects), *(lease.rows for lease in ledger.leases.values() if lease.failure is not None))
+    alone = ledger.lone_failures.at_least(1, ledger.entered)
+    return BitMap64.union(alone, *(lease.rows for lease in ledger.leases.values() if lease.failure is not None))
 
 
 def _read(store: Store, message_type: MessageTypeState, rows: BitMap64, columns: str) -> None:
