@@ -40,7 +40,7 @@ LETTERS = (
     ),
     Mutant(
         "a suspect is never too old",
-        f"{_CORE}/isolation.py", "    if not remove_aged(turn, lease.rows, lease=lease):\n        return\n", "",
+        f"{_CORE}/settlement.py", "    rows = remove_aged(turn, rows, lease=lease)\n    if not rows:\n", "    if not rows:\n",
         _SCENARIOS,
     ),
     Mutant(
@@ -50,8 +50,7 @@ LETTERS = (
     ),
     Mutant(
         "a probe that comes late is not acknowledged",
-        f"{_CORE}/folds/endings.py", "        if record.reason in (Return.CANCELLED, Return.ISOLATED):",
-        "        if alone or record.reason in (Return.CANCELLED, Return.ISOLATED):",
+        f"{_CORE}/folds/endings.py", " or (alone and lease.failure is not None):", " or alone:",
         _SCENARIOS,
     ),
     Mutant(
