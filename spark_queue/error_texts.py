@@ -177,7 +177,7 @@ JOURNAL: dict[str, str] = {
         "The store under '{path}' let one key be created twice, so two writers could overwrite each other. "
         "Use a local disk, or an object store with conditional puts."
     ),
-    "STORE_FAILED": ("Storage under '{path}' failed while {doing}. Nothing half-done is visible. {next_step} It said: {reason}"),
+    "STORE_FAILED": ("Storage under '{path}' failed while {doing}: {reason} Nothing half-done is visible. {next_step}"),
     "PUBLISH_CONTENDED": (
         "Publishing to '{path}' lost {attempts} races in a row to other writers. Nothing of this commit was published. Publish "
         "larger batches, or retry."

@@ -101,7 +101,7 @@ def test_commit_that_cannot_be_looked_for_is_told_as_unknown(disk: Disk, monkeyp
         raise JournalError("STORE_FAILED", path="p", doing="reading", reason="connection reset.", next_step="")
 
     monkeypatch.setattr(delta, "refresh", fail_to_read)
-    with pytest.raises(JournalError, match=r"STORE_FAILED.*Whether the commit arrived is not known.*connection reset\."):
+    with pytest.raises(JournalError, match=r"STORE_FAILED.*connection reset\. .*Whether the commit arrived is not known"):
         disk.publish([1])
 
 
@@ -144,7 +144,7 @@ def test_failure_that_goes_by_is_retried(disk: Disk, monkeypatch: pytest.MonkeyP
 
 def test_failure_that_stays_is_told_and_leaves_nothing(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     at_swap(monkeypatch, *[fail] * commit.FAILURES_LIMIT)
-    with pytest.raises(JournalError, match=r"STORE_FAILED.*while publishing\. .*It said: the store is on fire"):
+    with pytest.raises(JournalError, match=r"STORE_FAILED.*while publishing: the store is on fire"):
         disk.publish([1])
     assert disk.tail_rows() == 0
 
