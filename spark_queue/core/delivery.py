@@ -9,7 +9,6 @@ from spark_queue.core.definition import valid_name
 from spark_queue.core.granting import grant
 from spark_queue.core.isolation import is_suspect, isolate, suspect
 from spark_queue.core.lease import Incarnation, Lease, Subscription
-from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import oldest
 from spark_queue.core.records import Kind, Removal, Return
 from spark_queue.core.removal import remove
@@ -208,7 +207,7 @@ def _resumable(turn: Turn, lease: Lease) -> BitMap64:
     # What somebody cancelled by hand, to be delivered later, is not delivered sooner by a restart.
     later = turn.ledger.rows[State.DELAYED] - turn.ledger.due(turn.now_ms)
     came_back = in_queue(turn, lease.claim) - lease.held - later
-    return lease.held | turn.ledger.selection.in_order(came_back, leased=turn.ledger.rows[State.LEASED])
+    return lease.held | turn.ledger.selection.order_keys.together(came_back, lease.held)
 
 
 def _halve(turn: Turn, lease: Lease, rows: BitMap64) -> BitMap64:

@@ -23,7 +23,7 @@ def returned(ledger: QueueLedger, record: Record) -> None:
         _suspect(ledger, record, rows.min())
     if record.reason == Return.CANCELLED:
         ledger.cancelled.increment(rows)
-    if undelivered or (record.reason == Return.ISOLATED and not alone):
+    if undelivered or record.reason == Return.ORDER_KEY or (record.reason == Return.ISOLATED and not alone):
         ledger.delivered.decrement(rows)
     if alone and Pause.ALARM in ledger.pauses:
         ledger.acquit(rows.min())
@@ -31,7 +31,7 @@ def returned(ledger: QueueLedger, record: Record) -> None:
         lease.undelivered = lease.undelivered or undelivered
         if "limit" in record.detail:
             ledger.subscriptions[lease.subscription].isolation_limit = record.detail["limit"]
-        if record.reason in (Return.CANCELLED, Return.ISOLATED):
+        if record.reason in (Return.CANCELLED, Return.ISOLATED, Return.ORDER_KEY):
             lease.claim -= rows
     ledger.returned_counts[str(record.reason)] += len(rows)
 
