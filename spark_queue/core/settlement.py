@@ -65,9 +65,13 @@ def give_back_followers(turn: Turn, cancelled: BitMap64, among: BitMap64, *, lea
     if turn.ledger.definition.order_key is None or not cancelled:
         return BitMap64()
     ending = BitMap64.union(*_ended_by_cancel(turn, cancelled & among))
-    followers = turn.ledger.selection.order_keys.followers(in_queue(turn, cancelled) - ending, among)
-    if followers:
-        turn.emit(Kind.RETURNED, followers, of=lease, reason=Return.ORDER_KEY)
+    followers = turn.ledger.selection.order_keys.followers(in_queue(turn, cancelled) - ending, in_queue(turn, among))
+    back = remove_aged(turn, followers, lease=lease)
+    # What came back before, and waits, waits on.
+    delayed = [(due_at_ms, rows & back) for due_at_ms, rows in turn.ledger.delayed.items()]
+    for due_at_ms, part in [(None, back - turn.ledger.rows[State.DELAYED]), *delayed]:
+        if part:
+            turn.emit(Kind.RETURNED, part, of=lease, reason=Return.ORDER_KEY, due_at_ms=due_at_ms)
     return followers
 
 
