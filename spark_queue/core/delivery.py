@@ -9,6 +9,7 @@ from spark_queue.core.definition import valid_name
 from spark_queue.core.granting import grant
 from spark_queue.core.isolation import is_suspect, isolate, suspect
 from spark_queue.core.lease import Incarnation, Lease, Subscription
+from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import oldest
 from spark_queue.core.records import Kind, Removal, Return
 from spark_queue.core.removal import remove
