@@ -24,7 +24,7 @@ from spark_queue.core.status import QueueStatus, queue_status
 from spark_queue.errors import CallerError, nearest
 from spark_queue.journal.expressions import check_expressions, check_filter
 
-#: Cuts the rows of a lease into pieces of message files: segments, rows, delivery counts, cancel counts; `is_barrier`, `order_keys`.
+#: Cuts the rows of a lease into pieces of message files: segments, rows, delivery and cancel counts; `is_barrier`, `order_keys`.
 Cutter = Callable[..., pa.Table]
 
 #: Makes the table of a message type, or appends columns to it.

@@ -6,6 +6,8 @@ that every step here is one on whole arrays. A message costs about 25 bytes, a k
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
@@ -144,7 +146,7 @@ class OrderKeys:
             width *= 4
 
     def together(self, rows: BitMap64, held: BitMap64) -> BitMap64:
-        """Give those of `rows` that may be leased beside what their lease still holds: nothing else of their keys is before them."""
+        """Give those of `rows` that may be leased beside what their lease still holds: nothing else of their keys is ahead."""
         places, unbroken, rank = self._chains(self._places(rows | held))
         if not len(places):
             return rows
@@ -228,7 +230,7 @@ class OrderKeys:
         # To sort whole numbers takes a fraction of the time of an argsort.
         return np.sort(self._key[places].astype(np.int64) << 32 | places) & 0xFFFFFFFF
 
-    def _rows(self, places: Places) -> BitMap64:
+    def _rows(self, places: NDArray[np.signedinteger[Any]]) -> BitMap64:
         # Of ascending numbers a bitmap is made in a fraction of the time.
         return from_array(np.sort(self._bookmarks[places]))
 
@@ -247,9 +249,10 @@ class OrderKeys:
         first, last = np.searchsorted(known, ends).tolist()
         if last < self._count and last - first == ends[1] - ends[0] and np.array_equal(known[[first, last]], ends):
             # Where every message has a key, nothing has to be searched for.
-            return first + wanted - ends[0]
-        places = np.minimum(np.searchsorted(known, wanted), self._count - 1)
-        found: Places = places[known[places] == wanted]
+            found: Places = first + wanted - ends[0]
+        else:
+            found = np.minimum(np.searchsorted(known, wanted), self._count - 1)
+            found = found[known[found] == wanted]
         return found
 
     def _make_room(self) -> None:

@@ -92,7 +92,7 @@ def cut_pieces(
     return pieces if order_keys is None else pieces.append_column(KEYS, _keys(order_keys, rows, ends - starts))
 
 
-def _keys(order_keys: OrderKeys, rows: BitMap64, lengths: _Bookmarks) -> pa.ListArray:
+def _keys(order_keys: OrderKeys, rows: BitMap64, lengths: _Bookmarks) -> pa.ListArray[Any]:
     """Give the keys of the rows of each piece."""
     keyed, hashes = order_keys.keys_of(rows)
     place = np.searchsorted(to_array(rows), keyed)

@@ -49,15 +49,13 @@ def cut(pieces: pa.Table, *, min_partitions: int | None, lease: int = 0, leased_
     count = min(total, max(min_partitions or 1, -(-total // PARTITION_ROWS)))
     # A coordinator from before there were runs names no keys, and gives one row of each.
     keyed = count > 1 and "keys" in pieces.column_names
-    shares = _shares_by_key(columns, _flat(pieces.column("keys")), count) if keyed else _shares(columns, count)
-    return [
-        MessagePartition(tuple(_by_file(share, paths)), lease=lease, leased_until_ms=leased_until_ms) for share in shares
-    ]
+    shares = _shares_by_key(columns, pieces.column("keys"), count) if keyed else _shares(columns, count)
+    return [MessagePartition(tuple(_by_file(share, paths)), lease=lease, leased_until_ms=leased_until_ms) for share in shares]
 
 
-def _shares_by_key(columns: _Columns, keys: pa.Array, count: int) -> Iterator[_Columns]:
+def _shares_by_key(columns: _Columns, keys_of_pieces: Any, count: int) -> Iterator[_Columns]:
     """Give each key to one partition; small keys go by the handful, so that the large ones can be spread evenly."""
-    handfuls = _HANDFULS * count
+    keys, handfuls = keys_of_pieces.combine_chunks().flatten(), _HANDFULS * count
     rows = np.arange(len(keys))
     handful = np.where(keys.is_null(), rows % handfuls, keys.fill_null(0).to_numpy() % np.uint64(handfuls)).astype(np.int64)
     sizes, loads, partition = np.bincount(handful, minlength=handfuls), np.zeros(count), np.zeros(handfuls, dtype=np.int64)
@@ -79,10 +77,6 @@ def _joined(columns: _Columns, rows: NDArray[Any], piece: NDArray[Any], offset: 
     share["bookmark"] += offset[first]
     share["rows"] = np.diff(np.r_[np.flatnonzero(begins), len(rows)])
     return share
-
-
-def _flat(keys: pa.ChunkedArray) -> pa.Array:
-    return keys.combine_chunks().flatten()
 
 
 def _shares(columns: _Columns, count: int) -> Iterator[_Columns]:

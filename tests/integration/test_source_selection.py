@@ -87,7 +87,7 @@ def test_an_order_key_keeps_its_messages_apart_and_in_order(make_home: MakeHome)
 
 
 def test_a_function_sees_the_messages_of_a_key_in_order_and_in_one_partition(make_home: MakeHome) -> None:
-    """DESIGN 8: seven keys in one lease, which tasks share; whatever columns are read, and a cancelled one takes the later ones back."""
+    """DESIGN 8: seven keys in one lease, which three tasks share, whatever columns are read."""
     from pyspark.sql import functions as f
 
     home = make_home(order_key="id % 7")

@@ -57,7 +57,7 @@ FEATURES = Load(
 
 @dataclass(slots=True)
 class Order:
-    """Which message may be granted when, of one load: those of a key from the oldest on, and nothing behind a held barrier (R69)."""
+    """Which message may be granted when, of one load: of a key the oldest ones, and nothing behind a held barrier (R69)."""
 
     load: Load
     published: int

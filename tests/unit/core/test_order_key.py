@@ -93,7 +93,9 @@ class OrderKeysMachine(RuleBasedStateMachine):
         }
         assert set(self.order_keys.together(BitMap64(rows), BitMap64(mine))) == together
         leaders = mine & self.keys.keys()
-        behind = {row for row in rows & self.keys.keys() if any(self.keys[row] == self.keys[each] for each in leaders if each < row)}
+        behind = {
+            row for row in rows & self.keys.keys() if any(self.keys[row] == self.keys[each] for each in leaders if each < row)
+        }
         assert set(self.order_keys.followers(BitMap64(mine), BitMap64(rows))) == behind
 
     @invariant()

@@ -94,7 +94,9 @@ class Model:
         return sorted(chosen[:limit])
 
 
-@pytest.mark.parametrize(("key", "longest"), [("priority", 0), ("order_key", 0), ("order_key", 1), ("order_key", 2), ("neither", 0)])
+@pytest.mark.parametrize(
+    ("key", "longest"), [("priority", 0), ("order_key", 0), ("order_key", 1), ("order_key", 2), ("neither", 0)]
+)
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(STEPS, min_size=4, max_size=14))
 def test_a_grant_takes_what_a_look_at_each_message_would(key: str, longest: int, steps: list[tuple[str, Any]]) -> None:

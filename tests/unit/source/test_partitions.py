@@ -227,8 +227,8 @@ def test_all_rows_of_a_key_lie_in_one_partition_in_order_and_partitions_are_even
     pieces = pieces.append_column("keys", pa.ListArray.from_arrays(pa.array(lengths), pa.array(keys, pa.uint64())))
     key_of = dict(zip([*(taken + 500).tolist(), *range(700, 710)], keys, strict=True))
     reader = reader_of(table)
-    parts = [list(reader.read(part)) for part in cut(pieces, min_partitions=3, lease=7)]
-    bookmarks = [[row for batch in part for row in batch.column("bookmark").to_pylist()] for part in parts]
+    parts: list[list[pa.RecordBatch]] = [list(reader.read(part)) for part in cut(pieces, min_partitions=3, lease=7)]
+    bookmarks: list[list[int]] = [[row for batch in part for row in batch.column("bookmark").to_numpy().tolist()] for part in parts]
     assert sorted(row for part in bookmarks for row in part) == sorted(key_of)
     assert all(part == sorted(part) for part in bookmarks)
     assert len(parts) == 3
@@ -240,7 +240,8 @@ def test_all_rows_of_a_key_lie_in_one_partition_in_order_and_partitions_are_even
     assert all(len(home) == 1 for home in homes.values())
     assert max(map(len, parts)) - min(map(len, parts)) <= 12
     ids = {row: row - 500 if row < 700 else row + 300 for row in key_of}
-    for part in parts:
-        for batch in part:
-            assert batch.column("id").to_pylist() == [ids[row] for row in batch.column("bookmark").to_pylist()]
-    assert [part.pieces[0].rows.tolist() for part in cut(pieces, min_partitions=None)][0] == [len(run) for run in runs]
+    for batches in parts:
+        for batch in batches:
+            assert batch.column("id").to_pylist() == [ids[row] for row in batch.column("bookmark").to_numpy().tolist()]
+    (whole,) = cut(pieces, min_partitions=None)
+    assert whole.pieces[0].rows.tolist() == [len(run) for run in runs]
