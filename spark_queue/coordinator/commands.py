@@ -24,7 +24,7 @@ from spark_queue.core.status import QueueStatus, queue_status
 from spark_queue.errors import CallerError, nearest
 from spark_queue.journal.expressions import check_expressions, check_filter
 
-#: Cuts the rows of a lease into pieces of message files: segments, rows, delivery counts, cancel counts; `is_barrier`.
+#: Cuts the rows of a lease into pieces of message files: segments, rows, delivery and cancel counts; `is_barrier`, `order_keys`.
 Cutter = Callable[..., pa.Table]
 
 #: Makes the table of a message type, or appends columns to it.
@@ -141,7 +141,8 @@ class Commands:
             deliveries = barrier.deliveries(ledger.subscriptions[request.subscription])
             pieces = self._cut(segments, rows, deliveries, Counts(), is_barrier=True)
         else:
-            pieces = self._cut(segments, rows, ledger.delivered, ledger.cancelled)
+            order_keys = None if ledger.definition.order_key is None else ledger.selection.order_keys
+            pieces = self._cut(segments, rows, ledger.delivered, ledger.cancelled, order_keys=order_keys)
         leased_until_ms = 0 if lease is None else lease.due_at_ms
         return Answer(
             reply=wire.RowsOf(message_type=message_type, lease=request.lease, leased_until_ms=leased_until_ms), pieces=pieces

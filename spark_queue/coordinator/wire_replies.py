@@ -79,7 +79,8 @@ class Settled(Reply, frozen=True, kw_only=True):
     """Counts of what a settlement did.
 
     `late` were acknowledged after another delivery began, `repeated` were settled before, `deferred` settle once active, and
-    `skipped` matched a filter and were left alone: leased to another under strict leasing, or of an at-most-once queue.
+    `skipped` matched a filter and were left alone: leased to another under strict leasing, or of an at-most-once queue. `behind`
+    went back with a cancelled message of their order key that stands before them, whatever was said of them.
     """
 
     acknowledged: int = 0
@@ -89,6 +90,7 @@ class Settled(Reply, frozen=True, kw_only=True):
     repeated: int = 0
     deferred: int = 0
     skipped: int = 0
+    behind: int = 0
 
 
 class Purged(Reply, frozen=True, kw_only=True):

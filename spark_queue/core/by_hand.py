@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -13,7 +13,7 @@ from spark_queue.core.lifecycle import State
 from spark_queue.core.records import Kind, Outcome, Removal
 from spark_queue.core.removal import remove
 from spark_queue.core.runs import OutcomeOf, check_outcomes, refuse_barriers, stage
-from spark_queue.core.settlement import apply_outcome, in_queue
+from spark_queue.core.settlement import apply_outcome, give_back_followers, in_queue
 from spark_queue.core.turn import Turn
 from spark_queue.errors import LeaseError
 
@@ -33,6 +33,8 @@ class SettledCounts:
     deferred: int = 0
     #: Matched, and left alone: leased to somebody else under strict leasing, or of an at-most-once queue.
     skipped: int = 0
+    #: Went back with a cancelled message of their key that stands before them, whatever was said of them.
+    behind: int = 0
 
 
 def settle(turn: Turn, outcomes: Iterable[OutcomeOf]) -> SettledCounts:
@@ -54,8 +56,7 @@ def settle(turn: Turn, outcomes: Iterable[OutcomeOf]) -> SettledCounts:
         if lease is not None:
             stage(turn, lease, (staged,))
         _count(counts, staged.outcome, len(staged.rows))
-    for lease, _, now in plans:
-        _settle_now(turn, now, lease, counts)
+    _settle_now(turn, [(now, lease) for lease, _, now in plans], counts)
     return counts
 
 
@@ -71,7 +72,7 @@ def settle_where(turn: Turn, where: str, said: OutcomeOf) -> SettledCounts:
     counts = SettledCounts()
     untouched = rows if ledger.definition.at_most_once else rows & leased if ledger.definition.leasing == "strict" else BitMap64()
     counts.skipped = len(untouched)
-    _settle_now(turn, replace(said, rows=rows - untouched), None, counts)
+    _settle_now(turn, [(replace(said, rows=rows - untouched), None)], counts)
     return counts
 
 
@@ -147,7 +148,18 @@ def _check_holder(turn: Turn, foreign: BitMap64) -> None:
             raise LeaseError("LEASE_HELD", bookmark=first, queue=name, holder=lease.subscription, leased_until=until)
 
 
-def _settle_now(turn: Turn, each: OutcomeOf, lease: Lease | None, counts: SettledCounts) -> None:
+def _settle_now(turn: Turn, plans: Collection[tuple[OutcomeOf, Lease | None]], counts: SettledCounts) -> None:
+    """Let outcomes act, each by the lease under which it was given; what stands behind a cancelled message has none."""
+    behind = BitMap64()
+    for each, lease in plans:
+        if each.outcome == Outcome.CANCEL:
+            behind |= give_back_followers(turn, each.rows, turn.ledger.rows[State.LEASED], lease=lease)
+    counts.behind = len(behind)
+    for each, lease in plans:
+        _act(turn, replace(each, rows=each.rows - behind), lease, counts)
+
+
+def _act(turn: Turn, each: OutcomeOf, lease: Lease | None, counts: SettledCounts) -> None:
     rows, inactive = in_queue(turn, each.rows), each.rows & turn.ledger.rows[State.INACTIVE]
     counts.repeated += len(each.rows) - len(rows) - len(inactive)
     if inactive:

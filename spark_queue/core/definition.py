@@ -84,6 +84,8 @@ class QueueDefinition:
     filter: str | None
     priority: str | None
     order_key: str | None
+    #: Most messages of one key in a lease; 0 for no limit.
+    order_key_run: int
     #: A filter; what matches it is a barrier (R67).
     barrier: str | None
     dead_letter_retention_ms: int | None

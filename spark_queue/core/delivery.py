@@ -209,7 +209,7 @@ def _resumable(turn: Turn, lease: Lease) -> BitMap64:
     # What somebody cancelled by hand, to be delivered later, is not delivered sooner by a restart.
     later = turn.ledger.rows[State.DELAYED] - turn.ledger.due(turn.now_ms)
     came_back = in_queue(turn, lease.claim) - lease.held - later
-    return lease.held | turn.ledger.selection.in_order(came_back, leased=turn.ledger.rows[State.LEASED])
+    return lease.held | turn.ledger.selection.order_keys.together(came_back, lease.held)
 
 
 def _halve(turn: Turn, lease: Lease, rows: BitMap64) -> BitMap64:

@@ -61,7 +61,12 @@ def grant(turn: Turn, subscription: Subscription, session: Session, *, call: int
 
 
 def grantable(turn: Turn, subscription: Subscription) -> BitMap64:
-    """Give the messages that may be leased to a subscription now, whatever room it has."""
+    """Give the messages that may be leased to a subscription now, whatever room it has; of those of a key the oldest."""
+    return turn.ledger.selection.heads(_free(turn, subscription))
+
+
+def _free(turn: Turn, subscription: Subscription) -> BitMap64:
+    """Give the messages that a subscription may be given now, as far as the order of their keys allows."""
     rows = turn.ledger.rows[State.AVAILABLE]
     due = turn.ledger.due(turn.now_ms)
     if due:
@@ -71,8 +76,7 @@ def grantable(turn: Turn, subscription: Subscription) -> BitMap64:
     if subscription.barriers:
         # One that waits for the next run still comes before everything behind it.
         rows = below(rows, subscription.barriers.min())
-    rows = before_held(turn.ledger, rows)
-    return turn.ledger.selection.candidates(rows, text=subscription.filter, leased=turn.ledger.rows[State.LEASED])
+    return turn.ledger.selection.matching(before_held(turn.ledger, rows), subscription.filter)
 
 
 def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
@@ -97,7 +101,8 @@ def _take_part(turn: Turn, asker: Subscription, limit: int) -> BitMap64:
     room = min(limit, _room(ledger, asker, backlogs))
     if min(room, left) <= 0 or not rows:
         return BitMap64()
-    apart = tried_apart(ledger, asker, rows)
+    piece = _with_runs(turn, asker, rows & asker.failed, UNLIMITED, among=asker.failed) if asker.failed else BitMap64()
+    apart = tried_apart(ledger, asker, rows, piece=piece)
     if apart:
         return oldest(apart, min(room, left))
     rows = without_lone(ledger, rows)
@@ -112,14 +117,32 @@ def _take_part(turn: Turn, asker: Subscription, limit: int) -> BitMap64:
     if len(rooms) == 1 and asker.name not in shares.kept:
         # Nobody to share with.
         shares.kept, shares.last = {}, asker.name
-        return ledger.selection.first(rows, min(room, left))
+        return _with_runs(turn, asker, rows, min(room, left))
     candidates = _candidates(turn, rooms, backlogs, {_alike(asker): rows})
     names = list(ledger.subscriptions)
     last = shares.last if shares.last in names else _served_last(ledger)
     place = names.index(last) if last else -1
     found = assign(queue.fairness, candidates, last=place, messages=left, order=ledger.selection.priorities)
     shares.kept, shares.last = found.parts, "" if found.last < 0 else names[found.last]
-    return shares.kept.pop(asker.name)
+    heads = shares.kept.pop(asker.name)
+    return _with_runs(turn, asker, heads, min(room, left - sum(map(len, shares.kept.values()))))
+
+
+def _with_runs(turn: Turn, subscription: Subscription, heads: BitMap64, count: int, *, among: BitMap64 | None = None) -> BitMap64:
+    """Give what comes first of `heads`, and of what follows them in their keys: what is shared out is keys as a whole.
+
+    Parameters
+    ----------
+    among : BitMap64 or None
+        What may follow; None for whatever the subscription may be given.
+    """
+    ledger, queue = turn.ledger, turn.ledger.definition
+    heads = without_lone(ledger, heads)
+    if queue.order_key is None:
+        return ledger.selection.first(heads, count)
+    free = without_lone(ledger, _free(turn, subscription))
+    free = free if among is None else free & among
+    return ledger.selection.order_keys.runs(heads, free, count=count, longest=queue.order_key_run)
 
 
 def _candidates(

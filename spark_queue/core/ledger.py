@@ -167,12 +167,15 @@ class QueueLedger:
             self.reached -= part
 
     def _keep_order(self, state: State, target: State | None, part: BitMap64) -> None:
-        """Let the next message of a key come up when one leaves the queue, and step back when one returns to it."""
-        if state in LEFT and target not in LEFT:
-            self.selection.order_keys.come_back(part)
-        elif state not in LEFT and target in LEFT and not (self.definition.at_most_once and state is State.LEASED):
+        """Let leases hold keys, the next message of a key come up when one leaves, and step back when one returns."""
+        order_keys = self.selection.order_keys
+        if target is State.LEASED:
+            order_keys.hold(part)
+        elif target not in LEFT:
+            order_keys.come_back(part) if state in LEFT else order_keys.release(part)
+        elif state not in LEFT and not (self.definition.at_most_once and state is State.LEASED):
             # What an at-most-once queue removes as it grants holds its key until the proof, or the end of its lease.
-            self.selection.order_keys.leave(part)
+            order_keys.leave(part)
         if self.selection.is_mostly_gone(len(self.entered) - len(self.rows[State.REMOVED])):
             self.selection.keep(self.standing)
 

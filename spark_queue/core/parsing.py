@@ -24,7 +24,7 @@ from spark_queue.errors import ConfigError, nearest
 #: Keys that a dead-letter queue cannot have: nothing is published to it, and no expression is evaluated there.
 _NO_DEAD_LETTER_KEYS = (
     "underlying_topic", "default_publish_target", "recovery_point", "dead_letter_queue", "expiration",
-    "filter", "priority", "order_key", "barrier",
+    "filter", "priority", "order_key", "order_key_run", "barrier",
 )  # fmt: skip
 
 

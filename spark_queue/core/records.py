@@ -84,6 +84,8 @@ class Return(StrEnum):
     CANCELLED = "cancelled"
     ISOLATED = "isolated"
     UNSUBSCRIBED = "unsubscribed"
+    #: An older message of its key in the same lease was cancelled; nothing is counted.
+    ORDER_KEY = "order_key"
 
 
 class Pause(StrEnum):

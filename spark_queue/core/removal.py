@@ -43,9 +43,15 @@ def remove(
 
 def remove_aged(turn: Turn, rows: BitMap64, *, lease: Lease | None = None) -> BitMap64:
     """Remove those of `rows` that are past their age, for they are in nobody's hands now (R51, R52); gives the others."""
-    aged = turn.ledger.over_age(rows, now_ms=turn.now_ms, aged_until=turn.state.aged_until(turn.ledger.definition, turn.now_ms))
-    remove(turn, aged, Removal.TIME_LIMIT, lease=lease)
-    return rows - aged
+    over_age = aged(turn, rows)
+    remove(turn, over_age, Removal.TIME_LIMIT, lease=lease)
+    return rows - over_age
+
+
+def aged(turn: Turn, rows: BitMap64) -> BitMap64:
+    """Give those of `rows` that are past their age."""
+    aged_until = turn.state.aged_until(turn.ledger.definition, turn.now_ms)
+    return turn.ledger.over_age(rows, now_ms=turn.now_ms, aged_until=aged_until)
 
 
 def end_letters(state: JournalState, record: Record, emit: Emit) -> None:

@@ -33,20 +33,16 @@ class Selection:
         self.priorities.add(facts.ranked, facts.priorities)
         self.order_keys.add(facts.keyed, facts.keys)
 
-    def candidates(self, rows: BitMap64, *, text: str | None, leased: BitMap64) -> BitMap64:
-        """Give those of `rows` that match a filter, and that no older or leased message of their key holds up.
+    def matching(self, rows: BitMap64, text: str | None) -> BitMap64:
+        """Give those of `rows` that match a filter; None for everything."""
+        return rows if text is None else rows & self.matches[text]
+
+    def heads(self, rows: BitMap64) -> BitMap64:
+        """Give those of `rows` that no older or held message of their key holds up.
 
         Order wins over filters: a key whose oldest message does not match waits until somebody else has taken that one.
         """
-        if text is not None:
-            rows = rows & self.matches[text]
-        return self.in_order(rows, leased=leased)
-
-    def in_order(self, rows: BitMap64, *, leased: BitMap64) -> BitMap64:
-        """Give those of `rows` that no older or leased message of their key holds up."""
-        if not self.order_keys.behind:
-            return rows
-        return rows - self.order_keys.behind - self.order_keys.blocked(leased)
+        return rows - self.order_keys.behind if self.order_keys.behind else rows
 
     def first(self, rows: BitMap64, count: int) -> BitMap64:
         """Give the `count` of `rows` that come first (R47, R66)."""

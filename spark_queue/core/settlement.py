@@ -12,7 +12,7 @@ from spark_queue.core.isolation import confirm, failed_alone, is_suspect, isolat
 from spark_queue.core.lease import Lease, Staged
 from spark_queue.core.lifecycle import State
 from spark_queue.core.records import Kind, Outcome, Removal, Return
-from spark_queue.core.removal import remove, remove_aged
+from spark_queue.core.removal import aged, remove, remove_aged
 from spark_queue.core.turn import Turn
 
 
@@ -49,10 +49,30 @@ def end_lease(turn: Turn, lease: Lease, reason: Return, *, undelivered: bool = F
 
 
 def apply_staged(turn: Turn, lease: Lease, within: BitMap64, *, but: Outcome | None = None) -> None:
-    """Let staged outcomes take effect on those of their rows that are `within`."""
+    """Let staged outcomes take effect on those of their rows that are `within`; what stands behind a cancelled one has none."""
+    cancelled = BitMap64.union(BitMap64(), *(rows for key, rows in lease.staged.items() if key[0] == Outcome.CANCEL))
+    within = within - give_back_followers(turn, cancelled, within, lease=lease)
     for key, rows in list(lease.staged.items()):
         if key[0] != but and rows.intersect(within):
             apply_outcome(turn, key, rows & within, lease=lease)
+
+
+def give_back_followers(turn: Turn, cancelled: BitMap64, among: BitMap64, *, lease: Lease | None) -> BitMap64:
+    """Give back what of a lease stands behind a cancelled message of its key, whatever was said of it; gives what that is.
+
+    Nothing is counted against it. A message whose cancel ends its life holds up nobody.
+    """
+    if turn.ledger.definition.order_key is None or not cancelled:
+        return BitMap64()
+    ending = BitMap64.union(*_ended_by_cancel(turn, cancelled & among))
+    followers = turn.ledger.selection.order_keys.followers(in_queue(turn, cancelled) - ending, in_queue(turn, among))
+    back = remove_aged(turn, followers, lease=lease)
+    # What came back before, and waits, waits on.
+    delayed = [(due_at_ms, rows & back) for due_at_ms, rows in turn.ledger.delayed.items()]
+    for due_at_ms, part in [(None, back - turn.ledger.rows[State.DELAYED]), *delayed]:
+        if part:
+            turn.emit(Kind.RETURNED, part, of=lease, reason=Return.ORDER_KEY, due_at_ms=due_at_ms)
+    return followers
 
 
 def apply_outcome(turn: Turn, key: Staged, rows: BitMap64, *, lease: Lease | None) -> None:
@@ -126,15 +146,21 @@ def give_back_failed(turn: Turn, lease: Lease, rows: BitMap64, reason: Return) -
 def _cancel(
     turn: Turn, rows: BitMap64, due_at_ms: int | None, error: str | None, *, lease: Lease | None, detail: Mapping[str, Any] = {}
 ) -> None:
-    limit = turn.ledger.definition.max_cancels
-    over_limit = turn.ledger.cancelled.at_least(limit, rows) if limit else BitMap64()
+    over_limit, over_age, spent = _ended_by_cancel(turn, rows)
     remove(turn, over_limit, Removal.MAX_CANCELS, lease=lease, error=error, uncounted_cancels=1)
-    rows = remove_aged(turn, rows - over_limit, lease=lease)
-    spent = _spent(turn, rows)
+    remove(turn, over_age, Removal.TIME_LIMIT, lease=lease)
     remove(turn, spent, Removal.MAX_DELIVERIES, lease=lease, error=error, uncounted_cancels=1)
     detail = dict(detail) | ({} if error is None else {"error": error})
-    for due, part in _retries(turn, rows - spent, due_at_ms):
+    for due, part in _retries(turn, rows - over_limit - over_age - spent, due_at_ms):
         turn.emit(Kind.RETURNED, part, of=lease, reason=Return.CANCELLED, due_at_ms=due, detail=detail)
+
+
+def _ended_by_cancel(turn: Turn, rows: BitMap64) -> tuple[BitMap64, BitMap64, BitMap64]:
+    """Give the rows that were cancelled as often as they may be, and of the others those past their age, or their deliveries."""
+    limit = turn.ledger.definition.max_cancels
+    over_limit = turn.ledger.cancelled.at_least(limit, rows) if limit else BitMap64()
+    over_age = aged(turn, rows - over_limit)
+    return over_limit, over_age, _spent(turn, rows - over_limit - over_age)
 
 
 def _retries(turn: Turn, rows: BitMap64, due_at_ms: int | None) -> Iterator[tuple[int | None, BitMap64]]:

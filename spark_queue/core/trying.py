@@ -13,13 +13,15 @@ from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import oldest
 
 
-def tried_apart(ledger: QueueLedger, subscription: Subscription, rows: BitMap64) -> BitMap64:
-    """Give what of `rows` a subscription tries by itself next; empty where it takes the next batch.
+def tried_apart(ledger: QueueLedger, subscription: Subscription, rows: BitMap64, *, piece: BitMap64) -> BitMap64:
+    """Give what a subscription tries by itself next; empty where it takes the next batch.
 
     Parameters
     ----------
     rows : BitMap64
-        What may be granted to it now.
+        What may be granted to it now, of each key the oldest.
+    piece : BitMap64
+        What of its failed batch may be granted to it now, all together.
     """
     # What it suspects waits as long as there is anything else.
     rows = (rows - BitMap64(subscription.suspects)) or rows
@@ -32,7 +34,6 @@ def tried_apart(ledger: QueueLedger, subscription: Subscription, rows: BitMap64)
         return others[-1:]
     if lone and not (others and subscription.tried_lone):
         return _waits_longest(ledger, lone)
-    piece = subscription.failed & others
     return oldest(piece, max(1, len(piece) // 2))
 
 

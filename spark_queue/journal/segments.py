@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.core.counts import Counts
+from spark_queue.core.numbers import to_array
+from spark_queue.core.order_key import OrderKeys
 from spark_queue.core.segment import Segment, stretches
 from spark_queue.journal.schema import schema_of
 
@@ -29,9 +31,18 @@ PIECES = schema_of(
     pa.field("is_barrier", pa.bool_(), nullable=False),
 )
 
+#: The column that pieces of a queue with an order key have beside: the hash of the key of each row, NULL where it has none.
+KEYS = pa.field("keys", pa.list_(pa.field("key", pa.uint64())), nullable=False)
+
 
 def cut_pieces(
-    segments: Sequence[Segment], rows: BitMap64, delivered: Counts, cancelled: Counts, *, is_barrier: bool = False
+    segments: Sequence[Segment],
+    rows: BitMap64,
+    delivered: Counts,
+    cancelled: Counts,
+    *,
+    is_barrier: bool = False,
+    order_keys: OrderKeys | None = None,
 ) -> pa.Table:
     """Cut rows into pieces: each within one file, without a gap, and with one count of deliveries and of cancels.
 
@@ -47,11 +58,13 @@ def cut_pieces(
         Of the queue.
     is_barrier : bool
         Whether the rows are a barrier, whose counts are those of the subscription that it is given to.
+    order_keys : OrderKeys or None
+        Of the queue, where its order key matters.
 
     Returns
     -------
     pa.Table
-        As `PIECES`, oldest first.
+        As `PIECES`, oldest first; with `KEYS` where `order_keys` are given and there are rows.
     """
     if not rows:
         return PIECES.empty_table()
@@ -75,7 +88,18 @@ def cut_pieces(
         pa.array(cancels.count[cancel_run]),
         pa.repeat(pa.scalar(is_barrier), len(starts)),
     ]
-    return pa.Table.from_arrays(columns, schema=PIECES)
+    pieces = pa.Table.from_arrays(columns, schema=PIECES)
+    return pieces if order_keys is None else pieces.append_column(KEYS, _keys(order_keys, rows, ends - starts))
+
+
+def _keys(order_keys: OrderKeys, rows: BitMap64, lengths: _Bookmarks) -> pa.ListArray[Any]:
+    """Give the keys of the rows of each piece."""
+    keyed, hashes = order_keys.keys_of(rows)
+    place = np.searchsorted(to_array(rows), keyed)
+    keys, is_keyless = np.zeros(len(rows), dtype=np.uint64), np.ones(len(rows), dtype=np.bool_)
+    keys[place], is_keyless[place] = hashes, False
+    offsets = np.r_[0, np.cumsum(lengths)].astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(keys, mask=is_keyless), type=KEYS.type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,8 @@
-"""Cutting row ranges into partitions; runs where partitions are planned, never on executors."""
+"""Cutting row ranges into partitions; runs where partitions are planned, never on executors.
+
+Of a queue with an order key, all rows of a key lie in one partition, in the order of their bookmarks: whatever reads a partition
+from its beginning to its end meets them in order, without a shuffle and whichever columns it reads.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,16 @@ from spark_queue.source.partitions import FilePieces, MessagePartition
 #: Most rows of a partition, give or take a quarter.
 PARTITION_ROWS = 100_000
 
+#: Handfuls of keys for each partition: so many keys, or so many parts of all keys, are spread one by one.
+_HANDFULS = 64
+
 _COLUMNS = ("first_row", "rows", "bookmark", "delivery_count", "cancel_count", "is_barrier")
 
 _Columns = dict[str, NDArray[Any]]
 
 
 def cut(pieces: pa.Table, *, min_partitions: int | None, lease: int = 0, leased_until_ms: int = 0) -> list[MessagePartition]:
-    """Cut pieces into even partitions that keep their order.
+    """Cut pieces into even partitions that keep their order, and the rows of a key together.
 
     Parameters
     ----------
@@ -38,16 +45,44 @@ def cut(pieces: pa.Table, *, min_partitions: int | None, lease: int = 0, leased_
     names = pieces.column("path").combine_chunks().dictionary_encode()
     columns["path"] = names.indices.to_numpy()
     paths = [str(path) for path in names.dictionary.to_pylist()]
-    return [
-        MessagePartition(tuple(_by_file(share, paths)), lease=lease, leased_until_ms=leased_until_ms)
-        for share in _shares(columns, min_partitions)
-    ]
+    total = int(columns["rows"].sum())
+    count = min(total, max(min_partitions or 1, -(-total // PARTITION_ROWS)))
+    # A coordinator from before there were runs names no keys, and gives one row of each.
+    keyed = count > 1 and "keys" in pieces.column_names
+    shares = _shares_by_key(columns, pieces.column("keys"), count) if keyed else _shares(columns, count)
+    return [MessagePartition(tuple(_by_file(share, paths)), lease=lease, leased_until_ms=leased_until_ms) for share in shares]
 
 
-def _shares(columns: _Columns, min_partitions: int | None) -> Iterator[_Columns]:
+def _shares_by_key(columns: _Columns, keys_of_pieces: Any, count: int) -> Iterator[_Columns]:
+    """Give each key to one partition; small keys go by the handful, so that the large ones can be spread evenly."""
+    keys, handfuls = keys_of_pieces.combine_chunks().flatten(), _HANDFULS * count
+    rows = np.arange(len(keys))
+    handful = np.where(keys.is_null(), rows % handfuls, keys.fill_null(0).to_numpy() % np.uint64(handfuls)).astype(np.int64)
+    sizes, loads, partition = np.bincount(handful, minlength=handfuls), np.zeros(count), np.zeros(handfuls, dtype=np.int64)
+    for largest in np.argsort(-sizes, kind="stable"):
+        partition[largest] = np.argmin(loads)
+        loads[partition[largest]] += sizes[largest]
+    piece = np.repeat(np.arange(len(columns["rows"])), columns["rows"])
+    offset = rows - np.repeat(np.cumsum(columns["rows"]) - columns["rows"], columns["rows"])
+    for number in np.flatnonzero(loads):
+        yield _joined(columns, rows[partition[handful] == number], piece, offset)
+
+
+def _joined(columns: _Columns, rows: NDArray[Any], piece: NDArray[Any], offset: NDArray[Any]) -> _Columns:
+    """Give some rows as pieces: those that follow each other in one piece are one again."""
+    begins = np.r_[True, (np.diff(rows) != 1) | (np.diff(piece[rows]) != 0)]
+    first = rows[begins]
+    share = {name: values[piece[first]] for name, values in columns.items()}
+    share["first_row"] += offset[first]
+    share["bookmark"] += offset[first]
+    share["rows"] = np.diff(np.r_[np.flatnonzero(begins), len(rows)])
+    return share
+
+
+def _shares(columns: _Columns, count: int) -> Iterator[_Columns]:
     ends = np.cumsum(columns["rows"])
     starts = ends - columns["rows"]
-    cuts = _cuts(ends, min_partitions)
+    cuts = _cuts(ends, count)
     for start, end in pairwise(cuts.tolist()):
         low = int(np.searchsorted(ends, start, side="right"))
         high = int(np.searchsorted(starts, end, side="left"))
@@ -60,13 +95,12 @@ def _shares(columns: _Columns, min_partitions: int | None) -> Iterator[_Columns]
         yield share
 
 
-def _cuts(ends: NDArray[Any], min_partitions: int | None) -> NDArray[Any]:
+def _cuts(ends: NDArray[Any], count: int) -> NDArray[Any]:
     """Give the row counts at which partitions begin and end.
 
     A cut moves to the nearest end of a piece when that is close: otherwise two tasks would decode one row group.
     """
     total = int(ends[-1])
-    count = min(total, max(min_partitions or 1, -(-total // PARTITION_ROWS)))
     even = np.arange(1, count, dtype=np.int64) * total // count
     after = np.searchsorted(ends, even)
     before = np.maximum(after - 1, 0)

@@ -24,6 +24,7 @@ from spark_queue.core.segment import from_record
 from spark_queue.ports import AddedFile, MessageLogEntry
 from spark_queue.testing.active_part import of_active_part
 from spark_queue.testing.barrier_order import BarrierOrder, of_barriers
+from spark_queue.testing.key_order import of_order_keys
 
 
 def of_state(state: JournalState) -> list[str]:
@@ -41,7 +42,7 @@ def of_state(state: JournalState) -> list[str]:
 
 def of_ledger(ledger: QueueLedger) -> list[str]:
     """Give what is broken in one queue."""
-    parts = (_conservation, of_active_part, _leases, _subscriptions, _order, of_barriers, _failing)
+    parts = (_conservation, of_active_part, _leases, _subscriptions, _filters, of_order_keys, of_barriers, _failing)
     return [text for part in parts for text in part(ledger)]
 
 
@@ -164,11 +165,7 @@ def _subscriptions(ledger: QueueLedger) -> Iterator[str]:
             yield f"lease {lease.number} belongs to subscription '{lease.subscription}', which is gone"
 
 
-def _order(ledger: QueueLedger) -> Iterator[str]:
-    held = [ledger.outstanding(lease) for lease in ledger.leases.values() if not lease.proven]
-    rows, keys = ledger.selection.order_keys.keys_of(BitMap64.union(BitMap64(), *held))
-    if len(set(keys.tolist())) < len(rows):
-        yield f"{len(rows)} leased message(s) share {len(set(keys.tolist()))} order key(s)"
+def _filters(ledger: QueueLedger) -> Iterator[str]:
     for text, matching in ledger.selection.matches.items():
         if not matching.issubset(ledger.entered):
             yield f"messages match the filter {text!r} that never entered"

@@ -68,7 +68,7 @@ def test_a_bad_filter_of_a_stream_is_refused_by_name_when_it_starts(make_home: M
 
 def test_an_order_key_keeps_its_messages_apart_and_in_order(make_home: MakeHome) -> None:
     """DESIGN 8: five keys, eight messages of each, in a shuffled order of keys; two streams share them."""
-    home = make_home(order_key="id % 5")
+    home = make_home(order_key="id % 5", order_key_run=1)
     home.publish(0, 40)
     one, other = Batches(), Batches()
     with (
@@ -84,3 +84,44 @@ def test_an_order_key_keeps_its_messages_apart_and_in_order(make_home: MakeHome)
     granted = [first for row in home.history("granted") for span in row["ranges"] for first in range(span["first"], span["until"])]
     for key in range(5):
         assert [number for number in granted if number % 5 == key] == list(range(key, 40, 5))
+
+
+def test_a_function_sees_the_messages_of_a_key_in_order_and_in_one_partition(make_home: MakeHome) -> None:
+    """DESIGN 8: seven keys in one lease, which three tasks share, whatever columns are read."""
+    from pyspark.sql import functions as f
+
+    home = make_home(order_key="id % 7")
+    home.publish(0, 100)
+    home.publish(100, 100)
+    batches: list[list[list[int]]] = []
+
+    def fn(batch: DataFrame, batch_id: int) -> None:
+        found: dict[int, list[int]] = {}
+        for number, row in batch.select(f.spark_partition_id(), "id").collect():
+            found.setdefault(number, []).append(row)
+        batches.append(list(found.values()))
+
+    home.run(fn, options={"minPartitions": 3, "columns": "id", "maxBacklog": 150})
+    assert [sum(map(len, batch)) for batch in batches] == [150, 50]
+    for batch in batches:
+        assert len(batch) == 3
+        assert all(part == sorted(part) for part in batch)
+        homes = [{number % 7 for number in part} for part in batch]
+        assert sum(map(len, homes)) == len(set().union(*homes)) == 7
+    assert sorted(number for batch in batches for part in batch for number in part) == list(range(200))
+
+
+def test_what_stands_behind_a_cancelled_message_of_its_key_comes_again_in_order(make_home: MakeHome) -> None:
+    """DESIGN 8: five keys; the first of each is cancelled once, and everything else of the first batch is thus said in vain."""
+    home = make_home(order_key="id % 5")
+    home.publish(0, 40)
+    heard = Batches()
+
+    def fn(batch: DataFrame, batch_id: int) -> DataFrame:
+        heard(batch, batch_id)
+        return batch.where("id < 5 AND cancel_count = 0").selectExpr("bookmark", "'cancel' AS outcome")
+
+    with running(home.start(fn)) as query:
+        wait_until(lambda: home.figures() == (0, 0, 40), query)
+    assert heard.batches == [list(range(40)), list(range(40))]
+    assert {row["reason"] for row in home.history("returned")} == {"cancelled", "order_key"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tests.model import order
 from tests.model.model import IN_QUEUE, Queue
 from tests.model.parts import Lease, Message, Subscription
 
@@ -43,7 +44,7 @@ def settle_all(queue: Queue, subscription: Subscription, lease: Lease, *, rest: 
     if lease.gives_back:
         _take_apart(queue, subscription, lease, [each for each in messages if each.state in IN_QUEUE])
         return
-    for message in messages:
+    for message in _but_behind(queue, lease, messages):
         outcome, due = lease.said.get(message.bookmark, (rest, None))
         # A dead letter that the lease's own end made is taken back by an acknowledgement, and by nothing else (P5).
         if outcome is not None and (message.state in IN_QUEUE or (outcome == "acknowledge" and _take_back(queue, message))):
@@ -52,7 +53,7 @@ def settle_all(queue: Queue, subscription: Subscription, lease: Lease, *, rest: 
 
 def end(queue: Queue, name: str, lease: Lease, *, undelivered: bool = False) -> None:
     """Give back what a lease holds; an acknowledgement that was not proven is none, the other outcomes hold."""
-    for message in [queue.messages[bookmark] for bookmark in lease.held]:
+    for message in _but_behind(queue, lease, [queue.messages[bookmark] for bookmark in sorted(lease.held)]):
         outcome, due = lease.said.get(message.bookmark, ("acknowledge", None))
         if outcome != "acknowledge":
             queue.settle(message, outcome, due)
@@ -66,6 +67,14 @@ def end(queue: Queue, name: str, lease: Lease, *, undelivered: bool = False) -> 
         for message in held:
             lease.undelivered = lease.undelivered or undelivered
             queue.give_back(message, None, undelivered=undelivered)
+
+
+def _but_behind(queue: Queue, lease: Lease, messages: list[Message]) -> list[Message]:
+    """Give back what stands behind messages that a batch cancelled, and give the others."""
+    behind = order.behind_said(queue, lease, messages)
+    for message in behind:
+        order.go_back(queue, message)
+    return [each for each in messages if each not in behind]
 
 
 def read(queue: Queue, name: str, number: int, *, again: bool) -> set[int]:
@@ -108,7 +117,10 @@ def _resumable(queue: Queue, subscription: Subscription, lease: Lease) -> list[i
     if lease.barrier:
         return sorted(lease.rows & set(subscription.barriers))
     back = {bookmark for bookmark in lease.claim - lease.held if _is_there(queue, queue.messages[bookmark])}
-    return sorted(lease.held | {each for each in back if not queue.is_blocked(queue.messages[each])})
+    rows = set(lease.held)
+    for bookmark in sorted(back):
+        rows |= set() if queue.is_blocked(queue.messages[bookmark], beside=rows) else {bookmark}
+    return sorted(rows)
 
 
 def _is_there(queue: Queue, message: Message) -> bool:

@@ -31,6 +31,8 @@ class Rules:
     filter: Question = None
     priority: Question = None
     key: Question = None
+    #: Most messages of one key in a lease; 0 for no limit.
+    run: int = 0
     barrier: Question = None
     depth: int = 0
     deferral_ms: int = 86_400_000
@@ -85,6 +87,7 @@ MESSAGES = {
         None, ("priority", "size"), ("priority", "3 - size"), ("order_key", "colour"), ("order_key", "size of colour"),
         *(("target_queue_depth", depth) for depth in DEPTHS),
     ]),
+    "order_key_run": st.sampled_from([None, None, 1, 2]),
     "barrier": st.sampled_from([None, None, "colour = 'black'", "size = 0"]),
     "deferred_ack_expiration": st.sampled_from([None, "8s"]),
     "recovery_point": st.sampled_from(["epoch", "epoch", "now", 3, "1970-01-01T00:00:20+00:00"]),
@@ -147,6 +150,7 @@ def rules_of(table: Mapping[str, Any]) -> Rules:
         filter=asked("filter"),
         priority=asked("priority"),
         key=asked("order_key"),
+        run=table.get("order_key_run", 0),
         barrier=asked("barrier"),
         depth=table.get("target_queue_depth", 0),
         deferral_ms=milliseconds("deferred_ack_expiration", 86_400_000),

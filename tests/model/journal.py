@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tests.model import batches
+from tests.model import batches, order
 from tests.model.definitions import Rules
 from tests.model.model import IN_QUEUE, WAITING, Queue
 from tests.model.parts import Lease, Message, Subscription
@@ -207,21 +207,28 @@ def settle_by_hand(queue: Queue, rows: Iterable[int], outcome: str, due: int | N
             (allowed is not None and message.state not in allowed) or (queue.rules.strict and message.state == "leased")
         ):
             return False
-    for message in messages if not queue.rules.at_most_once else ():
+    _act(queue, messages, outcome, due)
+    return True
+
+
+def _act(queue: Queue, messages: list[Message], outcome: str, due: int | None) -> None:
+    if queue.rules.at_most_once:
+        return
+    behind = order.behind(queue, messages, queue.having("leased")) if outcome == "cancel" else []
+    for message in behind:
+        order.go_back(queue, message, claimed=True)
+    for message in [each for each in messages if each not in behind]:
         if message.state == "inactive":
             message.deferred = queue.now + queue.rules.deferral_ms
         elif message.state in IN_QUEUE:
             queue.settle(message, outcome, due, by_hand=True)
-    return True
 
 
 def settle_where(queue: Queue, matches: Callable[[dict[str, Any]], Any], outcome: str, due: int | None) -> None:
     """Settle what matches of the active part; a cancel finds what is leased, strict leasing leaves that alone (R37, R38)."""
     states = ("leased",) if outcome == "cancel" else IN_QUEUE
-    for message in queue.having(*states):
-        spared = queue.rules.at_most_once or (queue.rules.strict and message.state == "leased")
-        if matches(message.body) is True and not spared:
-            queue.settle(message, outcome, due, by_hand=True)
+    found = [each for each in queue.having(*states) if matches(each.body) is True]
+    _act(queue, [each for each in found if not (queue.rules.strict and each.state == "leased")], outcome, due)
 
 
 def purge(queue: Queue, matches: Callable[[dict[str, Any]], Any] | None) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
+from tests.model import order
 from tests.model.definitions import Rules
 from tests.model.parts import Lease, Message, Subscription
 
@@ -110,12 +111,19 @@ class Queue:
 
     def choose(self, subscription: Subscription, count: int) -> list[Message]:
         """Give the messages that are due to a subscription: those that it tries apart, or a batch."""
-        allowed = self.allowed(subscription)
-        batch = [each for each in sorted(allowed, key=lambda each: (-self.rank(each), each.bookmark)) if not each.lone]
-        return (subscription.tries_apart(allowed) or batch)[:count]
+        heads = self.allowed(subscription)
+        runs = order.with_runs(self, heads, [each for each in self.free(subscription) if not each.lone])
+        batch = [each for each in sorted(runs, key=lambda each: (-self.rank(each), each.bookmark)) if not each.lone]
+        failed = [each for each in self.free(subscription) if each.bookmark in subscription.failed and not each.lone]
+        piece = order.with_runs(self, [each for each in heads if each in failed], failed)
+        return (subscription.tries_apart(heads, sorted(piece, key=lambda each: each.bookmark)) or batch)[:count]
 
     def allowed(self, subscription: Subscription) -> list[Message]:
-        """Give what a subscription may be given, whatever room it has, oldest first."""
+        """Give what a subscription may be given, of each key the oldest, whatever room it has, oldest first."""
+        return [each for each in self.free(subscription) if not self.is_blocked(each)]
+
+    def free(self, subscription: Subscription) -> list[Message]:
+        """Give what a subscription may be given if its key allows it, oldest first."""
         ends = [each.bookmark for each in self.having("held")[:1]] + subscription.barriers[:1]
         return [
             message
@@ -124,7 +132,6 @@ class Queue:
             and all(message.bookmark < end for end in ends)
             and (subscription.filter is None or subscription.filter(message.body) is True)
             and subscription.may_take(message.bookmark)
-            and not self.is_blocked(message)
         ]
 
     def rank(self, message: Message) -> int:
@@ -132,19 +139,13 @@ class Queue:
         value = None if self.rules.priority is None else self.rules.priority(message.body)
         return value if isinstance(value, int) and value >= 0 else -1
 
-    def is_blocked(self, message: Message) -> bool:
-        """Tell whether an older message of its key is in the queue, or any other of it is leased."""
-        key = self.rules.key
-        if key is None or key(message.body) is None:
-            return False
-        same = [each for each in self.messages.values() if key(each.body) == key(message.body) and not each.is_barrier]
-        under_way = {row for lease in self.leases() if self.rules.at_most_once for row in self.outstanding(lease)}
+    def is_blocked(self, message: Message, *, beside: Container[int] = ()) -> bool:
+        """Tell whether an older message of its key is in the queue, or any other of it is leased, but those it would go with."""
+        under_way = {row for lease in self.leases() for row in self.outstanding(lease)}
         return any(
-            (each.state in (*IN_QUEUE, "inactive") and each.bookmark < message.bookmark)
-            or each.state == "leased"
-            or each.bookmark in under_way
-            for each in same
-            if each is not message
+            (each.state in (*IN_QUEUE, "inactive") and each.bookmark < message.bookmark) or each.bookmark in under_way
+            for each in self.messages.values()
+            if order.is_alike(self, each, message) and each is not message and each.bookmark not in beside
         )
 
     def room(self, subscription: Subscription) -> int:

@@ -87,7 +87,7 @@ class Subscription:
         """The lease that is not proven."""
         return next((lease for lease in self.leases if not lease.proven), None)
 
-    def tries_apart(self, allowed: list[Message]) -> list[Message]:
+    def tries_apart(self, allowed: list[Message], suspicious: list[Message]) -> list[Message]:
         """Give what it tries by itself: one that tells who is to blame, one that failed alone, or half of what failed."""
         allowed = [each for each in allowed if each.bookmark not in self.suspects] or allowed
         others, lone = [each for each in allowed if not each.lone], [each for each in allowed if each.lone]
@@ -97,7 +97,6 @@ class Subscription:
             return others[-1:]
         if lone and not (others and self.tried_lone):
             return [min(lone, key=lambda each: (each.due, each.bookmark))]
-        suspicious = [each for each in others if each.bookmark in self.failed]
         return suspicious[: max(1, len(suspicious) // 2)]
 
     @property

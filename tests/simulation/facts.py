@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 from pyroaring import BitMap64
 
 from spark_queue.core.ranges import to_bitmap
@@ -15,6 +16,11 @@ def is_barrier(bookmark: int) -> bool:
     return bookmark % 7 == 5 or bookmark % 21 == 6
 
 
+def key_of(bookmark: int) -> int:
+    """Give the key of a message where the queue orders by one."""
+    return bookmark % 3
+
+
 class WholeSegments:
     """Every message enters every queue of its type."""
 
@@ -22,8 +28,16 @@ class WholeSegments:
         """Give all rows of the segment to each queue."""
         rows = to_bitmap([(segment.first, segment.until)])
         barriers = BitMap64([row for row in rows if is_barrier(row)])
+        keyed = np.arange(segment.first, segment.until)
+        keys = np.array([key_of(row) for row in rows], dtype=np.uint64)
         return {
-            each.queue.name: EntryFacts(rows=rows, barriers=barriers if each.queue.barrier else BitMap64()) for each in requests
+            each.queue.name: EntryFacts(
+                rows=rows,
+                barriers=barriers if each.queue.barrier else BitMap64(),
+                keyed=keyed if each.queue.order_key else keyed[:0],
+                keys=keys if each.queue.order_key else keys[:0],
+            )
+            for each in requests
         }
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:

@@ -20,6 +20,7 @@ from spark_queue.testing.invariants import problems
 from spark_queue.testing.state_digest import of_ledger
 from tests.simulation import promises
 from tests.simulation.coordinator import QUEUE
+from tests.simulation.key_promises import delivered_out_of_order
 from tests.simulation.loop_driver import rows_of
 from tests.simulation.loop_world import TYPE, LoopWorld
 from tests.simulation.seeds import over_seeds
@@ -44,9 +45,10 @@ QUEUES: tuple[dict[str, Any], ...] = (
 
 def run(seed: int) -> LoopWorld:
     """Run a world to its end and drain it; every tenth is a large one."""
+    settings = QUEUES[seed % len(QUEUES)]
     world = LoopWorld(
         seed,
-        settings=QUEUES[seed % len(QUEUES)],
+        settings=settings | ({"order_key_run": seed // 12 % 3} if "order_key" in settings else {}),
         operated=seed // len(QUEUES) % 2 == 1,
         filter_sql=None if seed % 3 else "n > 3",
     )
@@ -77,6 +79,8 @@ def test_a_troubled_loop_keeps_every_promise(seed: int) -> None:
     if "barrier" in world.settings:
         assert promises.barriers_not_received_once(world) == []
         assert promises.granted_out_of_order(world) == []
+    if "order_key" in world.settings:
+        assert delivered_out_of_order(world.log, lambda row: world.published[row].attributes["n"]) == []
     state = folded(world)
     assert problems(state, world.log, {TYPE: world.message_log}) == []
     ledger = state.queues[QUEUE]

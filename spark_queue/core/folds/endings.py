@@ -24,7 +24,7 @@ def returned(ledger: QueueLedger, record: Record) -> None:
         _failed_alone(ledger, ledger.subscriptions[str(record.subscription)], record, rows.min())
     elif record.reason == Return.CANCELLED:
         ledger.cancelled.increment(rows)
-    if undelivered or (record.reason == Return.ISOLATED and not alone):
+    if undelivered or record.reason == Return.ORDER_KEY or (record.reason == Return.ISOLATED and not alone):
         ledger.delivered.decrement(rows)
     if lease is not None:
         lease.undelivered = lease.undelivered or undelivered
@@ -35,7 +35,7 @@ def returned(ledger: QueueLedger, record: Record) -> None:
         if "limit" in record.detail:
             # Older software made it 1 for a lone message.
             subscription.isolation_limit = max(2, record.detail["limit"])
-        if record.reason in (Return.CANCELLED, Return.ISOLATED) or (alone and lease.failure is not None):
+        if record.reason in (Return.CANCELLED, Return.ISOLATED, Return.ORDER_KEY) or (alone and lease.failure is not None):
             lease.claim -= rows
     ledger.returned_counts[str(record.reason)] += len(rows)
 

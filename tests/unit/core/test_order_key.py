@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from pyroaring import BitMap64
 
+from spark_queue.core import order_key
 from spark_queue.core.order_key import OrderKeys
 
 
@@ -17,7 +20,7 @@ class OrderKeysMachine(RuleBasedStateMachine):
         self.order_keys = OrderKeys()
         self.keys: dict[int, int] = {}
         self.present: set[int] = set()
-        self.leased: set[int] = set()
+        self.held: set[int] = set()
         self.next = 0
 
     @rule(keys=st.lists(st.one_of(st.none(), st.integers(0, 6), st.sampled_from([2**64 - 1, 2**63])), max_size=12))
@@ -33,7 +36,7 @@ class OrderKeysMachine(RuleBasedStateMachine):
         rows = data.draw(st.sets(st.integers(0, self.next + 3), max_size=10))
         self.order_keys.leave(BitMap64(rows))
         self.present -= rows
-        self.leased -= rows
+        self.held -= rows
 
     @precondition(lambda self: self.keys.keys() - self.present)
     @rule(data=st.data())
@@ -42,11 +45,29 @@ class OrderKeysMachine(RuleBasedStateMachine):
         self.order_keys.come_back(BitMap64(rows))
         self.present |= rows
 
+    @rule(data=st.data(), count=st.integers(1, 12), longest=st.integers(0, 3))
+    def take(self, data: st.DataObject, count: int, longest: int) -> None:
+        """Hold runs: the oldest of some free keys, and what follows them as far as it is there."""
+        keyless = set(range(self.next)) - self.keys.keys()
+        there = data.draw(st.sets(st.sampled_from(sorted(self.present | keyless) or [0]))) | {*list(self.present)[:2]}
+        heads = there - set(self.order_keys.behind)
+        heads = data.draw(st.sets(st.sampled_from(sorted(heads)))) if heads else set()
+        wanted = set(heads)
+        for head in heads & self.keys.keys():
+            run = [row for row in sorted(self.present) if self.keys[row] == self.keys[head]]
+            gap = next((place for place, row in enumerate(run) if row not in there), len(run))
+            wanted |= set(run[: min(gap, longest or gap)])
+        with mock.patch.object(order_key, "_FIRST_WINDOW", data.draw(st.sampled_from([1, 4096]))):
+            found = self.order_keys.runs(BitMap64(heads), BitMap64(there), count=count, longest=longest)
+        assert list(found) == sorted(wanted)[:count]
+        self.order_keys.hold(found)
+        self.held |= set(found) & self.keys.keys()
+
     @rule(data=st.data())
-    def lease(self, data: st.DataObject) -> None:
-        free = sorted(self.present - set(self.order_keys.behind) - set(self.order_keys.blocked(BitMap64(self.leased))))
-        if free:
-            self.leased |= {data.draw(st.sampled_from(free))}
+    def release(self, data: st.DataObject) -> None:
+        rows = data.draw(st.sets(st.integers(0, self.next + 3), max_size=10))
+        self.order_keys.release(BitMap64(rows))
+        self.held -= rows
 
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
@@ -54,16 +75,39 @@ class OrderKeysMachine(RuleBasedStateMachine):
         self.keys = {row: key for row, key in self.keys.items() if row not in gone}
         self.order_keys = self.order_keys.kept(BitMap64(self.keys))
 
+    @rule(data=st.data())
+    def ask(self, data: st.DataObject) -> None:
+        """What may be leased beside what is held, and what stands behind something."""
+        rows = data.draw(st.sets(st.sampled_from(sorted(self.present) or [self.next])))
+        mine = data.draw(st.sets(st.sampled_from(sorted(self.held) or [self.next])))
+        together = {
+            row
+            for row in rows
+            if row not in self.keys
+            or all(
+                (other in rows | mine if other <= row else other not in self.held - mine)
+                and (other not in self.held or other in mine)
+                for other in self.present
+                if self.keys[other] == self.keys[row]
+            )
+        }
+        assert set(self.order_keys.together(BitMap64(rows), BitMap64(mine))) == together
+        leaders = mine & self.keys.keys()
+        behind = {
+            row for row in rows & self.keys.keys() if any(self.keys[row] == self.keys[each] for each in leaders if each < row)
+        }
+        assert set(self.order_keys.followers(BitMap64(mine), BitMap64(rows))) == behind
+
     @invariant()
     def waits_behind_the_oldest(self) -> None:
         oldest = {
             key: min(row for row in self.present if self.keys[row] == key) for key in {self.keys[row] for row in self.present}
         }
-        assert set(self.order_keys.behind) == {row for row in self.present if oldest[self.keys[row]] != row}
-        late = {self.keys[row] for row in self.leased if oldest[self.keys[row]] != row}
-        assert set(self.order_keys.blocked(BitMap64(self.leased))) == {oldest[key] for key in late}
-        taken = [self.keys[row] for row in self.leased]
-        assert len(taken) == len(set(taken))
+        held_keys = {self.keys[row] for row in self.held}
+        assert set(self.order_keys.behind) == {
+            row for row in self.present if oldest[self.keys[row]] != row or self.keys[row] in held_keys
+        }
+        assert set(self.order_keys.held) == self.held
 
     @invariant()
     def knows_every_key(self) -> None:

@@ -58,6 +58,8 @@ class Model:
     """A scenario under way, and what was published in it."""
 
     key: str
+    #: Most messages of a key in a lease; 0 for no limit.
+    longest: int = 0
     scenario: Scenario = field(default_factory=Scenario)
     messages: list[dict[str, int | str]] = field(default_factory=list)
     filters: list[str | None] = field(default_factory=lambda: list(FILTERS))
@@ -72,13 +74,16 @@ class Model:
         waiting = set(ledger.rows[State.AVAILABLE]) | {
             row for due_ms, rows in ledger.delayed.items() if due_ms <= now_ms for row in rows
         }
-        in_queue = [*waiting, *ledger.rows[State.LEASED], *ledger.rows[State.DELAYED]]
-        chosen = []
-        for row in waiting:
+        leased = set(ledger.rows[State.LEASED])
+        in_queue = {*waiting, *leased, *ledger.rows[State.DELAYED]}
+        chosen: list[int] = []
+        for row in sorted(waiting):
             mine = self.messages[row]
             key = mine.get("account")
-            ahead = [other for other in in_queue if other < row and self.messages[other].get("account") == key]
-            if self.key == "order_key" and key is not None and ahead:
+            same = {other for other in in_queue if self.messages[other].get("account") == key}
+            ahead = {other for other in same if other < row}
+            is_too_far = bool(self.longest) and len(ahead) >= self.longest
+            if self.key == "order_key" and key is not None and (same & leased or not ahead.issubset(chosen) or is_too_far):
                 continue
             if matches(self.filters[number], mine):
                 chosen.append(row)
@@ -89,12 +94,15 @@ class Model:
         return sorted(chosen[:limit])
 
 
-@pytest.mark.parametrize("key", ["priority", "order_key", "neither"])
+@pytest.mark.parametrize(
+    ("key", "longest"), [("priority", 0), ("order_key", 0), ("order_key", 1), ("order_key", 2), ("neither", 0)]
+)
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(STEPS, min_size=4, max_size=14))
-def test_a_grant_takes_what_a_look_at_each_message_would(key: str, steps: list[tuple[str, Any]]) -> None:
-    model = Model(key)
-    line = {"priority": '  priority = "price"\n', "order_key": '  order_key = "account"\n', "neither": ""}[key]
+def test_a_grant_takes_what_a_look_at_each_message_would(key: str, longest: int, steps: list[tuple[str, Any]]) -> None:
+    model = Model(key, longest)
+    order = f'  order_key = "account"\n  order_key_run = {longest}\n'
+    line = {"priority": '  priority = "price"\n', "order_key": order, "neither": ""}[key]
     # One subscription's part is not to wait for the others here.
     line += '  fairness = "fast"\n'
     model.run(f'define\n  [message_types.json]\n  topics = ["T"]\n  [queues.Q]\n  underlying_topic = "T"\n{line}')
@@ -133,7 +141,7 @@ def test_an_older_message_that_comes_back_waits_for_the_younger_one_that_is_leas
     assert list(rows) == []
     lease = world.engine.next(**asked, call=3)
     assert lease is not None
-    assert list(lease.rows) == [0]
+    assert list(lease.rows) == [0, 1]
 
 
 def _publish(model: Model, given: Any) -> None:

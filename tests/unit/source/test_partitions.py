@@ -213,3 +213,35 @@ def test_cut_makes_even_partitions_and_prefers_ends_of_pieces(
 
 def test_cut_gives_no_partition_when_there_are_no_rows() -> None:
     assert cut(pieces_of(), min_partitions=4) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_all_rows_of_a_key_lie_in_one_partition_in_order_and_partitions_are_even(table: Path, seed: int) -> None:
+    """DESIGN 8: whatever reads a partition meets the rows of a key in the order of their bookmarks."""
+    random = np.random.default_rng(seed)
+    taken = np.flatnonzero(random.random(100) < 0.8)
+    runs = [run for run in np.split(taken, np.flatnonzero(np.diff(taken) != 1) + 1) if len(run)]
+    pieces = pieces_of(*(("a.parquet", int(run[0]), len(run), int(run[0]) + 500, 1) for run in runs), ("b.parquet", 0, 10, 700, 1))
+    keys = [None if draw == 0 else int(draw) * 7919 for draw in random.integers(0, 12, len(taken) + 10)]
+    lengths = np.r_[0, np.cumsum(pieces.column("rows").to_numpy())].astype(np.int32)
+    pieces = pieces.append_column("keys", pa.ListArray.from_arrays(pa.array(lengths), pa.array(keys, pa.uint64())))
+    key_of = dict(zip([*(taken + 500).tolist(), *range(700, 710)], keys, strict=True))
+    reader = reader_of(table)
+    parts: list[list[pa.RecordBatch]] = [list(reader.read(part)) for part in cut(pieces, min_partitions=3, lease=7)]
+    bookmarks: list[list[int]] = [[row for batch in part for row in batch.column("bookmark").to_numpy().tolist()] for part in parts]
+    assert sorted(row for part in bookmarks for row in part) == sorted(key_of)
+    assert all(part == sorted(part) for part in bookmarks)
+    assert len(parts) == 3
+    homes: dict[int, set[int]] = {}
+    for number, part in enumerate(bookmarks):
+        for row in part:
+            if (key := key_of[row]) is not None:
+                homes.setdefault(key, set()).add(number)
+    assert all(len(home) == 1 for home in homes.values())
+    assert max(map(len, parts)) - min(map(len, parts)) <= 12
+    ids = {row: row - 500 if row < 700 else row + 300 for row in key_of}
+    for batches in parts:
+        for batch in batches:
+            assert batch.column("id").to_pylist() == [ids[row] for row in batch.column("bookmark").to_numpy().tolist()]
+    (whole,) = cut(pieces, min_partitions=None)
+    assert whole.pieces[0].rows.tolist() == [len(run) for run in runs]
