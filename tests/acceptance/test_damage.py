@@ -223,8 +223,9 @@ def test_a_damaged_control_log_serves_nobody_and_says_why(journal: Journal, part
     )
     whole = victim.read_bytes()
     DAMAGES[damage](victim)
+    code = "LOG_GAP" if (part, damage) == ("entry", "missing") else "JOURNAL_DAMAGED"
     for ask in (lambda: journal.queue("ORDERS").status(), lambda: drain(journal, "ORDERS")):
-        with pytest.raises(SparkQueueError, match="JOURNAL_DAMAGED"):
+        with pytest.raises(SparkQueueError, match=code):
             ask()
     victim.write_bytes(whole)
     assert journal.queue("ORDERS").status().acknowledged == 2

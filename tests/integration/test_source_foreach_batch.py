@@ -35,15 +35,17 @@ def test_outcomes_of_rows_take_effect_and_the_rest_is_acknowledged(make_home: Ma
     assert (letter["id"], letter["reason"], letter["error"]) == (0, "forced_expire", "no price")
 
 
-def test_cancel_with_retry_after_delays_the_next_delivery(make_home: MakeHome) -> None:
+@pytest.mark.parametrize("form", ["interval", "text", "pandas"])
+def test_cancel_with_retry_after_delays_the_next_delivery(make_home: MakeHome, form: str) -> None:
     from pyspark.sql import functions as f
 
     home = make_home()
     home.publish(0, 2)
 
-    def later(batch: DataFrame, batch_id: int) -> DataFrame:
+    def later(batch: DataFrame, batch_id: int) -> Any:
         outcomes = batch.select("bookmark", f.lit("cancel").alias("outcome"))
-        return outcomes.withColumn("retry_after", f.expr("INTERVAL 1 HOUR"))
+        outcomes = outcomes.withColumn("retry_after", f.expr("INTERVAL 1 HOUR" if form == "interval" else "'1h'"))
+        return outcomes.toPandas() if form == "pandas" else outcomes
 
     home.run(later)
     assert home.journal.queue("WORK").status().delayed == 2
