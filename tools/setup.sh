@@ -74,7 +74,8 @@ add_bytecode_to_zips() {
   for zip in "$@"; do
     rm -rf "$venv/zip"
     "$python" -m zipfile -e "$zip" "$venv/zip"
-    "$python" -m compileall -q -b --invalidation-mode unchecked-hash "$venv/zip"
+    # What tracebacks name is the source in the zip.
+    "$python" -m compileall -q -b -s "$venv/zip" -p "$PWD/$zip" --invalidation-mode unchecked-hash "$venv/zip"
     (cd "$venv/zip" && "$python" -m zipfile -c ../zip.new *)
     mv "$venv/zip.new" "$zip"
     rm -rf "$venv/zip"
