@@ -72,6 +72,14 @@ def test_a_filter_that_is_null_or_fails_does_not_match() -> None:
     assert np.flatnonzero(found.failed).tolist() == [1]
 
 
+#: Rows by which it is told what is evaluated: `n` decides, `1 / zero` fails in all of them.
+_DECIDING = pa.table({
+    "n": pa.array([1, -1, None], pa.int32()), "zero": pa.array([0, 0, 0], pa.int32()), "low": pa.array([-(2**31)] * 3, pa.int32()),
+    "word": pa.array(["x", "1", None]), "tags": pa.array([["a"]] * 3, pa.list_(pa.string())),
+})  # fmt: skip
+_ALL, _NONE = [True] * 3, [False] * 3
+
+
 @pytest.mark.parametrize(
     ("text", "failed"),
     [
@@ -79,13 +87,39 @@ def test_a_filter_that_is_null_or_fails_does_not_match() -> None:
         ("CASE WHEN n > 0 THEN true ELSE 1 / zero > 0 END", [False, True, True]),
         ("CASE WHEN n > 0 THEN 1 / zero > 0 ELSE true END", [True, False, False]),
         ("CASE WHEN n > 0 THEN true WHEN 1 / zero > 0 THEN true END", [False, True, True]),
+        ("CASE WHEN 1 / zero > 0 THEN true ELSE true END", _ALL),
         ("if(n > 0, true, 1 / zero > 0)", [False, True, True]),
         ("coalesce(n > 0, 1 / zero > 0)", [False, False, True]),
+        ("n > 0 AND 1 / zero > 0", [True, False, True]),
+        ("n > 0 OR 1 / zero > 0", [False, True, True]),
+        ("1 / zero > 0 AND n > 0", _ALL),
+        ("1 / zero > 0 OR n > 0", _ALL),
+        # Most functions look at no argument after one that is NULL; these look at all.
+        ("n = 1 / zero", [True, True, False]),
+        ("1 / zero = n", _ALL),
+        ("n <=> 1 div zero", _ALL),
+        ("1 div zero <=> n", _ALL),
+        ("greatest(1D, 1 / zero) > 0", _ALL),
+        ("least(1 / zero, 1D) > 0", _ALL),
+        ("concat(word, if(1 / zero > 0, 'a', 'b')) = 'a'", _ALL),
+        ("concat(if(1 / zero > 0, 'a', 'b'), word) = 'a'", _ALL),
+        ("isnull(1 / zero)", _ALL),
+        ("isnan(1 / zero)", _ALL),
+        ("nullif(1 / zero, 1D) > 0", _ALL),
+        # What fails by itself.
+        ("abs(low) > 0", _ALL),
+        ("-low > 0", _ALL),
+        ("low + low > 0", _ALL),
+        ("CAST(word AS INT) > 0", [True, False, False]),
+        ("CAST(word AS INT) > 0.5D", [True, False, False]),
+        ("tags[n] = 'a'", [True, True, False]),
+        ("element_at(tags, n) = 'a'", _NONE),
+        ("element_at(tags, 2) = 'a'", _ALL),
+        ("element_at(tags, 1 div zero) = 'a'", _ALL),
     ],
 )
 def test_what_is_not_evaluated_does_not_fail_and_what_is_does(text: str, failed: list[bool]) -> None:
-    rows = pa.table({"n": pa.array([1, -1, None], pa.int32()), "zero": pa.array([0, 0, 0], pa.int32())})
-    assert run(text, FILTER, rows).failed.tolist() == failed
+    assert run(text, FILTER, _DECIDING).failed.tolist() == failed
 
 
 def test_r66_a_priority_is_unsigned_and_what_is_no_number_has_none() -> None:
