@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from hashlib import md5
 from typing import Any
 
@@ -120,6 +121,16 @@ _ALL, _NONE = [True] * 3, [False] * 3
 )
 def test_what_is_not_evaluated_does_not_fail_and_what_is_does(text: str, failed: list[bool]) -> None:
     assert run(text, FILTER, _DECIDING).failed.tolist() == failed
+
+
+def test_an_element_that_may_hide_behind_a_null_is_neither_there_nor_missing() -> None:
+    rows = pa.table({"tags": pa.array([["a", None], ["a"], ["z", None]], pa.list_(pa.string()))})
+    assert run("array_contains(tags, 'z') IS NULL", FILTER, rows).values.tolist() == [True, False, False]
+
+
+def test_a_timestamp_with_an_offset_is_that_instant() -> None:
+    rows = pa.table({"at": pa.array([datetime(2024, 1, 31, 10, tzinfo=UTC)], pa.timestamp("us", tz="UTC"))})
+    assert run("at = TIMESTAMP '2024-01-31 12:00:00+02:00'", FILTER, rows).values.tolist() == [True]
 
 
 def test_r66_a_priority_is_unsigned_and_what_is_no_number_has_none() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -123,6 +124,36 @@ def test_a_wrong_read_is_refused_as_soon_as_spark_asks_for_its_columns(
 ) -> None:
     with pytest.raises(SparkQueueError, match=reason):
         source(journal, **options).schema()
+
+
+def test_a_stream_of_a_topic_is_cut_into_as_many_partitions_as_asked_for(journal: Journal) -> None:
+    reader = stream(journal, topic="LINES", startingBookmark="earliest", minPartitions="3")
+    start = reader.initialOffset()
+    assert len(reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))) == 3
+
+
+def test_an_idle_stream_of_a_topic_waits_a_moment_and_looks_again(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = stream(journal, topic="LINES", startingBookmark="earliest")
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    waited: list[float] = []
+
+    class Pause:
+        def wait(self, timeout_s: float) -> None:
+            waited.append(timeout_s)
+            journal.publish(rows(12, 14), topic="LINES")
+
+    monkeypatch.setattr(topic_reader, "threading", SimpleNamespace(Event=Pause))
+    assert reader.latestOffset(end, ReadAllAvailable())["bookmark"] == 14
+    assert waited == [topic_reader.IDLE_WAIT_S]
+
+
+def test_a_view_shows_the_moment_that_is_asked_for(journal: Journal) -> None:
+    def records(**options: str) -> int:
+        reader = batch(journal, view="history", **options)
+        return read(reader, reader.partitions()).num_rows
+
+    assert records(recordAsOf="0") == 1
+    assert records() > 1
 
 
 def test_a_stream_of_a_topic_begins_where_its_options_say_and_counts_on(journal: Journal) -> None:

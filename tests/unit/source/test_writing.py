@@ -1,0 +1,61 @@
+"""What the planning side of a write makes of its options, and what it refuses, without a JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from spark_queue.errors import SparkQueueError
+from spark_queue.source.write_job import WriteJob
+from spark_queue.source.writing import plan_write
+from tests.unit.journal.journal_on_disk import Disk
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "journal")
+
+
+def planned(disk: Disk, *columns: str, overwrite: bool = False, streaming: bool = False, **options: str) -> WriteJob:
+    schema = StructType([
+        StructField(name, LongType() if name == "id" else StringType()) for name in columns or ("id", "item")
+    ])  # fmt: skip
+    return plan_write({"path": disk.store.path, **options}, schema, overwrite=overwrite, streaming=streaming)
+
+
+def test_a_write_knows_what_its_options_say(disk: Disk) -> None:
+    job = planned(
+        disk, topic="ORDERS", publisher="p", sequenceColumn="id", expiresAfter="1h", txnAppId="a", txnVersion="7",
+        coordinator="grpc://there:1",
+    )  # fmt: skip
+    assert (job.journal_id, job.message_type, job.coordinator) == (disk.journal_id, "order", "grpc://there:1")
+    assert (job.publisher, job.sequence_column, job.transaction) == ("p", "id", ("t:a", 7))
+    assert {name: plan.shape.expires_after_ms for name, plan in job.plans.items()} == {"order": 3_600_000}
+
+
+def test_rows_that_name_their_topics_may_go_to_every_message_type(disk: Disk) -> None:
+    job = planned(disk, "id", "topic")
+    assert (job.message_type, set(job.plans)) == (None, {"order", "json", "binary"})
+    assert set(job.definitions["queues"]) == {"WORK"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "reason"),
+    [
+        ((), {"topic": "ORDERS", "overwrite": True}, "UNSUPPORTED_WRITE.*only appended"),
+        ((), {"topic": "ORDERS", "__partition_columns": "id"}, "UNSUPPORTED_WRITE.*publish order"),
+        (("id", "itm"), {"topic": "ORDERS"}, "UNKNOWN_COLUMN.*Did you mean 'item'"),
+        ((), {}, "TOPIC_MISSING"),
+        ((), {"topic": "ORDRES"}, "UNKNOWN_TOPIC.*Did you mean 'ORDERS'"),
+        ((), {"topic": "ORDERS", "publisher": "p"}, "SEQUENCE_MISSING.*option sequenceColumn"),
+        ((), {"topic": "ORDERS", "publisher": "p", "sequenceColumn": "at"}, "SEQUENCE_MISSING.*no column 'at'"),
+    ],
+)
+def test_a_wrong_write_is_refused_before_anything_is_staged(
+    disk: Disk, columns: tuple[str, ...], options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(SparkQueueError, match=reason):
+        planned(disk, *columns, **options)
