@@ -7,6 +7,7 @@ from tests.mutants.deciding import DECIDING
 from tests.mutants.failing import FAILING
 from tests.mutants.keeping import KEEPING
 from tests.mutants.letters import LETTERS
+from tests.mutants.ordering import ORDERING
 from tests.mutants.mutant import Mutant
 
 _CORE = "spark_queue/core"
@@ -22,6 +23,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *BEGINNING,
     *KEEPING,
     *LETTERS,
+    *ORDERING,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",

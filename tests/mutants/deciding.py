@@ -152,18 +152,6 @@ DECIDING = (
         ("tests/unit/core/test_priority.py",),
     ),
     Mutant(
-        "a key's younger messages do not wait",
-        f"{_CORE}/selection.py",
-        "return rows - self.order_keys.behind - self.order_keys.blocked(leased)", "return rows - self.order_keys.blocked(leased)",
-        _SCENARIOS,
-    ),
-    Mutant(
-        "a key's older message that came back passes the leased one",
-        f"{_CORE}/selection.py",
-        "return rows - self.order_keys.behind - self.order_keys.blocked(leased)", "return rows - self.order_keys.behind",
-        _SCENARIOS,
-    ),
-    Mutant(
         "under another order key a dead letter keeps its key",
         f"{_CORE}/folds/definitions.py", "order_keys.leave(ledger.rows[State.DEAD] | ledger.rows[State.REMOVED])",
         "order_keys.leave(ledger.rows[State.REMOVED])",
