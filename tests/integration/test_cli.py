@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +234,21 @@ def test_doctor_fails_on_a_token_that_others_can_read(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert (findings["token"]["result"], findings["token"]["found"]) == ("failed", "TOKEN_FILE_UNSAFE")
     assert "known" not in done.stdout
+
+
+@pytest.mark.parametrize("attempt", range(6))
+def test_a_refused_publish_ends_in_order_while_a_thread_of_arrow_still_reads(journal: Journal, attempt: int) -> None:
+    """The interpreter is gone when the thread returns from its read: half of such runs ended with SIGABRT."""
+    command = [sys.executable, "-m", "spark_queue.cli", "publish", journal.path, "-", "--format", "csv", "--topic", "LINES"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        with suppress(BrokenPipeError):
+            process.stdin.write(b"item,amuont\n" + b"kettle,1\n" * 1_000_000)
+        told = process.stderr.read(1)
+        # What the thread waits for comes while the process ends.
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        told += process.stderr.read()
+    assert b"[UNKNOWN_COLUMN]" in told
+    assert process.returncode == 1
