@@ -54,10 +54,14 @@ CONFIG: dict[str, str] = {
 
 #: A call does not fit the data, the queue or its mode.
 CALLER: dict[str, str] = {
-    "UNKNOWN_COLUMN": ("{where} has no column '{column}'.{nearest} Columns: {columns}."),
+    "UNKNOWN_COLUMN": ("There is no column '{column}' in {where}.{nearest} Columns: {columns}."),
     "COLUMN_TYPE_MISMATCH": (
-        "Column '{column}' of {where} is {found}, but the message type declares {expected}, and the values cannot be cast "
-        "without loss: {reason} Cast the column before publishing."
+        "Column '{column}' of {where} is {found} in row {row}, but the message type declares {expected}, and a value is stored "
+        "only where nothing of it is lost: {reason} Correct it, or cast it before publishing."
+    ),
+    "COLUMN_TWICE": (
+        "Column '{column}' of {where} is given twice, as '{first}' and as '{second}': names of columns are told in any case, as "
+        "Spark does. Drop or rename one."
     ),
     "TOPIC_MISSING": (
         "No topic for {rows} row(s): give `topic`, or a `topic` column without NULLs. Nothing of this commit was published."

@@ -14,7 +14,7 @@ from spark_queue.coordinator.wire import HandOutcome, OutcomeRows
 from spark_queue.core.keys import parse_duration_ms
 from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, ConfigError, nearest
-from spark_queue.source.outcomes import from_pandas, read_outcomes
+from spark_queue.source.outcomes import evaluated, named_columns, read_outcomes
 
 _COLUMNS = ("bookmark", "outcome", "retry_after", "error", "lease")
 
@@ -107,36 +107,27 @@ def _unreadable(queue: str, reason: str) -> CallerError:
 
 
 def _to_table(queue: str, rows: Any) -> pa.Table:
-    table: pa.Table
-    if hasattr(rows, "toArrow"):
-        _check_names(queue, rows.columns)
-        table = rows.select(*(name for name in _COLUMNS if name in rows.columns)).toArrow()
-    elif isinstance(rows, pa.Table | pa.RecordBatch):
-        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
-    elif hasattr(rows, "columns"):
-        _check_names(queue, map(str, rows.columns))
-        table = from_pandas(queue, rows, _COLUMNS)
-    else:
-        table = _from_values(queue, rows)
-    _check_names(queue, table.column_names)
-    if "bookmark" not in table.column_names:
-        raise CallerError(
-            "OUTCOME_INVALID", queue=queue, reason="the rows have no column 'bookmark'.", next_step="Keep it in the rows."
-        )
-    return table
+    rows = rows if hasattr(rows, "columns") else _from_values(queue, rows)
+    names = rows.schema.names if isinstance(rows, pa.Table | pa.RecordBatch) else map(str, rows.columns)
+    return evaluated(queue, rows, _named(queue, list(names)))
 
 
-def _check_names(queue: str, names: Iterable[str]) -> None:
+def _named(queue: str, names: list[str]) -> dict[str, str]:
     """Refuse a misspelt column: without it rows would be settled otherwise than was meant."""
-    names = list(names)
-    absent = [name for name in _COLUMNS if name not in names]
+    columns = named_columns(queue, names, _COLUMNS)
+    absent = [name for name in _COLUMNS if name not in columns.values()]
     for name in names:
-        meant = "" if name in _COLUMNS else nearest(name, absent, likeness=_MISSPELT)
+        meant = "" if name in columns else nearest(name, absent, likeness=_MISSPELT)
         if meant:
             next_step = "Rename the column, or leave it out."
             raise CallerError(
                 "OUTCOME_INVALID", queue=queue, reason=f"the rows have a column '{name}'.{meant}", next_step=next_step
             )
+    if "bookmark" in absent:
+        raise CallerError(
+            "OUTCOME_INVALID", queue=queue, reason="the rows have no column 'bookmark'.", next_step="Keep it in the rows."
+        )
+    return columns
 
 
 def _from_values(queue: str, rows: Iterable[Any]) -> pa.Table:
@@ -144,8 +135,10 @@ def _from_values(queue: str, rows: Iterable[Any]) -> pa.Table:
         values = list(rows)
         if all(isinstance(value, int) for value in values):
             return pa.table({"bookmark": pa.array(values, pa.int64())})
+        # Each dict by itself, since they may spell a name in different ways.
+        named = [{column: value[name] for name, column in _named(queue, list(value)).items()} for value in values]
         # By itself pyarrow takes the first row's columns, and drops the others of further rows.
-        names = dict.fromkeys(name for value in values for name in value)
-        return pa.table({name: [value.get(name) for value in values] for name in names})
+        names = dict.fromkeys(name for value in named for name in value)
+        return pa.table({name: [value.get(name) for value in named] for name in names})
     except (pa.ArrowException, TypeError, AttributeError, OverflowError) as reason:
         raise _unreadable(queue, f"the rows cannot be read: {reason}.") from None

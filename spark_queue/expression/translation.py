@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from sqlglot import exp
 
-from spark_queue.errors import nearest
+from spark_queue.core.column_names import ColumnNames
 from spark_queue.expression import operators
 from spark_queue.expression.casts import cast, constant, target
 from spark_queue.expression.choices import choose
@@ -50,7 +50,8 @@ class Translator:
 
     def __init__(self, steps: Steps, columns: pa.Schema) -> None:
         self._steps = steps
-        self._columns = {field.name.lower(): field for field in columns}
+        self._columns = columns
+        self._names = ColumnNames(columns.names)
 
     def translate(self, node: exp.Expression) -> Value:
         """Give the value of a node."""
@@ -76,22 +77,22 @@ class Translator:
         return value
 
     def _named(self, node: exp.Expression, name: str) -> Value:
-        field = self._columns.get(name.lower())
-        if field is None:
-            known = [each.name for each in self._columns.values()]
-            raise invalid(node, f"there is no column '{name}'.{nearest(name, known)}", f"Columns: {', '.join(known)}.")
-        return Value(kind=kind_of(field.type), sql=self._steps.column(field.name))
+        column = self._names.find(name)
+        if column is None:
+            raise invalid(node, f"there is no column '{name}'.{self._names.nearest(name)}", f"Columns: {self._names}.")
+        return Value(kind=kind_of(self._columns.field(column).type), sql=self._steps.column(column))
 
     def _field(self, node: exp.Expression, value: Value, name: str) -> Value:
         if value.kind.name != "STRUCT":
             raise invalid(
                 node, f"{value.kind} has no field '{name}'.", "Only a STRUCT has fields; JSON is read by get_json_object."
             )
-        for part, kind in value.kind.parts:
-            if part.lower() == name.lower():
-                return self._steps.apply(kind, f"struct_extract({{0}}, {text(part).replace('{', '{{').replace('}', '}}')})", value)
-        known = [part for part, _ in value.kind.parts]
-        raise invalid(node, f"there is no field '{name}'.{nearest(name, known)}", f"Fields: {', '.join(known)}.")
+        kinds = dict(value.kind.parts)
+        names = ColumnNames(kinds)
+        part = names.find(name)
+        if part is None:
+            raise invalid(node, f"there is no field '{name}'.{names.nearest(name)}", f"Fields: {names}.")
+        return self._steps.apply(kinds[part], f"struct_extract({{0}}, {text(part).replace('{', '{{').replace('}', '}}')})", value)
 
     def _literal(self, node: exp.Expression) -> Value:
         if node.args["is_string"]:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from spark_queue.core.column_names import ColumnNames
 from spark_queue.core.definition import RESERVED_COLUMNS
 from spark_queue.errors import ConfigError
 
@@ -102,8 +103,9 @@ def check_columns(message_type: str, columns: str) -> None:
     ConfigError
         BAD_VALUE, or RESERVED_COLUMN for a name that the journal or the reader adds.
     """
+    reserved = ColumnNames(RESERVED_COLUMNS)
     for name in user_schema(columns).names:
-        if name.lower() in RESERVED_COLUMNS:
+        if reserved.find(name) is not None:
             raise ConfigError("RESERVED_COLUMN", column=name, message_type=message_type)
 
 
@@ -128,13 +130,17 @@ def appended_columns(message_type: str, stored: pa.Schema, declared: pa.Schema) 
     def refuse(reason: str) -> ConfigError:
         return ConfigError("MESSAGE_TYPE_CHANGED", message_type=message_type, reason=reason)
 
+    names, there = ColumnNames(declared.names), set(stored.names)
     for field in stored:
-        if field.name not in declared.names:
+        known = names.find(field.name)
+        if known is None:
             raise refuse(f"column '{field.name}' is no longer declared, but stored messages have it.")
+        if known != field.name:
+            raise refuse(f"column '{field.name}' is declared as '{known}', but a column keeps the spelling that it is stored with.")
         wanted = declared.field(field.name)
         if (wanted.type, wanted.nullable) != (field.type, field.nullable):
             raise refuse(f"column '{field.name}' is stored as {_text(field)}, but declared as {_text(wanted)}.")
-    appended = [field for field in declared if field.name not in stored.names]
+    appended = [field for field in declared if field.name not in there]
     for field in appended:
         if not field.nullable:
             raise refuse(f"new column '{field.name}' is NOT NULL, but stored messages have no value for it.")
@@ -171,9 +177,10 @@ class _Parser:
 
     def _fields(self, *, closing: str, separator: bool) -> list[Field]:
         fields: list[Field] = []
+        names = ColumnNames([])
         while True:
             field = self._field(separator=separator)
-            if field.name.lower() in {other.name.lower() for other in fields}:
+            if not names.add(field.name):
                 raise self._refuse(f"column '{field.name}' is named twice (names that differ only in case are one)")
             fields.append(field)
             if self._peek() != ",":

@@ -66,8 +66,8 @@ def _parse_name(value: str) -> str:
 
 def _parse_columns(value: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in value.split(","))
-    if not all(names) or len(set(names)) < len(names):
-        raise ValueError("column names separated by commas, each once")
+    if not all(names):
+        raise ValueError("column names separated by commas")
     return names
 
 

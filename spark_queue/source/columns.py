@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_queue.errors import CallerError, nearest
+from spark_queue.core.column_names import ColumnNames
 from spark_queue.journal.schema import ENVELOPE, INSTANT, user_schema
 
 _BOOKMARK = pa.field("bookmark", pa.int64(), nullable=False)
@@ -32,25 +32,16 @@ def topic_columns(columns: str) -> pa.Schema:
 
 
 def chosen(available: pa.Schema, names: tuple[str, ...] | None, *, where: str) -> pa.Schema:
-    """Give the named columns, in that order, or all of them.
+    """Give the named columns, in that order and in their own spelling, or all of them.
 
     Raises
     ------
     CallerError
-        UNKNOWN_COLUMN.
+        UNKNOWN_COLUMN, COLUMN_TWICE.
     """
     if names is None:
         return available
-    for name in names:
-        if name not in available.names:
-            raise CallerError(
-                "UNKNOWN_COLUMN",
-                where=where,
-                column=name,
-                nearest=nearest(name, available.names),
-                columns=", ".join(available.names),
-            )
-    return pa.schema([available.field(name) for name in names])
+    return pa.schema([available.field(column) for column in ColumnNames(available.names).resolve(names, where=where)])
 
 
 def to_spark(schema: pa.Schema) -> StructType:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_queue.coordinator.wire import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.layout import Store
-from spark_queue.source.outcomes import from_pandas, outcome_columns, read_outcomes
+from spark_queue.source.outcomes import evaluated, outcome_columns, read_outcomes
 from spark_queue.source.proof_listener import ProofListener
 from spark_queue.source.run_reporter import RunReporter
 
@@ -119,18 +119,12 @@ class BatchWrapper:
         returned: Any = fn(batch, batch_id)
         if returned is None:
             return ()
-        if isinstance(returned, pa.Table):
-            named = returned.rename_columns([name.lower() for name in returned.column_names])
-            return read_outcomes(self._queue, named.select(outcome_columns(self._queue, named.column_names, batch.columns)))
-        # Whoever returns one has loaded it; nobody else needs it.
+        # Whoever returns one of pandas has loaded it; nobody else needs it.
         pandas = sys.modules.get("pandas")
-        if pandas is not None and isinstance(returned, pandas.DataFrame):
-            frame = returned.set_axis([str(name).lower() for name in returned.columns], axis="columns")
-            columns = outcome_columns(self._queue, frame.columns, batch.columns)
-            return read_outcomes(self._queue, from_pandas(self._queue, frame, columns))
-        if isinstance(returned, DataFrame):
-            columns = outcome_columns(self._queue, returned.columns, batch.columns)
-            return read_outcomes(self._queue, returned.select(*columns).toArrow())
+        if isinstance(returned, pa.Table | DataFrame) or (pandas is not None and isinstance(returned, pandas.DataFrame)):
+            found = returned.column_names if isinstance(returned, pa.Table) else map(str, returned.columns)
+            columns = outcome_columns(self._queue, found, batch.columns)
+            return read_outcomes(self._queue, evaluated(self._queue, returned, columns))
         reason = f"fn returned {type(returned).__name__}."
         next_step = "Return None, or a DataFrame of Spark or pandas, or an Arrow table."
         raise CallerError("OUTCOME_INVALID", queue=self._queue, reason=reason, next_step=next_step)

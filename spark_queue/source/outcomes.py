@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_queue.coordinator.wire import OutcomeRows
+from spark_queue.core.column_names import ColumnNames
 from spark_queue.core.keys import parse_duration_ms
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.errors import CallerError, nearest
@@ -23,8 +24,8 @@ _COLUMNS = (*_REQUIRED, *_OPTIONAL)
 _Column = Any
 
 
-def outcome_columns(queue: str, found: Iterable[str], batch: Iterable[str]) -> list[str]:
-    """Give the columns to evaluate of what a batch function returned.
+def outcome_columns(queue: str, found: Iterable[str], batch: Iterable[str]) -> dict[str, str]:
+    """Give the columns to evaluate of what a batch function returned, and what each of them is called here.
 
     Parameters
     ----------
@@ -40,19 +41,54 @@ def outcome_columns(queue: str, found: Iterable[str], batch: Iterable[str]) -> l
     CallerError
         OUTCOME_INVALID for a column that is missing or means nothing.
     """
-    known = {name.lower() for name in batch}
-    names = [name.lower() for name in found]
-    twice = [name for name in _COLUMNS if names.count(name) > 1]
-    if twice:
-        raise _invalid(queue, f"the returned table has column '{twice[0]}' twice, by names in any case.", "Keep one of them.")
+    found, known = list(found), ColumnNames(batch)
+    columns = named_columns(queue, found, _COLUMNS)
     for name in _REQUIRED:
-        if name not in names:
-            raise _invalid(queue, f"the returned table has no column '{name}'.", f"It has: {', '.join(names)}.")
-    for name in names:
-        if name not in _COLUMNS and name not in known:
+        if name not in columns.values():
+            raise _invalid(queue, f"the returned table has no column '{name}'.", f"It has: {', '.join(found)}.")
+    for name in found:
+        if name not in columns and known.find(name) is None:
             next_step = f"Columns: {', '.join(_COLUMNS)}."
             raise _invalid(queue, f"column '{name}' means nothing here.{nearest(name, _COLUMNS)}", next_step)
-    return [name for name in _COLUMNS if name in names]
+    return columns
+
+
+def named_columns(queue: str, found: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
+    """Give those of some columns that mean wanted ones, and which each of them means.
+
+    Raises
+    ------
+    CallerError
+        OUTCOME_INVALID for two that mean one.
+    """
+    names = ColumnNames(wanted)
+    columns: dict[str, str] = {}
+    for name in found:
+        column = names.find(name)
+        if column is None:
+            continue
+        if column in columns.values() or name in columns:
+            raise _invalid(queue, f"the table has column '{column}' twice, by names in any case.", "Keep one of them.")
+        columns[name] = column
+    return columns
+
+
+def evaluated(queue: str, rows: Any, columns: Mapping[str, str]) -> pa.Table:
+    """Give columns of a DataFrame, of Spark or pandas, or of an Arrow table, under their names here.
+
+    Raises
+    ------
+    CallerError
+        OUTCOME_INVALID for a column of a pandas frame whose values have no type in common.
+    """
+    if hasattr(rows, "toArrow"):
+        table = rows.select(*columns).toArrow()
+    elif isinstance(rows, pa.Table | pa.RecordBatch):
+        table = (pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows).select(list(columns))
+    else:
+        table = _from_pandas(queue, rows, columns)
+    named: pa.Table = table.rename_columns(list(columns.values()))
+    return named
 
 
 def read_outcomes(queue: str, table: pa.Table) -> tuple[OutcomeRows, ...]:
@@ -92,7 +128,7 @@ def read_outcomes(queue: str, table: pa.Table) -> tuple[OutcomeRows, ...]:
     )
 
 
-def from_pandas(queue: str, frame: Any, columns: Collection[str]) -> pa.Table:
+def _from_pandas(queue: str, frame: Any, columns: Collection[str]) -> pa.Table:
     """Give columns of a pandas frame as Arrow; what pandas calls missing (NaN, NaT, NA, None) is NULL.
 
     Raises
@@ -101,7 +137,7 @@ def from_pandas(queue: str, frame: Any, columns: Collection[str]) -> pa.Table:
         OUTCOME_INVALID for a column of values that have no type in common.
     """
     try:
-        chosen = frame.loc[:, [name in columns for name in frame.columns]]
+        chosen = frame.loc[:, [str(name) in columns for name in frame.columns]]
         return pa.Table.from_pandas(chosen, preserve_index=False)
     except (pa.ArrowException, AttributeError, TypeError, ValueError, OverflowError) as reason:
         raise _invalid(queue, f"the pandas DataFrame cannot be read: {reason}.", "Give each column one type.") from None

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_queue.core.column_names import ColumnNames
 from spark_queue.core.definition import Definitions
 from spark_queue.core.records import DETAIL_VERSION, Record
 from spark_queue.core.status import QueueStatus
@@ -104,12 +105,16 @@ def read_view(
     ------
     ConfigError
         BAD_VALUE, UNKNOWN_QUEUE or MISSING_OPTION.
+    CallerError
+        UNKNOWN_COLUMN, COLUMN_TWICE.
     JournalError
         MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT.
     """
-    _check(name, queue)
+    known = view_schema(name, moment.state.definitions, queue).names
     if queue is not None:
         moment.state.definitions.queue(queue)
+    if columns is not None:
+        columns = ColumnNames(known).resolve(columns, where=f"view '{name}'")
     if name == "messages":
         return messages(store, moment, str(queue), columns=columns, limit=limit)
     if name == "dead_letters":

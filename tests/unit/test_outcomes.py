@@ -49,6 +49,19 @@ def test_rows_take_retry_after_as_a_key_does(form: Callable[[list[dict[str, Any]
     assert {said.retry_after_ms for said in to_outcomes("Q", rows, "cancel")} == {300_000, None}
 
 
+@pytest.mark.parametrize("form", [list, pd.DataFrame, pa.Table.from_pylist])
+def test_names_of_columns_are_told_in_any_case(form: Callable[[list[dict[str, Any]]], Any]) -> None:
+    rows = form([{"Bookmark": 1, "OUTCOME": "expire", "Lease": 3}])
+    assert list(to_outcomes("Q", rows, "acknowledge")) == [HandOutcome(outcome="expire", ranges=((1, 2),), lease=3)]
+    with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*column 'outcome' twice, by names in any case"):
+        list(to_outcomes("Q", form([{"bookmark": 1, "outcome": "expire", "Outcome": "cancel"}]), "acknowledge"))
+
+
+def test_dicts_may_each_spell_a_column_in_a_way_of_their_own() -> None:
+    [said] = to_outcomes("Q", [{"bookmark": 1}, {"Bookmark": 2, "body": object()}], "acknowledge")
+    assert said.ranges == ((1, 3),)
+
+
 def test_a_pandas_frame_may_hold_further_columns_that_no_table_takes() -> None:
     rows = pd.DataFrame({"bookmark": [1, 2], "body": [object(), "x"]})
     assert [said.ranges for said in to_outcomes("Q", rows, "acknowledge")] == [((1, 3),)]
@@ -57,7 +70,7 @@ def test_a_pandas_frame_may_hold_further_columns_that_no_table_takes() -> None:
 @pytest.mark.parametrize("form", [list, pd.DataFrame, pa.Table.from_pylist])
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("outcom", "outcome"), ("Outcome", "outcome"), ("retryAfter", "retry_after"), ("errors", "error"), ("leased", "lease")],
+    [("outcom", "outcome"), ("outcomes", "outcome"), ("retryAfter", "retry_after"), ("errors", "error"), ("leased", "lease")],
 )
 def test_a_misspelt_column_is_refused(form: Callable[[list[dict[str, Any]]], Any], name: str, meant: str) -> None:
     """Else the rows would be acknowledged, or lose what was said of them, in silence."""

@@ -51,7 +51,7 @@ def test_facts_that_the_wire_has_no_form_for_arrive_as_text() -> None:
     reply = codec.decode_reply(
         codec.encode(codec.failed(CallerError("UNKNOWN_COLUMN", where=ValueError("x"), column="c", nearest="", columns="")))
     )
-    with pytest.raises(CallerError, match="x has no column 'c'"):
+    with pytest.raises(CallerError, match="no column 'c' in x"):
         codec.raise_failed(reply)
 
 

@@ -92,7 +92,8 @@ def test_misspoken_outcomes_are_refused_by_name(columns: dict[str, Any], reason:
 
 
 def test_columns_of_the_batch_may_come_along_unused() -> None:
-    assert outcome_columns("q", ["InvoiceNo", "Outcome", "bookmark", "error"], BATCH) == ["bookmark", "outcome", "error"]
+    columns = outcome_columns("q", ["InvoiceNo", "Outcome", "bookmark", "error"], BATCH)
+    assert columns == {"Outcome": "outcome", "bookmark": "bookmark", "error": "error"}
 
 
 @pytest.mark.parametrize(

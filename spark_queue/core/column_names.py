@@ -1,0 +1,73 @@
+"""Names of columns, as Spark has them: told in any case, kept in the spelling of whoever made the column.
+
+Whatever compares names of columns does so here: rows that are published, columns that are asked for, expressions, and what is
+said of rows by hand or by a batch function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spark_queue import errors
+from spark_queue.errors import CallerError
+
+#: Names that an error lists at most; nobody reads three thousand.
+_LISTED_MAX = 40
+
+
+class ColumnNames:
+    """The columns of something.
+
+    Parameters
+    ----------
+    names
+        In their own spelling, each once.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = {name.lower(): name for name in names}
+
+    def __str__(self) -> str:
+        names = list(self._names.values())
+        rest = f" and {len(names) - _LISTED_MAX:,} more" if len(names) > _LISTED_MAX else ""
+        return ", ".join(names[:_LISTED_MAX]) + rest
+
+    def add(self, name: str) -> bool:
+        """Add a column; tells whether there was none of that name."""
+        if self.find(name) is not None:
+            return False
+        self._names[name.lower()] = name
+        return True
+
+    def find(self, name: str) -> str | None:
+        """Give the column that a name means, in its own spelling; None where there is none."""
+        return self._names.get(name.lower())
+
+    def nearest(self, name: str) -> str:
+        """Give the sentence that names the nearest column, or an empty text."""
+        return errors.nearest(name, self._names.values())
+
+    def resolve(self, names: Iterable[str], *, where: str) -> list[str]:
+        """Give the column that each name means, in its own spelling.
+
+        Parameters
+        ----------
+        names
+            As somebody wrote them.
+        where
+            What has the columns, for errors.
+
+        Raises
+        ------
+        CallerError
+            UNKNOWN_COLUMN with the nearest name; COLUMN_TWICE where two names mean one column.
+        """
+        meant: dict[str, str] = {}
+        for name in names:
+            column = self.find(name)
+            if column is None:
+                raise CallerError("UNKNOWN_COLUMN", where=where, column=name, nearest=self.nearest(name), columns=str(self))
+            if column in meant:
+                raise CallerError("COLUMN_TWICE", where=where, column=column, first=meant[column], second=name)
+            meant[column] = name
+        return list(meant)
