@@ -19,6 +19,9 @@ from spark_queue.errors import SparkQueueError
 #: Cells of tables for people are cut to this many characters.
 CELL_CHARACTERS = 60
 
+#: Least width of a column that can be read, and what its border and margins take, in characters.
+NARROWEST, _BORDER = 5, 3
+
 #: Width of tables where nobody's terminal gives one, in characters.
 WIDE = 200
 
@@ -50,6 +53,11 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, title: s
     for row in rows:
         drawn.add_row(*(_escaped(_cell(row.get(name), cut=cut)) for name in columns))
     return drawn
+
+
+def columns_that_fit() -> int:
+    """Give how many columns a table for people may have, before it shows nothing but its borders."""
+    return max(1, (out.width - 1) // (NARROWEST + _BORDER))
 
 
 def progress(*, counted: bool = False) -> Progress:

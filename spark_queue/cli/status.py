@@ -12,11 +12,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from spark_queue.cli.output import out, show_json, table
+from spark_queue.cli.output import columns_that_fit, out, show_json, table
 from spark_queue.cli.target import open_target, parse_as_of
 from spark_queue.clock import SystemClock
-from spark_queue.errors import CallerError, JournalError, nearest
-from spark_queue.facade import Journal
+from spark_queue.errors import JournalError
 from spark_queue.views.telling import to_text
 
 #: Time between two looks of --watch, in seconds.
@@ -122,7 +121,6 @@ def peek(
     journal = open_target(path, storage)
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
     found = journal.peek(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
-    _check_columns(journal, view, queue, wanted)
     rows = found.to_pylist()
     if as_json:
         show_json(rows)
@@ -131,10 +129,19 @@ def peek(
     shown = [name for name in found.column_names if wanted is not None or name == "bookmark" or any(row[name] for row in rows)]
     # What a message is called comes first; its body may be wide.
     shown.sort(key=lambda name: name != "bookmark" and wanted is None)
+    silent = len(found.column_names) - len(shown)
+    surplus = max(0, len(shown) - columns_that_fit())
+    # The message's own columns may be thousands; what the queue knows of it stands behind them.
+    place = found.column_names.index("bookmark") if wanted is None and "bookmark" in shown else 0
+    until = 1 + sum(name in shown for name in found.column_names[:place]) if place else len(shown)
+    del shown[max(1, until - surplus) : until]
     out.print(table(rows, shown) if rows else f"View '{view}' of queue '{queue}' is empty.")
-    hidden = len(found.column_names) - len(shown)
-    if rows and hidden:
-        out.print(f"{hidden} column(s) that say nothing in these rows are hidden; --columns or --json shows them.", soft_wrap=True)
+    if rows and silent:
+        out.print(
+            f"{silent:,} column(s) that say nothing in these rows are hidden; --columns or --json shows them.", soft_wrap=True
+        )
+    if rows and surplus:
+        out.print(f"{surplus:,} column(s) find no room here; --columns chooses, --json shows all.", soft_wrap=True)
 
 
 def explain(path: str, queue: str, bookmark: int, storage: list[str] | None, *, as_of: str | None, as_json: bool) -> None:
@@ -144,13 +151,3 @@ def explain(path: str, queue: str, bookmark: int, storage: list[str] | None, *, 
         show_json(asdict(history))
     else:
         out.print(str(history), markup=False, soft_wrap=True)
-
-
-def _check_columns(journal: Journal, view: str, queue: str, wanted: list[str] | None) -> None:
-    if wanted is None:
-        return
-    known = journal.view_schema(view, queue=queue).names
-    for name in wanted:
-        if name not in known:
-            where = f"View '{view}'"
-            raise CallerError("UNKNOWN_COLUMN", where=where, column=name, nearest=nearest(name, known), columns=", ".join(known))

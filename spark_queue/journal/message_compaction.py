@@ -133,9 +133,9 @@ def _rows(work: MessageTableWork, run: Sequence[Segment], schema: pa.Schema) -> 
     files = MessageFiles(work.store)
     for file in run:
         rows = files.read(file, schema.names)
+        there = set(rows.column_names)
         columns: list[Any] = [
-            rows.column(field.name).cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
-            for field in schema
+            rows.column(field.name).cast(field.type) if field.name in there else pa.nulls(len(rows), field.type) for field in schema
         ]
         yield pa.table(columns, schema=schema)
 

@@ -50,7 +50,8 @@ class MessageFiles:
         if len(rows) < until or (len(rows) != until and not segment.merged):
             raise corrupt(self._store, segment, f"it has {len(rows)} rows instead of {until}.")
         self._last = (key, rows) if len(rows) > until else ("", pa.table({}))
-        return found.select([name for name in columns if name in found.column_names])
+        there = set(found.column_names)
+        return found.select([name for name in columns if name in there])
 
     def pieces(self, segment: Segment, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Give columns of the segment's rows part by part, so that a large file is never in memory as a whole.
@@ -68,13 +69,15 @@ class MessageFiles:
         with decoding(self._store, segment) as file:
             if file.metadata.num_rows != segment.rows:
                 raise corrupt(self._store, segment, f"it has {file.metadata.num_rows} rows instead of {segment.rows}.")
-            names = [name for name in columns if name in file.schema_arrow.names]
+            there = set(file.schema_arrow.names)
+            names = [name for name in columns if name in there]
             for groups in _pieces_of(file.metadata):
                 yield file.read_row_groups(groups, columns=names)
 
     def _read(self, segment: Segment, columns: Sequence[str]) -> pa.Table:
         with decoding(self._store, segment) as file:
-            rows = file.read(columns=[name for name in file.schema_arrow.names if name in columns])
+            wanted = set(columns)
+            rows = file.read(columns=[name for name in file.schema_arrow.names if name in wanted])
         return rows  # noqa: RET504 - for a type checker the context might swallow an error.
 
 

@@ -102,10 +102,11 @@ class MessageReader:
 
     def _shape(self, rows: pa.RecordBatch, chosen: _Chosen, partition: MessagePartition) -> pa.RecordBatch:
         columns: list[_Column] = []
+        there = set(rows.schema.names)
         for wanted in self.schema:
             if wanted.name in _APPENDED:
                 columns.append(_APPENDED[wanted.name](chosen, partition))
-            elif wanted.name in rows.schema.names:
+            elif wanted.name in there:
                 column = rows.column(wanted.name)
                 columns.append(column if column.type == wanted.type else column.cast(wanted.type))
             else:

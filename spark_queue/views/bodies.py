@@ -60,13 +60,16 @@ def _overlapping(segments: list[Segment], bookmarks: Bookmarks) -> list[Segment]
 
 
 def _read_rows(store: Store, segment: Segment, rows: Bookmarks, schema: pa.Schema) -> pa.Table:
+    wanted = set(schema.names)
     with decoding(store, segment) as file:
         held = file.metadata.num_rows
-        pieces = list(_chosen_rows(file, rows, [name for name in file.schema_arrow.names if name in schema.names]))
+        pieces = list(_chosen_rows(file, rows, [name for name in file.schema_arrow.names if name in wanted]))
     if rows[-1] >= held:
         raise corrupt(store, segment, f"it has {held} rows instead of at least {rows[-1] + 1}.")
     found = pa.concat_tables(pieces)
-    return pa.table([_column(found, field) for field in schema], schema=schema)
+    there = set(found.column_names)
+    columns = [_column(found, field) if field.name in there else pa.nulls(found.num_rows, field.type) for field in schema]
+    return pa.table(columns, schema=schema)
 
 
 def _chosen_rows(file: pq.ParquetFile, rows: Bookmarks, names: list[str]) -> Iterator[pa.Table]:
@@ -82,7 +85,5 @@ def _chosen_rows(file: pq.ParquetFile, rows: Bookmarks, names: list[str]) -> Ite
 
 
 def _column(found: pa.Table, field: pa.Field[Any]) -> Any:
-    if field.name not in found.column_names:
-        return pa.nulls(found.num_rows, field.type)
     column = found.column(field.name)
     return column if column.type == field.type else column.cast(field.type)

@@ -16,7 +16,7 @@ from spark_queue.core.numbers import to_array
 from spark_queue.core.ranges import oldest
 from spark_queue.core.redriving import standing_letters
 from spark_queue.journal.layout import Store
-from spark_queue.journal.schema import INSTANT, stored_schema, user_schema
+from spark_queue.journal.schema import ENVELOPE, INSTANT, stored_schema, user_schema
 from spark_queue.views.bodies import Bookmarks, read_bodies
 from spark_queue.views.moment import Moment
 
@@ -43,9 +43,7 @@ _DEATH = make_schema(reason=pa.string(), error=pa.string(), removed_at=INSTANT)
 
 def messages_schema(columns_ddl: str) -> pa.Schema:
     """Give the columns of view ``messages`` for a message type: its own, the bookmark, the journal's, the queue's."""
-    own = user_schema(columns_ddl)
-    journals = [field for field in stored_schema(columns_ddl) if field.name not in own.names]
-    return pa.schema([*own, pa.field("bookmark", pa.int64()), *journals, *_PLACE])
+    return pa.schema([*user_schema(columns_ddl), pa.field("bookmark", pa.int64()), *ENVELOPE, *_PLACE])
 
 
 def dead_letters_schema(columns_ddl: str) -> pa.Schema:
@@ -150,7 +148,8 @@ def _limited(rows: BitMap64, limit: int | None) -> BitMap64:
 
 def _wanted(state: JournalState, queue: str, schema_of: Callable[[str], pa.Schema], columns: Sequence[str] | None) -> pa.Schema:
     definition = state.definitions.message_type(state.ledger(queue).definition.message_type)
-    return pa.schema([field for field in schema_of(definition.columns) if columns is None or field.name in columns])
+    wanted = None if columns is None else set(columns)
+    return pa.schema([field for field in schema_of(definition.columns) if wanted is None or field.name in wanted])
 
 
 def _table(store: Store, state: JournalState, queue: str, place: _Columns, schema: pa.Schema) -> pa.Table:

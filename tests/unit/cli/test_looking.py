@@ -37,6 +37,31 @@ def test_peek_says_how_many_columns_it_hides(sparkq: Terminal, journal: Journal)
     assert "hidden" not in sparkq("peek", journal.path, "WORK", "--columns", "item").out
 
 
+def test_peek_of_thousands_of_columns_shows_those_that_find_room(sparkq: Terminal, tmp_path: Path) -> None:
+    names = [f"c{number}" for number in range(1_000)]
+    types = {"wide": {"columns": ", ".join(f"{name} INT" for name in names), "topics": ["WIDE"]}}
+    journal = Journal.create(str(tmp_path / "wide"), {"message_types": types, "queues": {"WIDE": {}}})
+    journal.publish([dict.fromkeys(names, 7)], topic="WIDE")
+    told = sparkq("peek", journal.path, "WIDE").out
+    head = next(line for line in told.splitlines() if "bookmark" in line)
+    assert " c0 " in head
+    assert " state " in head
+    assert "column(s) find no room here; --columns chooses, --json shows all." in told
+    assert len(sparkq("peek", journal.path, "WIDE", "--json").json[0]) > 1_000
+    assert " 7 " in sparkq("peek", journal.path, "WIDE", "--columns", "C999,BOOKMARK").out
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ("amuont", "[UNKNOWN_COLUMN] There is no column 'amuont' in view 'messages'. Did you mean 'amount'?"),
+        ("item,Item", "[COLUMN_TWICE]"),
+    ],
+)
+def test_peek_names_a_column_that_it_cannot_show(sparkq: Terminal, journal: Journal, columns: str, text: str) -> None:
+    assert text in sparkq("peek", journal.path, "WORK", "--columns", columns).err
+
+
 def test_explain_tells_one_message_as_text_and_as_json(sparkq: Terminal, journal: Journal) -> None:
     journal.publish([{"item": "pear", "amount": 1}, {"item": "fig", "amount": 2}], topic="LINES")
     told = sparkq("explain", journal.path, "WORK", 1).out
