@@ -1,6 +1,6 @@
 """README.md as its tests see it: examples that run, and tables that are generated.
 
-``python -m tests.readme`` (``make readme``) writes the tables anew from the registry.
+``python -m tests.readme`` (``make readme``) writes the tables anew, from the registry and from what a test publishes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from spark_queue.cli.options import expressions_to_markdown, to_markdown
 from spark_queue.expression import accepted
 from spark_queue.settings import key_rows, option_rows
+from tests import ways_in
 from tests.source_tree import ROOT
 
 README = ROOT / "README.md"
@@ -32,6 +33,7 @@ def generated(text: str) -> str:
     """Give the text with every generated table as the registry has it now."""
     tables = {"keys": to_markdown(key_rows()), "options": to_markdown(option_rows())}
     tables["expressions"] = expressions_to_markdown(accepted())
+    tables["values"] = ways_in.to_markdown()
     return _GENERATED.sub(lambda found: f"{found['begin']}{tables[found['name']]}{found['end']}", text)
 
 

@@ -7,21 +7,17 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from rich.progress import Progress
 
 from spark_queue.cli.output import err, out, progress, show_json
 from spark_queue.cli.reading import Source
 from spark_queue.cli.target import open_target
-from spark_queue.core.definition import Definitions, MessageTypeDefinition
+from spark_queue.core.definition import Definitions
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.journal.commit import Published
 from spark_queue.journal.rows import from_json_lines, to_arrow
-from spark_queue.journal.schema import user_schema
-from spark_queue.journal.stored_rows import sentence
 from spark_queue.publishing import Publisher
 
 
@@ -62,6 +58,9 @@ def publish(path: str, request: Request, storage: list[str] | None, *, as_json: 
     if (request.repeat or request.append) and request.publisher is None:
         reason = "rows are numbered for a publisher, and no --publisher is named."
         raise ConfigError("CONTRADICTORY_SETTINGS", where="the arguments", reason=reason, keys="--repeat, --append")
+    if request.timezone is not None and request.timezone not in zoneinfo.available_timezones():
+        expected = "a zone, such as UTC or Europe/Berlin"
+        raise ConfigError("BAD_VALUE", key="--timezone", where="the arguments", value=request.timezone, expected=expected)
     journal = open_target(path, storage)
     definitions = journal.definitions()
     first_sequence: int | None = None
@@ -136,50 +135,29 @@ def _publish_all(
     task = bar.add_task(f"publishing {source.name}", total=source.size_bytes)
     lines = 0
     for batch in source.batches(request.batch_rows):
-        if isinstance(batch, list):
-            message_type, table = from_json_lines(batch, definitions, topic=request.topic, first_line=lines + 1)
-        else:
-            message_type, table = to_arrow(batch, definitions, topic=request.topic)
-        table = _with_zone(table, definitions.message_type(message_type), request.timezone)
         # Rows are numbered by their place in the file, whatever --batch-rows is, so that a repeat of the file is known as one.
         numbered = {} if first_sequence is None else {"first_sequence": first_sequence + sent.standing}
-        published = commit(table, **numbered)
+        try:
+            published = commit(_rows(batch, request, definitions, first_line=lines + 1), **numbered)
+        except SparkQueueError as refusal:
+            if "row" in refusal.facts:
+                place = _place(batch, int(refusal.facts["row"]), first_row=sent.standing + 1, first_line=lines + 1)
+                refusal.add_note(f"Row {refusal.facts['row']} of this commit is {place} of '{request.source}'.")
+            raise
         sent.rows, sent.duplicates, lines = sent.rows + published.rows, sent.duplicates + published.duplicates, lines + len(batch)
         bar.update(task, completed=source.read_bytes, description=f"publishing {source.name}: {sent.rows:,} messages")
 
 
-def _with_zone(table: pa.Table, message_type: MessageTypeDefinition, timezone: str | None) -> pa.Table:
-    """Read times without an offset in the zone that the user named; without one the journal refuses them."""
-    if timezone is None:
-        return table
-    if timezone not in zoneinfo.available_timezones():
-        raise ConfigError(
-            "BAD_VALUE", key="--timezone", where="the arguments", value=timezone, expected="a zone, such as UTC or Europe/Berlin"
-        )
-    for field in user_schema(message_type.columns):
-        if field.name in table.column_names and pa.types.is_timestamp(field.type) and field.type.tz is not None:
-            index = table.column_names.index(field.name)
-            try:
-                table = table.set_column(index, field.name, _zoned(table.column(index), timezone))
-            except pa.ArrowInvalid as reason:
-                where = f"message type '{message_type.name}'"
-                facts = {
-                    "column": field.name,
-                    "where": where,
-                    "found": str(table.schema.field(index).type),
-                    "expected": str(field.type),
-                }
-                raise CallerError("COLUMN_TYPE_MISMATCH", **facts, reason=sentence(reason)) from None
-    return table
+def _rows(batch: pa.Table | list[bytes], request: Request, definitions: Definitions, *, first_line: int) -> pa.Table:
+    told = {"topic": request.topic, "timezone": request.timezone}
+    if isinstance(batch, list):
+        return from_json_lines(batch, definitions, **told, first_line=first_line)[1]
+    return to_arrow(batch, definitions, **told)[1]
 
 
-def _zoned(column: Any, timezone: str) -> Any:
-    if pa.types.is_timestamp(column.type) and column.type.tz is None:
-        return pc.assume_timezone(column, timezone)
-    if not pa.types.is_string(column.type):
-        return column
-    bare = pc.invert(pc.match_substring_regex(column, r"(Z|[+-]\d\d(:?\d\d)?)$"))
-    instants = pc.assume_timezone(pc.if_else(bare, column, None).cast(pa.timestamp("us")), timezone)
-    return pc.coalesce(
-        pc.if_else(bare, None, column).cast(pa.timestamp("us", tz="UTC")), instants.cast(pa.timestamp("us", tz="UTC"))
-    )
+def _place(batch: pa.Table | list[bytes], row: int, *, first_row: int, first_line: int) -> str:
+    """Say where a row stands in the file: people count from one, and blank lines are no rows."""
+    if not isinstance(batch, list):
+        return f"row {first_row + row:,}"
+    lines = [line for line, text in enumerate(batch, start=first_line) if text.strip()]
+    return f"line {lines[row]:,}"

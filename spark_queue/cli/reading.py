@@ -101,14 +101,19 @@ def _format(name: str, given: str | None) -> str:
 
 
 def _csv(file: IO[bytes]) -> Iterator[pa.Table]:
-    """Read texts: the message type, not a guess from the first rows, says what they are; an empty one is NULL.
+    """Read texts: the message type, not a guess from the first rows, says what they are; nothing is NULL, and "" is empty.
 
     The first table has no rows, only the columns.
     """
     header = next(csv.reader([file.readline().decode("utf-8-sig")]), [])
     if header:
         yield pa.schema([(name, pa.string()) for name in header]).empty_table()
-    convert = pa.csv.ConvertOptions(column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=True, null_values=[""])
+    convert = pa.csv.ConvertOptions(
+        column_types=dict.fromkeys(header, pa.string()),
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        null_values=[""],
+    )
     parse = pa.csv.ParseOptions(newlines_in_values=True)
     read = pa.csv.ReadOptions(column_names=header, block_size=4 << 20)
     try:

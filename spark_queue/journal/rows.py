@@ -1,25 +1,28 @@
 """What callers hand over, as an Arrow table: pandas, Arrow, dicts, plain bodies and JSON lines (DESIGN 9).
 
-Columns go by name. Values keep their own types here; `stored_rows` casts them to the message type's and refuses losses.
+Columns get the names that the message type declares. Values of Python are cast here, one by one as `python_values` says; columns
+with a type of their own keep it until `stored_rows` casts them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from spark_queue.core.column_names import ColumnNames
 from spark_queue.core.definition import Definitions
-from spark_queue.errors import CallerError, nearest
-from spark_queue.journal.casting import object_loss
+from spark_queue.errors import CallerError
+from spark_queue.journal.casting import cast, sentence
+from spark_queue.journal.nested import Column, LossError
+from spark_queue.journal.python_values import to_column
 from spark_queue.journal.schema import INSTANT, user_schema
-from spark_queue.journal.stored_rows import Column, sentence
-
-#: The message type whose one column holds JSON text.
-_JSON = "json"
+from spark_queue.journal.stored_rows import JSON_TYPE, check_constant, mismatch
 
 #: The one column of the message types json and binary.
 _BODY = "value"
@@ -28,48 +31,50 @@ _BODY = "value"
 _BESIDE: Mapping[str, pa.DataType] = {"topic": pa.string(), "expires_at": INSTANT}
 
 
-def to_arrow(data: Any, definitions: Definitions, *, topic: str | None = None) -> tuple[str, pa.Table]:
+def to_arrow(data: Any, definitions: Definitions, *, topic: str | None = None, timezone: str | None = None) -> tuple[str, pa.Table]:
     """Give the message type that rows belong to, and the rows as a table.
 
     Parameters
     ----------
     data : pyarrow.Table, pandas.DataFrame, anything with `__arrow_c_stream__`, or an iterable
-        An iterable holds dicts, by column name. For message type ``json`` it may also hold texts, each one a body, and
-        dicts that are bodies themselves; for ``binary`` it may hold bytes. A dict is a row, not a body, if ``value`` is a
-        text, a dict or a list and its other keys are ``topic`` and ``expires_at`` at most.
+        An iterable holds dicts, by column name. For message type ``json`` it may hold texts instead, each one a body, or dicts
+        that are bodies themselves, and for ``binary`` bytes. A dict is a row, not a body, if it has a key ``value`` and none but
+        ``topic`` and ``expires_at`` beside it; all of an iterable are one or the other.
     definitions : Definitions
         What holds now.
     topic : str or None
         Topic of every row; None looks at the rows' own.
+    timezone : str or None
+        Zone of times that carry no offset; None refuses them for a TIMESTAMP.
 
     Raises
     ------
     CallerError
-        TOPIC_MISSING, UNKNOWN_COLUMN, COLUMN_TYPE_MISMATCH, ROWS_UNREADABLE.
+        TOPIC_MISSING, UNKNOWN_COLUMN, COLUMN_TWICE, COLUMN_TYPE_MISMATCH, ROWS_UNREADABLE.
     ConfigError
         UNKNOWN_TOPIC, TOPIC_AMBIGUOUS.
     """
-    if hasattr(data, "__arrow_c_stream__") and not _is_pandas(data):
-        table = pa.table(data)
-        message_type = _home(definitions, topic, _first_topic(table), table.num_rows)
-        # Also without rows, which may be missing because a row was taken for their header.
-        _check_names(table.column_names, definitions, message_type)
-        return message_type, table
     if _is_pandas(data):
-        first = data["topic"].iloc[0] if "topic" in data.columns and len(data) else None
-        message_type = _home(definitions, topic, first, len(data))
-        values = {str(name): data[name] for name in data.columns}
-        return message_type, _from_columns(values, definitions, message_type)
+        return _from_pandas(data, definitions, topic, timezone)
+    if hasattr(data, "__arrow_c_stream__"):
+        return _from_arrow(pa.table(data), definitions, topic, timezone)
     rows = _listed(data)
-    first = rows[0].get("topic") if rows and isinstance(rows[0], Mapping) else None
-    message_type = _home(definitions, topic, first, len(rows))
-    rows = [_row(row, message_type, number) for number, row in enumerate(rows)]
-    names = dict.fromkeys(name for row in rows for name in row)
-    return message_type, _from_columns({name: [row.get(name) for row in rows] for name in names}, definitions, message_type)
+    first = rows[0] if rows and isinstance(rows[0], Mapping) else {}
+    home = _Home(definitions, _home(definitions, topic, first.get(ColumnNames(map(str, first)).find("topic")), len(rows)), timezone)
+    if home.message_type == JSON_TYPE:
+        rows = _json_rows(rows)
+    elif home.message_type == "binary":
+        rows = [{_BODY: row} if isinstance(row, bytes) else row for row in rows]
+    return home.message_type, home.from_rows(rows)
 
 
 def from_json_lines(
-    lines: Iterable[str | bytes], definitions: Definitions, *, topic: str | None = None, first_line: int = 1
+    lines: Iterable[str | bytes],
+    definitions: Definitions,
+    *,
+    topic: str | None = None,
+    timezone: str | None = None,
+    first_line: int = 1,
 ) -> tuple[str, pa.Table]:
     """Give the message type and the rows of JSON lines; blank lines are skipped.
 
@@ -79,16 +84,102 @@ def from_json_lines(
     Raises
     ------
     CallerError
-        TOPIC_MISSING, UNKNOWN_COLUMN, COLUMN_TYPE_MISMATCH, and ROWS_UNREADABLE with the number of a line that is no JSON.
+        As `to_arrow`, and ROWS_UNREADABLE with the number of a line that is no JSON.
     ConfigError
         UNKNOWN_TOPIC, TOPIC_AMBIGUOUS.
     """
-    texts = [(number, line) for number, line in enumerate(lines, start=first_line) if line.strip()]
-    values = [_decoded(line, number) for number, line in texts]
-    if topic is not None and definitions.route(topic)[1].name == _JSON:
-        bodies = [line.decode() if isinstance(line, bytes) else line for _, line in texts]
-        return to_arrow([body.strip() for body in bodies], definitions, topic=topic)
-    return to_arrow(values, definitions, topic=topic)
+    texts = [(number, _text(line, number)) for number, line in enumerate(lines, start=first_line) if line.strip()]
+    if topic is not None and definitions.route(topic)[1].name == JSON_TYPE:
+        return to_arrow([text.strip() for _, text in texts], definitions, topic=topic)
+    return to_arrow([_decoded(text, number) for number, text in texts], definitions, topic=topic, timezone=timezone)
+
+
+class _Home:
+    """The message type that rows go to."""
+
+    def __init__(self, definitions: Definitions, message_type: str, timezone: str | None) -> None:
+        self.message_type = message_type
+        self.where = f"message type '{message_type}'"
+        self._fields = {field.name: field for field in user_schema(definitions.message_type(message_type).columns)}
+        self._fields |= {name: pa.field(name, kind) for name, kind in _BESIDE.items()}
+        self._names = ColumnNames(self._fields)
+        self._timezone = timezone
+
+    def declared(self, names: Iterable[str]) -> list[str]:
+        """Give the declared name of each column."""
+        return self._names.resolve(names, where=self.where)
+
+    def from_rows(self, rows: Sequence[Mapping[Any, Any]]) -> pa.Table:
+        """Make a table of dicts by column name."""
+        for number, row in enumerate(rows):
+            if not isinstance(row, Mapping):
+                raise _unreadable(number, f"of type {type(row).__name__}", "a dict by column name")
+        spellings: dict[str, list[Any]] = {}
+        for name in dict.fromkeys(name for row in rows for name in row):
+            [column] = self.declared([str(name)])
+            spellings.setdefault(column, []).append(name)
+        values = {column: self._values(rows, names) for column, names in spellings.items()}
+        columns = {name: partial(to_column, column, timezone=self._timezone) for name, column in values.items()}
+        return self.table(columns, len(rows))
+
+    def _values(self, rows: Sequence[Mapping[Any, Any]], names: list[Any]) -> list[Any]:
+        """Give a column of dicts, which may spell its name in different ways, though not one dict in two."""
+        if len(names) == 1:
+            return [row.get(names[0]) for row in rows]
+        for row in rows:
+            self.declared([str(name) for name in names if name in row])
+        return [next((row[name] for name in names if name in row), None) for row in rows]
+
+    def table(self, columns: Mapping[str, Callable[[pa.DataType], Column]], rows: int) -> pa.Table:
+        """Make a table of columns by declared name, each made for its declared type."""
+        made: dict[str, Column] = {}
+        for name, make in columns.items():
+            try:
+                made[name] = make(self._fields[name].type)
+            except LossError as lost:
+                raise mismatch(self._fields[name], lost, where=self.where) from None
+        # A table without columns would forget how many rows it has.
+        made = made or {name: pa.nulls(rows, field.type) for name, field in list(self._fields.items())[:1]}
+        return pa.table(made)
+
+
+def _from_arrow(table: pa.Table, definitions: Definitions, topic: str | None, timezone: str | None) -> tuple[str, pa.Table]:
+    own = ColumnNames(table.column_names).find("topic")
+    first = table.column(table.column_names.index(own))[0].as_py() if own is not None and table.num_rows else None
+    home = _Home(definitions, _home(definitions, topic, first, table.num_rows), timezone)
+    # Also without rows, which may be missing because a row was taken for their header.
+    names = home.declared(table.column_names)
+    if names and timezone is None:
+        return home.message_type, table.rename_columns(names)
+    whole: list[Any] = [column.combine_chunks() for column in table.columns]
+    columns = {name: partial(cast, column, timezone=timezone) for name, column in zip(names, whole, strict=True)}
+    return home.message_type, home.table(columns, table.num_rows)
+
+
+def _from_pandas(frame: Any, definitions: Definitions, topic: str | None, timezone: str | None) -> tuple[str, pa.Table]:
+    names = [str(name) for name in frame.columns]
+    own = ColumnNames(names).find("topic")
+    first = frame.iloc[0, names.index(own)] if own is not None and len(frame) else None
+    home = _Home(definitions, _home(definitions, topic, first, len(frame)), timezone)
+    columns: dict[str, Callable[[pa.DataType], Column]] = {}
+    for place, name in enumerate(home.declared(names)):
+        as_json = name == _BODY and home.message_type == JSON_TYPE
+        columns[name] = partial(_of_series, frame.iloc[:, place], timezone=timezone, as_json=as_json)
+    return home.message_type, home.table(columns, len(frame))
+
+
+def _of_series(series: Any, wanted: pa.DataType, *, timezone: str | None, as_json: bool) -> Column:
+    """Make a column of pandas; NULL is what pandas calls missing, and in its columns of numbers that is every NaN."""
+    if as_json or series.dtype == object:
+        values = [None if absent else value for value, absent in zip(series.tolist(), series.isna().tolist(), strict=True)]
+        if as_json:
+            values = [_json_text(value, row) for row, value in enumerate(values)]
+        return to_column(values, wanted, timezone=timezone)
+    try:
+        column: Any = pa.array(series, from_pandas=True)
+    except (pa.ArrowException, ValueError, TypeError) as reason:
+        raise LossError(0, str(series.dtype), sentence(reason)) from None
+    return cast(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column, wanted, timezone=timezone)
 
 
 def _home(definitions: Definitions, topic: str | None, first: Any, rows: int) -> str:
@@ -99,10 +190,6 @@ def _home(definitions: Definitions, topic: str | None, first: Any, rows: int) ->
     return definitions.route(topic)[1].name
 
 
-def _first_topic(table: pa.Table) -> Any:
-    return table.column("topic")[0].as_py() if "topic" in table.column_names and table.num_rows else None
-
-
 def _is_pandas(data: Any) -> bool:
     return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
 
@@ -110,37 +197,51 @@ def _is_pandas(data: Any) -> bool:
 def _listed(data: Any) -> list[Any]:
     if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):
         kinds = "a pyarrow Table, a pandas DataFrame, or a list of dicts"
-        raise CallerError("ROWS_UNREADABLE", what=f"a {type(data).__name__}", expected=kinds)
+        raise CallerError("ROWS_UNREADABLE", what=f"one value of type {type(data).__name__}", expected=kinds)
     return list(data)
 
 
-def _row(row: Any, message_type: str, number: int) -> Mapping[str, Any]:
-    if message_type == _JSON:
-        return _json_row(row, number)
-    if isinstance(row, bytes) and message_type == "binary":
-        return {_BODY: row}
-    if not isinstance(row, Mapping):
-        raise CallerError("ROWS_UNREADABLE", what=f"row {number}, a {type(row).__name__}", expected="a dict by column name")
-    return row
+def _unreadable(row: int, what: str, expected: str) -> CallerError:
+    return CallerError("ROWS_UNREADABLE", what=f"row {row}, {what}", expected=expected, row=row)
 
 
-def _json_row(row: Any, number: int) -> Mapping[str, Any]:
+def _json_rows(rows: list[Any]) -> list[Mapping[str, Any]]:
+    """Give the rows of message type json: all of a call have one form, or a body might be taken for a row."""
+    forms = [_json_form(row, number) for number, row in enumerate(rows)]
+    other = next((number for number, form in enumerate(forms) if form != forms[0]), None)
+    if other is not None:
+        expected = "one form for all: texts, dicts that are bodies, or dicts that hold the body as 'value'"
+        raise _unreadable(other, f"which is {forms[other]} behind {forms[0]}", expected)
+    if forms and forms[0] != _AS_ROW:
+        return [{_BODY: _json_text(row, number)} for number, row in enumerate(rows)]
+    return [
+        {name: _json_text(value, number) if str(name).lower() == _BODY else value for name, value in row.items()}
+        for number, row in enumerate(rows)
+    ]
+
+
+_AS_TEXT, _AS_BODY, _AS_ROW = "a text", "a dict that is a body", "a dict with 'value'"
+
+
+def _json_form(row: Any, number: int) -> str:
     if isinstance(row, str):
-        return {_BODY: row}
+        return _AS_TEXT
     if not isinstance(row, Mapping):
-        raise CallerError("ROWS_UNREADABLE", what=f"row {number}, a {type(row).__name__}", expected="a JSON text or a dict")
-    is_row = isinstance(row.get(_BODY), str | Mapping | list) and set(row) <= {_BODY, *_BESIDE}
-    if not is_row:
-        return {_BODY: _dumped(row, number)}
-    body = row[_BODY]
-    return {**row, _BODY: body if isinstance(body, str) else _dumped(body, number)}
+        raise _unreadable(number, f"of type {type(row).__name__}", "a JSON text or a dict")
+    names = {str(name).lower() for name in row}
+    return _AS_ROW if _BODY in names and names <= {_BODY, *_BESIDE} else _AS_BODY
 
 
-def _dumped(body: Any, number: int) -> str:
+def _json_text(body: Any, number: int) -> str | None:
+    """Give a body as JSON text; a text is one already, and None is none."""
+    if body is None or isinstance(body, str):
+        return body
     try:
         return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_json_value)
-    except (TypeError, ValueError) as reason:
-        raise CallerError("ROWS_UNREADABLE", what=f"row {number}", expected=f"a dict that JSON can hold ({reason})") from None
+    except (TypeError, ValueError, RecursionError) as reason:
+        raise _unreadable(
+            number, f"which JSON cannot hold ({str(reason).rstrip('.')})", "a body of texts, numbers, lists and dicts"
+        ) from None
 
 
 def _json_value(value: Any) -> Any:
@@ -148,46 +249,26 @@ def _json_value(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 
-def _decoded(line: str | bytes, number: int) -> Any:
+def _text(line: str | bytes, number: int) -> str:
     try:
-        return json.loads(line)
-    except ValueError as reason:
+        return line if isinstance(line, str) else line.decode("utf-8-sig")
+    except UnicodeDecodeError as reason:
+        raise CallerError("ROWS_UNREADABLE", what=f"line {number}", expected=f"UTF-8 ({reason})") from None
+
+
+def _decoded(line: str, number: int) -> Any:
+    try:
+        return _JSON.decode(line)
+    except (ValueError, RecursionError) as reason:
         raise CallerError("ROWS_UNREADABLE", what=f"line {number}", expected=f"JSON ({reason})") from None
 
 
-def _check_names(names: Iterable[str], definitions: Definitions, message_type: str) -> None:
-    known = [*user_schema(definitions.message_type(message_type).columns).names, *_BESIDE]
-    for name in names:
-        if name not in known:
-            where = f"message type '{message_type}'"
-            raise CallerError("UNKNOWN_COLUMN", where=where, column=name, nearest=nearest(name, known), columns=", ".join(known))
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError(f"a key stands twice in one object: {', '.join(name for name, _ in pairs)}")
+    return members
 
 
-def _from_columns(values: Mapping[str, Any], definitions: Definitions, message_type: str) -> pa.Table:
-    _check_names(values, definitions, message_type)
-    schema = user_schema(definitions.message_type(message_type).columns)
-    where = f"message type '{message_type}'"
-    columns: dict[str, Column] = {}
-    for name, column in values.items():
-        wanted = schema.field(name).type if name in schema.names else _BESIDE[name]
-        columns[name] = _array(column, name, wanted, where)
-    return pa.table(columns)
-
-
-def _array(values: Any, name: str, wanted: pa.DataType, where: str) -> Column:
-    """Make a column of Python or pandas values: by their own type, or by the wanted one where theirs says too little."""
-    attempts = (wanted,) if pa.types.is_nested(wanted) else (None, wanted)
-    reason: Exception | None = None
-    # Columns of pandas and numpy with a type of their own are cast by it; objects lose what pyarrow does not look at.
-    if getattr(values, "dtype", None) in (None, "object") and (pa.types.is_nested(wanted) or pa.types.is_timestamp(wanted)):
-        loss = next((found for value in values if (found := object_loss(value, wanted))), None)
-        if loss is not None:
-            facts = {"column": name, "where": where, "found": "of such values", "expected": str(wanted)}
-            raise CallerError("COLUMN_TYPE_MISMATCH", **facts, reason=loss)
-    for kind in attempts:
-        try:
-            return pa.array(values, type=kind, from_pandas=True)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as failure:
-            reason = failure
-    facts = {"column": name, "where": where, "found": "of mixed or unknown values", "expected": str(wanted)}
-    raise CallerError("COLUMN_TYPE_MISMATCH", **facts, reason=sentence(reason or TypeError("unknown values")))
+#: Reads a line: numbers with a point keep all of their digits, and no key is dropped for its repeat.
+_JSON = json.JSONDecoder(parse_float=Decimal, parse_constant=check_constant, object_pairs_hook=_once)

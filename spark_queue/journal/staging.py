@@ -103,13 +103,20 @@ def stage_file(
     Raises
     ------
     CallerError
-        UNKNOWN_COLUMN, COLUMN_TYPE_MISMATCH, TOPIC_MISSING, SEQUENCE_MISSING, SEQUENCE_NOT_ASCENDING, MESSAGE_TOO_LARGE.
+        What `RowShape.apply` refuses.
     JournalError
         STORE_FAILED.
     """
     sequences = sequences or Sequences(publisher=f"~{uuid.uuid4().hex}", first=1)
-    stored = (plan.shape.apply(batch, sequences=sequences, now_ms=now_ms) for batch in rows if batch.num_rows)
-    return write_file(plan, stored, now_ms=now_ms)
+    return write_file(plan, _stored(plan, rows, sequences, now_ms), now_ms=now_ms)
+
+
+def _stored(plan: StagingPlan, rows: Iterable[pa.RecordBatch], sequences: Sequences, now_ms: int) -> Iterator[pa.Table]:
+    first_row = 0
+    for batch in rows:
+        if batch.num_rows:
+            yield plan.shape.apply(batch, sequences=sequences, now_ms=now_ms, first_row=first_row)
+        first_row += batch.num_rows
 
 
 def write_file(plan: StagingPlan, stored: Iterator[pa.Table], *, now_ms: int) -> StagedFile | None:

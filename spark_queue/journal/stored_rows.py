@@ -5,21 +5,25 @@ Runs on executors too, so it imports pyarrow and nothing heavier.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_queue.errors import CallerError, nearest
-from spark_queue.journal.casting import type_loss, value_loss
+from spark_queue.core.column_names import ColumnNames
+from spark_queue.errors import CallerError
+from spark_queue.journal.casting import cast
+from spark_queue.journal.nested import Column, LossError, first_row
 
 #: Largest value of one column of one message, in bytes: Spark and Arrow pass whole values around.
 MESSAGE_LIMIT_BYTES = 512 * 1024 * 1024
 
-Column: TypeAlias = "pa.Array[Any]"
+#: The message type whose one column holds JSON text.
+JSON_TYPE = "json"
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 _MICROSECONDS = 1_000
@@ -54,9 +58,9 @@ class Sequences:
         if self._next is not None:
             first, self._next = self._next, self._next + rows.num_rows
             return pa.array(np.arange(first, self._next, dtype=np.int64))
-        column = str(self._column)
-        if column not in rows.schema.names:
-            raise self._missing(f"the column '{column}', which the rows do not have.")
+        column = ColumnNames(rows.schema.names).find(str(self._column))
+        if column is None:
+            raise self._missing(f"the column '{self._column}', which the rows do not have.")
         numbers = cast_column(rows.column(column), pa.field(column, pa.int64()), where="the rows")
         if numbers.null_count:
             raise self._missing(f"'{column}' is NULL in {numbers.null_count} row(s).")
@@ -87,15 +91,16 @@ class RowShape:
     #: Life of every message, in milliseconds; None takes the rows' own `expires_at` column, or none.
     expires_after_ms: int | None = None
 
-    def apply(self, rows: pa.RecordBatch, *, sequences: Sequences, now_ms: int) -> pa.Table:
-        """Make stored rows.
+    def apply(self, rows: pa.RecordBatch, *, sequences: Sequences, now_ms: int, first_row: int = 0) -> pa.Table:
+        """Make stored rows; `first_row` is the number of the first one, for errors.
 
         Raises
         ------
         CallerError
-            UNKNOWN_COLUMN, COLUMN_TYPE_MISMATCH, TOPIC_MISSING, SEQUENCE_MISSING, SEQUENCE_NOT_ASCENDING, MESSAGE_TOO_LARGE.
+            UNKNOWN_COLUMN, COLUMN_TWICE, COLUMN_TYPE_MISMATCH, ROWS_UNREADABLE, TOPIC_MISSING, SEQUENCE_MISSING,
+            SEQUENCE_NOT_ASCENDING, MESSAGE_TOO_LARGE.
         """
-        self.check_names(rows.schema.names)
+        rows = rows.rename_columns(self.declared(rows.schema.names))
         envelope = {
             "topic": self._topics(rows),
             "publisher": _repeat(sequences.publisher, pa.string(), rows),
@@ -103,39 +108,41 @@ class RowShape:
             "published_at": _repeat(now_ms * _MICROSECONDS, _INSTANT, rows),
             "expires_at": self._expires(rows, now_ms),
         }
-        columns = [envelope[wanted.name] if wanted.name in envelope else self._column(rows, wanted) for wanted in self.schema]
+        given = set(rows.schema.names)
+        columns = [
+            envelope[field.name]
+            if field.name in envelope
+            else self._column(
+                rows.column(field.name) if field.name in given else pa.nulls(rows.num_rows, field.type), field, first_row
+            )
+            for field in self.schema
+        ]
         table = pa.Table.from_arrays(columns, schema=self.schema)
+        if self.message_type == JSON_TYPE:
+            _check_json(columns[0], first_row)
         _check_sizes(table)
         return table
 
-    def check_names(self, names: list[str]) -> None:
-        """Refuse columns that the message type does not have.
+    def declared(self, names: list[str]) -> list[str]:
+        """Give the declared name of each column.
 
         Raises
         ------
         CallerError
-            UNKNOWN_COLUMN, with the nearest name.
+            UNKNOWN_COLUMN, with the nearest name; COLUMN_TWICE.
         """
         known = [name for name in self.schema.names if name not in ("publisher", "sequence", "published_at")]
-        for name in names:
-            if name not in known:
-                raise CallerError(
-                    "UNKNOWN_COLUMN", where=self._where, column=name, nearest=nearest(name, known), columns=", ".join(known)
-                )
+        return ColumnNames(known).resolve(names, where=self._where)
 
     @property
     def _where(self) -> str:
         return f"message type '{self.message_type}'"
 
-    def _column(self, rows: pa.RecordBatch, wanted: pa.Field[Any]) -> Column:
-        column: Column
-        if wanted.name not in rows.schema.names:
-            column = pa.nulls(rows.num_rows, wanted.type)
-        else:
-            column = cast_column(rows.column(wanted.name), wanted, where=self._where)
+    def _column(self, column: Column, wanted: pa.Field[Any], row: int) -> Column:
+        column = cast_column(column, wanted, where=self._where, row=row)
         if column.null_count and not wanted.nullable:
-            found = f"NULL in {column.null_count} row(s)"
-            raise _mismatch(wanted, self._where, found=found, reason="there is no value to store.")
+            absent = LossError(first_row(column.is_null()) or 0, "NULL", "there is no value to store.")
+            raise mismatch(wanted, absent, where=self._where, row=row)
         return column
 
     def _topics(self, rows: pa.RecordBatch) -> Column:
@@ -161,36 +168,51 @@ class RowShape:
         return pa.nulls(rows.num_rows, _INSTANT)
 
 
-def cast_column(column: Column, wanted: pa.Field[Any], *, where: str) -> Column:
-    """Cast a column without loss.
+def cast_column(column: Column, wanted: pa.Field[Any], *, where: str, row: int = 0) -> Column:
+    """Cast a column without loss; `row` is the number of its first row, for errors.
 
     Raises
     ------
     CallerError
         COLUMN_TYPE_MISMATCH.
     """
-    if column.type == wanted.type:
-        return column
-    loss = type_loss(column.type, wanted.type)
-    if loss is None:
-        try:
-            cast: Column = column.cast(wanted.type)
-        except (pa.ArrowException, ValueError) as reason:
-            raise _mismatch(wanted, where, found=str(column.type), reason=sentence(reason)) from None
-        loss = value_loss(column, cast)
-        if loss is None:
-            return cast
-    raise _mismatch(wanted, where, found=str(column.type), reason=loss)
+    try:
+        return cast(column, wanted.type)
+    except LossError as lost:
+        raise mismatch(wanted, lost, where=where, row=row) from None
 
 
-def sentence(reason: BaseException) -> str:
-    """Give the first line of an Arrow error as a sentence."""
-    return f"{str(reason).splitlines()[0].rstrip('.')}."
-
-
-def _mismatch(wanted: pa.Field[Any], where: str, *, found: str, reason: str) -> CallerError:
+def mismatch(wanted: pa.Field[Any], lost: LossError, *, where: str, row: int = 0) -> CallerError:
+    """Give the refusal of a value; `row` is the number of the first row that was looked at."""
     expected = f"{wanted.type}{'' if wanted.nullable else ' NOT NULL'}"
-    return CallerError("COLUMN_TYPE_MISMATCH", column=wanted.name, where=where, found=found, expected=expected, reason=reason)
+    facts = {"column": wanted.name, "where": where, "found": lost.found, "expected": expected, "reason": lost.reason}
+    return CallerError("COLUMN_TYPE_MISMATCH", **facts, row=row + lost.row)
+
+
+def check_constant(word: str) -> None:
+    """Refuse the words that Python's reader of JSON would take for numbers.
+
+    Raises
+    ------
+    ValueError
+        Always.
+    """
+    raise ValueError(f'JSON has no {word}; for a DOUBLE write it as the text "{word}"')
+
+
+def _check_json(bodies: Column, first: int) -> None:
+    """Refuse a body that is no JSON, on every way in: an expression would find nothing in it, and say nothing."""
+    # One by one, since bodies may be large.
+    for row, body in enumerate(bodies, start=first):
+        try:
+            if body.is_valid:
+                _AS_TEXTS.decode(body.as_py())
+        except (ValueError, RecursionError) as reason:
+            raise CallerError("ROWS_UNREADABLE", what=f"row {row}", expected=f"JSON ({reason})", row=row) from None
+
+
+#: Numbers stay texts, since nobody wants them here, and Python reads no whole number of thousands of digits.
+_AS_TEXTS = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=check_constant)
 
 
 def _repeat(value: Any, kind: pa.DataType, rows: pa.RecordBatch) -> Column:

@@ -99,9 +99,10 @@ def _stage(job: WriteJob, batches: Iterator[pa.RecordBatch], *, query_id: str | 
 
 def _type_of(job: WriteJob, rows: pa.RecordBatch) -> str:
     """Give the message type of the first row's topic; the commit checks that all topics are of one type."""
+    from spark_queue.core.column_names import ColumnNames
     from spark_queue.core.parsing import parse
 
-    topics = rows.column("topic").drop_null()
+    topics = rows.column(str(ColumnNames(rows.schema.names).find("topic"))).drop_null()
     if not len(topics):
         raise CallerError("TOPIC_MISSING", rows=rows.num_rows)
     return parse(job.definitions).route(str(topics[0]))[1].name

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructType
 
+from spark_queue.core.column_names import ColumnNames
 from spark_queue.errors import CallerError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
@@ -40,7 +41,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         for name in names
     }
     if message_type is not None:
-        plans[message_type].shape.check_names(schema.fieldNames())
+        plans[message_type].shape.declared(schema.fieldNames())
     transaction = None if given.txn_app_id is None else (f"t:{given.txn_app_id}", int(given.txn_version or 0))
     return WriteJob(
         journal_id=journal.journal_id,
@@ -64,12 +65,15 @@ def _check_mode(options: Mapping[str, str], *, overwrite: bool) -> None:
 
 
 def _check_columns(given: WriteOptions, schema: StructType) -> None:
-    names = schema.fieldNames()
-    if given.topic is None and "topic" not in names:
+    names = ColumnNames(schema.fieldNames())
+    if not schema.fieldNames():
+        reason, next_step = "Spark does not say how many they are.", "Select a column of the message type, as NULL if need be."
+        raise CallerError("UNSUPPORTED_WRITE", what="Writing rows without columns", reason=reason, next_step=next_step)
+    if given.topic is None and names.find("topic") is None:
         raise CallerError("TOPIC_MISSING", rows="all")
     if given.publisher is not None and given.sequence_column is None:
         what, reason = "option sequenceColumn", "Without it a repeat could not be told from new rows (R95)."
         raise CallerError("SEQUENCE_MISSING", publisher=given.publisher, what=what, reason=reason)
-    if given.sequence_column is not None and given.sequence_column not in names:
+    if given.sequence_column is not None and names.find(given.sequence_column) is None:
         reason = f"The rows have no column '{given.sequence_column}'."
         raise CallerError("SEQUENCE_MISSING", publisher=given.publisher, what="a sequence column", reason=reason)

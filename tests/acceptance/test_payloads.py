@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 LARGE_BYTES = 64 * 1024 * 1024
 
-DEFINITIONS = {"message_types": {"json": {"topics": ["TEXTS"]}}, "queues": {"TEXTS": {}}}
+DEFINITIONS = {"message_types": {"text": {"columns": "value STRING", "topics": ["TEXTS"]}}, "queues": {"TEXTS": {}}}
 
 
 def test_payloads_of_no_byte_and_of_64_megabytes_go_through_spark(

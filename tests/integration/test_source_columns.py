@@ -100,7 +100,7 @@ def test_spark_reads_and_writes_the_same_types(home: SourceJournal) -> None:
 
 
 def test_appended_columns_are_null_for_old_messages_and_running_queries_keep_theirs(home: SourceJournal) -> None:
-    home.journal.publish([{"value": "old"}], topic="EVENTS")
+    home.journal.publish([{"value": "{}"}], topic="EVENTS")
     definitions = {
         "message_types": {
             "typed": {"columns": f"{TYPED}, added STRING", "topics": ["TYPED"]},

@@ -41,7 +41,10 @@ def stored(data: Any, topic: str | None = "WIDE", *, lines: bool = False) -> lis
     message_type, table = (from_json_lines if lines else to_arrow)(data, DEFINITIONS, topic=topic)
     plan = make_plan(Store("nowhere"), DEFINITIONS, message_type=message_type, topic=topic, expires_after_ms=None)
     sequences = Sequences(publisher="p", first=1)
-    tables = [plan.shape.apply(batch, sequences=sequences, now_ms=0) for batch in table.to_batches()]
+    tables, rows = [], 0
+    for batch in table.to_batches():
+        tables.append(plan.shape.apply(batch, sequences=sequences, now_ms=0, first_row=rows))
+        rows += batch.num_rows
     user = [name for name in plan.shape.schema.names if name not in ("publisher", "sequence", "published_at")]
     return [{name: row[name] for name in user if row[name] is not None} for part in tables for row in part.to_pylist()]
 
@@ -50,6 +53,11 @@ def refusal(data: Any, topic: str | None = "WIDE", *, lines: bool = False) -> Sp
     with pytest.raises(SparkQueueError) as refused:
         stored(data, topic, lines=lines)
     return refused.value
+
+
+def bodies(data: Any) -> list[str | None]:
+    """Give the bodies of message type json as they would be stored."""
+    return [row.get("value") for row in stored(data, "EVENTS")]
 
 
 FULL = {
@@ -106,19 +114,19 @@ def test_topic_and_expiration_may_stand_in_the_rows() -> None:
         (
             {"id": 1.5},
             "COLUMN_TYPE_MISMATCH",
-            "Column 'id' of message type 'wide' is double, but the message type declares int64 NOT NULL",
+            "Column 'id' of message type 'wide' is double in row 0, but the message type declares int64 NOT NULL, and a value is",
         ),
-        ({"id": 2**70}, "COLUMN_TYPE_MISMATCH", "too large"),
-        ({"id": None}, "COLUMN_TYPE_MISMATCH", "NULL in 1 row"),
-        ({"item": "x"}, "COLUMN_TYPE_MISMATCH", "NULL in 1 row"),
+        ({"id": 2**70}, "COLUMN_TYPE_MISMATCH", "1180591620717411303424"),
+        ({"id": None}, "COLUMN_TYPE_MISMATCH", "NULL in row 0"),
+        ({"item": "x"}, "COLUMN_TYPE_MISMATCH", "NULL in row 0"),
         ({"id": 1, "qty": 2**40}, "COLUMN_TYPE_MISMATCH", "'qty'"),
         ({"id": 1, "price": "1.234"}, "COLUMN_TYPE_MISMATCH", "'price'"),
         ({"id": 1, "at": dt.datetime(2024, 5, 1)}, "COLUMN_TYPE_MISMATCH", "no time zone"),  # noqa: DTZ001 - that is the point
         ({"id": 1, "at": "2024-05-01T12:00:00"}, "COLUMN_TYPE_MISMATCH", "zone offset"),
         ({"id": 1, "tags": {"a": "x"}}, "COLUMN_TYPE_MISMATCH", "'tags'"),
         ({"id": 1, "itm": "x"}, "UNKNOWN_COLUMN", "Did you mean 'item'?"),
-        ({"id": 1, "sequence": 4}, "UNKNOWN_COLUMN", "has no column 'sequence'"),
-        ("text", "ROWS_UNREADABLE", "row 0, a str"),
+        ({"id": 1, "sequence": 4}, "UNKNOWN_COLUMN", "no column 'sequence' in message type 'wide'"),
+        ("text", "ROWS_UNREADABLE", "row 0, of type str"),
     ],
 )
 def test_row_that_does_not_fit_is_refused_by_name(row: Any, code: str, text: str) -> None:
@@ -139,18 +147,51 @@ def test_rows_without_a_topic_are_refused() -> None:
     assert refusal([{"id": 1}], "WIRE").code == "UNKNOWN_TOPIC"
 
 
-def test_json_takes_texts_and_dicts_as_bodies() -> None:
-    data = ['{"a":1}', {"b": [1, {"ß": None}]}, {"value": 3}, {"at": NOON}]
-    bodies = [row["value"] for row in stored(data, "EVENTS")]
-    assert bodies == ['{"a":1}', '{"b":[1,{"ß":null}]}', '{"value":3}', '{"at":"2024-05-01T12:00:00Z"}']
+def test_json_takes_texts_or_dicts_as_bodies() -> None:
+    assert bodies(['{"a":1}', " [2] ", "3"]) == ['{"a":1}', " [2] ", "3"]
+    assert bodies([{"b": [1, {"ß": None}]}, {"at": NOON}, {}]) == ['{"b":[1,{"ß":null}]}', '{"at":"2024-05-01T12:00:00Z"}', "{}"]
+    assert bodies([{"value": 1, "unit": "m"}, {"topic": "EVENTS"}]) == ['{"value":1,"unit":"m"}', '{"topic":"EVENTS"}']
 
 
-def test_json_takes_rows_with_a_value_of_text_or_dict() -> None:
+def test_json_takes_dicts_with_a_value_as_rows_whatever_the_value_is() -> None:
+    values = [{"value": '{"a": 1}'}, {"value": {"b": 2}}, {"value": [3]}, {"value": 4.5}, {"VALUE": True}, {"value": None}]
+    assert bodies(values) == ['{"a": 1}', '{"b":2}', "[3]", "4.5", "true", None]
     data = [{"value": '{"a": 1}', "topic": "EVENTS"}, {"value": {"b": 2}, "topic": "EVENTS", "expires_at": NOON}]
     assert stored(data, None) == [
         {"value": '{"a": 1}', "topic": "EVENTS"},
         {"value": '{"b":2}', "topic": "EVENTS", "expires_at": NOON},
     ]
+
+
+def test_json_takes_a_frame_s_values_as_dicts_have_them() -> None:
+    assert bodies(pd.DataFrame({"value": ["1", {"a": 1}, None]})) == ["1", '{"a":1}', None]
+    assert bodies(pd.DataFrame({"value": [1.5, np.nan]})) == ["1.5", None]
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        (["1", {"a": 1}], "row 1, which is a dict that is a body behind a text"),
+        ([{"a": 1}, {"b": 1}, {"value": 1}], "row 2, which is a dict with 'value' behind a dict that is a body"),
+        ([{"value": 1}, {}], "row 1, which is a dict that is a body behind a dict with 'value'"),
+    ],
+)
+def test_json_refuses_rows_of_several_forms(rows: list[Any], text: str) -> None:
+    refused = refusal(rows, "EVENTS")
+    assert (refused.code, refused.facts["row"]) == ("ROWS_UNREADABLE", rows.index(rows[-1]))
+    assert text in str(refused)
+
+
+@pytest.mark.parametrize("lines", [False, True])
+@pytest.mark.parametrize("body", ['{"a": ', "{'a': 1}", "NaN", '{"a": -Infinity}', "tru", "[" * 100_000])
+def test_json_refuses_texts_that_are_none(body: str, lines: bool) -> None:
+    refused = refusal(["1", body], "EVENTS", lines=lines)
+    assert (refused.code, refused.facts["row"]) == ("ROWS_UNREADABLE", 1)
+    assert "holds row 1, but JSON (" in str(refused)
+
+
+def test_json_takes_numbers_of_any_length() -> None:
+    assert bodies(["1" * 5_000]) == ["1" * 5_000]
 
 
 @pytest.mark.parametrize("row", [object(), 5, {"x": float("nan")}, {"x": object()}])
@@ -171,8 +212,74 @@ def test_json_lines_are_rows_or_bodies_by_type() -> None:
     assert stored(['{"id": 3, "topic": "ALSO"}'], None, lines=True) == [{"id": 3, "topic": "ALSO"}]
 
 
-def test_json_line_that_is_none_is_named_by_its_number() -> None:
-    assert "line 3" in str(refusal(['{"id": 1}', "", '{"id": '], lines=True))
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ('{"id": ', "JSON (Expecting value"),
+        (b'{"id": 1, "item": "\xff"}', "UTF-8"),
+        ('{"id": 1, "item": NaN}', 'JSON has no NaN; for a DOUBLE write it as the text "NaN"'),
+        ('{"id": 1, "id": 2}', "a key stands twice in one object: id, id"),
+    ],
+)
+def test_json_line_that_is_none_is_named_by_its_number(line: str | bytes, text: str) -> None:
+    refused = str(refusal(['{"id": 1}', "", line], lines=True))
+    assert "line 3" in refused
+    assert text in refused
+
+
+def test_json_lines_keep_every_digit_of_their_numbers() -> None:
+    assert stored(['{"id": 1e3, "price": 123456.70, "parts": [{"x": 2.0}]}'], lines=True) == [
+        {"id": 1000, "price": Decimal("123456.70"), "parts": [{"x": 2}], "topic": "WIDE"}
+    ]
+
+
+def test_a_value_is_told_by_its_own_type_whatever_stands_beside_it() -> None:
+    """Arrow would take one type for all: a date would cut the times behind it, and a text spoil the numbers."""
+    rows = stored([{"id": 1}, {"id": "2"}, {"id": 3.0}, {"id": Decimal(4)}, {"id": np.int64(5)}])
+    assert [row["id"] for row in rows] == [1, 2, 3, 4, 5]
+    days = stored([{"id": 1, "day": dt.date(2024, 5, 1)}, {"id": 2, "day": dt.datetime(2024, 5, 2)}])  # noqa: DTZ001 - midnight
+    assert [row["day"] for row in days] == [dt.date(2024, 5, 1), dt.date(2024, 5, 2)]
+    refused = refusal([{"id": 1, "day": dt.date(2024, 5, 1)}, {"id": 2, "day": dt.datetime(2024, 5, 2, 8)}])  # noqa: DTZ001 - as above
+    assert refused.facts["row"] == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "column", "text"),
+    [
+        ({"a": 1}, "item", "is dict in row 2, but the message type declares string"),
+        (object(), "item", "is object in row 2"),
+        ("\ud800", "item", "surrogates not allowed"),
+        (1, "tags", "is int in row 2, but the message type declares map<string, int32>"),
+        ([1], "tags", "a map is a dict, or pairs of a key and a value"),
+        ([{"x": 1}, {"y": 1}], "parts", "is dict in row 2"),
+        ({"x": 1}, "parts", "the message type declares an array here"),
+        ([[1]], "parts", "the message type declares fields here"),
+        (pd.Timestamp("2024-05-01T12:00:00.000000001Z"), "at", "has nanoseconds, and microseconds are stored"),
+        (Decimal("sNaN"), "price", "is Decimal in row 2"),
+        (Decimal(1), "at", "is Decimal in row 2, but the message type declares timestamp[us, tz=UTC]"),
+    ],
+)
+def test_value_that_does_not_fit_is_told_with_its_row(value: Any, column: str, text: str) -> None:
+    refused = refusal([{"id": 1}, {"id": 2}, {"id": 3, column: value}])
+    assert (refused.code, refused.facts["row"]) == ("COLUMN_TYPE_MISMATCH", 2)
+    assert text in str(refused)
+
+
+@pytest.mark.parametrize("kind", [pa.table, pd.DataFrame])
+def test_columns_with_a_type_of_their_own_are_told_with_the_row_too(kind: Any) -> None:
+    refused = refusal(kind({"id": [1, 2, 3], "qty": [1.0, 2.0, 2.5]}))
+    assert "Column 'qty' of message type 'wide' is double in row 2" in str(refused)
+    tables = [pa.table({"id": [1, 2]}), pa.table({"id": [3, None]})]
+    assert refusal(pa.concat_tables(tables)).facts["row"] == 3
+
+
+def test_dicts_may_spell_a_column_in_any_case_though_not_one_in_two() -> None:
+    assert stored([{"ID": 1}, {"id": 2, "Item": "x"}]) == [{"id": 1, "topic": "WIDE"}, {"id": 2, "item": "x", "topic": "WIDE"}]
+    assert "is given twice, as 'ID' and as 'id'" in str(refusal([{"ID": 1}, {"id": 2, "ID": 3}]))
+    assert stored([{"id": 1, "Topic": "ALSO"}], None) == [{"id": 1, "topic": "ALSO"}]
+    assert stored(pa.table({"Id": [1], "TOPIC": ["ALSO"]}), None) == [{"id": 1, "topic": "ALSO"}]
+    assert stored(pd.DataFrame({"Id": [1], "TOPIC": ["ALSO"]}), None) == [{"id": 1, "topic": "ALSO"}]
+    assert refusal(pd.DataFrame([[1, 2]], columns=["id", "id"])).code == "COLUMN_TWICE"
 
 
 def test_body_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,204 @@
+"""Columns of Python values, of dicts and of JSON: each value by its own type, whatever stands beside it.
+
+Arrow would take one type for a whole column from the values that it sees, and turn all of them into that. Here the values of each
+Python type become a column of their own, are cast by the rule of all ways in, and are put together again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+
+from spark_queue.journal.casting import cast, refusal, sentence
+from spark_queue.journal.nested import Column, LossError, fields_of, list_array, map_array, resolve_fields, struct_array
+
+#: How pandas calls what is missing; it need not be there to be asked.
+_MISSING = frozenset({"NaTType", "NAType"})
+
+#: What stands for times with a zone beside those without, which Python gives one type.
+_AWARE = "datetime with a zone"
+
+
+def to_column(values: Sequence[Any], wanted: pa.DataType, *, timezone: str | None = None) -> Column:
+    """Make a column of Python values; None, NaT and pandas.NA are NULL, and nothing else is.
+
+    Parameters
+    ----------
+    values
+        One for each row.
+    wanted
+        A type that Spark DDL can declare.
+    timezone
+        Zone of times that carry no offset; None refuses them where an instant is wanted.
+
+    Raises
+    ------
+    LossError
+        Of the first row whose value would not be what it was.
+    """
+    kinds = set(map(type, values)) - {type(None)}
+    missing = {kind for kind in kinds if kind.__name__ in _MISSING}
+    if missing:
+        values, kinds = [None if type(value) in missing else value for value in values], kinds - missing
+    for is_kind, make in _NESTED:
+        if is_kind(wanted):
+            return make(values, wanted, timezone)
+    if any(issubclass(kind, datetime) for kind in kinds):
+        return _by_kind([_kind_of_time(value) for value in values], values, wanted, timezone)
+    if len(kinds) > 1:
+        return _by_kind([type(value) for value in values], values, wanted, timezone)
+    return _of_one_kind(values, next(iter(kinds), type(None)), wanted, timezone)
+
+
+def _kind_of_time(value: Any) -> Any:
+    return _AWARE if isinstance(value, datetime) and value.tzinfo is not None else type(value)
+
+
+def _by_kind(kinds: list[Any], values: Sequence[Any], wanted: pa.DataType, timezone: str | None) -> Column:
+    """Make a column of the values of each kind, and one of them all."""
+    rows_of: dict[Any, list[int]] = {}
+    for row, kind in enumerate(kinds):
+        rows_of.setdefault(kind, []).append(row)
+    places = np.empty(len(values), dtype=np.int64)
+    parts: list[Column] = []
+    losses: list[LossError] = []
+    done = 0
+    for kind, rows in rows_of.items():
+        places[rows] = np.arange(done, done + len(rows))
+        done += len(rows)
+        try:
+            parts.append(_of_one_kind([values[row] for row in rows], kind, wanted, timezone))
+        except LossError as lost:
+            losses.append(LossError(rows[lost.row], lost.found, lost.reason))
+    if losses:
+        raise min(losses, key=lambda lost: lost.row)
+    order: Any = pa.array(places)
+    return pa.concat_arrays(parts).take(order)
+
+
+def _of_one_kind(values: Sequence[Any], kind: Any, wanted: Any, timezone: str | None) -> Column:
+    if kind is type(None):
+        nulls: Column = pa.nulls(len(values), wanted)
+        return nulls
+    if kind is _AWARE or issubclass(kind, datetime):
+        _refuse_nanoseconds(values)
+        return cast(pa.array(values, pa.timestamp("us", tz="UTC" if kind is _AWARE else None)), wanted, timezone=timezone)
+    if issubclass(kind, Decimal):
+        return _of_decimals(values, wanted)
+    own = next((own for known, own in _OWN if issubclass(kind, known)), None)
+    try:
+        column = pa.array(values, own)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as reason:
+        if not issubclass(kind, int):
+            raise LossError(_first_bad(values, own), kind.__name__, sentence(reason)) from None
+        # Larger than 64 bits, which a DECIMAL or a DOUBLE may hold.
+        column = pa.array([None if value is None else str(int(value)) for value in values], pa.string())
+    if types.is_nested(column.type):
+        raise LossError(_first_bad(values, pa.null()), kind.__name__, f"it holds several values, and a {wanted} is one.")
+    return cast(column, wanted, timezone=timezone)
+
+
+#: Python types -> what a column of such values is; the others Arrow knows, or does not.
+_OWN: tuple[tuple[Any, pa.DataType], ...] = (
+    ((bool, np.bool_), pa.bool_()),
+    ((int, np.integer), pa.int64()),
+    ((float, np.floating), pa.float64()),
+    (str, pa.string()),
+    ((bytes, bytearray, memoryview), pa.binary()),
+    (date, pa.date32()),
+)
+
+
+def _first_bad(values: Sequence[Any], own: pa.DataType | None) -> int:
+    """Give the first value of which Arrow makes no column."""
+    for row, value in enumerate(values):
+        try:
+            pa.array([value], own)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            return row
+    return 0
+
+
+def _of_decimals(values: Sequence[Any], wanted: pa.DataType) -> Column:
+    """Make a column of Decimals, which go by their text: it has all of their digits, and says NaN."""
+    first = next(row for row, value in enumerate(values) if value is not None)
+    reason = refusal(pa.decimal128(38), wanted)
+    if reason is not None:
+        raise LossError(first, "Decimal", reason)
+    whole = types.is_integer(wanted)
+    texts = [None if value is None else _text(value, whole=whole) for value in values]
+    try:
+        return cast(pa.array(texts, pa.string()), wanted)
+    except LossError as lost:
+        raise LossError(lost.row, "Decimal", lost.reason) from None
+
+
+def _text(value: Decimal, *, whole: bool) -> str:
+    return str(int(value)) if whole and value.is_finite() and value == value.to_integral_value() else str(value)
+
+
+def _refuse_nanoseconds(values: Sequence[Any]) -> None:
+    row = next((row for row, value in enumerate(values) if getattr(value, "nanosecond", 0)), None)
+    if row is not None:
+        raise LossError(row, type(values[row]).__name__, f"{values[row]} has nanoseconds, and microseconds are stored.")
+
+
+def _structs(values: Sequence[Any], wanted: Any, timezone: str | None) -> Column:
+    members: dict[str, list[Any]] = {field.name: [None] * len(values) for field in fields_of(wanted)}
+    known: dict[tuple[Any, ...], dict[Any, str]] = {}
+    for row, value in enumerate(values):
+        if value is None:
+            continue
+        if not isinstance(value, Mapping):
+            raise LossError(row, type(value).__name__, "the message type declares fields here.")
+        names = tuple(value)
+        if names not in known:
+            known[names] = resolve_fields(names, wanted, row=row, found="dict")
+        for name, field in known[names].items():
+            members[field][row] = value[name]
+    columns = {field.name: to_column(members[field.name], field.type, timezone=timezone) for field in fields_of(wanted)}
+    return struct_array(columns, wanted, nulls=pa.array([value is None for value in values], pa.bool_()))
+
+
+def _lists(values: Sequence[Any], wanted: Any, timezone: str | None) -> Column:
+    lists = [_elements(row, value, "an array") for row, value in enumerate(values)]
+    flat = [element for each in lists if each is not None for element in each]
+    return list_array(_lengths(lists), wanted, lambda: to_column(flat, wanted.value_type, timezone=timezone))
+
+
+def _maps(values: Sequence[Any], wanted: Any, timezone: str | None) -> Column:
+    maps = [_elements(row, value.items() if isinstance(value, Mapping) else value, "a map") for row, value in enumerate(values)]
+    for row, pairs in enumerate(maps):
+        if pairs is not None and any(not isinstance(pair, Sequence) or len(pair) != 2 or pair[0] is None for pair in pairs):
+            raise LossError(row, type(values[row]).__name__, "a map is a dict, or pairs of a key and a value.")
+    pairs = [pair for each in maps if each is not None for pair in each]
+    return map_array(
+        _lengths(maps),
+        lambda: to_column([pair[0] for pair in pairs], wanted.key_type, timezone=timezone),
+        lambda: to_column([pair[1] for pair in pairs], wanted.item_type, timezone=timezone),
+    )
+
+
+def _elements(row: int, value: Any, wanted: str) -> list[Any] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+        raise LossError(row, type(value).__name__, f"the message type declares {wanted} here.")
+    return list(value)
+
+
+def _lengths(lists: Iterable[list[Any] | None]) -> list[float]:
+    return [np.nan if each is None else len(each) for each in lists]
+
+
+_NESTED: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Sequence[Any], Any, str | None], Column]], ...] = (
+    (types.is_struct, _structs),
+    (types.is_map, _maps),
+    (types.is_list, _lists),
+)
