@@ -7,8 +7,8 @@ from tests.mutants.deciding import DECIDING
 from tests.mutants.failing import FAILING
 from tests.mutants.keeping import KEEPING
 from tests.mutants.letters import LETTERS
-from tests.mutants.ordering import ORDERING
 from tests.mutants.mutant import Mutant
+from tests.mutants.ordering import ORDERING
 
 _CORE = "spark_queue/core"
 _JOURNAL = "spark_queue/journal"

@@ -164,7 +164,7 @@ DECIDING = (
     ),
     Mutant(
         "a subscription's filter selects nothing",
-        f"{_CORE}/selection.py", "            rows = rows & self.matches[text]\n", "            rows = rows.copy()\n",
+        f"{_CORE}/selection.py", "return rows if text is None else rows & self.matches[text]", "return rows",
         _SCENARIOS,
     ),
     Mutant(

@@ -10,9 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
 from spark_queue import Journal
@@ -23,8 +22,8 @@ from spark_queue.errors import SparkQueueError
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.open import open_journal
 from spark_queue.source import planner, topic_reader, view_reader
-from spark_queue.source.datasource import SparkQueueDataSource
 from spark_queue.source.partitions import MessagePartition
+from tests.unit.source.reading import batch, between, ids, read, source, stream
 from tests.unit.source.topic_ranges import over_ranges
 
 TYPES = {"line": {"columns": "id BIGINT, item STRING", "topics": ["LINES", "RETURNS", "EMPTY"]}}
@@ -48,36 +47,6 @@ def journal(tmp_path: Path) -> Journal:
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_reader, "IDLE_WAIT_S", 0)
-
-
-def source(journal: Journal, **options: str) -> SparkQueueDataSource:
-    return SparkQueueDataSource({"path": journal.path, **options})
-
-
-def batch(journal: Journal, **options: str) -> DataSourceReader:
-    made = source(journal, **options)
-    return made.reader(made.schema())
-
-
-def stream(journal: Journal, **options: str) -> DataSourceStreamReader:
-    made = source(journal, **options)
-    return made.streamReader(made.schema())
-
-
-def read(reader: DataSourceReader | DataSourceStreamReader, partitions: Any) -> pa.Table:
-    shipped = pickle.loads(pickle.dumps(reader))
-    found: list[pa.RecordBatch] = []
-    for partition in pickle.loads(pickle.dumps(list(partitions))):
-        found.extend(shipped.read(partition))
-    return pa.Table.from_batches(found) if found else pa.table({"id": [], "bookmark": []})
-
-
-def ids(reader: DataSourceReader) -> list[Any]:
-    return read(reader, reader.partitions()).column("id").to_pylist()
-
-
-def between(reader: DataSourceStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
-    return read(reader, reader.partitions(start, end)).column("id").to_pylist()
 
 
 def test_a_topic_is_read_with_its_bookmarks_and_without_rows_of_other_topics(journal: Journal) -> None:
