@@ -102,17 +102,23 @@ def _run(
 ) -> tuple[float, int, float]:
     """Run one query until its work is done; gives seconds, batches, and the seconds of the lone tries."""
     work, pause = _Work(bad), threading.Event()
-    is_limited = queue.startswith("LIMITED")
+    good, is_limited = messages - len(bad), queue.startswith("LIMITED")
     rows = from_queue(spark, journal, queue, work.take, columns="n", max_backlog=MAX_BACKLOG, on_error="cancel")
     began_s = time.perf_counter()
     query = rows.option("checkpointLocation", str(place)).start()
-    while len(work.done) < messages - len(bad) or (is_limited and journal.queue(queue).status().queue_depth):
+    while len(work.done) < good or not _is_over(journal, queue, good, is_limited=is_limited):
         assert query.isActive, query.exception()
         assert time.perf_counter() < began_s + _DEADLINE_S, f"{len(work.done)} rows done"
-        pause.wait(0.2)
+        pause.wait(0.5)
     took_s = time.perf_counter() - began_s
     batches, lone_s = len(work.batches), work.lone_s(time.perf_counter())
     query.stop()
     status = journal.queue(queue).status()
-    assert (status.acknowledged, status.dead_letters) == (messages - len(bad), len(bad) if is_limited else 0)
+    assert (status.acknowledged, status.dead_letters) == (good, len(bad) if is_limited else 0)
     return took_s, batches, lone_s
+
+
+def _is_over(journal: Journal, queue: str, good: int, *, is_limited: bool) -> bool:
+    """Tell whether the good rows are acknowledged and, with a limit, the bad ones dead letters."""
+    status = journal.queue(queue).status()
+    return status.acknowledged == good and not (is_limited and status.queue_depth)
