@@ -69,12 +69,9 @@ _COMMON: dict[str, st.SearchStrategy[Any]] = {
     "leasing": st.sampled_from(["sublet", "sublet", "strict"]),
 }
 
-#: The keys of a dead-letter queue, and their names.
-LETTERS = {
-    **_COMMON,
-    "target_queue_depth": st.sampled_from([None, None, *DEPTHS]),
-    "deferred_ack_expiration": st.sampled_from([None, "8s"]),
-}
+#: The keys of a dead-letter queue, and their names. With a target depth it would matter in which order letters come that die at
+#: once: the core records together those that were delivered and cancelled as often, and no rule asks for that.
+LETTERS = _COMMON
 LETTER_QUEUES = ("D", "E")
 
 #: The keys of a queue of messages; of those in `order` at most one is set, and the others are as the names say.

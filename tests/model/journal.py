@@ -56,15 +56,9 @@ class Journal:
     def apply(self, wanted: Mapping[str, Rules], resets: Iterable[str] = ()) -> bool:
         """Replace all definitions, if nothing in flight forbids it; tells whether."""
         letters = {rules.letters for rules in wanted.values()}
-        for name, queue in self.queues.items():
-            begins_anew = name in resets or name not in wanted
-            if name in resets and name in letters and queue.having(*WAITING, "leased"):
-                return False
-            if forbids(queue, None if begins_anew else wanted[name]):
-                return False
-            gets = next((other for other, rules in wanted.items() if rules.letters == name), None)
-            if gets is not None and self.queues.get(gets) is not self.source_of(queue) and queue.having(*WAITING, "leased", "dead"):
-                return False
+        if any(self._forbids(name, wanted, resets) for name in self.queues):
+            return False
+        sources = self._sources()
         for name in [name for name in self.queues if name not in wanted]:
             self.granted[name] = self.queues.pop(name).granted
         for name, rules in wanted.items():
@@ -83,8 +77,26 @@ class Journal:
             for bookmark in range(len(self.published)) if name not in letters else ():
                 if bookmark not in self.retired and bookmark >= self._start(rules):
                     self._enter(queue, bookmark)
+        for letters_of, source in self._sources().items():
+            if sources.get(letters_of) != source:
+                # Letters of another source may have the bookmarks of those that are over.
+                self.queues[letters_of].messages = {}
         self._enter_late()
         return True
+
+    def _forbids(self, name: str, wanted: Mapping[str, Rules], resets: Iterable[str]) -> bool:
+        """Tell whether what a queue holds forbids new definitions."""
+        queue, gets = self.queues[name], next((other for other, rules in wanted.items() if rules.letters == name), None)
+        if name in resets and gets is not None and queue.having(*WAITING, "leased"):
+            return True
+        if forbids(queue, None if name in resets or name not in wanted else wanted[name]):
+            return True
+        is_other = gets is not None and self.queues.get(gets) is not self.source_of(queue)
+        return is_other and bool(queue.having(*WAITING, "leased", "dead"))
+
+    def _sources(self) -> dict[str, str]:
+        """Give whose dead letters each dead-letter queue takes."""
+        return {queue.rules.letters: name for name, queue in self.queues.items() if queue.rules.letters is not None}
 
     def end_letter(self, queue: Queue, bookmark: int, reason: str) -> None:
         """Let a dead letter be over that its dead-letter queue is done with."""

@@ -197,8 +197,7 @@ class Queue:
         """Let a dead letter in by reference; what is still here stays as it is."""
         known = self.messages.get(message.bookmark)
         if known is None or known.state == "removed":
-            state = "inactive" if self.rules.depth else "available"
-            self.messages[message.bookmark] = Message(message.bookmark, message.body, self.now, None, state)
+            self.messages[message.bookmark] = Message(message.bookmark, message.body, self.now, None)
 
     def give_back(self, message: Message, due: int | None, *, undelivered: bool = False) -> None:
         """Return a message to the queue, unless it is too old or was delivered too often (R52)."""
