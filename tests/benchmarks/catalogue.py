@@ -15,6 +15,7 @@ from tests.benchmarks import (
     latency,
     memory,
     micro_batch,
+    ordered,
     recovery,
     selected,
     throughput,
@@ -38,5 +39,6 @@ BENCHMARKS: Mapping[str, Measure] = {
     "throughput": throughput.measure,
     "selected": selected.measure,
     "failing": failing.measure,
+    "ordered": ordered.measure,
     "latency": latency.measure,
 }

@@ -53,6 +53,10 @@ def measure(bench: Bench) -> Iterator[Figure]:
     yield from _figures(bench, many, "priorities", "filter, 10 M distinct priorities", {"priority": "p"})
     keyed = _drawn(keys=_numbers(KEYS) * np.uint64(0x9E3779B97F4A7C15))
     yield from _figures(bench, keyed, "order-key", "order_key of 1 M keys", {"order_key": "k"}, filter_sql=None)
+    skewed = np.minimum(np.random.default_rng(2).zipf(1.3, MANY_MESSAGES), 200).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    yield from _figures(
+        bench, _drawn(keys=skewed), "order-key-runs", "order_key of 200 skewed keys", {"order_key": "k"}, filter_sql=None
+    )
 
 
 def _figures(

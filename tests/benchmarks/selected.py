@@ -65,7 +65,7 @@ def _delta_s(spark: SparkSession, table: str, place: Path, lines: int) -> float:
         into(place / "sink")(batch.where(_WHERE), batch_id)
 
     stream = from_delta(spark, table, chosen, columns=COLUMNS, files=BATCH_FILES)
-    return _run(spark, [stream], place, [place / "sink"], lines)
+    return run_s(spark, [stream], place, [place / "sink"], lines)
 
 
 def _queue_s(spark: SparkSession, journal: Journal, queue: str, place: Path, lines: int) -> float:
@@ -76,10 +76,11 @@ def _queue_s(spark: SparkSession, journal: Journal, queue: str, place: Path, lin
         from_queue(spark, journal, queue, into(sink), columns=COLUMNS, max_backlog=backlog, subscription=name)
         for name, sink in zip(names, sinks, strict=True)
     ]
-    return _run(spark, streams, place, sinks, lines)
+    return run_s(spark, streams, place, sinks, lines)
 
 
-def _run(spark: SparkSession, streams: Sequence[DataStreamWriter], place: Path, sinks: Sequence[Path], lines: int) -> float:
+def run_s(spark: SparkSession, streams: Sequence[DataStreamWriter], place: Path, sinks: Sequence[Path], lines: int) -> float:
+    """Run streams until nothing is left, and see that they did all the work; gives how long they took."""
     began_s = time.perf_counter()
     queries = [
         stream.option("checkpointLocation", str(place / f"checkpoint-{number}")).trigger(availableNow=True).start()
