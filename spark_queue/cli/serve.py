@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from pathlib import Path
+from threading import Event
 from typing import NoReturn
 
 from spark_queue.cli.output import err, out, show_json
@@ -64,15 +65,18 @@ def serve(
 
     if not wait:
         serve_here(orders, announce)
-    signal.signal(signal.SIGTERM, _interrupt)
+    told_to_end = Event()
+
+    def end(_number: int, _frame: object) -> NoReturn:
+        told_to_end.set()
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
     try:
-        stand_by(orders, announce, _waits)
+        stand_by(orders, announce, _waits, told_to_end)
     except KeyboardInterrupt:
         err.print("It ends without having served.")
-
-
-def _interrupt(_number: int, _frame: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def _waits(refusal: SparkQueueError) -> None:

@@ -104,16 +104,22 @@ def serve(orders: Orders, announce: Callable[[str], None], environment: Environm
     _reign(outcome, journal, server, door, beacon, ends_idle=orders.ends_idle)
 
 
-def stand_by(orders: Orders, announce: Callable[[str], None], waits: Callable[[SparkQueueError], None]) -> NoReturn:
+def stand_by(
+    orders: Orders, announce: Callable[[str], None], waits: Callable[[SparkQueueError], None], told_to_end: threading.Event
+) -> NoReturn:
     """Serve a journal as `serve` does, as soon as nobody else does.
 
     Parameters
     ----------
     waits : callable
         Called once with what keeps this process from reigning, if it has to wait.
+    told_to_end : Event
+        Set by whoever wants the waiting to end. What a signal raises is lost where it meets a call of Flight.
 
     Raises
     ------
+    KeyboardInterrupt
+        It was told to end.
     SparkQueueError
         What waiting does not mend.
     """
@@ -127,10 +133,15 @@ def stand_by(orders: Orders, announce: Callable[[str], None], waits: Callable[[S
             if not told:
                 waits(refusal)
             told, address = True, refusal.facts.get("address")
-        time.sleep(LOOK_S)
+        _pause(told_to_end)
         # An election reads the log, so the next one waits until it may be won; it is the one that decides.
         while address is not None and ping(str(address), orders.journal_id, place, SILENCE_S) is Verdict.SERVES:
-            time.sleep(LOOK_S)
+            _pause(told_to_end)
+
+
+def _pause(told_to_end: threading.Event) -> None:
+    if told_to_end.wait(LOOK_S):
+        raise KeyboardInterrupt
 
 
 def _refuse_own_port(bind: Bind, store: Store, journal_id: str, around: Environment) -> None:
