@@ -97,8 +97,9 @@ def purge_old(turn: Turn) -> None:
 def end_settled(turn: Turn) -> None:
     """Let letters end that were settled in the dead-letter queue when logs did not say so of their source (DESIGN 15.11)."""
     letters = turn.dead_letters
-    if letters is not None:
-        remove(turn, turn.ledger.rows[State.DEAD] & letters.rows[State.REMOVED], Removal.ACKNOWLEDGED)
+    settled = BitMap64() if letters is None else turn.ledger.rows[State.DEAD] & letters.rows[State.REMOVED]
+    if letters is not None and settled:
+        turn.emit(Kind.REMOVED, settled, reason=Removal.ACKNOWLEDGED, detail={"settled_in": letters.definition.name})
 
 
 def _waiting(letters: QueueLedger) -> BitMap64:

@@ -61,4 +61,5 @@ def end_letters(state: JournalState, record: Record, emit: Emit) -> None:
     source = state.queues.get(state.definitions.source_of(str(record.queue)) or "")
     over = BitMap64() if source is None else to_bitmap(record.ranges) & source.rows[State.DEAD]
     if source is not None and over:
-        emit(Kind.REMOVED, queue=source.definition.name, ranges=to_ranges(over), reason=record.reason)
+        detail = {"settled_in": record.queue}
+        emit(Kind.REMOVED, queue=source.definition.name, ranges=to_ranges(over), reason=record.reason, detail=detail)

@@ -71,6 +71,8 @@ def _returned(record: Record) -> str:
 
 
 def _removed(record: Record) -> str:
+    if "settled_in" in record.detail:
+        return f"is no dead letter any more: {record.reason} in dead-letter queue '{record.detail['settled_in']}'"
     told = _REMOVALS.get(str(record.reason), f"left the queue ({record.reason})")
     return f"{told} ({_counts(record.detail)})" if record.reason in DEAD_LETTER_REASONS else told
 

@@ -73,9 +73,11 @@ def removed(ledger: QueueLedger, record: Record) -> None:
         ledger.cancelled.forget(rows)
     if dead:
         ledger.dead_letters.add(record, rows)
-    elif taken_back:
-        ledger.removed_counts.subtract(ledger.dead_letters.take_back(taken_back))
-    ledger.removed_counts[str(record.reason)] += len(rows)
+    counts = ledger.dead_letters.take_back(taken_back) if taken_back else {}
+    if "settled_in" not in record.detail:
+        # What is settled elsewhere left this queue as a dead letter.
+        ledger.removed_counts.subtract(counts)
+        ledger.removed_counts[str(record.reason)] += len(rows)
 
 
 def deferred(ledger: QueueLedger, record: Record) -> None:

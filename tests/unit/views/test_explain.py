@@ -93,6 +93,7 @@ def test_what_was_counted_of_a_dead_letter_stays_when_it_is_settled_in_its_queue
     world.engine.settle(queue="FAILED", outcomes=[OutcomeOf(outcome=Outcome.ACKNOWLEDGE, rows=BitMap64([0]))], now_ms=START_MS)
     told = life(world, 0)
     assert events(told)[-1] == "removed"
+    assert "is no dead letter any more: acknowledged in dead-letter queue 'FAILED'" in {event.text for event in told.events}
     assert told.delivery_count == 1
 
 
