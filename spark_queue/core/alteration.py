@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import chain
 
 from spark_queue.core.definition import Definitions, QueueDefinition
 from spark_queue.core.fold import JournalState
@@ -11,6 +12,7 @@ from spark_queue.core.ledger import QueueLedger
 from spark_queue.core.lifecycle import State
 from spark_queue.core.ranges import below, to_bitmap, to_ranges
 from spark_queue.core.records import Ranges
+from spark_queue.core.segment import FactRequest
 from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, JournalError
 
 
@@ -104,12 +106,13 @@ def past_barriers(state: JournalState, wanted: Definitions, starts: Mapping[str,
             continue
         segments = [segment for segment in known.segments if segment.until > start and not segment.retired]
         try:
-            ranges = [each for segment in segments for each in state.find_barriers(segment, [queue]).get(name, ())]
+            told = [state.find_barriers(segment, [FactRequest(queue=queue)]).get(name, ()) for segment in segments]
         except JournalError as trouble:
             if trouble.code not in MESSAGE_FILE_CODES:
                 raise
             continue
-        found[name] = tuple(to_ranges(to_bitmap(ranges) - below(to_bitmap(ranges), start)))
+        rows = to_bitmap(chain.from_iterable(told))
+        found[name] = tuple(to_ranges(rows - below(rows, start)))
     return found
 
 

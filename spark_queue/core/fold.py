@@ -164,22 +164,22 @@ class JournalState:
             barriers = {ledger.definition.name: segment.barriers.get(ledger.definition.name, ()) for ledger in ledgers}
             self.enter(segment, ledgers, barriers=barriers)
 
-    def find_barriers(self, segment: Segment, queues: Iterable[QueueDefinition] | None = None) -> dict[str, Ranges]:
+    def find_barriers(self, segment: Segment, requests: Iterable[FactRequest] | None = None) -> dict[str, Ranges]:
         """Tell which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75).
 
         Parameters
         ----------
-        queues : Iterable of QueueDefinition
-            The queues that are asked about; those that stand, unless given.
+        requests : Iterable of FactRequest
+            What is asked; unless given, what the queues that stand ask of it as it enters, and may have prepared.
 
         Raises
         ------
         JournalError
             MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT.
         """
-        standing = (ledger.definition for ledger in self.queues_of(segment.message_type)) if queues is None else queues
-        requests = [FactRequest(queue=queue) for queue in standing if queue.barrier is not None]
-        facts = self.facts.facts(self.foresight.place(segment), requests) if requests else {}
+        standing = (ledger.fact_request() for ledger in self.queues_of(segment.message_type))
+        asked = [each for each in (standing if requests is None else requests) if each.queue.barrier is not None]
+        facts = self.facts.facts(self.foresight.place(segment), asked) if asked else {}
         return {name: tuple(to_ranges(each.barriers)) for name, each in facts.items() if each.barriers}
 
     def queues_of(self, message_type: str) -> list[QueueLedger]:
@@ -210,18 +210,21 @@ class JournalState:
     def _as_told(self, segment: Segment, ledger: QueueLedger, facts: EntryFacts) -> EntryFacts:
         """Give facts as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""
         messages, barriers = self.foresight.told(ledger.definition.name)
-        missing = (to_bitmap([(segment.first, segment.until)]) & (messages | barriers)) - facts.rows
-        for everything in self.facts_of_any(ledger, missing) if missing else ():
+        here = to_bitmap([(segment.first, segment.until)])
+        missing = ((here & messages) | (here & barriers)) - facts.rows
+        for everything in self._facts_of_any(segment, ledger) if missing else ():
             facts = replace(everything.among(facts.rows | missing), barriers=facts.barriers, failed=facts.failed)
         return facts.as_told(messages, barriers)
 
     def facts_of_any(self, ledger: QueueLedger, rows: BitMap64) -> Iterator[EntryFacts]:
         """Give the facts of all messages of the files that hold `rows`, as if a queue took whatever is published."""
-        takes_any = replace(ledger.definition, filter=None, underlying_topic="^.*")
-        request = replace(ledger.fact_request(barriers=False), queue=takes_any)
         for segment in map(self.foresight.place, self.message_types[ledger.definition.message_type].segments):
             if not segment.retired and rows.range_cardinality(segment.first, segment.until):
-                yield from self._facts_of(segment, [request]).values()
+                yield from self._facts_of_any(segment, ledger)
+
+    def _facts_of_any(self, segment: Segment, ledger: QueueLedger) -> Iterable[EntryFacts]:
+        takes_any = replace(ledger.definition, filter=None, underlying_topic="^.*")
+        return self._facts_of(segment, [replace(ledger.fact_request(barriers=False), queue=takes_any)]).values()
 
     def _facts_of(self, segment: Segment, requests: list[FactRequest]) -> Mapping[str, EntryFacts]:
         """Give the facts for each queue, and set aside the queues for which a file would have to be read that is not whole."""

@@ -94,6 +94,29 @@ def test_a_queue_whose_filter_needs_a_missing_file_is_set_aside_until_it_is_back
     assert list(third.state.ledger("WORK").selection.matches["id > 2"]) == [2, 3]
 
 
+def test_a_file_that_enters_a_queue_with_barriers_and_a_filtered_subscription_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(tmp_path / "journal")
+    reign = Reign(disk, epoch=1)
+    queue = {**DEFINITIONS["queues"]["WORK"], "barrier": "id = 2"}
+    reign.engine.apply(definitions={**DEFINITIONS, "queues": {"WORK": queue}}, reset=(), now_ms=NOW_MS)
+    reign.subscribe("id > 2")
+    read: list[str] = []
+    facts = reign.journal.facts.facts
+
+    def counted(segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+        read.append(segment.path)
+        return facts(segment, requests)
+
+    monkeypatch.setattr(reign.journal.facts, "facts", counted)
+    disk.publish([1, 2, 3])
+    reign.enter()
+    ledger = reign.state.ledger("WORK")
+    assert (list(ledger.barriers), list(ledger.selection.matches["id > 2"])) == ([1], [2])
+    assert read == [reign.segments[0].path]
+
+
 def test_barriers_that_a_record_tells_are_not_found_out_again(tmp_path: Path) -> None:
     """R75: not even its file is needed."""
     disk = Disk(tmp_path / "journal")
