@@ -11,7 +11,8 @@ import hashlib
 import importlib.metadata
 import importlib.resources
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from importlib.resources.abc import Traversable
 from typing import Any
 
 import msgspec
@@ -33,8 +34,8 @@ KEPT = 2
 
 _SUFFIX = ".snapshot"
 
-#: What decides how records fold and what facts say: snapshots of other code are not used.
-_CODE = ("spark_queue.core", "spark_queue.core.folds", "spark_queue.expression", "spark_queue.journal")
+#: What decides how records fold and what facts say, with all that lies below: snapshots of other code are not used.
+_CODE = ("spark_queue.core", "spark_queue.expression", "spark_queue.journal")
 _LIBRARIES = ("duckdb", "google-re2", "numpy", "pyroaring", "sqlglot")
 
 
@@ -57,12 +58,20 @@ def software() -> str:
     """Name the code that folds: any change of it may fold otherwise, and an upgrade or a rollback reads the log once."""
     found = hashlib.sha256()
     for package in _CODE:
-        files = [file for file in importlib.resources.files(package).iterdir() if file.name.endswith(".py")]
-        for file in sorted(files, key=lambda file: file.name):
-            found.update(file.name.encode() + file.read_bytes())
+        for place, text in _sources(importlib.resources.files(package), package):
+            found.update(place.encode() + text)
     for library in _LIBRARIES:
         found.update(f"{library} {importlib.metadata.version(library)}".encode())
     return found.hexdigest()
+
+
+def _sources(folder: Traversable, place: str) -> Iterator[tuple[str, bytes]]:
+    """Give every source file at or below a folder with where it lies: a class that moved is not found by its old name."""
+    for each in sorted(folder.iterdir(), key=lambda each: each.name):
+        if each.is_dir():
+            yield from _sources(each, f"{place}/{each.name}")
+        elif each.name.endswith(".py"):
+            yield f"{place}/{each.name}", each.read_bytes()
 
 
 def write(store: Store, state: JournalState, last: Record) -> None:

@@ -135,6 +135,23 @@ def test_another_version_of_a_library_is_other_software(monkeypatch: pytest.Monk
     assert snapshot.software.__wrapped__() != before
 
 
+def test_a_file_that_moved_or_lies_deeper_is_other_software(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Classes are stored by their module, so a snapshot of before a move would not be found again."""
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    monkeypatch.setattr("importlib.resources.files", lambda _: tmp_path)
+    told = {snapshot.software.__wrapped__()}
+    file = tmp_path / "fold.py"
+    for change in (
+        lambda: file.write_text("one = 1"),
+        lambda: file.rename(tmp_path / "deep" / "fold.py"),
+        lambda: (tmp_path / "deep" / "fold.py").rename(tmp_path / "deep" / "er" / "fold.py"),
+        lambda: (tmp_path / "deep" / "er" / "fold.py").write_text("one = 2"),
+    ):
+        change()
+        assert snapshot.software.__wrapped__() not in told
+        told.add(snapshot.software.__wrapped__())
+
+
 def test_nothing_new_makes_no_snapshot(disk: Disk) -> None:
     _, record = filled(disk)
     take(disk)
