@@ -10,16 +10,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spark_queue.client.journal import Journal
+    from spark_queue.client.queue import Queue
     from spark_queue.errors import SparkQueueError
-    from spark_queue.facade import Journal
-    from spark_queue.queue import Queue
     from spark_queue.session import configure_spark
 
 __all__ = ["Journal", "Queue", "SparkQueueError", "configure_spark"]
 
 _HOMES = {
-    "Journal": "spark_queue.facade",
-    "Queue": "spark_queue.queue",
+    "Journal": "spark_queue.client.journal",
+    "Queue": "spark_queue.client.queue",
     "SparkQueueError": "spark_queue.errors",
     "configure_spark": "spark_queue.session",
 }

@@ -12,11 +12,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.moving import MergedFile
-from spark_queue.core.past import Past
+from spark_queue.core.message_files.relocation import MergedFile
+from spark_queue.core.message_files.segment import FactSource, Segment
 from spark_queue.core.records import Record
-from spark_queue.core.segment import FactSource, Segment
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.past import Past
 
 
 class Clock(Protocol):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from spark_queue.cli.output import out, show_json
 from spark_queue.cli.target import open_target, storage_options
-from spark_queue.facade import Journal
+from spark_queue.client.journal import Journal
 
 
 def init(path: str, definitions: Path | None, storage: list[str] | None, *, as_json: bool) -> None:

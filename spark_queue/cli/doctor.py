@@ -22,18 +22,18 @@ from typing import Literal, cast
 from spark_queue import delta_jars
 from spark_queue.cli.output import out, progress, show_json, table
 from spark_queue.cli.target import open_target
+from spark_queue.client.asking import ask
+from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator import user_files, wire
-from spark_queue.coordinator.asking import ask
-from spark_queue.coordinator.place import place_of
 from spark_queue.errors import SparkQueueError
-from spark_queue.facade import Journal
 from spark_queue.journal import snapshot
 from spark_queue.journal.control_log import list_files
 from spark_queue.journal.leftovers import unnamed_files
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.store_time import store_time_ms
+from spark_queue.protocol import user_files, wire
+from spark_queue.protocol.journal_location import place_of
 from spark_queue.session import worker_python
 
 #: Java versions that Spark 4.2 runs on.
@@ -200,7 +200,7 @@ def _spark_python() -> Finding:
     python = shutil.which(named)
     if python is None:
         return Finding(result="warning", found="none", advice=advice)
-    code = "import spark_queue.source.outcomes, pyarrow; print('ready')"
+    code = "import spark_queue.client.outcome_table, pyarrow; print('ready')"
     ready = shlex.quote(named) == named and "ready" in _run([python, "-c", code])
     return Finding(result="ok" if ready else "warning", found=python, advice="" if ready else advice)
 

@@ -14,11 +14,11 @@ from rich.progress import Progress
 from spark_queue.cli.output import err, out, progress, show_json
 from spark_queue.cli.reading import Source
 from spark_queue.cli.target import open_target
-from spark_queue.core.definition import Definitions
+from spark_queue.client.publisher import Publisher
+from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.journal.commit import Published
 from spark_queue.journal.rows import from_json_lines, to_arrow
-from spark_queue.publishing import Publisher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,15 +10,14 @@ from typing import NoReturn
 
 from spark_queue.cli.output import err, out, show_json
 from spark_queue.cli.target import open_target
-from spark_queue.coordinator import user_files, wire
-from spark_queue.coordinator.asking import ask
-from spark_queue.coordinator.launcher import launch
-from spark_queue.coordinator.orders import Orders
-from spark_queue.coordinator.place import place_of
+from spark_queue.client.asking import ask
+from spark_queue.client.launcher import launch
 from spark_queue.coordinator.process import serve as serve_here
 from spark_queue.coordinator.process import stand_by
-from spark_queue.coordinator.server import Bind
 from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError
+from spark_queue.protocol import user_files, wire
+from spark_queue.protocol.journal_location import place_of
+from spark_queue.protocol.start_options import Bind, Orders
 
 #: How long a background coordinator may take to say where it serves, in seconds.
 START_S = 60.0

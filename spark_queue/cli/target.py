@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from spark_queue.client.journal import Journal
 from spark_queue.errors import ConfigError
-from spark_queue.facade import Journal
 from spark_queue.settings import parse_timestamp
 
 

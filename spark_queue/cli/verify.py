@@ -11,9 +11,9 @@ from rich.progress import Progress
 from spark_queue.cli.output import out, progress, show_json
 from spark_queue.cli.target import open_target
 from spark_queue.clock import SystemClock
-from spark_queue.core.moving import MergedFile
+from spark_queue.core.message_files.relocation import MergedFile
+from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.core.records import Record
-from spark_queue.core.segment import Segment, stretches
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal import delta, snapshot
 from spark_queue.journal.layout import Store, messages_key

@@ -62,7 +62,7 @@ What happens on each failure
 
 Where to read
 -------------
-`wire` and `codec` (what travels), `server` and `inbox` (how it arrives), `loop` and `commands` (what is done), `entering` (how
-messages join), `election`, `hint`, `host`, `place` and `reign_clock` (who reigns), `recovery` and `process` (from start to end),
-`client`, `connection`, `asking` and `launcher` (the callers' side), `user_files` (token, locks, logs).
+`server` and `inbox` (how calls arrive), `loop` and `commands` (what is done with them), `election` and `reign_clock` (who reigns),
+`recovery` and `process` (from start to end), `alarm_bell`. What travels, and the files by which callers find a coordinator, are in
+`protocol`; the callers' side is in `client`; how messages join is in `journal.entering`.
 """

@@ -8,9 +8,9 @@ import sys
 
 import msgspec
 
-from spark_queue.coordinator.orders import Orders, Report
 from spark_queue.coordinator.process import serve
 from spark_queue.errors import SparkQueueError
+from spark_queue.protocol.start_options import Orders, Report
 
 
 def main() -> int:

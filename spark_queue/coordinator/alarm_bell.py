@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.status import alarms
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.status import alarms
 
 _LOG = logging.getLogger(__name__)
 

@@ -8,21 +8,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_queue.coordinator import wire
-from spark_queue.core import barrier, parsing
-from spark_queue.core.by_hand import SettledCounts
-from spark_queue.core.counts import Counts
-from spark_queue.core.engine import Engine
-from spark_queue.core.keys import DURATION_LIMIT_MS
-from spark_queue.core.lease import Lease
-from spark_queue.core.lifecycle import State
-from spark_queue.core.ranges import to_bitmap, to_ranges
+from spark_queue.core.bitmaps.counts import Counts
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.deciding import barrier
+from spark_queue.core.deciding.batch_runs import NAME_KNOWN_ROWS, OutcomeOf
+from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.deciding.manual_settlement import SettledCounts
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.keys import DURATION_LIMIT_MS
 from spark_queue.core.records import Outcome, Ranges
-from spark_queue.core.redriving import dead_letters, free_letters
-from spark_queue.core.runs import NAME_KNOWN_ROWS, OutcomeOf
-from spark_queue.core.status import QueueStatus, queue_status
+from spark_queue.core.state.lease import Lease
+from spark_queue.core.state.letters import dead_letters, free_letters
+from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.status import QueueStatus, queue_status
 from spark_queue.errors import CallerError, nearest
 from spark_queue.journal.expressions import check_expressions, check_filter
+from spark_queue.protocol import wire
 
 #: Cuts the rows of a lease into pieces of message files: segments, rows, delivery and cancel counts; `is_barrier`, `order_keys`.
 Cutter = Callable[..., pa.Table]

@@ -12,15 +12,15 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spark_queue.coordinator.connection import Verdict
-from spark_queue.coordinator.hint import RENEWAL_S, Hint, HintStore, read_hint
-from spark_queue.coordinator.host import is_loopback
 from spark_queue.coordinator.reign_clock import ReignClock, check_skew
-from spark_queue.core.fold import JournalState
-from spark_queue.core.past import Past
 from spark_queue.core.records import Kind, Record
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.past import Past
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import Clock, ControlLog
+from spark_queue.protocol.connection import Verdict
+from spark_queue.protocol.discovery import RENEWAL_S, Hint, HintStore, read_hint
+from spark_queue.protocol.host import is_loopback
 
 _LOG = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from spark_queue.coordinator import wire
+from spark_queue.protocol import wire
 
 
 class ClosedError(Exception):

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from spark_queue.coordinator import codec, wire
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
-from spark_queue.coordinator.entering import Entrance
 from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.reign_clock import ReignClock
-from spark_queue.core.engine import Engine
+from spark_queue.core.deciding.engine import Engine
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
+from spark_queue.journal.entering import Entrance
 from spark_queue.ports import Journal
+from spark_queue.protocol import codec, wire
 
 _LOG = logging.getLogger(__name__)
 

@@ -18,21 +18,21 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator import user_files, wire
-from spark_queue.coordinator.connection import Verdict, ping
 from spark_queue.coordinator.election import SILENCE_S, WATCH_S, Candidate, Reign, Serving, Surroundings, elect
-from spark_queue.coordinator.hint import Beacon, Hint, read_hint
-from spark_queue.coordinator.host import host_id
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.loop import Loop, ReignEndedError
-from spark_queue.coordinator.orders import Orders
-from spark_queue.coordinator.place import place_of
 from spark_queue.coordinator.recovery import recover
-from spark_queue.coordinator.server import Bind, Door, Server
+from spark_queue.coordinator.server import Door, Server
 from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.ports import Clock, Journal
+from spark_queue.protocol import user_files, wire
+from spark_queue.protocol.connection import Verdict, ping
+from spark_queue.protocol.discovery import Beacon, Hint, read_hint
+from spark_queue.protocol.host import host_id
+from spark_queue.protocol.journal_location import place_of
+from spark_queue.protocol.start_options import Bind, Orders
 
 _LOG = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from spark_queue import memory
 from spark_queue.coordinator.commands import Commands
 from spark_queue.coordinator.election import Reign
-from spark_queue.coordinator.entering import Entrance, PreparedFacts
 from spark_queue.coordinator.inbox import Inbox
 from spark_queue.coordinator.loop import Loop
-from spark_queue.core.engine import Engine
-from spark_queue.core.fold import JournalState
+from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.journal.entering import Entrance, PreparedFacts
 from spark_queue.journal.segments import cut_pieces
 from spark_queue.ports import Journal
 

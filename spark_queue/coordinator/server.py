@@ -5,51 +5,23 @@ from __future__ import annotations
 import hmac
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import flight
 
-from spark_queue.coordinator import codec, wire
-from spark_queue.coordinator.connection import PLACE_HEADER, TOKEN_REFUSAL
-from spark_queue.coordinator.host import is_loopback
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
+from spark_queue.protocol import codec, wire
+from spark_queue.protocol.connection import PLACE_HEADER, TOKEN_REFUSAL
+from spark_queue.protocol.start_options import Bind
 
 _ACTION_NOT_OURS = "this address speaks only " + wire.ACTION
 _PLACE_NOT_OURS = "its journal is at another place: one is a copy of the other"
 
 #: Size of the parts in which an Arrow stream is sent, in bytes; Flight results are messages of limited size.
 _PART_BYTES = 4 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bind:
-    """Where to listen, and with which certificate."""
-
-    host: str = "127.0.0.1"
-    #: 0 lets the system choose.
-    port: int = 0
-    #: PEM files; both or neither.
-    tls_cert: str | None = None
-    tls_key: str | None = None
-
-    def location(self) -> str:
-        """Give the Flight location to bind.
-
-        Raises
-        ------
-        CoordinatorError
-            ADDRESS_UNSAFE when callers on other hosts could connect without TLS.
-        """
-        scheme = "grpc" if self.tls_cert is None or self.tls_key is None else "grpc+tls"
-        location = f"{scheme}://{self.host}:{self.port}"
-        if scheme == "grpc" and not is_loopback(location):
-            reason = "tokens and messages would cross the network in clear."
-            raise CoordinatorError("ADDRESS_UNSAFE", address=f"{self.host}:{self.port}", reason=reason)
-        return location
 
 
 class Door:

@@ -8,12 +8,12 @@ Three rules hold here:
    `verify` fold the same records with the same code, so live and recovered state cannot differ.
 3. Every rule of a queue lives here and nowhere else. Shells ask, commit what was decided, and answer.
 
-Reading order:
+Reading order, each package with its own:
 
-- what there is: `lifecycle` (the states and what moves a message), `records` (what is stored), `lease`, `ledger` (one queue);
-- how it changes: `fold` (the journal's state), with one function for each kind of record in `folds`;
-- what is decided: `engine` (the commands), and behind it `delivery` (what planners ask), `granting` and `fairness` (who is given
-  what), `runs` (what a batch says), `settlement` (how messages leave a lease), `by_hand` (people), `timers` (what falls due);
-- what is asked for: `keys` (the table of queue keys), `definition`, `parsing`, `alteration`;
-- one idea each, when you meet it: `barrier`, `depth`, `isolation`, `alarm`, `dead_letter`, `priority`, `order_key`, `expirations`.
+- `records`: what is stored of everything that happens;
+- `definitions`: what is asked for: the table of keys, and how definition files are checked;
+- `bitmaps`: sets of bookmarks, and what is known of each message;
+- `message_files`: which row of which file is which message;
+- `state`: what the log says of the journal and of one queue, and what each kind of record changes;
+- `deciding`: every command, and what falls due by itself.
 """

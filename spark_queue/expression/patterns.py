@@ -7,7 +7,7 @@ import re
 import re2
 from sqlglot import exp
 
-from spark_queue.core.definition import QUIET
+from spark_queue.core.definitions.definition import QUIET
 from spark_queue.expression.syntax import invalid, unsupported
 
 #: Java's line ends, which its dot does not match.

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from sqlglot import exp
 
-from spark_queue.core.column_names import ColumnNames
+from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.expression import operators
 from spark_queue.expression.casts import cast, constant, target
 from spark_queue.expression.choices import choose

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from spark_queue.core.past import Past
-from spark_queue.core.ranges import count_rows
+from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.records import Kind, Record
+from spark_queue.core.state.past import Past
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import delta, log_entry, snapshot
 from spark_queue.journal.control_compaction import Merge

@@ -58,7 +58,7 @@ class Mark:
     last_sequence: int | None = None
     #: Whether the commit only adds files.
     is_append: bool = True
-    #: Of a commit that merges message files: each as `core.moving.MergedFile` is stored.
+    #: Of a commit that merges message files: each as `core.message_files.relocation.MergedFile` is stored.
     merged: Sequence[dict[str, Any]] = ()
     #: Of a commit that lets message files go: their paths.
     retired: Sequence[str] = ()

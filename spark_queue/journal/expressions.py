@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.definition import Definitions
-from spark_queue.core.numbers import from_array, to_array
-from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.bitmaps.numbers import from_array, to_array
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
 from spark_queue.errors import ConfigError
 from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Program, Wanted, translate
 from spark_queue.journal.schema import stored_schema

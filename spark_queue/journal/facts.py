@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.definition import QueueDefinition, is_pattern
-from spark_queue.core.numbers import from_array
-from spark_queue.core.ranges import to_bitmap
-from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.bitmaps.numbers import from_array
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.definitions.definition import QueueDefinition, is_pattern
+from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
 from spark_queue.expression import FILTER, Found, Wanted
 from spark_queue.journal.expressions import bitmap_of, entry_facts, program, wanted_of
 from spark_queue.journal.layout import Store

@@ -17,8 +17,8 @@ from typing import IO, Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_queue.core.moving import MergedFile, MovedRows
-from spark_queue.core.segment import Segment, stretches
+from spark_queue.core.message_files.relocation import MergedFile, MovedRows
+from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.message_file import MessageFiles

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.exceptions import NotFoundError
 
-from spark_queue.core.segment import Segment
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store, messages_key
 

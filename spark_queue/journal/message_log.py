@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from spark_queue.core.moving import MergedFile
+from spark_queue.core.message_files.relocation import MergedFile
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import Store, log_key, messages_key

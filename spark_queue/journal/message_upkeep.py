@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.message_type import KEPT_MS
-from spark_queue.core.segment import Segment
+from spark_queue.core.message_files.message_type import KEPT_MS
+from spark_queue.core.message_files.segment import Segment
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.layout import Store
 from spark_queue.journal.leftovers import delete_unnamed
 from spark_queue.journal.message_compaction import MergeLimits, merge

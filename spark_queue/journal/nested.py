@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_queue.core.column_names import ColumnNames
+from spark_queue.core.definitions.column_names import ColumnNames
 
 Column: TypeAlias = "pa.Array[Any]"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from spark_queue.clock import SystemClock
-from spark_queue.core import parsing
-from spark_queue.core.creation import FORMAT, first_records
-from spark_queue.core.definition import BUILT_IN_COLUMNS, Definitions
-from spark_queue.core.fold import JournalState
+from spark_queue.core.deciding.creation import FORMAT, first_records
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import BUILT_IN_COLUMNS, Definitions
+from spark_queue.core.message_files.segment import FactSource
 from spark_queue.core.records import Record
-from spark_queue.core.segment import FactSource
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta, message_table
 from spark_queue.journal.control_files import stage_records, to_records_of

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from spark_queue.core.ranges import RangeArray
+from spark_queue.core.bitmaps.ranges import RangeArray
 from spark_queue.core.records import DETAIL_VERSION, Kind, Record
 from spark_queue.journal.schema import INSTANT, schema_of
 

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from spark_queue.core.column_names import ColumnNames
-from spark_queue.core.definition import Definitions
+from spark_queue.core.definitions.column_names import ColumnNames
+from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import CallerError
 from spark_queue.journal.casting import cast, sentence
 from spark_queue.journal.nested import Column, LossError

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from spark_queue.core.column_names import ColumnNames
-from spark_queue.core.definition import RESERVED_COLUMNS
+from spark_queue.core.definitions.column_names import ColumnNames
+from spark_queue.core.definitions.definition import RESERVED_COLUMNS
 from spark_queue.errors import ConfigError
 
 INSTANT = pa.timestamp("us", tz="UTC")

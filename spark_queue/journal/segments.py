@@ -12,10 +12,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.counts import Counts
-from spark_queue.core.numbers import to_array
-from spark_queue.core.order_key import OrderKeys
-from spark_queue.core.segment import Segment, stretches
+from spark_queue.core.bitmaps.counts import Counts
+from spark_queue.core.bitmaps.numbers import to_array
+from spark_queue.core.bitmaps.order_key import OrderKeys
+from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.journal.schema import schema_of
 
 _Bookmarks = NDArray[np.int64]

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.past import Past
+from spark_queue.core.message_files.segment import FactSource
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.segment import FactSource
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.past import Past
 from spark_queue.journal import state_codec
 from spark_queue.journal.control_files import ControlFile, read_records
 from spark_queue.journal.layout import SNAPSHOTS, Store

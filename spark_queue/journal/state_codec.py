@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from pyroaring import BitMap64
 
-from spark_queue.core.fold import JournalState
+from spark_queue.core.state.journal_state import JournalState
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 _SEQUENCES: dict[str, type] = {each.__name__: each for each in (list, tuple, set, frozenset, deque)}

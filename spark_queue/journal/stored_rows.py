@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_queue.core.column_names import ColumnNames
+from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.errors import CallerError
 from spark_queue.journal.casting import cast
 from spark_queue.journal.nested import Column, LossError, first_row

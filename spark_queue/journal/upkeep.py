@@ -14,7 +14,7 @@ import msgspec
 from deltalake import DeltaTable
 
 from spark_queue import memory
-from spark_queue.core.fold import JournalState
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import control_compaction, delta, snapshot
 from spark_queue.journal.control_compaction import Merge

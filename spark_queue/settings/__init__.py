@@ -1,4 +1,4 @@
-"""What a user may set, in one registry: Spark options here, the keys of definition files in `core.definition`.
+"""What a user may set, in one registry: Spark options here, the keys of definition files in `core.definitions.keys`.
 
 Validation, did-you-mean errors, ``sparkq options`` and README's tables all come from it.
 """

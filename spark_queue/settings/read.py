@@ -8,8 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from spark_queue.core import parsing
-from spark_queue.core.definition import Definitions
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import ConfigError, nearest
 from spark_queue.settings.registry import OPTIONS, Option
 from spark_queue.settings.types import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spark_queue.core import keys
-from spark_queue.core.keys import Key
+from spark_queue.core.definitions import keys
+from spark_queue.core.definitions.keys import Key
 from spark_queue.settings.registry import OPTIONS, Option
 from spark_queue.settings.types import Purpose
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_queue.core.column_names import ColumnNames
+from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.journal.schema import ENVELOPE, INSTANT, user_schema
 
 _BOOKMARK = pa.field("bookmark", pa.int64(), nullable=False)

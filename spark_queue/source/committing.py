@@ -6,13 +6,13 @@ import logging
 from collections.abc import Sequence
 from uuid import uuid4
 
-from spark_queue.coordinator.client import CoordinatorClient
-from spark_queue.coordinator.wire import Nudge
+from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.journal.layout import messages_key
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import Identity, commit_staged
 from spark_queue.journal.staging import StagingPlan
+from spark_queue.protocol.wire import Nudge
 from spark_queue.source.write_job import Staged, WriteJob
 
 _log = logging.getLogger(__name__)

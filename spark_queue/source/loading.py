@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_queue.core.definition import Definitions
+from spark_queue.core.definitions.definition import Definitions
 from spark_queue.journal.layout import Store
 from spark_queue.settings import (
     QueueStreamOptions,

@@ -12,11 +12,11 @@ from itertools import count
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
-from spark_queue.coordinator import wire
-from spark_queue.coordinator.client import CoordinatorClient
+from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import RowRanges
+from spark_queue.protocol import wire
 from spark_queue.source.renewal import LeaseRenewer
 
 _log = logging.getLogger(__name__)

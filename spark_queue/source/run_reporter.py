@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any, cast
 from uuid import uuid4
 
-from spark_queue.coordinator import wire
-from spark_queue.coordinator.client import CoordinatorClient
+from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.errors import CallerError, LeaseError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
+from spark_queue.protocol import wire
 from spark_queue.settings import EXPLICIT
 from spark_queue.source.offsets import QueueOffset
 

@@ -99,8 +99,8 @@ def _stage(job: WriteJob, batches: Iterator[pa.RecordBatch], *, query_id: str | 
 
 def _type_of(job: WriteJob, rows: pa.RecordBatch) -> str:
     """Give the message type of the first row's topic; the commit checks that all topics are of one type."""
-    from spark_queue.core.column_names import ColumnNames
-    from spark_queue.core.parsing import parse
+    from spark_queue.core.definitions.column_names import ColumnNames
+    from spark_queue.core.definitions.parsing import parse
 
     topics = rows.column(str(ColumnNames(rows.schema.names).find("topic"))).drop_null()
     if not len(topics):

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from spark_queue.clock import SystemClock
-from spark_queue.core.message_type import MessageTypeState
-from spark_queue.core.moving import moved_record, retired_record
-from spark_queue.core.segment import Segment, stretches
+from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.message_files.relocation import moved_record, retired_record
+from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructType
 
-from spark_queue.core.column_names import ColumnNames
+from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.errors import CallerError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from pyroaring import BitMap64
 
-from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.lifecycle import ACTIVE, State
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import ACTIVE, State
 
 
 def of_active_part(ledger: QueueLedger) -> Iterator[str]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
 
-from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.lifecycle import ACTIVE, State
-from spark_queue.core.ranges import below, to_bitmap
+from spark_queue.core.bitmaps.ranges import below, to_bitmap
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import ACTIVE, State
 
 
 @dataclass(slots=True)

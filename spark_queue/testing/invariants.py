@@ -13,14 +13,14 @@ from itertools import pairwise
 
 from pyroaring import BitMap64
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.lifecycle import IN_QUEUE, State
-from spark_queue.core.message_type import MessageTypeState
-from spark_queue.core.moving import merged_files
-from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.message_files.relocation import merged_files
+from spark_queue.core.message_files.segment import from_record
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
-from spark_queue.core.segment import from_record
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import IN_QUEUE, State
 from spark_queue.ports import AddedFile, MessageLogEntry
 from spark_queue.testing.active_part import of_active_part
 from spark_queue.testing.barrier_order import BarrierOrder, of_barriers

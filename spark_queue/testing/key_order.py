@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.numbers import from_array
+from spark_queue.core.bitmaps.numbers import from_array
+from spark_queue.core.state.ledger import QueueLedger
 
 
 def of_order_keys(ledger: QueueLedger) -> Iterator[str]:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from spark_queue.core import parsing
-from spark_queue.core.creation import first_records
-from spark_queue.core.definition import Definitions
-from spark_queue.core.fold import JournalState
-from spark_queue.core.moving import MergedFile, MovedRows
-from spark_queue.core.past import Past
+from spark_queue.core.deciding.creation import first_records
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.message_files.relocation import MergedFile, MovedRows
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Record
-from spark_queue.core.segment import Segment
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.past import Past
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import AddedFile, ControlLog, MessageLogEntry
 from spark_queue.testing.scenario.facts import MemoryFacts, Published

@@ -10,12 +10,12 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core.counts import Counts
-from spark_queue.core.expirations import Expirations
-from spark_queue.core.fold import JournalState
-from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.lifecycle import IN_QUEUE
-from spark_queue.core.ranges import to_ranges
+from spark_queue.core.bitmaps.counts import Counts
+from spark_queue.core.bitmaps.expirations import Expirations
+from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import IN_QUEUE
 
 
 def digest(state: JournalState) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from spark_queue.core.message_type import MessageTypeState
-from spark_queue.core.segment import Segment, stretches
+from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import corrupt, decoding
 

@@ -7,12 +7,12 @@ from functools import partial
 
 from pyroaring import BitMap64
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.lifecycle import IN_QUEUE
-from spark_queue.core.message_type import MessageTypeState
-from spark_queue.core.numbers import to_array
-from spark_queue.core.segment import Segment
+from spark_queue.core.bitmaps.numbers import to_array
+from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.message_files.segment import Segment
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import IN_QUEUE
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import corrupt, decoding

@@ -11,16 +11,16 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator.entering import PreparedFacts
-from spark_queue.core import parsing
-from spark_queue.core.fold import JournalState
-from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.lifecycle import LEFT, State
-from spark_queue.core.message_type import MessageTypeState
-from spark_queue.core.ranges import count_rows, holds
+from spark_queue.core.bitmaps.ranges import count_rows, holds
+from spark_queue.core.definitions import parsing
+from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import RUN_FAILED, Kind, Record
-from spark_queue.core.segment import Segment
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import LEFT, State
 from spark_queue.errors import CallerError, JournalError
+from spark_queue.journal.entering import PreparedFacts
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.schema import ENVELOPE, stored_schema
 from spark_queue.views.bodies import read_bodies

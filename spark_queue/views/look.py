@@ -9,12 +9,12 @@ from functools import cache
 from itertools import takewhile
 
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator.entering import Entrance, MessageLogs, PreparedFacts
-from spark_queue.core.engine import Engine
-from spark_queue.core.fold import JournalState
+from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind
-from spark_queue.core.segment import Segment
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
+from spark_queue.journal.entering import Entrance, MessageLogs, PreparedFacts
 from spark_queue.journal.layout import Store, log_key, messages_key
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.ports import MessageLog, MessageLogEntry

@@ -10,11 +10,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.lifecycle import ACTIVE, State
-from spark_queue.core.numbers import to_array
-from spark_queue.core.ranges import oldest
-from spark_queue.core.redriving import standing_letters
+from spark_queue.core.bitmaps.numbers import to_array
+from spark_queue.core.bitmaps.ranges import oldest
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.letters import standing_letters
+from spark_queue.core.state.lifecycle import ACTIVE, State
 from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import ENVELOPE, INSTANT, stored_schema, user_schema
 from spark_queue.views.bodies import Bookmarks, read_bodies

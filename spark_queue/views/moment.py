@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core import status
-from spark_queue.core.fold import JournalState
+from spark_queue.core.message_files.segment import FactSource
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.segment import FactSource
+from spark_queue.core.state import status
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal import snapshot
 from spark_queue.journal.layout import Store

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.definition import QueueDefinition
-from spark_queue.core.fold import JournalState
-from spark_queue.core.ranges import holds
+from spark_queue.core.bitmaps.ranges import holds
+from spark_queue.core.definitions.definition import QueueDefinition
+from spark_queue.core.message_files.segment import EntryFacts, FactRequest, FactSource, Segment
 from spark_queue.core.records import RUN_FAILED, Kind, Record
-from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment
+from spark_queue.core.state.journal_state import JournalState
 
 #: Of the whole journal.
 _GENERAL = (Kind.JOURNAL_CREATED, Kind.EPOCH_CLAIMED, Kind.DEFINITIONS_APPLIED)

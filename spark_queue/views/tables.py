@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_queue.core.column_names import ColumnNames
-from spark_queue.core.definition import Definitions
+from spark_queue.core.definitions.column_names import ColumnNames
+from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import DETAIL_VERSION, Record
-from spark_queue.core.status import QueueStatus
+from spark_queue.core.state.status import QueueStatus
 from spark_queue.errors import ConfigError, nearest
 from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import INSTANT

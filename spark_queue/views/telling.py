@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from spark_queue.core.ranges import count_rows
+from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.records import DEAD_LETTER_REASONS, RUN_FAILED, Kind, Record, Removal
 
 _REMOVALS: Mapping[str, str] = {

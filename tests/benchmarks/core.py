@@ -8,11 +8,11 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core.engine import Engine
-from spark_queue.core.fold import JournalState
-from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.message_files.segment import EntryFacts, FactRequest, FactSource, Segment
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.segment import EntryFacts, FactRequest, FactSource, Segment
+from spark_queue.core.state.journal_state import JournalState
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import MANY_MESSAGES, QUEUE, TOPIC
 

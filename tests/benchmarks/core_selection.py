@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.numbers import from_array
-from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.bitmaps.numbers import from_array
+from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
 from tests.benchmarks.core import lease_s
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import MANY_MESSAGES

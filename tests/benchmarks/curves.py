@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.ranges import to_bitmap
-from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
 from tests.benchmarks.core import NOW_MS, engine_of
 from tests.benchmarks.figure import Bench, Figure, median, shown
 from tests.benchmarks.journals import QUEUE

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator.entering import Entrance, PreparedFacts
-from spark_queue.core.engine import Engine
-from spark_queue.core.fold import JournalState
-from spark_queue.core.lifecycle import State
+from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lifecycle import State
+from spark_queue.journal.entering import Entrance, PreparedFacts
 from spark_queue.journal.layout import CONTROL, Store
 from spark_queue.journal.open import open_journal
 from tests.benchmarks.figure import Bench, Figure, median, spread

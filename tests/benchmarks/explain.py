@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from spark_queue.core.message_files.segment import to_record
 from spark_queue.core.records import Kind, Record, Removal, Return
-from spark_queue.core.segment import to_record
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.ports import entered

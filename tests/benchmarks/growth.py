@@ -16,9 +16,9 @@ import time
 from collections.abc import Iterator
 
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator.entering import Entrance, PreparedFacts
-from spark_queue.core.engine import Engine
-from spark_queue.core.fold import JournalState
+from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.journal.entering import Entrance, PreparedFacts
 from spark_queue.journal.open import open_journal
 from tests.benchmarks.figure import Bench, Figure, median, percentile, shown
 from tests.benchmarks.journals import QUEUE, SUBSCRIPTION, BenchJournal

@@ -19,15 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_queue import Journal
-from spark_queue.coordinator import wire
-from spark_queue.coordinator.client import CoordinatorClient
-from spark_queue.coordinator.launcher import environment
-from spark_queue.coordinator.orders import Orders, Report
-from spark_queue.core import parsing
+from spark_queue.client.coordinator_client import CoordinatorClient
+from spark_queue.client.launcher import environment
+from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal
 from spark_queue.journal.publisher import make_plan, publish
+from spark_queue.protocol import wire
+from spark_queue.protocol.start_options import Orders, Report
 from spark_queue.source.planner import QueuePlanner, Seat
 
 QUEUE = "WORK"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from spark_queue.coordinator import wire
+from spark_queue.protocol import wire
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import MANY_MESSAGES, QUEUE, BenchJournal, request
 

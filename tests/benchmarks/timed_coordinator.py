@@ -18,10 +18,10 @@ from typing import Any
 from spark_queue.coordinator import __main__ as started
 from spark_queue.coordinator import process
 from spark_queue.coordinator.commands import Commands
-from spark_queue.coordinator.entering import Entrance
 from spark_queue.coordinator.loop import Loop
 from spark_queue.journal import control_log, log_entry
 from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.entering import Entrance
 from spark_queue.journal.upkeep import Upkeep
 
 #: What is timed: step -> owner and name of the function.

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from spark_queue.core import parsing
-from spark_queue.core.definition import Definitions
-from spark_queue.core.segment import Segment
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_compaction import MergeLimits, merge
 from spark_queue.journal.message_work import MessageTableWork

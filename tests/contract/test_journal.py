@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from spark_queue.core.engine import Engine
-from spark_queue.core.fold import JournalState
-from spark_queue.core.message_type import MessageTypeState
-from spark_queue.core.moving import moved_record
+from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.message_files.relocation import moved_record
+from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import ControlLog, Journal, MessageLogEntry
 from spark_queue.testing.scenario.facts import Published

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_queue import Journal
-from spark_queue.coordinator import wire
-from spark_queue.coordinator.client import CoordinatorClient
+from spark_queue.client.coordinator_client import CoordinatorClient
+from spark_queue.protocol import wire
 from tests.integration.coordinator_world import wait_for_end
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from spark_queue import Journal
-from spark_queue.coordinator import wire
-from spark_queue.coordinator.asking import ask
+from spark_queue.client.asking import ask
 from spark_queue.errors import CallerError, CoordinatorError, LeaseError
+from spark_queue.protocol import wire
 
 TOML = '[message_types.line]\ncolumns = "amount BIGINT"\ntopics = ["LINES"]\n[queues.LINES]\n'
 

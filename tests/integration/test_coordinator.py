@@ -14,12 +14,12 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from spark_queue.coordinator import user_files, wire
-from spark_queue.coordinator.connection import Verdict, ping
-from spark_queue.coordinator.hint import read_hint
-from spark_queue.coordinator.place import place_of
 from spark_queue.core.records import Kind
 from spark_queue.errors import ConfigError, CoordinatorError
+from spark_queue.protocol import user_files, wire
+from spark_queue.protocol.connection import Verdict, ping
+from spark_queue.protocol.discovery import read_hint
+from spark_queue.protocol.journal_location import place_of
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, Planner, World, request_id, wait_for_end
 from tests.source_tree import ROOT
 
@@ -28,7 +28,7 @@ def test_the_first_call_starts_a_coordinator_that_outlives_the_caller(world: Wor
     script = (
         "import sys, uuid\n"
         "from spark_queue.coordinator import wire\n"
-        "from spark_queue.coordinator.client import CoordinatorClient\n"
+        "from spark_queue.client.coordinator_client import CoordinatorClient\n"
         "from spark_queue.journal.layout import Store\n"
         "client = CoordinatorClient(Store(sys.argv[1]), sys.argv[2])\n"
         "print(client.call(wire.Ping(journal=sys.argv[2], request=uuid.uuid4().hex)).pid)\n"
@@ -168,7 +168,7 @@ def test_five_callers_starting_at_once_on_a_dead_one_make_one(world: World) -> N
     script = (
         "import sys, uuid\n"
         "from spark_queue.coordinator import wire\n"
-        "from spark_queue.coordinator.client import CoordinatorClient\n"
+        "from spark_queue.client.coordinator_client import CoordinatorClient\n"
         "from spark_queue.journal.layout import Store\n"
         "client = CoordinatorClient(Store(sys.argv[1]), sys.argv[2])\n"
         f"call = wire.DrawIncarnation(journal=sys.argv[2], request=uuid.uuid4().hex, queue={QUEUE!r}, subscription='s')\n"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from spark_queue import Journal
-from spark_queue.coordinator import wire
-from spark_queue.coordinator.asking import ask
+from spark_queue.client.asking import ask
 from spark_queue.errors import CoordinatorError
+from spark_queue.protocol import wire
 from tests.integration.coordinator_world import QUEUE, World, wait_for_end
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from spark_queue.coordinator import wire
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.open import open_journal
+from spark_queue.protocol import wire
 from tests.integration.coordinator_world import (
     DEADLINE_S,
     QUEUE,

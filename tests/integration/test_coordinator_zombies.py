@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from spark_queue.coordinator import wire
-from spark_queue.coordinator.connection import Connection, ConnectionLostError
-from spark_queue.coordinator.place import place_of
 from spark_queue.coordinator.process import EXIT_DOUBT
+from spark_queue.protocol import wire
+from spark_queue.protocol.connection import Connection, ConnectionLostError
+from spark_queue.protocol.journal_location import place_of
 from tests.integration.coordinator_world import (
     DEADLINE_S,
     QUEUE,

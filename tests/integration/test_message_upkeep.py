@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from spark_queue.coordinator import wire
 from spark_queue.coordinator.process import EXIT_DOUBT
 from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
 from spark_queue.journal.open import open_journal
+from spark_queue.protocol import wire
 from spark_queue.source.topic_log import TopicLog
 from spark_queue.testing import invariants
 from spark_queue.views.look import look

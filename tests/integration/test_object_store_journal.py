@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 from moto.server import ThreadedMotoServer
 
-from spark_queue.core.fold import JournalState
+from spark_queue.core.message_files.segment import FactRequest
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.segment import FactRequest
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.layout import Store

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from spark_queue import Journal
-from spark_queue.coordinator import wire
 from spark_queue.core.records import Kind
 from spark_queue.errors import SparkQueueError
+from spark_queue.protocol import wire
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, Planner, World, request_id, wait_for_end
 from tests.integration.faulty_coordinator import Faults
 from tests.integration.source_journal import wait_until

@@ -18,12 +18,12 @@ import pyarrow as pa
 import pytest
 
 from spark_queue import Journal
-from spark_queue.coordinator import user_files, wire
-from spark_queue.coordinator.place import place_of
 from spark_queue.coordinator.process import EXIT_DOUBT
 from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import HINT_KEY
+from spark_queue.protocol import user_files, wire
+from spark_queue.protocol.journal_location import place_of
 from spark_queue.source.object_store import MessageFiles
 from spark_queue.source.partitions import MessageReader
 from spark_queue.source.planning import cut

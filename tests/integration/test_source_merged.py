@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.message_type import MessageTypeState
+from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.message_compaction import MergeLimits, merge
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.open import open_journal

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap64
 
-from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
 
 Body = dict[str, Any]
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from pyroaring import BitMap64
 
+from spark_queue.core.deciding.batch_runs import OutcomeOf
 from spark_queue.core.records import Outcome
-from spark_queue.core.runs import OutcomeOf
 from spark_queue.errors import LeaseError
 from tests.model import batches, journal
 from tests.model.bodies import QUESTIONS

@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from spark_queue.core.engine import Engine
-from spark_queue.core.fold import JournalState
-from spark_queue.core.lifecycle import State
-from spark_queue.core.moving import MergedFile, MovedRows, moved_record
+from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.message_files.relocation import MergedFile, MovedRows, moved_record
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind, Record, Removal
-from spark_queue.core.segment import Segment
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.state_codec import decode, encode
 from spark_queue.testing.state_digest import digest

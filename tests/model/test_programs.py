@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 from pyroaring import BitMap64
 
-from spark_queue.core import keys
+from spark_queue.core.deciding.batch_runs import OutcomeOf
+from spark_queue.core.definitions import keys
 from spark_queue.core.records import Outcome
-from spark_queue.core.runs import OutcomeOf
 from spark_queue.errors import SparkQueueError
 from tests.model import journal
 from tests.model.bodies import QUESTIONS

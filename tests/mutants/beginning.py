@@ -6,13 +6,15 @@ from tests.mutants.mutant import Mutant
 
 _COORDINATOR = "spark_queue/coordinator"
 _CORE = "spark_queue/core"
+_STATE = f"{_CORE}/state"
+_DECIDING = f"{_CORE}/deciding"
 _RECOVERY = ("tests/unit/coordinator/test_recovery.py",)
 _FAIRNESS = ("tests/unit/coordinator/test_loop_fairness.py",)
 
 BEGINNING = (
     Mutant(
         "what entered last is not looked at",
-        f"{_COORDINATOR}/entering.py", "if message_type not in self._unchecked:", "if message_type in self._unchecked:",
+        "spark_queue/journal/entering.py", "if message_type not in self._unchecked:", "if message_type in self._unchecked:",
         _RECOVERY,
     ),
     Mutant(
@@ -27,12 +29,12 @@ BEGINNING = (
     ),
     Mutant(
         "the newest claim is that of the snapshot",
-        f"{_CORE}/past.py", "        if found is None and self.state is not None", "        if self.state is not None",
+        f"{_STATE}/past.py", "        if found is None and self.state is not None", "        if self.state is not None",
         ("tests/unit/core/test_past.py",),
     ),
     Mutant(
         "a trouble in a log is told for ever",
-        f"{_COORDINATOR}/entering.py", "            self.trouble.pop(message_type, None)\n", "            pass\n",
+        "spark_queue/journal/entering.py", "            self.trouble.pop(message_type, None)\n", "            pass\n",
         ("tests/unit/coordinator/test_loop_troubles.py",),
     ),
     Mutant(
@@ -52,14 +54,14 @@ BEGINNING = (
     ),
     Mutant(
         "a filter of which nothing is known sets its queue aside",
-        f"{_CORE}/fold.py",
+        f"{_STATE}/journal_state.py",
         "        self._prepared.clear()\n        if filter_sql is not None and",
         "        self._prepared.clear()\n        if filter_sql == '' and",
         ("tests/unit/core/test_troubles.py",),
     ),
     Mutant(
         "an overtaken planner makes the coordinator forget the newer one",
-        f"{_CORE}/engine.py",
+        f"{_DECIDING}/engine.py",
         "self._session(queue, subscription, incarnation) if incarnation == known.incarnation else Session(incarnation)",
         "self._session(queue, subscription, incarnation)",
         ("tests/unit/core/test_scenarios.py",),

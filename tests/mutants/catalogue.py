@@ -11,6 +11,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.ordering import ORDERING
 
 _CORE = "spark_queue/core"
+_DECIDING = f"{_CORE}/deciding"
 _JOURNAL = "spark_queue/journal"
 _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 _LOOP = ("tests/unit/coordinator",)
@@ -94,12 +95,12 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a new reign gives living holders no time to renew",
-        f"{_CORE}/timers.py", "turn.now_ms + turn.ledger.definition.lease_period_ms // 3", "turn.now_ms",
+        f"{_DECIDING}/timers.py", "turn.now_ms + turn.ledger.definition.lease_period_ms // 3", "turn.now_ms",
         _LOOP,
     ),
     Mutant(
         "what was published enters twice",
-        "spark_queue/coordinator/entering.py",
+        "spark_queue/journal/entering.py",
         "max(self._engine.state.message_types[message_type].version, self._read_until.get(message_type, -1))",
         "self._read_until.get(message_type, -1)",
         _LOOP,
@@ -117,17 +118,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a merged file gives a message another's row",
-        f"{_CORE}/message_type.py", "first_row=row + segment.first - part.bookmark,", "first_row=row,",
+        f"{_CORE}/message_files/message_type.py", "first_row=row + segment.first - part.bookmark,", "first_row=row,",
         ("tests/unit/journal/test_message_compaction.py", "tests/unit/journal/test_segments.py", "tests/unit/core"),
     ),
     Mutant(
         "facts of merged messages are read in another's row",
-        f"{_CORE}/moving.py", "first_row=row + segment.first - part.bookmark,", "first_row=row,",
+        f"{_CORE}/message_files/relocation.py", "first_row=row + segment.first - part.bookmark,", "first_row=row,",
         ("tests/unit/journal/test_message_compaction.py", "tests/unit/journal/test_segments.py", "tests/unit/core"),
     ),
     Mutant(
         "retention lets go of what is leased or dead",
-        f"{_CORE}/retention.py", "if each is not State.REMOVED)", "if each is State.AVAILABLE)",
+        f"{_DECIDING}/retention.py", "if each is not State.REMOVED)", "if each is State.AVAILABLE)",
         (*_SCENARIOS, "tests/unit/journal/test_retention.py"),
     ),
     Mutant(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _CORE = "spark_queue/core"
+_STATE = f"{_CORE}/state"
+_FOLDS = f"{_STATE}/folds"
+_DECIDING = f"{_CORE}/deciding"
 _JOURNAL = "spark_queue/journal"
 _SOURCE = "spark_queue/source"
 _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
@@ -48,33 +51,34 @@ KEEPING = (
     ),
     Mutant(
         "what expires with a redriven message never does",
-        f"{_CORE}/expirations.py", "            if not self._by_time[known_ms]:\n", "            if True:\n",
+        f"{_CORE}/bitmaps/expirations.py", "            if not self._by_time[known_ms]:\n", "            if True:\n",
         _SCENARIOS,
     ),
     Mutant(
         "a redriven message is as old as it was before",
-        f"{_CORE}/ledger.py", "(aged - self.expires.rows - self.begun.rows)", "(aged - self.expires.rows)",
+        f"{_STATE}/ledger.py", "(aged - self.expires.rows - self.begun.rows)", "(aged - self.expires.rows)",
         _SCENARIOS,
     ),
     Mutant(
         "messages of one type wait for the queues of another",
-        f"{_CORE}/retention.py", "        if ledger.definition.message_type == message_type:\n", "        if True:\n",
+        f"{_DECIDING}/retention.py", "        if ledger.definition.message_type == message_type:\n", "        if True:\n",
         _SCENARIOS,
     ),
     Mutant(
         "a suspect dies at the first success of another",
-        f"{_CORE}/isolation.py", "if queue.max_deliveries and ledger", "if queue.max_deliveries or ledger",
+        f"{_DECIDING}/isolation.py", "if queue.max_deliveries and ledger", "if queue.max_deliveries or ledger",
         _SCENARIOS,
     ),
     Mutant(
         "who unsubscribes frees the keys of others",
-        f"{_CORE}/folds/subscriptions.py", "for lease in ledger.leases.values() if lease.subscription == name]",
+        f"{_FOLDS}/subscriptions.py", "for lease in ledger.leases.values() if lease.subscription == name]",
         "for lease in ledger.leases.values()]",
         _SCENARIOS,
     ),
     Mutant(
         "barriers count from before a queue's beginning",
-        f"{_CORE}/segment.py", "            barriers=self.barriers & rows,\n", "            barriers=self.barriers,\n",
+        f"{_CORE}/message_files/segment.py",
+        "            barriers=self.barriers & rows,\n", "            barriers=self.barriers,\n",
         ("tests/unit/core/test_segment.py",),
     ),
     # What is kept longer than it looks.
@@ -85,12 +89,12 @@ KEEPING = (
     ),
     Mutant(
         "what went while it was merged is let go again with the rest",
-        f"{_CORE}/retention.py", " for segment in of_file if not segment.retired]", " for segment in of_file]",
+        f"{_DECIDING}/retention.py", " for segment in of_file if not segment.retired]", " for segment in of_file]",
         ("tests/unit/journal/test_message_upkeep.py",),
     ),
     Mutant(
         "what is too old as it enters is given to whoever asks first",
-        f"{_CORE}/engine.py",
+        f"{_DECIDING}/engine.py",
         " for each in segments), now_ms=now_ms)\n        self.expire(now_ms=now_ms)", " for each in segments), now_ms=now_ms)",
         ("tests/model",),
     ),
@@ -117,7 +121,8 @@ KEEPING = (
     # What is told, and what expressions fail on.
     Mutant(
         "all files of a stranger's commit count as one",
-        f"{_CORE}/message_type.py", 'sum(len(detail["paths"]) for detail in self.foreign.values())', "len(self.foreign)",
+        f"{_CORE}/message_files/message_type.py",
+        'sum(len(detail["paths"]) for detail in self.foreign.values())', "len(self.foreign)",
         ("tests/unit/core/test_status.py",),
     ),
     Mutant(

@@ -5,96 +5,99 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _CORE = "spark_queue/core"
+_STATE = f"{_CORE}/state"
+_FOLDS = f"{_STATE}/folds"
+_DECIDING = f"{_CORE}/deciding"
 _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 
 ORDERING = (
     Mutant(
         "a key's younger messages do not wait",
-        f"{_CORE}/selection.py",
+        f"{_STATE}/selection.py",
         "return rows - self.order_keys.behind if self.order_keys.behind else rows",
         "return rows",
         _SCENARIOS,
     ),
     Mutant(
         "a key's older message that came back passes those that are under way",
-        f"{_CORE}/order_key.py",
+        f"{_CORE}/bitmaps/order_key.py",
         "        is_held = self._holding[keys] > 0\n",
         "        is_held = self._holding[keys] < 0\n",
         _SCENARIOS,
     ),
     Mutant(
         "what is sent at most once holds its key no longer than its grant",
-        f"{_CORE}/ledger.py",
+        f"{_STATE}/ledger.py",
         "        elif state not in LEFT and not (self.definition.at_most_once and state is State.LEASED):",
         "        elif state not in LEFT:",
         _SCENARIOS,
     ),
     Mutant(
         "a run goes on behind a gap",
-        f"{_CORE}/order_key.py",
+        f"{_CORE}/bitmaps/order_key.py",
         "self._older[places] != NONE, ~follows)",
         "self._older[places] != NONE, 0)",
         _SCENARIOS,
     ),
     Mutant(
         "a lease takes more of a key than order_key_run",
-        f"{_CORE}/order_key.py",
+        f"{_CORE}/bitmaps/order_key.py",
         "unbroken & (rank < longest)",
         "unbroken & (rank <= longest)",
         _SCENARIOS,
     ),
     Mutant(
         "a run is looked for in the first window only",
-        f"{_CORE}/order_key.py",
+        f"{_CORE}/bitmaps/order_key.py",
         "            width *= 4\n",
         "            return oldest(found, count)\n",
         ("tests/unit/core/test_order_key.py",),
     ),
     Mutant(
         "what failed alone goes with the others of its key",
-        f"{_CORE}/granting.py",
+        f"{_DECIDING}/granting.py",
         "    free = without_lone(ledger, _free(turn, subscription))\n",
         "    free = _free(turn, subscription)\n",
         _SCENARIOS,
     ),
     Mutant(
         "a cancelled message leaves those behind it where they are",
-        f"{_CORE}/settlement.py",
+        f"{_DECIDING}/settlement.py",
         "    within = within - give_back_followers(turn, cancelled, within, lease=lease)\n",
         "",
         _SCENARIOS,
     ),
     Mutant(
         "by hand, a cancelled message leaves those behind it where they are",
-        f"{_CORE}/by_hand.py",
+        f"{_DECIDING}/manual_settlement.py",
         "        if each.outcome == Outcome.CANCEL:\n            behind |=",
         "        if not each:\n            behind |=",
         _SCENARIOS,
     ),
     Mutant(
         "what a cancel ends takes those behind it back",
-        f"{_CORE}/settlement.py",
+        f"{_DECIDING}/settlement.py",
         "followers(in_queue(turn, cancelled) - ending, in_queue(turn, among))",
         "followers(in_queue(turn, cancelled), in_queue(turn, among))",
         _SCENARIOS,
     ),
     Mutant(
         "what goes back behind a cancelled message counts as delivered",
-        f"{_CORE}/folds/endings.py",
+        f"{_FOLDS}/endings.py",
         "undelivered or record.reason == Return.ORDER_KEY or",
         "undelivered or",
         _SCENARIOS,
     ),
     Mutant(
         "a late proof acknowledges what stands behind a message that its batch cancelled",
-        f"{_CORE}/settlement.py",
+        f"{_DECIDING}/settlement.py",
         "    ending = BitMap64.union(*_ended_by_cancel(turn, cancelled & among))\n",
         "    cancelled = cancelled & among\n    ending = BitMap64.union(*_ended_by_cancel(turn, cancelled))\n",
         _SCENARIOS,
     ),
     Mutant(
         "a resume takes up what stands behind a message that somebody else has",
-        f"{_CORE}/order_key.py",
+        f"{_CORE}/bitmaps/order_key.py",
         "places[~(unbroken & is_free)]",
         "places[~unbroken]",
         ("tests/unit/core/test_order_key.py",),

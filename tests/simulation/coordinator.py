@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_queue.core.engine import Engine
-from spark_queue.core.fold import JournalState
+from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.records import Kind, Record
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import state_codec
 from tests.simulation.facts import WholeSegments

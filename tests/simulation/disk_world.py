@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_queue.coordinator import wire
-from spark_queue.core import parsing
+from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record
 from spark_queue.journal import control_files, control_log, delta, upkeep
 from spark_queue.journal import open as opening
@@ -28,6 +27,7 @@ from spark_queue.journal.message_log import DeltaMessageLog
 from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.ports import MessageLogEntry
+from spark_queue.protocol import wire
 from spark_queue.testing.fake_clock import FakeClock
 from tests.simulation import simulated_table
 from tests.simulation.bucket import Bucket, LateCreateError, SimulatedStore

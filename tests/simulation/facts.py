@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from pyroaring import BitMap64
 
-from spark_queue.core.ranges import to_bitmap
-from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
 
 
 def is_barrier(bookmark: int) -> bool:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from spark_queue.coordinator import codec, wire
-from spark_queue.core.lease import Incarnation
-from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Outcome
+from spark_queue.core.state.lease import Incarnation
 from spark_queue.errors import SparkQueueError
+from spark_queue.protocol import codec, wire
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.coordinator import QUEUE, QueryFailedError
 

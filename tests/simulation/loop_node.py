@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_queue.coordinator import wire
-from spark_queue.coordinator.connection import Verdict
 from spark_queue.coordinator.election import Candidate, Reign, Surroundings, elect
 from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
 from spark_queue.errors import CoordinatorError, JournalError
+from spark_queue.protocol import wire
+from spark_queue.protocol.connection import Verdict
 from spark_queue.testing.fake_clock import FakeClock
 from tests.unit.coordinator.loop_world import NoHints
 

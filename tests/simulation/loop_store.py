@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.past import Past
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.past import Past
 from spark_queue.journal import state_codec
 from spark_queue.testing.memory_journal import MemoryControlLog, MemoryJournal, MemoryStorage
 

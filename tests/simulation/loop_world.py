@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_queue.coordinator import wire
-from spark_queue.core import parsing
-from spark_queue.core.fold import JournalState
+from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.ports import Journal, MessageLogEntry
+from spark_queue.protocol import wire
 from spark_queue.testing.memory_journal import LateCommitError
 from spark_queue.testing.scenario.facts import Published
 from tests.simulation.coordinator import QUEUE

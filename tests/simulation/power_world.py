@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_queue.coordinator import wire
-from spark_queue.core import parsing
+from spark_queue.core.definitions import parsing
 from spark_queue.journal.layout import CONTROL
+from spark_queue.protocol import wire
 from tests.simulation.bucket import SimulatedStore
 from tests.simulation.disk import Disk
 from tests.simulation.disk_world import DiskWorld, Process

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from pyroaring import BitMap64
 
-from spark_queue.core.lifecycle import State
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Outcome, Record, Removal, Return
+from spark_queue.core.state.lifecycle import State
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.coordinator import QUEUE
 

@@ -10,9 +10,9 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.lifecycle import State
-from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.facts import FileFacts
 from spark_queue.testing.invariants import problems
 from spark_queue.testing.state_digest import of_ledger

@@ -10,12 +10,12 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.coordinator import wire
-from spark_queue.core.fold import JournalState
-from spark_queue.core.lease import Incarnation
-from spark_queue.core.lifecycle import State
-from spark_queue.core.ranges import to_bitmap, to_ranges
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.records import Kind, Record, Removal
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lease import Incarnation
+from spark_queue.core.state.lifecycle import State
+from spark_queue.protocol import wire
 from spark_queue.testing.invariants import problems
 from spark_queue.testing.state_digest import of_ledger
 from tests.simulation import promises

@@ -10,10 +10,10 @@ from collections import Counter
 import pytest
 from pyroaring import BitMap64
 
-from spark_queue.core.lifecycle import State
-from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Kind, Removal
-from spark_queue.core.status import alarms
+from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.status import alarms
 from spark_queue.testing.invariants import problems
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.facts import key_of

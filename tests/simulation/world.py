@@ -14,11 +14,11 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core.engine import Engine
+from spark_queue.core.deciding.batch_runs import OutcomeOf
+from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Outcome, Record
-from spark_queue.core.redriving import dead_letters
-from spark_queue.core.runs import OutcomeOf
-from spark_queue.core.segment import Segment
+from spark_queue.core.state.letters import dead_letters
 from spark_queue.errors import SparkQueueError
 from tests.simulation import facts
 from tests.simulation.checkpoint import Checkpoint

@@ -15,30 +15,20 @@ from tests.source_tree import SourceFile, product_files
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.error_texts",),
     ("spark_queue.errors",),
+    ("spark_queue.core.bitmaps", "spark_queue.core.definitions"),
+    ("spark_queue.core.records",),
+    ("spark_queue.core.message_files",),
+    ("spark_queue.core.state",),
+    ("spark_queue.core.deciding",),
     ("spark_queue.core",),
-    (
-        "spark_queue.clock",
-        "spark_queue.memory",
-        "spark_queue.expression",
-        "spark_queue.ports",
-        "spark_queue.settings",
-        "spark_queue.telemetry",
-    ),
+    ("spark_queue.clock", "spark_queue.memory", "spark_queue.expression", "spark_queue.ports", "spark_queue.settings"),
     ("spark_queue.journal",),
-    ("spark_queue.coordinator", "spark_queue.views"),
+    ("spark_queue.protocol", "spark_queue.views"),
+    ("spark_queue.coordinator",),
+    ("spark_queue.client", "spark_queue.delta_jars", "spark_queue.session"),
     ("spark_queue.source",),
-    (
-        "spark_queue.changes",
-        "spark_queue.delta_jars",
-        "spark_queue.facade",
-        "spark_queue.outcomes",
-        "spark_queue.publishing",
-        "spark_queue.queue",
-        "spark_queue.redriving",
-        "spark_queue.rehearsing",
-        "spark_queue.session",
-        "spark_queue.trials",
-    ),
+    # The two handles that wrap a function for Spark.
+    ("spark_queue.client.journal", "spark_queue.client.queue"),
     # What is shipped for tests may look at everything; of the product only `sparkq verify` needs it, for the invariants.
     ("spark_queue", "spark_queue.cli", "spark_queue.testing", "jobs", "pyspark_sparkqueue"),
 )
@@ -56,8 +46,8 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
     "deltalake": ("spark_queue.journal", "jobs"),
     "duckdb": ("spark_queue.expression",),
     "obstore": ("spark_queue.journal",),
-    "pyarrow.flight": ("spark_queue.coordinator",),
-    "pyspark": ("spark_queue.source", "spark_queue.queue", "spark_queue.session", "pyspark_sparkqueue", "jobs"),
+    "pyarrow.flight": ("spark_queue.coordinator", "spark_queue.protocol"),
+    "pyspark": ("spark_queue.source", "spark_queue.client.queue", "spark_queue.session", "pyspark_sparkqueue", "jobs"),
     "rich": ("spark_queue.cli", "jobs"),
     "sqlglot": ("spark_queue.expression",),
     "typer": ("spark_queue.cli",),
@@ -202,15 +192,17 @@ def test_every_layer_name_that_executors_and_rules_speak_of_can_exist() -> None:
     ("path", "text", "message"),
     [
         ("spark_queue/core/x.py", "import spark_queue.ports", "1: error: spark_queue.core.x may not import spark_queue.ports"),
-        ("spark_queue/journal/x.py", "\nfrom spark_queue import queue", "2: error: spark_queue.journal.x may not import"),
-        ("spark_queue/errors.py", "def f():\n  from spark_queue.core.fold import fold", "2: error: spark_queue.errors may not"),
-        ("spark_queue/queue.py", "from spark_queue.testing import fake_clock", "may not import spark_queue.testing"),
+        ("spark_queue/journal/x.py", "\nfrom spark_queue.client import queue", "2: error: spark_queue.journal.x may not import"),
+        ("spark_queue/errors.py", "def f():\n  from spark_queue.core.state import age", "2: error: spark_queue.errors may not"),
+        ("spark_queue/core/state/x.py", "from spark_queue.core.deciding import turn", "1: error: spark_queue.core.state.x may not"),
+        ("spark_queue/client/queue.py", "from spark_queue.testing import fake_clock", "may not import spark_queue.testing"),
         ("spark_queue/core/x.py", "if TYPE_CHECKING:\n  from spark_queue import Journal", "2: error: spark_queue.core.x may not"),
         ("spark_queue/newcomer.py", "", "1: error: spark_queue.newcomer has no layer"),
     ],
 )
 def test_layer_rule_names_file_line_and_module_when_broken(path: str, text: str, message: str) -> None:
-    modules = {"spark_queue", *(f"spark_queue.{name}" for name in ("ports", "queue", "core.fold", "testing", "testing.fake_clock"))}
+    names = ("ports", "client.queue", "core.deciding.turn", "core.state.age", "testing", "testing.fake_clock")
+    modules = {"spark_queue", *(f"spark_queue.{name}" for name in names)}
     [problem] = layer_problems(SourceFile.parse(path, text), modules)
     assert problem.startswith(f"{path}:")
     assert message in problem
@@ -223,7 +215,7 @@ def test_layer_rule_names_file_line_and_module_when_broken(path: str, text: str,
         ("spark_queue/core/x.py", "def f():\n  from time import monotonic", "2: error: the core is pure"),
         ("spark_queue/views/x.py", "from deltalake import DeltaTable", "only spark_queue.journal, jobs may import deltalake"),
         ("spark_queue/cli/x.py", "def f():\n  import pyspark.sql", "may import pyspark"),
-        ("spark_queue/source/x.py", "from pyarrow import flight", "only spark_queue.coordinator may import pyarrow.flight"),
+        ("spark_queue/source/x.py", "from pyarrow import flight", "only spark_queue.coordinator, spark_queue.protocol may import"),
     ],
 )
 def test_confinement_rule_names_file_line_and_package_when_broken(path: str, text: str, message: str) -> None:
@@ -233,10 +225,10 @@ def test_confinement_rule_names_file_line_and_package_when_broken(path: str, tex
 
 
 def test_load_rule_follows_imports_of_imports_when_broken() -> None:
-    app = SourceFile.parse("spark_queue/cli/app.py", "from spark_queue.queue import Journal")
-    queue = SourceFile.parse("spark_queue/queue.py", "import json\nfrom pyspark.sql import DataFrame")
-    assert list(load_problems([app, queue])) == [
-        "spark_queue/queue.py:2: error: importing spark_queue.cli.app loads pyspark here; import it where it is used, or elsewhere"
+    app = SourceFile.parse("spark_queue/cli/app.py", "from spark_queue.ports import Journal")
+    ports = SourceFile.parse("spark_queue/ports.py", "import json\nfrom pyspark.sql import DataFrame")
+    assert list(load_problems([app, ports])) == [
+        "spark_queue/ports.py:2: error: importing spark_queue.cli.app loads pyspark here; import it where it is used, or elsewhere"
     ]
 
 

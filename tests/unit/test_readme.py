@@ -14,11 +14,11 @@ import typer
 
 from spark_queue import Journal
 from spark_queue.cli.app import app
-from spark_queue.coordinator.connection import TLS_ROOTS_VARIABLE
-from spark_queue.coordinator.user_files import TOKEN_FILE_VARIABLE
-from spark_queue.core.lifecycle import TRANSITIONS, Event
-from spark_queue.core.status import QueueStatus
+from spark_queue.core.state.lifecycle import TRANSITIONS, Event
+from spark_queue.core.state.status import QueueStatus
 from spark_queue.errors import CATALOGUE
+from spark_queue.protocol.connection import TLS_ROOTS_VARIABLE
+from spark_queue.protocol.user_files import TOKEN_FILE_VARIABLE
 from spark_queue.settings import key_rows, load_definitions, option_rows
 from tests import readme
 from tests.source_tree import ROOT

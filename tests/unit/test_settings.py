@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_queue.core import keys
+from spark_queue.core.definitions import keys
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.settings import (
     Position,

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from spark_queue.core.by_hand import SettledCounts
-from spark_queue.core.keys import parse_duration_ms
+from spark_queue.core.deciding.batch_runs import OutcomeOf
+from spark_queue.core.deciding.manual_settlement import SettledCounts
+from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Outcome
-from spark_queue.core.redriving import dead_letters
-from spark_queue.core.runs import OutcomeOf
+from spark_queue.core.state.letters import dead_letters
 from spark_queue.testing.scenario.attributes import number_or_text
 from spark_queue.testing.scenario.facts import Published
 from spark_queue.testing.scenario.script import Words, compare, rows_text

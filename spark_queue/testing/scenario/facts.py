@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from pyroaring import BitMap64
 
-from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
 from spark_queue.testing.scenario.attributes import Attributes, fails, key_of, matches, priority_of
 
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from pyroaring import BitMap64
 
-from spark_queue.core.counts import Counts
-from spark_queue.core.dead_letter import DeadLetter
-from spark_queue.core.keys import parse_duration_ms
-from spark_queue.core.lifecycle import State
-from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.bitmaps.counts import Counts
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Removal
-from spark_queue.core.redriving import standing_letters
-from spark_queue.core.status import queue_status
+from spark_queue.core.state.dead_letter import DeadLetter
+from spark_queue.core.state.letters import standing_letters
+from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.status import queue_status
 from spark_queue.testing.scenario.script import Words, compare, rows_text
 from spark_queue.testing.scenario.world import World
 

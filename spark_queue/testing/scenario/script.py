@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap64
 
-from spark_queue.core.keys import parse_duration_ms
-from spark_queue.core.ranges import to_ranges
+from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.definitions.keys import parse_duration_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

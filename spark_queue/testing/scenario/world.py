@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from spark_queue.core.engine import Engine
-from spark_queue.core.fold import JournalState
-from spark_queue.core.lease import Incarnation
-from spark_queue.core.moving import MergedFile, MovedRows, moved_record
+from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.message_files.relocation import MergedFile, MovedRows, moved_record
+from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.segment import Segment, stretches
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lease import Incarnation
 from spark_queue.journal import state_codec
 from spark_queue.testing.fake_clock import FakeClock
 from spark_queue.testing.scenario.facts import MemoryFacts, Published

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_queue import Journal
+from spark_queue.client.publisher import Publisher
 from spark_queue.errors import JournalError
 from spark_queue.journal.commit import Published
-from spark_queue.publishing import Publisher
 from tests.unit.cli.sparkq import Answer, Terminal
 
 DEFINITIONS = {

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spark_queue import Journal
-from spark_queue.coordinator import wire
-from spark_queue.redriving import redrive
+from spark_queue.client.redrive import redrive
+from spark_queue.protocol import wire
 from tests.unit.cli.sparkq import Terminal
 
 
@@ -31,7 +31,7 @@ class Asked:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     asked = Asked()
-    monkeypatch.setattr("spark_queue.queue.ask", asked)
+    monkeypatch.setattr("spark_queue.client.queue.ask", asked)
     return asked
 
 
@@ -102,7 +102,7 @@ def test_redrive_tells_what_is_back_and_what_was_skipped(
     sparkq: Terminal, asked: Asked, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("spark_queue.queue.redrive", partial(redrive, sleep=slept.append))
+    monkeypatch.setattr("spark_queue.client.queue.redrive", partial(redrive, sleep=slept.append))
     found = wire.DeadLetters(ranges=((0, 1_200),), skipped=3)
     part = wire.Redriven(requested=600, redriven=599, skipped=1)
     asked.replies = {wire.FindDeadLetters: found, wire.Redrive: part}

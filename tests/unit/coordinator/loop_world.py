@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from spark_queue.coordinator import wire
-from spark_queue.coordinator.connection import Verdict
 from spark_queue.coordinator.election import Candidate, Reign, Surroundings, elect
 from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
-from spark_queue.core import parsing
-from spark_queue.core.fold import JournalState
+from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.protocol import wire
+from spark_queue.protocol.connection import Verdict
 from spark_queue.testing.fake_clock import FakeClock
 from spark_queue.testing.memory_journal import MemoryJournal, MemoryStorage
 from spark_queue.testing.scenario.facts import Published

@@ -8,7 +8,7 @@ import pytest
 from pyroaring import BitMap64
 
 from spark_queue.coordinator.alarm_bell import AlarmBell
-from spark_queue.core.alarm import Alarm
+from spark_queue.core.state.alarm import Alarm
 from tests.unit.core.failing_query import begin
 
 

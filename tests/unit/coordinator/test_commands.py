@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from spark_queue.coordinator import wire
 from spark_queue.coordinator.inbox import Call
+from spark_queue.protocol import wire
 from spark_queue.testing.scenario.facts import Published
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 

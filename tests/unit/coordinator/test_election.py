@@ -8,12 +8,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from spark_queue.coordinator.connection import Verdict
 from spark_queue.coordinator.election import SILENCE_S, Candidate, Reign, Serving, Surroundings, elect
-from spark_queue.coordinator.hint import RENEWAL_S, Hint
-from spark_queue.core.past import Past
 from spark_queue.core.records import Kind, Record
+from spark_queue.core.state.past import Past
 from spark_queue.errors import CoordinatorError, JournalError
+from spark_queue.protocol.connection import Verdict
+from spark_queue.protocol.discovery import RENEWAL_S, Hint
 from spark_queue.testing.fake_clock import FakeClock
 
 CREATED = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=1_000, detail={"journal": "j", "format": 1})

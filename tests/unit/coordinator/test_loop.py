@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from spark_queue.coordinator import wire
 from spark_queue.coordinator.inbox import Call
-from spark_queue.core import parsing
+from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind
 from spark_queue.errors import CoordinatorError, JournalError
+from spark_queue.protocol import wire
 from tests.unit.coordinator.loop_world import DEFINITIONS, PERIOD_MS, WINDOW_MS, Planner, World, answered
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_queue.coordinator import wire
 from spark_queue.core.records import Kind, Removal
+from spark_queue.protocol import wire
 from tests.unit.coordinator.loop_world import DEFINITIONS, PERIOD_MS, Planner, World
 
 HOUR_MS = 3_600_000

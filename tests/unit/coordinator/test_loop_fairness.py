@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from spark_queue.coordinator import wire
 from spark_queue.coordinator.inbox import Call
+from spark_queue.protocol import wire
 from tests.unit.coordinator.loop_world import DEFINITIONS, WINDOW_MS, Planner, World, answered
 
 

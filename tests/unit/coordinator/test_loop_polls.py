@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from spark_queue.coordinator import wire
 from spark_queue.coordinator.loop import POLLED_TAIL_MS, ROUND_MS
+from spark_queue.core.message_files.segment import FactRequest, Segment
 from spark_queue.core.records import Kind
-from spark_queue.core.segment import FactRequest, Segment
 from spark_queue.errors import JournalError
 from spark_queue.ports import MessageLogEntry
+from spark_queue.protocol import wire
 from spark_queue.testing.memory_journal import MemoryMessageLog
 from tests.unit.coordinator.loop_world import DEFINITIONS, PERIOD_MS, Planner, World, answered
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from spark_queue.coordinator import entering, wire
 from spark_queue.coordinator.loop import ROUND_MS, ReignEndedError
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind
-from spark_queue.core.segment import Segment
 from spark_queue.errors import CoordinatorError, JournalError
+from spark_queue.journal import entering
+from spark_queue.protocol import wire
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_queue.coordinator import wire
-from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Kind
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.protocol import wire
 from spark_queue.testing.scenario.facts import MemoryFacts
 from tests.unit.coordinator.loop_world import Planner, World
 

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from spark_queue.coordinator import codec, user_files, wire
-from spark_queue.coordinator.connection import TLS_ROOTS_VARIABLE, Connection, ConnectionLostError, Verdict, ping
 from spark_queue.coordinator.inbox import Inbox
-from spark_queue.coordinator.server import Bind, Door, Server
+from spark_queue.coordinator.server import Door, Server
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError
+from spark_queue.protocol import codec, user_files, wire
+from spark_queue.protocol.connection import TLS_ROOTS_VARIABLE, Connection, ConnectionLostError, Verdict, ping
+from spark_queue.protocol.start_options import Bind
 
 NUDGE = wire.Nudge(journal="j", request="r", message_type="json")
 

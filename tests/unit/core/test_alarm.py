@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyroaring import BitMap64
 
-from spark_queue.core.lifecycle import State
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.status import queue_status
+from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.status import queue_status
 from spark_queue.testing.scenario import run_scenario
 from spark_queue.testing.scenario.world import World
 from spark_queue.testing.state_digest import digest

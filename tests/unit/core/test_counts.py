@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from spark_queue.core.counts import Counts
+from spark_queue.core.bitmaps.counts import Counts
 
 ROWS = st.sets(st.integers(0, 20), max_size=21)
 STEPS = st.lists(st.tuples(st.sampled_from(["increment", "decrement", "forget"]), ROWS), max_size=30)

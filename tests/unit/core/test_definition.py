@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_queue.core import definition
-from spark_queue.core.parsing import parse
+from spark_queue.core.definitions import definition
+from spark_queue.core.definitions.parsing import parse
 from spark_queue.errors import ConfigError
 from tests.unit.core.test_parsing import with_letters, with_queue, with_types
 

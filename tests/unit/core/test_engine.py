@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.deciding.batch_runs import ERROR_TEXT_LIMIT, OutcomeOf
 from spark_queue.core.records import Kind, Outcome
-from spark_queue.core.runs import ERROR_TEXT_LIMIT, OutcomeOf
 from spark_queue.testing.scenario import Scenario, run_scenario
 
 BEGINNING = """

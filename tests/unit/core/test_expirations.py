@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from pyroaring import BitMap64
 
-from spark_queue.core.expirations import Expirations
-from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.bitmaps.expirations import Expirations
+from spark_queue.core.bitmaps.ranges import to_bitmap
 
 
 def expirations(times: Mapping[int, tuple[int, int]]) -> Expirations:

@@ -13,11 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from spark_queue.core.fairness import Candidate, assign
-from spark_queue.core.keys import PROPORTIONAL, ROUND_ROBIN
-from spark_queue.core.parsing import parse
-from spark_queue.core.priority import Priorities
-from spark_queue.core.ranges import to_ranges
+from spark_queue.core.bitmaps.priority import Priorities
+from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.deciding.fairness import Candidate, assign
+from spark_queue.core.definitions.keys import PROPORTIONAL, ROUND_ROBIN
+from spark_queue.core.definitions.parsing import parse
 
 MESSAGES = 24
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from spark_queue.core import fold
-from spark_queue.core.fold import JournalState
-from spark_queue.core.lifecycle import State
-from spark_queue.core.moving import foreign_record
-from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.message_files.relocation import foreign_record
+from spark_queue.core.message_files.segment import Segment, from_record, to_record
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.segment import Segment, from_record, to_record
+from spark_queue.core.state import journal_state
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.testing.scenario import run_scenario
 from spark_queue.testing.scenario.facts import MemoryFacts, Published
@@ -70,7 +70,7 @@ def test_a_rollback_goes_on_with_open_leases_and_the_upgrade_after_it_too(monkey
     # A snapshot serves the software that wrote it, and no other.
     scenario.world.snapshot = None
     with monkeypatch.context() as older:
-        older.setattr(fold, "_KINDS", frozenset(Kind) - {Kind.PAUSED, Kind.UNPAUSED, Kind.REDRIVEN})
+        older.setattr(journal_state, "_KINDS", frozenset(Kind) - {Kind.PAUSED, Kind.UNPAUSED, Kind.REDRIVEN})
         scenario.run(
             "crash\nstate T available 2 leased 0..1 dead 3\nstart p1\nprove p1\nnext p1 limit=1 -> lease 2: 2\n"
             "state T leased 2 dead 3 removed 0..1"
@@ -135,7 +135,7 @@ def test_an_unknown_queue_is_answered_with_the_nearest() -> None:
 
 
 def test_requests_are_remembered_for_as_long_as_a_caller_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "_REQUESTS_KEPT", 2)
+    monkeypatch.setattr(journal_state, "_REQUESTS_KEPT", 2)
     state = JournalState(MemoryFacts())
     for number, request in enumerate(("a", "b", "b", "c")):
         state.fold(Record(kind=Kind.LEFT, record=number, queue="gone", subscription="s", detail={"request": request}))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pyroaring import BitMap64
 
-from spark_queue.core.lifecycle import State
 from spark_queue.core.records import Kind
-from spark_queue.core.status import alarms, queue_status
+from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.status import alarms, queue_status
 from spark_queue.testing.scenario import run_scenario
 from spark_queue.testing.state_digest import digest
 from tests.unit.core.failing_query import FailingQuery, begin

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_queue.core.engine import Engine
-from spark_queue.core.fold import JournalState
-from spark_queue.core.lifecycle import State
-from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.redriving import standing_letters
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.letters import standing_letters
+from spark_queue.core.state.lifecycle import State
 from spark_queue.testing.scenario import run_scenario
 from spark_queue.testing.scenario.world import World
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from pyroaring import BitMap64
 
-from spark_queue.core.folds import fold
-from spark_queue.core.ledger import QueueLedger
-from spark_queue.core.lifecycle import TRANSITIONS, Event, State
-from spark_queue.core.parsing import parse
-from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.definitions.parsing import parse
+from spark_queue.core.message_files.segment import EntryFacts
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.segment import EntryFacts
+from spark_queue.core.state.folds import fold
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import TRANSITIONS, Event, State
 from spark_queue.errors import CoordinatorError
 from spark_queue.testing.state_digest import of_ledger
 

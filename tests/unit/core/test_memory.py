@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_queue.core.lifecycle import State
+from spark_queue.core.state.lifecycle import State
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.world import World
 

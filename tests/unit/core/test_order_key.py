@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from pyroaring import BitMap64
 
-from spark_queue.core import order_key
-from spark_queue.core.order_key import OrderKeys
+from spark_queue.core.bitmaps import order_key
+from spark_queue.core.bitmaps.order_key import OrderKeys
 
 
 class OrderKeysMachine(RuleBasedStateMachine):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from spark_queue.core.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS
-from spark_queue.core.parsing import parse
+from spark_queue.core.definitions.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS
+from spark_queue.core.definitions.parsing import parse
 from spark_queue.errors import ConfigError
 
 JSON = {"topics": ["T", "U"]}

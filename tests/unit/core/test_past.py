@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.past import Past
 from spark_queue.core.records import Kind, Record
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.past import Past
 from spark_queue.testing.scenario.facts import MemoryFacts
 
 

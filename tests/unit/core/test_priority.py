@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from spark_queue.core.priority import LEVELS_MAX, Priorities
+from spark_queue.core.bitmaps.priority import LEVELS_MAX, Priorities
 
 VALUES = st.one_of(st.integers(0, 5), st.sampled_from([2**63, 2**64 - 1, 2**63 - 1]), st.integers(0, 2**64 - 1))
 

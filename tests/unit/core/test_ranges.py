@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from spark_queue.core.ranges import below, oldest, to_bitmap, to_ranges
+from spark_queue.core.bitmaps.ranges import below, oldest, to_bitmap, to_ranges
 
 #: Near the beginning, around container borders, and far out: bookmarks have 64 bits.
 BOOKMARKS = st.one_of(st.integers(0, 40), st.integers(65_500, 65_600), st.integers(2**40, 2**40 + 40))

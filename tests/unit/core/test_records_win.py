@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.lifecycle import State
-from spark_queue.core.ranges import to_bitmap
+from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Kind
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lifecycle import State
 from spark_queue.testing.invariants import of_state
 from spark_queue.testing.scenario import Scenario, run_scenario
 from spark_queue.testing.scenario.facts import Published

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pyroaring import BitMap64
 
-from spark_queue.core.segment import EntryFacts, Segment, stretches
+from spark_queue.core.message_files.segment import EntryFacts, Segment, stretches
 
 FACTS = EntryFacts(
     rows=BitMap64(range(10, 18)),

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from spark_queue.core import selection
-from spark_queue.core.lifecycle import LEFT, TRANSITIONS, Event, State
+from spark_queue.core.state import selection
+from spark_queue.core.state.lifecycle import LEFT, TRANSITIONS, Event, State
 from spark_queue.testing.scenario import Scenario, run_scenario
 from spark_queue.testing.scenario.attributes import matches
 

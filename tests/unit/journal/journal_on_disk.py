@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from spark_queue.core import parsing
+from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind, Record
 from spark_queue.journal.layout import Store, log_key
 from spark_queue.journal.open import DeltaJournal, create_journal, open_journal

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator.entering import Entrance, PreparedFacts
-from spark_queue.core.engine import Engine
-from spark_queue.core.fold import JournalState
-from spark_queue.core.segment import Segment
+from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.message_files.segment import Segment
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.journal.entering import Entrance, PreparedFacts
 from spark_queue.journal.message_compaction import MergeLimits
 from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.open import open_journal

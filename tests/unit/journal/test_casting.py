@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from spark_queue.core import parsing
+from spark_queue.core.definitions import parsing
 from spark_queue.errors import CallerError
 from spark_queue.journal.rows import to_arrow
 from spark_queue.journal.schema import INSTANT

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Kind, Record
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal import control_compaction, control_files, log_entry
 from spark_queue.journal.control_files import read_records

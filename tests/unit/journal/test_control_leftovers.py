@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_queue.core.fold import JournalState
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal import control_compaction, control_files, upkeep
 from spark_queue.journal.control_files import ControlFile

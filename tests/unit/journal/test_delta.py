@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from spark_queue.core import parsing
+from spark_queue.core.definitions import parsing
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.expressions import check_expressions

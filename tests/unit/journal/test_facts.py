@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_queue.core import parsing
-from spark_queue.core.ranges import to_bitmap
-from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.definitions import parsing
+from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
 from spark_queue.errors import JournalError
 from spark_queue.expression import Program
 from spark_queue.journal import message_file

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_queue.core.segment import Segment
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.journal.message_compaction import MergeLimits, worth_merging
 
 

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from spark_queue.core.fold import JournalState
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind
-from spark_queue.core.segment import Segment
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal import delta, message_compaction
 from spark_queue.journal.layout import messages_key

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.exceptions import GenericError
 
-from spark_queue.core.segment import Segment
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.errors import JournalError
 from spark_queue.journal import message_file
 from spark_queue.journal.layout import Store

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from spark_queue.core import creation, parsing
+from spark_queue.core.deciding import creation
+from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta, message_table

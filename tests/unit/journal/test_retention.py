@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.message_type import KEPT_MS
+from spark_queue.core.message_files.message_type import KEPT_MS
 from spark_queue.core.records import Kind
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError
 from spark_queue.journal import leftovers
 from spark_queue.journal.layout import messages_key

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from spark_queue.core import parsing
+from spark_queue.core.definitions import parsing
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import stored_rows
 from spark_queue.journal.layout import Store

@@ -9,9 +9,9 @@ import hypothesis.strategies as st
 from hypothesis import given
 from pyroaring import BitMap64
 
-from spark_queue.core.counts import Counts
-from spark_queue.core.ranges import to_bitmap
-from spark_queue.core.segment import Segment
+from spark_queue.core.bitmaps.counts import Counts
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.journal.segments import PIECES, cut_pieces
 
 BOOKMARKS = st.sets(st.integers(min_value=0, max_value=60))

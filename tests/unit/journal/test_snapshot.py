@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.past import Past
 from spark_queue.core.records import Kind, Record
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.past import Past
 from spark_queue.journal import snapshot, state_codec, upkeep
 from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog, read_log

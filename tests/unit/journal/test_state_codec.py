@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from pyroaring import BitMap64
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.lease import Lease
 from spark_queue.core.records import Kind
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lease import Lease
 from spark_queue.journal import state_codec
 from spark_queue.testing.scenario import run_scenario
 from spark_queue.testing.scenario.facts import MemoryFacts
@@ -79,7 +79,7 @@ def test_what_is_not_known_is_refused_by_name(value: object) -> None:
     [
         None, [], ["objects"], ["objects", "lease:Lease", ["number"], [["plain", [1]]]], ["enum", "records:Kind", "granted"],
         ["objects", "lease:Incarnation", [], []], ["objects", "..settings.read:Settings", [], []],
-        ["objects", "records:dataclass", [], []], ["objects", "fold:folds", [], []],
+        ["objects", "records:dataclass", [], []], ["objects", "state.journal_state:folds", [], []],
     ],
     ids=repr,
 )  # fmt: skip
@@ -89,7 +89,9 @@ def test_bytes_that_are_no_state_are_refused(packed: object) -> None:
         state_codec.decode(msgspec.msgpack.encode(packed))
 
 
-@pytest.mark.parametrize("name", ["records:dataclass", "fold:folds", "ledger:Counter", "segment:stretches"])
+@pytest.mark.parametrize(
+    "name", ["records:dataclass", "state.journal_state:folds", "state.ledger:Counter", "message_files.segment:stretches"]
+)
 @pytest.mark.parametrize("packed", [["objects", "", [], []], ["enum", "", "of"]], ids=lambda packed: packed[0])
 def test_what_the_core_only_imports_or_is_no_class_is_refused_before_it_is_used(packed: list[Any], name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is no class of the core"):

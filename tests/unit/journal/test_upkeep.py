@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue.clock import SystemClock
-from spark_queue.core.fold import JournalState
-from spark_queue.core.message_type import MessageTypeState
+from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.records import Kind
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal import delta, upkeep
 from spark_queue.journal.control_log import MESSAGES_PER_RECORD, DeltaControlLog

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from spark_queue.coordinator import wire
 from spark_queue.errors import CoordinatorError
+from spark_queue.protocol import wire
 from spark_queue.source import planner as planner_module
 from spark_queue.source.planner import QueuePlanner, Seat
 

@@ -15,11 +15,11 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
 from spark_queue import Journal
-from spark_queue.coordinator.entering import Entrance, PreparedFacts
-from spark_queue.core.engine import Engine
-from spark_queue.core.fold import JournalState
+from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.entering import Entrance, PreparedFacts
 from spark_queue.journal.open import open_journal
 from spark_queue.source import planner, topic_reader, view_reader
 from spark_queue.source.partitions import MessagePartition

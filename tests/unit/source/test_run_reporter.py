@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from spark_queue.coordinator import wire
 from spark_queue.errors import CallerError, CoordinatorError, SparkQueueError
+from spark_queue.protocol import wire
 from spark_queue.source.offsets import QueueOffset
 from spark_queue.source.run_reporter import RunReporter
 from tests.unit.journal.journal_on_disk import Disk

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_queue.core import parsing
-from spark_queue.core.segment import FactRequest, Segment
+from spark_queue.core.definitions import parsing
+from spark_queue.core.message_files.segment import FactRequest, Segment
 from spark_queue.testing.scenario.facts import MemoryFacts, Published
 
 SEGMENT = Segment(

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyroaring import BitMap64
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.lifecycle import State
 from spark_queue.core.records import Kind, Outcome, Record
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lifecycle import State
 from spark_queue.ports import MessageLogEntry
 from spark_queue.testing import invariants
 from tests.unit.views.views_world import START_MS, ViewsWorld

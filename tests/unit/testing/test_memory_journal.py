@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from spark_queue.core.fold import JournalState
 from spark_queue.core.records import Kind, Record
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.testing.fake_clock import FakeClock
 from spark_queue.testing.memory_journal import LateCommitError, MemoryControlLog, MemoryJournal, MemoryStorage

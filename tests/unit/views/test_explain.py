@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
+from spark_queue.core.deciding.batch_runs import OutcomeOf
 from spark_queue.core.records import Outcome
-from spark_queue.core.runs import OutcomeOf
 from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.views import MessageHistory, explain, read_view
 from tests.unit.views.views_world import DEFINITIONS, START_MS, ViewsWorld

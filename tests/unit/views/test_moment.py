@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from pyroaring import BitMap64
 
-from spark_queue.core.fold import JournalState
-from spark_queue.core.moving import retired_record
+from spark_queue.core.message_files.relocation import retired_record
+from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
 from spark_queue.core.records import Kind
-from spark_queue.core.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError
 from spark_queue.journal import snapshot
 from spark_queue.testing.state_digest import digest

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from spark_queue.clock import SystemClock
-from spark_queue.core.alarm import Alarm
 from spark_queue.core.records import Outcome
+from spark_queue.core.state.alarm import Alarm
 from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.views import look, moment_of, queue_status, read_view, view_schema
 from tests.unit.views.views_world import DEFINITIONS, START_MS, ViewsWorld

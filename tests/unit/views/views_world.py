@@ -8,13 +8,13 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue import Journal
-from spark_queue.coordinator.entering import Entrance, PreparedFacts
-from spark_queue.core.engine import Engine
-from spark_queue.core.fold import JournalState
-from spark_queue.core.lease import Lease
+from spark_queue.core.deciding.batch_runs import OutcomeOf
+from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.records import Outcome
-from spark_queue.core.runs import OutcomeOf
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lease import Lease
 from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.entering import Entrance, PreparedFacts
 from spark_queue.journal.open import open_journal
 from spark_queue.views import Moment, moment_of
 

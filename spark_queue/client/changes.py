@@ -1,0 +1,172 @@
+"""What applying new definitions would change, for people to read before they do it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from spark_queue.client.previews import Trial, has_expressions, try_out
+from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.definitions.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS, Key
+from spark_queue.core.message_files.segment import FactSource
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.errors import ConfigError
+from spark_queue.journal.expressions import EXPRESSION_KEYS, check_expressions
+from spark_queue.journal.schema import appended_columns, check_columns, user_schema
+from spark_queue.views import Moment, queue_status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One difference between the definitions that hold and new ones."""
+
+    #: Such as ``[queues.ORDER_WORK]``.
+    where: str
+    action: Literal["add", "remove", "change", "reset"]
+    #: The key that changes; None when the whole table does.
+    key: str | None = None
+    before: Any = None
+    after: Any = None
+    #: What the queue's expressions select; only of a dry run, beside the first change of a queue that touches them.
+    trial: Trial | None = None
+
+    def __str__(self) -> str:
+        """Say it in a line, and a trial in another."""
+        what = "" if self.key is None else f" {self.key}: {_shown(self.before)} -> {_shown(self.after)}"
+        tried = "" if self.trial is None else f"\n  {self.trial}"
+        return f"{self.action} {self.where}{what}{tried}"
+
+
+def plan(moment: Moment, wanted: Definitions, *, reset: tuple[str, ...]) -> list[Change]:
+    """Check new definitions against a journal as it is, and list what they change.
+
+    Parameters
+    ----------
+    moment
+        The journal now; its state is used up.
+    wanted
+        The whole set of new definitions.
+    reset
+        Queues whose recovery point is taken again.
+
+    Raises
+    ------
+    ConfigError
+        RESERVED_COLUMN, BAD_VALUE, EXPRESSION_INVALID, EXPRESSION_UNSUPPORTED, MESSAGE_TYPE_CHANGED,
+        DEFINITION_IN_USE or UNKNOWN_QUEUE.
+    """
+    old = moment.state.definitions
+    for name, message_type in wanted.message_types.items():
+        check_columns(name, message_type.columns)
+        if name in old.message_types:
+            appended_columns(name, user_schema(old.message_types[name].columns), user_schema(message_type.columns))
+    check_expressions(wanted)
+    changes = changes_between(old, wanted, reset=reset)
+    # A trial on the folded state refuses what the coordinator would refuse.
+    Engine(moment.state).apply(definitions=wanted.stored, reset=reset, now_ms=moment.now_ms)
+    return changes
+
+
+def refuse_removals(moment: Moment, wanted: Definitions, *, named: Collection[str]) -> None:
+    """Refuse to let a queue go that new definitions leave out and nobody has named: its name may only be misspelt.
+
+    Parameters
+    ----------
+    moment
+        The journal now.
+    wanted
+        The whole set of new definitions.
+    named
+        Queues that may go.
+
+    Raises
+    ------
+    ConfigError
+        DEFINITION_IN_USE, with what would be forgotten.
+    """
+    for name in moment.state.definitions.queues:
+        if name not in wanted.queues and name not in named:
+            status = queue_status(moment, name)
+            reason = (
+                f"the definitions leave it out. {status.queue_depth:,} messages are in it, and what became of "
+                f"{status.acknowledged:,} acknowledged ones and {status.dead_letters:,} dead letters would be forgotten: a queue "
+                "that is added begins anew."
+            )
+            next_step = f"Nothing was changed. Correct the definitions, or say remove=['{name}'], or --remove {name}."
+            raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step=next_step)
+
+
+def with_trials(changes: Iterable[Change], wanted: Definitions, state: JournalState, facts: FactSource) -> list[Change]:
+    """Try the expressions of new and changed queues out on messages of the journal.
+
+    Parameters
+    ----------
+    changes
+        What `plan` gave.
+    wanted
+        The new definitions.
+    state
+        The journal, after `plan` looked at it.
+    facts
+        Evaluates expressions.
+
+    Raises
+    ------
+    JournalError
+        MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
+    """
+    touched = {f"[queues.{queue.name}]": queue for queue in wanted.queues.values() if has_expressions(queue)}
+    tried = []
+    for change in changes:
+        queue = touched.pop(change.where, None) if change.key is None or change.key in EXPRESSION_KEYS else None
+        if queue is not None:
+            segments = reversed(state.message_types[queue.message_type].segments)
+            change = replace(change, trial=try_out(facts, segments, queue))
+        tried.append(change)
+    return tried
+
+
+def changes_between(old: Definitions, new: Definitions, *, reset: Iterable[str] = ()) -> list[Change]:
+    """List what differs, and the queues whose recovery point is taken again."""
+    return [
+        *_of_table("[journal]", JOURNAL_KEYS, (old.journal, _table(old, "journal")), (new.journal, _table(new, "journal"))),
+        *_of_tables("message_types", MESSAGE_TYPE_KEYS, old, new),
+        *_of_tables("queues", QUEUE_KEYS, old, new),
+        *(Change(where=f"[queues.{name}]", action="reset") for name in reset),
+    ]
+
+
+#: A table as parsed, and as the user wrote it.
+_Side = tuple[Any, Mapping[str, Any]]
+
+
+def _of_tables(kind: str, keys: tuple[Key, ...], old: Definitions, new: Definitions) -> Iterator[Change]:
+    before, after = getattr(old, kind), getattr(new, kind)
+    for name in before:
+        if name not in after:
+            yield Change(where=f"[{kind}.{name}]", action="remove")
+    for name in after:
+        if name in before:
+            sides = [(known[name], _table(whole, kind).get(name, {})) for known, whole in ((before, old), (after, new))]
+            yield from _of_table(f"[{kind}.{name}]", keys, *sides)
+        else:
+            yield Change(where=f"[{kind}.{name}]", action="add")
+
+
+def _of_table(where: str, keys: tuple[Key, ...], before: _Side, after: _Side) -> Iterator[Change]:
+    # What counts is the value in effect; what is shown is what the user wrote, or the default that stands for it.
+    for key in keys:
+        if getattr(before[0], key.field) != getattr(after[0], key.field):
+            old, new = (side[1].get(key.name, key.default) for side in (before, after))
+            yield Change(where=where, action="change", key=key.name, before=old, after=new)
+
+
+def _table(definitions: Definitions, name: str) -> Mapping[str, Any]:
+    table: Mapping[str, Any] = definitions.stored.get(name, {})
+    return table
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else repr(value)

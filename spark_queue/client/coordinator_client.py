@@ -1,0 +1,197 @@
+"""The calling side: find the journal's coordinator or start one, ask, and ask again after a failure until the time is over."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from typing import cast
+
+import pyarrow as pa
+
+from spark_queue.client.launcher import launch
+from spark_queue.errors import CoordinatorError
+from spark_queue.journal.layout import Store
+from spark_queue.ports import RowRanges
+from spark_queue.protocol import codec, user_files, wire
+from spark_queue.protocol.connection import Connection, ConnectionLostError, Verdict, normalise_address
+from spark_queue.protocol.discovery import Hint, read_hint
+from spark_queue.protocol.host import host_id, is_loopback
+from spark_queue.protocol.journal_location import place_of
+from spark_queue.protocol.start_options import Orders
+
+_LOG = logging.getLogger(__name__)
+
+#: How long one attempt waits for an answer beyond the long poll that it asked for, in seconds. A coordinator that is only
+#: busy finds the same request again; a stopped one is left sooner.
+ATTEMPT_S = 4.0
+
+#: The same for new definitions, which may let everything that was ever published enter a new queue, and for filters, which
+#: may have to read every message in a queue.
+APPLY_ATTEMPT_S = 20.0
+
+#: How long a ping waits, in seconds.
+PING_S = 1.0
+
+_PAUSE_S = (0.02, 0.1)
+
+#: Refusals that say "not this coordinator, or not yet": the same request is sent again.
+_PASSING = frozenset({"COORDINATOR_RECOVERING", "COORDINATOR_DEPOSED"})
+
+
+class CoordinatorClient:
+    """Speaks with the coordinator of one journal, which may change between two calls. Safe to share between threads.
+
+    Flight does not survive a fork, so a process that has called must not fork afterwards.
+
+    Parameters
+    ----------
+    store : Store
+        Where the journal is.
+    journal_id : str
+        Which journal the caller means.
+    address : str, optional
+        A coordinator served elsewhere (`sparkq serve`); none is searched or started then.
+    start : bool
+        Whether to start a coordinator when none answers.
+    """
+
+    def __init__(self, store: Store, journal_id: str, *, address: str | None = None, start: bool = True) -> None:
+        self._store = store
+        self._journal_id = journal_id
+        self._fixed_address = None if address is None else normalise_address(address)
+        self._start = start
+        self._connection: Connection | None = None
+        self._finding = threading.Lock()
+
+    def call(self, request: wire.AnyRequest, *, timeout_s: float = 30.0) -> wire.AnyReply:
+        """Send a request and give its reply.
+
+        The same request is sent again when no answer comes, so a request may arrive more than once; the coordinator answers
+        a repeat as it answered the first.
+
+        Raises
+        ------
+        SparkQueueError
+            The refusal, or COORDINATOR_UNAVAILABLE when nobody answered within `timeout_s`.
+        """
+        return self._ask(request, timeout_s)[0]
+
+    def rows(self, request: wire.Rows, *, timeout_s: float = 30.0) -> RowRanges:
+        """Ask for the rows of a lease.
+
+        Raises
+        ------
+        SparkQueueError
+            As `call`.
+        """
+        reply, parts = self._ask(request, timeout_s)
+        head = cast(wire.RowsOf, reply)
+        pieces = pa.ipc.open_stream(b"".join(parts)).read_all()
+        return RowRanges(message_type=head.message_type, lease=head.lease, leased_until_ms=head.leased_until_ms, pieces=pieces)
+
+    def close(self) -> None:
+        """Let go of the connection; a later call opens a new one."""
+        self._connection = None
+
+    def _ask(self, request: wire.AnyRequest, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
+        deadline_s = time.monotonic() + timeout_s
+        reason = "nobody answered."
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            connection = self._connect(deadline_s)
+            try:
+                answer = connection.call(request, timeout_s=min(left_s, _attempt_s(request)))
+            except ConnectionLostError as lost:
+                reason = f"{connection.address} did not answer: {lost}."
+                self._lose(connection)
+            else:
+                reply = answer[0]
+                if not (isinstance(reply, wire.Failed) and reply.code in _PASSING):
+                    codec.raise_failed(reply)
+                    return answer
+                reason = f"{connection.address} answered {reply.code}."
+            pause_s = random.uniform(*_PAUSE_S)  # noqa: S311  # Spreads callers; nothing secret depends on it.
+            time.sleep(min(pause_s, max(0.0, deadline_s - time.monotonic())))
+        raise self._unavailable(reason)
+
+    def _connect(self, deadline_s: float) -> Connection:
+        """Give the open connection, or find the coordinator; one thread searches while the others wait for it."""
+        connection = self._connection
+        if connection is not None:
+            return connection
+        if not self._finding.acquire(timeout=max(0.0, deadline_s - time.monotonic())):
+            raise self._unavailable("another thread is still starting it.")
+        try:
+            if self._connection is None:
+                self._connection = self._open(self._find(deadline_s))
+            return self._connection
+        finally:
+            self._finding.release()
+
+    def _lose(self, connection: Connection) -> None:
+        # Not closed here: another thread may be inside a call on it. The last one to let go closes it.
+        if self._connection is connection:
+            self._connection = None
+
+    def _find(self, deadline_s: float) -> str:
+        """Give an address that answered just now, starting a coordinator when there is none.
+
+        Raises
+        ------
+        SparkQueueError
+            COORDINATOR_UNAVAILABLE, or what kept a coordinator from serving.
+        """
+        if self._fixed_address is not None:
+            return self._fixed_address
+        address = self._hinted_address()
+        if address is not None:
+            return address
+        if not self._start:
+            raise self._unavailable("none runs, and this caller does not start one.")
+        with user_files.start_lock(self._journal_id, timeout_s=deadline_s - time.monotonic()):
+            # Whoever held the lock before has probably started one.
+            return self._hinted_address() or self._launch(deadline_s)
+
+    def _launch(self, deadline_s: float) -> str:
+        orders = Orders(path=self._store.path, storage_options=dict(self._store.storage_options), journal_id=self._journal_id)
+        while True:
+            try:
+                return launch(orders, timeout_s=max(0.0, deadline_s - time.monotonic()))
+            except CoordinatorError as refusal:
+                # Somebody on another host was faster: the next one finds it alive.
+                if refusal.code != "COORDINATOR_DEPOSED" or time.monotonic() >= deadline_s:
+                    raise
+                _LOG.info("Lost an election: %s", refusal)
+
+    def _hinted_address(self) -> str | None:
+        hint = read_hint(self._store, self._journal_id)
+        if hint is None or not _reachable(hint):
+            return None
+        connection = self._open(hint.address)
+        try:
+            return hint.address if connection.ping(timeout_s=PING_S) is Verdict.SERVES else None
+        finally:
+            connection.close()
+
+    def _open(self, address: str) -> Connection:
+        return Connection(address, self._journal_id, place_of(self._store))
+
+    def _unavailable(self, reason: str) -> CoordinatorError:
+        log = str(user_files.log_path(self._journal_id, place_of(self._store)))
+        return CoordinatorError("COORDINATOR_UNAVAILABLE", path=self._store.path, reason=reason, log=log)
+
+
+def _reachable(hint: Hint) -> bool:
+    # A loopback address of another host would lead to a stranger on this one.
+    return hint.host == host_id() or not is_loopback(hint.address)
+
+
+def _attempt_s(request: wire.AnyRequest) -> float:
+    match request:
+        case wire.Next():
+            return ATTEMPT_S + request.wait_ms / 1000
+        case wire.Apply() | wire.SettleWhere() | wire.Purge() | wire.FindDeadLetters():
+            return APPLY_ATTEMPT_S
+        case _:
+            return ATTEMPT_S

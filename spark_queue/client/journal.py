@@ -1,0 +1,218 @@
+"""`Journal`: what users hold of a journal. It is a value that opens nothing until asked (DESIGN 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark_queue.client.asking import ask
+from spark_queue.client.changes import Change, plan, refuse_removals, with_trials
+from spark_queue.client.publisher import Publisher, publish
+from spark_queue.client.queue import Queue
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.journal.layout import Store
+from spark_queue.journal.open import create_journal, open_journal
+from spark_queue.protocol import wire
+from spark_queue.settings import load_definitions
+from spark_queue.views import look, read_view, view_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_queue.journal.commit import Published
+
+#: Definitions as users give them: a TOML file, or its tables as a dict.
+DefinitionSource = str | Path | Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """A journal by its path. Frozen, picklable and lazy: it opens nothing until a method needs it.
+
+    Parameters
+    ----------
+    path : str
+        A directory, or an object-store prefix such as ``s3://bucket/orders``.
+    storage_options : Mapping[str, str], optional
+        Options of the object store, as deltalake takes them.
+    coordinator : str, optional
+        ``host:port`` of a coordinator that `sparkq serve` runs on another host.
+    """
+
+    path: str
+    _: KW_ONLY
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
+    coordinator: str | None = None
+
+    @classmethod
+    def create(
+        cls, path: str, definitions: DefinitionSource | None = None, *, storage_options: Mapping[str, str] | None = None
+    ) -> Journal:
+        """Create a journal, and apply definitions when given.
+
+        Raises
+        ------
+        JournalError
+            JOURNAL_EXISTS, STORE_UNSAFE or STORE_FAILED.
+        ConfigError
+            What is wrong with the definitions; nothing was created.
+        """
+        wanted = None if definitions is None else load_definitions(definitions)
+        journal = cls(path, storage_options=storage_options)
+        create_journal(journal.store, wanted)
+        return journal
+
+    @property
+    def store(self) -> Store:
+        """The journal's place."""
+        return Store(self.path, self.storage_options or {})
+
+    def journal_id(self) -> str:
+        """Read the journal's id.
+
+        Raises
+        ------
+        JournalError
+            NOT_A_JOURNAL.
+        """
+        return open_journal(self.store).journal_id
+
+    def definitions(self) -> Definitions:
+        """Read the definitions that hold; starts nothing."""
+        return open_journal(self.store).definitions()
+
+    def apply(
+        self, definitions: DefinitionSource, *, dry_run: bool = False, reset: Iterable[str] = (), remove: Iterable[str] = ()
+    ) -> list[Change]:
+        """Make `definitions` the whole set of definitions of the journal.
+
+        Parameters
+        ----------
+        definitions
+            A TOML file, or its tables as a dict.
+        dry_run
+            Only check them and tell what would change; new and changed expressions are tried out on the newest messages.
+        reset
+            Queues whose recovery point is taken again.
+        remove
+            Queues that `definitions` leave out and that may go, with what was remembered of their messages.
+
+        Returns
+        -------
+        list of Change
+            What changes; empty when nothing does, and then nothing is recorded.
+
+        Raises
+        ------
+        ConfigError
+            What is wrong with them, or MESSAGE_TYPE_CHANGED; DEFINITION_IN_USE also where they leave out a queue that `remove`
+            does not name.
+        """
+        wanted, resets = load_definitions(definitions), tuple(reset)
+        opened = open_journal(self.store)
+        moment = look(opened)
+        if not dry_run:
+            refuse_removals(moment, wanted, named=set(remove))
+        changes = plan(moment, wanted, reset=resets)
+        if dry_run:
+            return with_trials(changes, wanted, moment.state, opened.facts)
+        if changes:
+            stored = dict(wanted.stored)
+            ask(self.store, opened.journal_id, wire.Apply, address=self.coordinator, definitions=stored, reset=resets)
+        return changes
+
+    def publish(
+        self,
+        data: Any,
+        *,
+        topic: str | None = None,
+        publisher: str | None = None,
+        first_sequence: int | None = None,
+        expires_after: str | None = None,
+    ) -> Published:
+        """Publish rows in one commit; they are visible, all of them, when this returns.
+
+        Parameters
+        ----------
+        data
+            An Arrow table or record batch, a pandas DataFrame, or dicts.
+        topic
+            The topic, or a queue's name; default: the rows' own column ``topic``.
+        publisher
+            Name under which the rows are numbered and a repeat is dropped (R95); without it nothing is (R99).
+        first_sequence
+            Number of the first row, with a publisher; the others follow. `publisher()` counts by itself.
+        expires_after
+            Such as ``"1h"`` (R60); default: the rows' own column ``expires_at``, or never.
+
+        Raises
+        ------
+        CallerError
+            What is wrong with the rows; nothing was published.
+        """
+        return publish(
+            self.store,
+            self.coordinator,
+            data,
+            topic=topic,
+            expires_after=expires_after,
+            publisher=publisher,
+            first_sequence=first_sequence,
+        )
+
+    def publisher(self, name: str) -> Publisher:
+        """Open a named publisher for several batches; an older process of that name is refused from now on (R98).
+
+        Use it in a ``with`` statement.
+        """
+        return Publisher(self.store, self.coordinator, name)
+
+    def queue(self, name: str) -> Queue:
+        """Give a queue by name; whether it exists is checked when it is used."""
+        return Queue(self, name)
+
+    def view(self, name: str, *, queue: str | None = None, as_of: datetime | int | None = None) -> pa.Table:
+        """Read a view without Spark and without a coordinator.
+
+        Parameters
+        ----------
+        name
+            messages, leases, dead_letters, history, subscriptions or status.
+        queue
+            The queue; may be absent for history and status.
+        as_of
+            An aware time or a record number; default: now, with what was published but has not entered yet.
+
+        Raises
+        ------
+        ConfigError
+            BAD_VALUE, UNKNOWN_QUEUE or MISSING_OPTION.
+        CallerError
+            RECORD_UNKNOWN or TIMESTAMP_AMBIGUOUS.
+        """
+        return self.peek(name, queue=queue, as_of=as_of)
+
+    def peek(
+        self,
+        name: str,
+        *,
+        queue: str | None = None,
+        as_of: datetime | int | None = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """Read part of a view: some columns, some rows; bodies of messages are read only for what is shown.
+
+        Raises
+        ------
+        SparkQueueError
+            As `view`.
+        """
+        return read_view(self.store, look(open_journal(self.store), as_of), name, queue, columns=columns, limit=limit)
+
+    def view_schema(self, name: str, *, queue: str | None = None) -> pa.Schema:
+        """Give the columns of a view."""
+        return view_schema(name, self.definitions(), queue)

@@ -1,0 +1,108 @@
+"""Start a coordinator as a process of its own: exec'ed, never forked with state, detached, told everything on stdin.
+
+The child reports one line on stdout, the address that serves now or the error that kept it from serving, and then has no
+tie to its starter: it leads its own session, writes to its own log, and outlives whoever started it.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+import spark_queue
+from spark_queue.errors import CoordinatorError, error
+from spark_queue.journal.layout import Store
+from spark_queue.protocol import user_files
+from spark_queue.protocol.journal_location import place_of
+from spark_queue.protocol.start_options import Orders, Report
+
+_MODULE = "spark_queue.coordinator"
+
+#: A coordinator lives long and holds little, but recovery and large calls pass through its memory: what they used goes back to
+#: the system instead of waiting for the next of them. Other systems than Linux ignore what they do not know.
+_FRUGAL = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_TRIM_THRESHOLD_": str(128 * 1024),
+    "MALLOC_MMAP_THRESHOLD_": str(128 * 1024),
+}
+
+
+def launch(orders: Orders, *, timeout_s: float) -> str:
+    """Start a coordinator process and give the address that serves now: its own, or that of one it found alive.
+
+    Raises
+    ------
+    SparkQueueError
+        What kept it from serving, or COORDINATOR_UNAVAILABLE when it did not report within `timeout_s`.
+    """
+    log = user_files.open_log(orders.journal_id, _place(orders))
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-m", _MODULE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=environment(),
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    # It lives on after this call; somebody must collect its exit status while this process lives.
+    threading.Thread(target=child.wait, name="coordinator-exit", daemon=True).start()
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with child.stdout:
+        _send(child.stdin, orders)
+        line = _read_line(child.stdout, timeout_s)
+    return _address(line, orders, timeout_s)
+
+
+def environment() -> dict[str, str]:
+    """Give the environment of a coordinator process."""
+    # The child must run the same code as its starter, which may have found it through sys.path alone, as under spark-submit.
+    root = str(Path(spark_queue.__path__[0]).parent)
+    known = os.environ.get("PYTHONPATH", "")
+    return {**_FRUGAL, **os.environ, "PYTHONPATH": os.pathsep.join([root, known] if known else [root])}
+
+
+def _place(orders: Orders) -> str:
+    return place_of(Store(orders.path, orders.storage_options))
+
+
+def _send(pipe: IO[bytes], orders: Orders) -> None:
+    try:
+        with pipe:
+            pipe.write(msgspec.json.encode(orders))
+    except BrokenPipeError:
+        # It ended before it read: the missing report says so better than this would.
+        pass
+
+
+def _read_line(pipe: IO[bytes], timeout_s: float) -> bytes | None:
+    """Give the report; empty when the child ended without one, None when the time is over."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        return pipe.readline() if selector.select(timeout_s) else None
+
+
+def _address(line: bytes | None, orders: Orders, timeout_s: float) -> str:
+    log = str(user_files.log_path(orders.journal_id, _place(orders)))
+    if not line:
+        reason = f"it did not report within {timeout_s:.0f} s." if line is None else "it ended without a report."
+        raise CoordinatorError("COORDINATOR_UNAVAILABLE", path=orders.path, reason=reason, log=log)
+    try:
+        report = msgspec.json.decode(line, type=Report)
+    except msgspec.DecodeError:
+        reason = "its report cannot be read."
+        raise CoordinatorError("COORDINATOR_UNAVAILABLE", path=orders.path, reason=reason, log=log) from None
+    if report.address is None:
+        raise error(str(report.code), report.facts)
+    return report.address

@@ -1,0 +1,144 @@
+"""From what users hand to `Queue.settle` to outcomes by lease."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_queue.client.outcome_table import evaluated, named_columns, read_outcomes
+from spark_queue.core.definitions.keys import parse_duration_ms
+from spark_queue.core.records import Outcome
+from spark_queue.errors import CallerError, ConfigError, nearest
+from spark_queue.protocol.wire import HandOutcome, OutcomeRows
+
+_COLUMNS = ("bookmark", "outcome", "retry_after", "error", "lease")
+
+#: From this likeness on, a name is taken for a misspelt one of these columns; further ones may come along with the rows.
+_MISSPELT = 0.8
+
+
+def to_delay_ms(retry_after: str | timedelta | None) -> int | None:
+    """Read how long cancelled messages wait, in milliseconds.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE.
+    """
+    if retry_after is None:
+        return None
+    if isinstance(retry_after, timedelta):
+        return retry_after // timedelta(milliseconds=1)
+    try:
+        return parse_duration_ms(retry_after)
+    except ValueError as reason:
+        raise ConfigError("BAD_VALUE", key="retry_after", where="settle", value=retry_after, expected=str(reason)) from None
+
+
+def check_error(queue: str, outcomes: Iterable[str | None], error: str | None) -> None:
+    """Refuse an error that is no text, or that nobody would see.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE.
+    CallerError
+        OUTCOME_INVALID.
+    """
+    if error is not None and not isinstance(error, str):
+        raise ConfigError("BAD_VALUE", key="error", where="settle", value=error, expected="a text")
+    if error is not None and Outcome.ACKNOWLEDGE in outcomes:
+        reason = "an error has a meaning with 'cancel' and 'expire' only."
+        raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step="Leave it out.")
+
+
+def to_outcomes(
+    queue: str, rows: Any, outcome: str, retry_after_ms: int | None = None, error: str | None = None
+) -> Iterator[HandOutcome]:
+    """Give the outcomes of rows, for each lease that they name; the other arguments count where they have no such column.
+
+    Raises
+    ------
+    CallerError
+        OUTCOME_INVALID.
+    ConfigError
+        BAD_VALUE for an `error` that is no text.
+    """
+    table = _to_table(queue, rows)
+    if "error" not in table.column_names:
+        given = pc.unique(table.column("outcome")).to_pylist() if "outcome" in table.column_names else [outcome]
+        check_error(queue, given, error)
+    defaults: dict[str, Any] = {
+        "outcome": pa.scalar(outcome),
+        "retry_after": pa.scalar(retry_after_ms, pa.duration("ms")),
+        "error": pa.scalar(error, pa.string()),
+    }
+    for name in [name for name in defaults if name not in table.column_names]:
+        table = table.append_column(name, pa.repeat(defaults[name], table.num_rows))
+    if "lease" not in table.column_names:
+        yield from _under(None, read_outcomes(queue, table))
+        return
+    # pandas makes floats of a column in which some rows have no lease.
+    leases = _as_numbers(queue, table.column("lease"))
+    for lease in pc.unique(leases).to_pylist():
+        chosen = pc.is_null(leases) if lease is None else pc.equal(leases, lease)
+        yield from _under(lease, read_outcomes(queue, table.filter(chosen)))
+
+
+def _under(lease: int | None, outcomes: Iterable[OutcomeRows]) -> Iterator[HandOutcome]:
+    return (HandOutcome(lease=lease, **msgspec.structs.asdict(each)) for each in outcomes)
+
+
+def _as_numbers(queue: str, leases: Any) -> Any:
+    try:
+        return leases.cast(pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as reason:
+        raise _unreadable(queue, f"column 'lease' holds no lease numbers: {reason}.") from None
+
+
+def _unreadable(queue: str, reason: str) -> CallerError:
+    next_step = "Give a DataFrame, an Arrow table, dicts with 'bookmark', or bookmarks."
+    return CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step=next_step)
+
+
+def _to_table(queue: str, rows: Any) -> pa.Table:
+    rows = rows if hasattr(rows, "columns") else _from_values(queue, rows)
+    names = rows.schema.names if isinstance(rows, pa.Table | pa.RecordBatch) else map(str, rows.columns)
+    return evaluated(queue, rows, _named(queue, list(names)))
+
+
+def _named(queue: str, names: list[str]) -> dict[str, str]:
+    """Refuse a misspelt column: without it rows would be settled otherwise than was meant."""
+    columns = named_columns(queue, names, _COLUMNS)
+    absent = [name for name in _COLUMNS if name not in columns.values()]
+    for name in names:
+        meant = "" if name in columns else nearest(name, absent, likeness=_MISSPELT)
+        if meant:
+            next_step = "Rename the column, or leave it out."
+            raise CallerError(
+                "OUTCOME_INVALID", queue=queue, reason=f"the rows have a column '{name}'.{meant}", next_step=next_step
+            )
+    if "bookmark" in absent:
+        raise CallerError(
+            "OUTCOME_INVALID", queue=queue, reason="the rows have no column 'bookmark'.", next_step="Keep it in the rows."
+        )
+    return columns
+
+
+def _from_values(queue: str, rows: Iterable[Any]) -> pa.Table:
+    try:
+        values = list(rows)
+        if all(isinstance(value, int) for value in values):
+            return pa.table({"bookmark": pa.array(values, pa.int64())})
+        # Each dict by itself, since they may spell a name in different ways.
+        named = [{column: value[name] for name, column in _named(queue, list(value)).items()} for value in values]
+        # By itself pyarrow takes the first row's columns, and drops the others of further rows.
+        names = dict.fromkeys(name for value in named for name in value)
+        return pa.table({name: [value.get(name) for value in named] for name in names})
+    except (pa.ArrowException, TypeError, AttributeError, OverflowError) as reason:
+        raise _unreadable(queue, f"the rows cannot be read: {reason}.") from None

@@ -1,0 +1,125 @@
+"""Trying expressions out on messages that are in the journal, before they decide anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.definitions.definition import QueueDefinition
+from spark_queue.core.message_files.segment import EntryFacts, FactRequest, FactSource, Segment
+from spark_queue.journal.expressions import EXPRESSION_KEYS
+
+#: Messages of a queue's topics on which its expressions are tried, newest first; and message files that are read to find them.
+_MESSAGES = 1_000
+_FILES = 20
+
+#: Bookmarks and priorities that are shown.
+_EXAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What the expressions of a queue select of the newest messages of its topics."""
+
+    #: Messages that were looked at.
+    messages: int
+    #: How many of them would enter (all of them without a filter), and the newest of these.
+    matched: int
+    matched_examples: tuple[int, ...]
+    #: On how many an expression fails, and the newest of these.
+    failed: int
+    failed_examples: tuple[int, ...]
+    #: How many would be barriers.
+    barriers: int
+    #: The highest priorities, each with the number of messages that have it.
+    priorities: tuple[tuple[int, int], ...]
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        if not self.messages:
+            return "tried on no messages: there are none yet"
+        said = [f"{self.matched:,} match{_such_as(self.matched_examples)}", f"{self.failed:,} fail{_such_as(self.failed_examples)}"]
+        if self.barriers:
+            said.append(f"{self.barriers:,} are barriers")
+        if self.priorities:
+            said.append("highest priorities " + ", ".join(f"{priority} ({count:,}x)" for priority, count in self.priorities))
+        return f"tried on the newest {self.messages:,} messages: {', '.join(said)}"
+
+
+def has_expressions(queue: QueueDefinition) -> bool:
+    """Tell whether there is anything to try out."""
+    return any(getattr(queue, key) is not None for key in EXPRESSION_KEYS)
+
+
+def try_out(facts: FactSource, segments: Iterable[Segment], queue: QueueDefinition) -> Trial:
+    """Evaluate the expressions of a queue over the newest messages of its topics.
+
+    Parameters
+    ----------
+    facts
+        Evaluates expressions.
+    segments
+        The messages of its message type, newest first.
+    queue
+        Its expressions were checked.
+
+    Raises
+    ------
+    JournalError
+        MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
+    """
+    messages, matched, failed, barriers = 0, BitMap64(), BitMap64(), 0
+    priorities: Counter[int] = Counter()
+    for of_topic, found in _found(facts, segments, queue):
+        messages += len(of_topic)
+        matched |= found.rows
+        failed |= found.failed
+        barriers += len(found.barriers)
+        priorities.update(found.priorities.tolist())
+    return Trial(
+        messages=messages,
+        matched=len(matched),
+        matched_examples=_newest(matched),
+        failed=len(failed),
+        failed_examples=_newest(failed),
+        barriers=barriers,
+        priorities=tuple(sorted(priorities.items(), reverse=True)[:_EXAMPLES]),
+    )
+
+
+def _found(facts: FactSource, segments: Iterable[Segment], queue: QueueDefinition) -> Iterator[tuple[BitMap64, EntryFacts]]:
+    """Give the messages of the queue's topics, and what its expressions say of them, until there are enough."""
+    # Names of queues are not empty, so this one is not confused with it.
+    plain = replace(queue, name="", filter=None, barrier=None, priority=None, order_key=None)
+    wanted = _MESSAGES
+    for segment in islice((each for each in segments if not each.retired), _FILES):
+        newest = _newest_of(segment, _MESSAGES)
+        of_topic = facts.facts(newest, [FactRequest(queue=plain)])[plain.name].rows
+        if of_topic:
+            part = _newest_of(newest, newest.until - of_topic[max(0, len(of_topic) - wanted)])
+            of_topic &= to_bitmap([(part.first, part.until)])
+            yield of_topic, facts.facts(part, [FactRequest(queue=queue)])[queue.name]
+            wanted -= len(of_topic)
+        if not wanted:
+            return
+
+
+def _newest_of(segment: Segment, count: int) -> Segment:
+    """Give the last messages of a segment, as one that stands in a larger file; when they expire is not asked."""
+    skipped = max(0, segment.rows - count)
+    first_row = segment.first_row + skipped
+    rows = segment.rows - skipped
+    return replace(segment, first=segment.first + skipped, first_row=first_row, merged=True, expires_null_count=rows)
+
+
+def _newest(rows: BitMap64) -> tuple[int, ...]:
+    return tuple(islice(reversed(list(rows)), _EXAMPLES))
+
+
+def _such_as(bookmarks: tuple[int, ...]) -> str:
+    return f" (such as {', '.join(map(str, bookmarks))})" if bookmarks else ""

@@ -1,0 +1,190 @@
+"""Publishing from Python: rows of any common kind, unnamed or under a publisher's name."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from types import TracebackType
+from typing import Any, Self
+
+from spark_queue.client.coordinator_client import CoordinatorClient
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.definitions.keys import parse_duration_ms
+from spark_queue.errors import CallerError, ConfigError
+from spark_queue.journal.commit import Identity, Published
+from spark_queue.journal.layout import Store
+from spark_queue.journal.open import open_journal
+from spark_queue.journal.publisher import OpenedName, make_plan, open_name
+from spark_queue.journal.publisher import publish as commit
+from spark_queue.journal.rows import to_arrow
+from spark_queue.protocol import wire
+from spark_queue.protocol.discovery import read_hint
+
+_LOG = logging.getLogger(__name__)
+
+#: How long a nudge may take, in seconds; it only saves the coordinator a look at the log.
+NUDGE_S = 1.0
+
+
+def publish(
+    store: Store,
+    coordinator: str | None,
+    data: Any,
+    *,
+    topic: str | None,
+    expires_after: str | None,
+    publisher: str | None = None,
+    first_sequence: int | None = None,
+) -> Published:
+    """Publish rows in one commit; a named publisher opens its name with the same commit (DESIGN 15.4).
+
+    Raises
+    ------
+    SparkQueueError
+        What is wrong with the rows, the topic or the store; nothing was published.
+    """
+    if first_sequence is not None and publisher is None:
+        raise ConfigError("MISSING_OPTION", option="publisher", where="publish", reason="sequences are a publisher's.")
+    journal = open_journal(store)
+    target = _Target(store, journal.journal_id, journal.definitions(), coordinator)
+    identity = Identity(publisher=publisher, exclusive=publisher is not None)
+    return target.publish(data, topic=topic, expires_after=expires_after, identity=identity, first_sequence=first_sequence)
+
+
+class Publisher:
+    """A publisher's name, held by this process until another opens it (R98); use it in a ``with`` statement.
+
+    It keeps the definitions that held when it was opened.
+    """
+
+    def __init__(self, store: Store, coordinator: str | None, name: str) -> None:
+        self.name = name
+        self._store = store
+        self._coordinator = coordinator
+        self._target: _Target | None = None
+        self._opened: OpenedName | None = None
+        self._last: int | None = None
+        #: Whether the last publish ended without an answer.
+        self._unsure = False
+
+    def __enter__(self) -> Self:
+        journal = open_journal(self._store)
+        definitions = journal.definitions()
+        publishable = [name for name, message_type in definitions.message_types.items() if message_type.topics]
+        self._opened = open_name(self._store, journal.journal_id, publishable, self.name, durable=definitions.journal.durable)
+        self._last = self._opened.last_sequence
+        self._unsure = False
+        self._target = _Target(self._store, journal.journal_id, definitions, self._coordinator)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        if self._target is not None:
+            self._target.close()
+        self._target = self._opened = None
+
+    @property
+    def last_sequence(self) -> int | None:
+        """Highest sequence of this publisher in the journal; None before its first message."""
+        return self._last
+
+    def publish(
+        self, data: Any, *, topic: str | None = None, first_sequence: int | None = None, expires_after: str | None = None
+    ) -> Published:
+        """Publish rows in one commit; those at or below the last sequence are dropped and counted (R95).
+
+        Parameters
+        ----------
+        data, topic, expires_after
+            As for `Journal.publish`.
+        first_sequence
+            Number of the first row; the others follow. Default: after `last_sequence`. It must be given after a publish of
+            which nobody knows whether it arrived: rows that take the same numbers may be told as its repeat, and dropped.
+
+        Raises
+        ------
+        CallerError
+            PUBLISHER_NAME_IN_USE, SEQUENCE_BEHIND, SEQUENCE_MISSING, or what is wrong with the rows; nothing was published.
+        """
+        if self._target is None or self._opened is None:
+            reason = f"publisher '{self.name}' is not open."
+            raise CallerError("UNSUPPORTED_WRITE", what="Publishing", reason=reason, next_step="Use it in a `with` statement.")
+        first = (self._last or 0) + 1 if first_sequence is None else first_sequence
+        if first_sequence is None and self._unsure:
+            reason = (
+                f"Whether the rows of the last publish arrived is not known: with first_sequence={first} the same rows are told as "
+                "a repeat if they did. For other rows, open the publisher again."
+            )
+            raise CallerError("SEQUENCE_MISSING", publisher=self.name, what="first_sequence", reason=reason)
+        was_unsure, self._unsure = self._unsure, True
+        try:
+            done = self._target.publish(
+                data,
+                topic=topic,
+                expires_after=expires_after,
+                identity=Identity(publisher=self.name, exclusive=True),
+                first_sequence=first,
+                opened=self._opened,
+            )
+        except (CallerError, ConfigError):
+            self._unsure = was_unsure
+            raise
+        self._unsure = False
+        self._last = max((known for known in (self._last, done.persisted_sequence) if known is not None), default=None)
+        return done
+
+
+class _Target:
+    """An open journal to publish to, and the coordinator that is told of it."""
+
+    def __init__(self, store: Store, journal_id: str, definitions: Definitions, coordinator: str | None) -> None:
+        self._store = store
+        self._journal_id = journal_id
+        self._definitions = definitions
+        self._client: CoordinatorClient | None = None
+        self._coordinator = coordinator
+
+    def publish(
+        self,
+        data: Any,
+        *,
+        topic: str | None,
+        expires_after: str | None,
+        identity: Identity,
+        first_sequence: int | None,
+        opened: OpenedName | None = None,
+    ) -> Published:
+        message_type, rows = to_arrow(data, self._definitions, topic=topic)
+        if opened is not None:
+            identity = Identity(publisher=opened.name, exclusive=True, number=opened.numbers[message_type])
+        plan = make_plan(
+            self._store, self._definitions, message_type=message_type, topic=topic, expires_after_ms=_duration_ms(expires_after)
+        )
+        done = commit(plan, self._journal_id, self._definitions, rows, identity=identity, first_sequence=first_sequence)
+        if done.rows:
+            self._nudge(message_type)
+        return done
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def _nudge(self, message_type: str) -> None:
+        """Tell the coordinator, if one lives; it would find out by itself a little later."""
+        nudge = wire.Nudge(journal=self._journal_id, request=uuid.uuid4().hex, message_type=message_type)
+        try:
+            if self._coordinator is None and read_hint(self._store, self._journal_id) is None:
+                return
+            if self._client is None:
+                self._client = CoordinatorClient(self._store, self._journal_id, address=self._coordinator, start=False)
+            self._client.call(nudge, timeout_s=NUDGE_S)
+        except Exception as reason:  # noqa: BLE001  # Whatever it is, the rows are published, and the caller must learn that.
+            _LOG.debug("Nobody was nudged: %s", reason)
+
+
+def _duration_ms(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_duration_ms(text)
+    except ValueError as reason:
+        raise ConfigError("BAD_VALUE", key="expires_after", where="publish", value=text, expected=str(reason)) from None

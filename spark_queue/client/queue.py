@@ -1,0 +1,225 @@
+"""`Queue`: what users hold of a queue. It is a value that opens nothing until asked (DESIGN 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+from spark_queue.client.asking import ask
+from spark_queue.client.dry_runs import rehearse
+from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
+from spark_queue.client.redrive import redrive
+from spark_queue.errors import CallerError
+from spark_queue.journal.open import open_journal
+from spark_queue.protocol import wire
+from spark_queue.views import MessageHistory, QueueStatus, explain, look, queue_status
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from spark_queue.client.journal import Journal
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue of a journal, by name."""
+
+    journal: Journal
+    name: str
+
+    def foreach_batch(
+        self,
+        fn: Callable[[DataFrame, int], DataFrame | pa.Table | pd.DataFrame | None],
+        *,
+        subscription: str,
+        on_barrier: Callable[[DataFrame, int], None] | None = None,
+        on_error: str = "fail",
+        ack_early: bool = False,
+    ) -> Callable[[DataFrame, int], None]:
+        """Wrap a function for ``writeStream.foreachBatch``: what it finishes is acknowledged (DESIGN 7).
+
+        Parameters
+        ----------
+        fn
+            Gets a micro-batch and its id. Returns None (all rows are acknowledged), or a table that names the exceptions, a
+            DataFrame of Spark or pandas, or an Arrow table: ``bookmark``, ``outcome`` (acknowledge, cancel, expire), and
+            optionally ``error`` and, with cancel, ``retry_after`` (``"5m"``, an INTERVAL, or seconds).
+        subscription
+            The one that the stream reads as.
+        on_barrier
+            Gets each micro-batch that is a barrier, instead of `fn`: so neither has to ask its rows, which would be a Spark job.
+        on_error
+            ``fail``: an exception fails the query. ``cancel``: the batch goes back to the queue and the query lives on.
+        ack_early
+            Settle when `fn` returns instead of when Spark has committed the batch: for stateless jobs that prefer a restart
+            without duplicates.
+        """
+        from spark_queue.source.foreach_batch import BatchWrapper  # noqa: PLC0415 - this module needs no Spark.
+
+        return BatchWrapper(
+            fn,
+            on_barrier=on_barrier,
+            store=self.journal.store,
+            coordinator=self.journal.coordinator,
+            queue=self.name,
+            subscription=subscription,
+            on_error=on_error,
+            ack_early=ack_early,
+        )
+
+    def settle(
+        self,
+        rows: Any = None,
+        outcome: str = "acknowledge",
+        *,
+        where: str | None = None,
+        retry_after: str | timedelta | None = None,
+        error: str | None = None,
+        dry_run: bool = False,
+    ) -> wire.Settled:
+        """Give messages their outcome by hand: all that are named, or none when one of them is refused (DESIGN 15.1).
+
+        Parameters
+        ----------
+        rows
+            A Spark or pandas DataFrame, an Arrow table or dicts with ``bookmark`` and optionally ``outcome``, ``retry_after``,
+            ``error`` and ``lease``; or bookmarks.
+        outcome
+            For rows without a column ``outcome``, and for `where`: acknowledge, cancel or expire.
+        where
+            Instead of rows, a filter in Spark SQL over the message type's columns: whatever matches it, leased or not (R37). Strict
+            leasing leaves alone what is leased, and cancel finds only what is leased.
+        retry_after
+            With cancel, for rows without a column ``retry_after``, and for `where`: how long they wait, such as ``"30s"``.
+        error
+            With cancel and expire, for rows without a column ``error``, and for `where`: why; a dead letter keeps it.
+        dry_run
+            Only tell what it would do now; starts nothing and changes nothing.
+
+        Returns
+        -------
+        Settled
+            Counts of what it did.
+
+        Raises
+        ------
+        ConfigError
+            BAD_VALUE for a `retry_after` that is no duration, or an `error` that is no text.
+        CallerError
+            OUTCOME_INVALID or UNKNOWN_BOOKMARK.
+        LeaseError
+            LEASE_HELD or LEASE_SETTLED.
+        """
+        if (rows is None) == (where is None):
+            reason = "rows and where are both given." if where is not None else "neither rows nor where is given."
+            raise CallerError("OUTCOME_INVALID", queue=self.name, reason=reason, next_step="Give one of them.")
+        after_ms = to_delay_ms(retry_after)
+        if where is not None:
+            check_error(self.name, [outcome], error)
+            fields = {"where": where, "outcome": outcome, "retry_after_ms": after_ms, "error": error}
+            return cast(wire.Settled, self._ask(wire.SettleWhere, dry_run=dry_run, **fields))
+        outcomes = tuple(to_outcomes(self.name, rows, outcome, after_ms, error))
+        return cast(wire.Settled, self._ask(wire.Settle, dry_run=dry_run, outcomes=outcomes))
+
+    def purge(self, where: str | None = None, *, dry_run: bool = False) -> wire.Purged:
+        """Remove the messages that nobody has leased, for good and without dead letters; dead letters stay.
+
+        Parameters
+        ----------
+        where
+            Only those that match this filter in Spark SQL over the message type's columns.
+        dry_run
+            Only tell what it would do now; starts nothing and changes nothing.
+
+        Returns
+        -------
+        Purged
+            How many were removed, and how many are leased and stay.
+        """
+        return cast(wire.Purged, self._ask(wire.Purge, dry_run=dry_run, where=where))
+
+    def redrive(
+        self,
+        where: str | None = None,
+        *,
+        per_second: int | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> wire.Redriven:
+        """Give dead letters back to this queue, oldest first, with their bookmarks and as if never delivered (DESIGN 15.11).
+
+        What is done stays done when this is interrupted; a repeat goes on with the rest. The age of a redriven message counts
+        from now.
+
+        Parameters
+        ----------
+        where
+            Only those that match this filter in Spark SQL over the message type's columns.
+        per_second
+            Most messages each second; default: all in one commit.
+        on_progress
+            Called with how many are done, and how many there are.
+
+        Returns
+        -------
+        Redriven
+            How many were found, given back, and skipped since somebody has leased or settled them in the dead-letter queue.
+
+        Raises
+        ------
+        ConfigError
+            BAD_VALUE for a `per_second` below 1.
+        CallerError
+            UNSUPPORTED_WRITE for a dead-letter queue without dead letters of its own; call it on the queue they come from.
+        """
+        return redrive(self._ask, self.name, where, per_second=per_second, on_progress=on_progress)
+
+    def status(self, as_of: datetime | int | None = None) -> QueueStatus:
+        """Give the queue's figures, now or at a past moment; starts nothing."""
+        return queue_status(look(open_journal(self.journal.store), as_of), self.name)
+
+    def explain(self, bookmark: int, as_of: datetime | int | None = None) -> MessageHistory:
+        """Tell the whole life of a message: publish, each lease, outcome and return, its end, and where it is now; starts nothing.
+
+        Parameters
+        ----------
+        bookmark
+            The message.
+        as_of
+            An aware time or a record number: what was known then; default: now.
+
+        Raises
+        ------
+        CallerError
+            UNKNOWN_BOOKMARK, RECORD_UNKNOWN or TIMESTAMP_AMBIGUOUS.
+        ConfigError
+            UNKNOWN_QUEUE.
+        """
+        return explain(open_journal(self.journal.store), self.name, bookmark, as_of)
+
+    def pause(self) -> None:
+        """Let the queue grant nothing until `unpause`; what is leased goes on, and may be settled. Repeating it changes nothing."""
+        self._ask(wire.Pause)
+
+    def unpause(self) -> None:
+        """Let the queue grant again, also after an alarm. Repeating it changes nothing."""
+        self._ask(wire.Unpause)
+
+    def unsubscribe(self, subscription: str) -> None:
+        """End a subscription for good; what it holds returns to the queue.
+
+        Raises
+        ------
+        CallerError
+            UNKNOWN_SUBSCRIPTION.
+        """
+        self._ask(wire.Unsubscribe, subscription=subscription)
+
+    def _ask(self, request: Callable[..., wire.AnyRequest], *, dry_run: bool = False, **fields: Any) -> wire.AnyReply:
+        store, address = self.journal.store, self.journal.coordinator
+        if dry_run:
+            return rehearse(store, request, queue=self.name, **fields)
+        return ask(store, self.journal.journal_id(), request, address=address, queue=self.name, **fields)

@@ -1,0 +1,261 @@
+"""Order per key: messages of one key are leased oldest first and without a gap, to one lease at a time (DESIGN 8).
+
+The messages of a key form a chain, oldest first, of numbers into arrays; so many of them join or leave at once, in any place,
+that every step here is one on whole arrays. A message costs about 25 bytes, a key about 30.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.key_numbers import NONE, KeyNumbers, Places, grown
+from spark_queue.core.bitmaps.numbers import from_array, to_array
+from spark_queue.core.bitmaps.ranges import oldest
+
+#: Messages that the search for what follows the oldest ones looks at first; each further step looks at four times as many.
+_FIRST_WINDOW = 1 << 12
+
+
+class OrderKeys:
+    """The keys of a queue's messages, and who waits behind whom.
+
+    Attributes
+    ----------
+    behind : BitMap64
+        Messages in the queue that may not begin a run: not the oldest of their key, or of a key of which a message is held.
+        What has no key is never among them.
+    held : BitMap64
+        Messages with a key that are leased, or sent at most once and neither proven nor lapsed.
+    """
+
+    def __init__(self) -> None:
+        self.behind = BitMap64()
+        self.held = BitMap64()
+        self._keys = KeyNumbers()
+        #: By key: the oldest and the youngest message in the queue, and how many are held.
+        self._first = np.empty(0, dtype=np.int32)
+        self._last = np.empty(0, dtype=np.int32)
+        self._holding = np.empty(0, dtype=np.int32)
+        #: In order of bookmarks: the message, its key's number, its neighbours of the same key, and whether it is in the queue.
+        self._bookmarks = np.empty(0, dtype=np.int64)
+        self._key = np.empty(0, dtype=np.int32)
+        self._older = np.empty(0, dtype=np.int32)
+        self._younger = np.empty(0, dtype=np.int32)
+        self._present = np.empty(0, dtype=np.bool_)
+        self._count = 0
+
+    def add(self, bookmarks: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
+        """Let messages join, younger than all before, with the hashes of their keys beside them."""
+        if not len(bookmarks):
+            return
+        first, self._count = self._count, self._count + len(bookmarks)
+        self._make_room()
+        added = slice(first, self._count)
+        self._bookmarks[added] = bookmarks
+        self._key[added] = self._keys.numbers(keys)
+        self._first, self._last = (grown(each, len(self._keys)) for each in (self._first, self._last))
+        self._holding = grown(self._holding, len(self._keys), filled_with=0)
+        self._present[added] = True
+        self._link(np.arange(first, self._count))
+
+    def leave(self, rows: BitMap64) -> None:
+        """Let messages leave the queue, held or not; what has no key, or has left before, changes nothing."""
+        places = self._places(rows)
+        places = places[self._present[places]]
+        if not len(places):
+            return
+        self._present[places] = False
+        self.behind -= rows
+        self._count_held(self._places(rows & self.held), -1)
+        self.held -= rows
+        places = self._by_key(places)
+        # Neighbours that leave together are one run; those around it become neighbours.
+        ends = self._younger[places[:-1]] != places[1:]
+        firsts, lasts = places[np.r_[True, ends]], places[np.r_[ends, True]]
+        older, younger = self._older[firsts], self._younger[lasts]
+        self._younger[older[older != NONE]] = younger[older != NONE]
+        self._older[younger[younger != NONE]] = older[younger != NONE]
+        self._first[self._key[firsts[older == NONE]]] = younger[older == NONE]
+        self._last[self._key[lasts[younger == NONE]]] = older[younger == NONE]
+        keys = self._key[firsts]
+        self._mark_oldest(keys[np.r_[True, keys[1:] != keys[:-1]]])
+
+    def come_back(self, rows: BitMap64) -> None:
+        """Let messages into the queue again, each at its place among those of its key."""
+        places = self._places(rows)
+        if not len(places):
+            return
+        self._present[places] = True
+        touched = np.zeros(len(self._keys), dtype=np.bool_)
+        touched[self._key[places]] = True
+        self._last[: len(touched)][touched] = NONE
+        self._link(np.flatnonzero(touched[self._key[: self._count]] & self._present[: self._count]))
+
+    def hold(self, rows: BitMap64) -> None:
+        """Let a lease have messages: until they are released or leave, nobody else begins a run of their keys."""
+        places = self._places(rows - self.held)
+        if len(places):
+            self.held |= self._rows(places)
+            self._mark_oldest(self._count_held(places, 1))
+
+    def release(self, rows: BitMap64) -> None:
+        """Let go of messages that were held, and that stay in the queue."""
+        rows = rows & self.held
+        if rows:
+            self.held -= rows
+            self._mark_oldest(self._count_held(self._places(rows), -1))
+
+    def runs(self, heads: BitMap64, rows: BitMap64, *, count: int, longest: int) -> BitMap64:
+        """Give the `count` oldest of `heads` and of what follows them in their keys without a gap; cost follows what is found.
+
+        Parameters
+        ----------
+        heads : BitMap64
+            Messages that begin a run each, or have no key.
+        rows : BitMap64
+            What may follow.
+        longest : int
+            Most messages of one key; 0 for no limit.
+        """
+        heads = oldest(heads, count)
+        begun = self._places(heads)
+        if longest == 1 or not len(begun):
+            return heads
+        is_begun = np.zeros(len(self._keys), dtype=np.bool_)
+        is_begun[self._key[begun]] = True
+        # Behind as many as are wanted there is nothing to look for.
+        until = self._count
+        if len(heads) == count:
+            until = int(np.searchsorted(self._bookmarks[:until], heads.max(), side="right"))
+        start, width = int(begun[0]), max(_FIRST_WINDOW, min(count, self._count) * 5 // 4)
+        while True:
+            end = min(start + width, until)
+            window = start + np.flatnonzero(is_begun[self._key[start:end]] & self._present[start:end])
+            places, unbroken, rank = self._chains(self._among(window, rows))
+            chosen = unbroken if not longest else unbroken & (rank < longest)
+            found = heads | self._rows(places[chosen])
+            ends = np.r_[rank[1:] == 0, True][: len(rank)] & (rank + 1 != longest)
+            next_places = self._younger[places[chosen & ends]]
+            goes_on = begun[-1] >= end or bool((next_places >= end).any())
+            if end == until or not goes_on or found.range_cardinality(0, int(self._bookmarks[end])) >= count:
+                return oldest(found, count)
+            width *= 4
+
+    def together(self, rows: BitMap64, held: BitMap64) -> BitMap64:
+        """Give those of `rows` that may be leased beside what their lease still holds: nothing else of their keys is ahead."""
+        places, unbroken, rank = self._chains(self._places(rows | held))
+        if not len(places):
+            return rows
+        starts = np.flatnonzero(rank == 0)
+        mine = np.add.reduceat(np.isin(self._bookmarks[places], to_array(held)), starts, dtype=np.int64)
+        is_free = np.repeat(self._holding[self._key[places[starts]]] == mine, np.diff(np.r_[starts, len(places)]))
+        return rows - self._rows(places[~(unbroken & is_free)])
+
+    def followers(self, rows: BitMap64, among: BitMap64) -> BitMap64:
+        """Give those of `among` that stand behind one of `rows` in their key."""
+        leaders, others = self._places(rows), self._places(among)
+        if not len(leaders):
+            return BitMap64()
+        keys, at = np.unique(self._key[leaders], return_index=True)
+        nearest = np.minimum(np.searchsorted(keys, self._key[others]), len(keys) - 1)
+        is_behind = (keys[nearest] == self._key[others]) & (leaders[at[nearest]] < others)
+        return self._rows(others[is_behind])
+
+    def keys_of(self, rows: BitMap64) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Give those of `rows` that have a key, ascending, and its hash beside it."""
+        places = self._places(rows)
+        return self._bookmarks[places], self._keys.hashes[self._key[places]]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def kept(self, rows: BitMap64) -> OrderKeys:
+        """Give the same without anything but `rows`, which hold all that is in the queue."""
+        fewer, places = OrderKeys(), self._places(rows)
+        bookmarks = self._bookmarks[places]
+        fewer.add(bookmarks, self._keys.hashes[self._key[places]])
+        fewer.leave(from_array(bookmarks[~self._present[places]]))
+        fewer.hold(self.held)
+        return fewer
+
+    def _link(self, places: Places) -> None:
+        """Put messages, ascending, behind the youngest of their keys."""
+        places = self._by_key(places)
+        keys = self._key[places]
+        ends = keys[1:] != keys[:-1]
+        first, last = np.r_[True, ends], np.r_[ends, True]
+        older, younger = np.r_[NONE, places[:-1]], np.r_[places[1:], NONE]
+        older[first] = self._last[keys[first]]
+        younger[last] = NONE
+        self._older[places], self._younger[places] = older, younger
+        followed = first & (older != NONE)
+        self._younger[older[followed]] = places[followed]
+        self._last[keys[last]] = places[last]
+        self.behind |= self._rows(places[older != NONE])
+        self._first[keys[older == NONE]] = places[older == NONE]
+        self._mark_oldest(keys[older == NONE])
+
+    def _mark_oldest(self, keys: NDArray[np.int32]) -> None:
+        """Let the oldest messages of keys begin runs, where nothing of the key is held."""
+        keys = keys[self._first[keys] != NONE]
+        is_held = self._holding[keys] > 0
+        self.behind |= self._rows(self._first[keys[is_held]])
+        self.behind -= self._rows(self._first[keys[~is_held]])
+
+    def _count_held(self, places: Places, change: int) -> NDArray[np.int32]:
+        """Count messages of their keys as held, or no more; gives these keys."""
+        keys, counts = np.unique(self._key[places], return_counts=True)
+        self._holding[keys] += change * counts
+        return keys
+
+    def _chains(self, places: Places) -> tuple[Places, NDArray[np.bool_], Places]:
+        """Give places by key; whether each is the oldest of its key or follows it without a gap; and its number in its key."""
+        places = self._by_key(places)
+        if not len(places):
+            return places, np.empty(0, dtype=np.bool_), places
+        follows = np.r_[False, self._younger[places[:-1]] == places[1:]]
+        begins = np.r_[True, np.diff(self._key[places]) != 0]
+        numbers = np.arange(len(places))
+        starts = np.maximum.accumulate(np.where(begins, numbers, 0))
+        broken = np.cumsum(np.where(begins, self._older[places] != NONE, ~follows))
+        before = np.where(starts > 0, broken[starts - 1], 0)
+        return places, broken == before, numbers - starts
+
+    def _by_key(self, places: Places) -> Places:
+        """Order places by their keys, ascending within each."""
+        # To sort whole numbers takes a fraction of the time of an argsort.
+        return np.sort(self._key[places].astype(np.int64) << 32 | places) & 0xFFFFFFFF
+
+    def _rows(self, places: NDArray[np.signedinteger[Any]]) -> BitMap64:
+        # Of ascending numbers a bitmap is made in a fraction of the time.
+        return from_array(np.sort(self._bookmarks[places]))
+
+    def _among(self, places: Places, rows: BitMap64) -> Places:
+        """Give those of some ascending places whose messages are among `rows`."""
+        bookmarks = self._bookmarks[places]
+        inside = to_array(from_array(bookmarks) & rows)
+        return places if len(inside) == len(places) else places[np.searchsorted(bookmarks, inside)]
+
+    def _places(self, rows: BitMap64) -> Places:
+        """Give the places of those of `rows` that have a key, ascending."""
+        if not self._count or not rows:
+            return np.empty(0, dtype=np.int64)
+        known, wanted = self._bookmarks[: self._count], to_array(rows)
+        ends = wanted[[0, -1]]
+        first, last = np.searchsorted(known, ends).tolist()
+        if last < self._count and last - first == ends[1] - ends[0] and np.array_equal(known[[first, last]], ends):
+            # Where every message has a key, nothing has to be searched for.
+            found: Places = first + wanted - ends[0]
+        else:
+            found = np.minimum(np.searchsorted(known, wanted), self._count - 1)
+            found = found[known[found] == wanted]
+        return found
+
+    def _make_room(self) -> None:
+        self._bookmarks = grown(self._bookmarks, self._count)
+        self._key, self._older, self._younger = (grown(each, self._count) for each in (self._key, self._older, self._younger))
+        self._present = grown(self._present, self._count)

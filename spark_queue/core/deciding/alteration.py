@@ -1,0 +1,131 @@
+"""What a new set of definitions may change while messages and leases stand, and where its new queues start."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from itertools import chain
+
+from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
+from spark_queue.core.definitions.definition import Definitions, QueueDefinition
+from spark_queue.core.definitions.keys import parse_timestamp_ms
+from spark_queue.core.message_files.segment import FactRequest
+from spark_queue.core.records import Ranges
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import State
+from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, JournalError
+
+
+def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> None:
+    """Refuse definitions that would pull the ground from under messages or leases.
+
+    Raises
+    ------
+    ConfigError
+        DEFINITION_IN_USE.
+    """
+    for name, message_type in state.message_types.items():
+        if name not in wanted.message_types and message_type.entered_until:
+            reason = f"it holds {message_type.entered_until} messages."
+            raise ConfigError(
+                "DEFINITION_IN_USE", what="Message type", name=name, reason=reason, next_step="Keep it in the definitions."
+            )
+    for trouble in state.troubles.values():
+        raise trouble
+    for name, ledger in state.queues.items():
+        if name in resets and ledger.definition.underlying_topic is None and ledger.depth:
+            reason = f"it holds {ledger.depth} dead letters, and has no recovery point from which they would come again."
+            raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step="Settle them first.")
+        _check_queue(ledger, None if name in resets else wanted.queues.get(name))
+        _check_source(state, ledger, wanted)
+
+
+def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
+    """Check what becomes of a queue; None when it goes, or begins anew."""
+    known = ledger.definition
+    leased = sum(len(lease.held) for lease in ledger.leases.values())
+    if leased and wanted is None:
+        raise _in_use(known, f"{leased} of its messages are leased.")
+    unsettled = _unsettled(ledger)
+    if unsettled and wanted is not None and wanted.semantics != known.semantics:
+        # A late proof by the old semantics would find messages that were given to somebody else by the new one.
+        raise _in_use(known, f"{unsettled} of its messages are leased, or in a batch that is not proven.")
+    # What an at-most-once queue has sent holds its key until the proof, or the end of its lease.
+    keyed = ledger.backlogs().total()
+    if keyed and wanted is not None and wanted.order_key != known.order_key:
+        raise _in_use(known, f"{keyed} of its messages are leased by the old order_key, and might share a key by the new one.")
+    if wanted is not None and _source(wanted) != _source(known):
+        # Its bitmaps hold bookmarks of the old source; mixed with those of another they would mean other messages.
+        reason = f"it holds {_source(known)}, and the new definition would add {_source(wanted)}."
+        raise ConfigError("DEFINITION_IN_USE", what="Queue", name=known.name, reason=reason, next_step="Reset it with the change.")
+
+
+def _check_source(state: JournalState, letters: QueueLedger, wanted: Definitions) -> None:
+    """Check that a dead-letter queue keeps its source while it holds letters: they would be taken for the other's."""
+    name, held = letters.definition.name, letters.depth + len(letters.rows[State.DEAD])
+    known, source = state.definitions.source_of(name), wanted.source_of(name)
+    if held and source is not None and source != known:
+        reason = f"it holds {held} dead letters of queue '{known}', and would take those of queue '{source}'."
+        raise ConfigError(
+            "DEFINITION_IN_USE", what="Dead-letter queue", name=name, reason=reason, next_step="Settle or redrive them first."
+        )
+
+
+def _unsettled(ledger: QueueLedger) -> int:
+    """Count what leases hold, and all that a batch without proof was ever given: by other semantics it would mean another thing."""
+    return sum(len(lease.held if lease.proven else lease.rows) for lease in ledger.leases.values())
+
+
+def _in_use(queue: QueueDefinition, reason: str) -> ConfigError:
+    next_step = "Stop its streams first, and unsubscribe those that do not come back to finish their batch."
+    return ConfigError("DEFINITION_IN_USE", what="Queue", name=queue.name, reason=reason, next_step=next_step)
+
+
+def _source(queue: QueueDefinition) -> str:
+    what = "dead letters" if queue.underlying_topic is None else "messages"
+    return f"{what} of message type '{queue.message_type}'"
+
+
+def starts(state: JournalState, wanted: Definitions, resets: Collection[str]) -> dict[str, int]:
+    """Give the bookmarks at which queues start that are new or begin anew; UNKNOWN_QUEUE for one that is not `wanted`."""
+    fresh = {name: wanted.queue(name) for name in resets}
+    fresh |= {name: queue for name, queue in wanted.queues.items() if name not in state.queues}
+    return {name: recovery_point(state, queue) for name, queue in fresh.items()}
+
+
+def past_barriers(state: JournalState, wanted: Definitions, starts: Mapping[str, int]) -> dict[str, Ranges]:
+    """Give the messages that are there already and are barriers of queues that begin, for the record that decides it once (R75).
+
+    A queue for which a missing file would have to be read is left out: it is set aside.
+    """
+    found: dict[str, Ranges] = {}
+    for name, start in starts.items():
+        queue = wanted.queues[name]
+        known = state.message_types.get(queue.message_type)
+        if queue.barrier is None or queue.underlying_topic is None or known is None:
+            continue
+        segments = [segment for segment in known.segments if segment.until > start and not segment.retired]
+        try:
+            told = [state.find_barriers(segment, [FactRequest(queue=queue)]).get(name, ()) for segment in segments]
+        except JournalError as trouble:
+            if trouble.code not in MESSAGE_FILE_CODES:
+                raise
+            continue
+        rows = to_bitmap(chain.from_iterable(told))
+        found[name] = tuple(to_ranges(rows - below(rows, start)))
+    return found
+
+
+def recovery_point(state: JournalState, queue: QueueDefinition) -> int:
+    """Resolve a queue's recovery point to a bookmark, once (R90, DESIGN 8)."""
+    message_type = state.message_types.get(queue.message_type)
+    entered_until = 0 if message_type is None else message_type.entered_until
+    if message_type is None:
+        return 0
+    if queue.recovery_point == "epoch":
+        return message_type.kept_from
+    if queue.recovery_point in ("now", "creation"):
+        return entered_until
+    if queue.recovery_point.isdecimal():
+        return min(int(queue.recovery_point), entered_until)
+    return message_type.entered_by(parse_timestamp_ms(queue.recovery_point) - 1)

@@ -1,0 +1,127 @@
+"""Barriers: held until nothing stands before them, then given to every subscription as a batch of its own (R67 to R78).
+
+A barrier is *held* while any message with a lower bookmark is in the queue: available, leased or delayed. Nothing behind a held
+barrier is granted, so no lease ever covers a message behind one, and what a lease gives back stands before it again. Once
+nothing stands before it, it is *released* to the subscriptions of that moment and leaves the queue. From then on it is theirs:
+each has it *pending* until the proof of its batch records that it was *received*. No lease holds it, so nothing can expire,
+and a batch that was not proven is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Protocol, TypeVar, cast
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.counts import Counts
+from spark_queue.core.bitmaps.ranges import below
+from spark_queue.core.deciding.turn import Turn
+from spark_queue.core.records import Kind, Removal
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lease import Lease, Subscription
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import ACTIVE, State
+
+
+class Releasing(Protocol):
+    """What commands change: the engine."""
+
+    state: JournalState
+
+    def release_barriers(self, *, now_ms: int) -> None:
+        """Release what is due in any queue."""
+        ...
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def releases_barriers(command: _Command) -> _Command:
+    """Let a command of the engine that changed something release the barriers before which nothing stands any more."""
+
+    @wraps(command)
+    def run(engine: Releasing, *arguments: Any, now_ms: int, **given: Any) -> Any:
+        before = engine.state.next_record
+        answer = command(engine, *arguments, now_ms=now_ms, **given)
+        if engine.state.next_record != before:
+            engine.release_barriers(now_ms=now_ms)
+        return answer
+
+    return cast(_Command, run)
+
+
+def release(turn: Turn) -> None:
+    """Release every barrier that nothing stands before (R68 to R73, R78).
+
+    While nobody subscribes it waits, and while the queue is paused by its user.
+    """
+    ledger = turn.ledger
+    if not ledger.rows[State.HELD] or not ledger.subscriptions or ledger.paused:
+        return
+    waiting = [rows.min() for state in (*ACTIVE, State.INACTIVE) if (rows := ledger.rows[state])]
+    due = below(ledger.rows[State.HELD], min(waiting)) if waiting else ledger.rows[State.HELD].copy()
+    while due:
+        names, rows = _oldest_with_takers(ledger, due)
+        turn.emit(Kind.BARRIER_RELEASED, rows, detail={"subscriptions": names})
+        due -= rows
+
+
+def _oldest_with_takers(ledger: QueueLedger, due: BitMap64) -> tuple[list[str], BitMap64]:
+    """Give the subscriptions whose filter matches the oldest of `due`, and the barriers up to the first that others get (R73)."""
+    names, until = [], due.max() + 1
+    for name, subscription in sorted(ledger.subscriptions.items()):
+        matching = due if subscription.filter is None else due & ledger.selection.matches[subscription.filter]
+        if due.min() in matching:
+            names.append(name)
+        others = due - matching if due.min() in matching else matching
+        until = min(until, others.min()) if others else until
+    return names, below(due, until)
+
+
+def before_held(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
+    """Give those of `rows` that stand before the oldest held barrier (R69)."""
+    held = ledger.rows[State.HELD]
+    return below(rows, held.min()) if held else rows
+
+
+def pending(subscription: Subscription) -> BitMap64:
+    """Give the barrier that a subscription must be given next; empty when there is none, or it waits for the next run."""
+    barrier = subscription.barriers[:1]
+    if subscription.run_until is not None:
+        barrier = below(barrier, subscription.run_until) - subscription.run_granted
+    return barrier
+
+
+def receive(turn: Turn, lease: Lease) -> None:
+    """Note that a subscription has got its barrier; one whose batch was cancelled comes again, up to `max_deliveries`."""
+    subscription = turn.ledger.subscriptions[lease.subscription]
+    if not lease.rows & subscription.barriers:
+        return
+    if not lease.gives_back:
+        turn.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease)
+    elif is_spent(turn, subscription):
+        give_up(turn, lease, error=lease.failure)
+
+
+def deliveries(subscription: Subscription) -> Counts:
+    """Give how often each of the barriers that a subscription waits for was delivered to it."""
+    counts = Counts()
+    for _ in range(subscription.barrier_deliveries):
+        counts.increment(subscription.barriers[:1])
+    return counts
+
+
+def is_spent(turn: Turn, subscription: Subscription) -> bool:
+    """Tell whether a subscription's oldest barrier was delivered as often as a message may be."""
+    maximum = turn.ledger.definition.max_deliveries
+    return bool(maximum) and subscription.barrier_deliveries >= maximum
+
+
+def give_up(turn: Turn, lease: Lease, *, error: str | None) -> None:
+    """Count a barrier as received on which fn keeps failing, so that what is behind it goes on; raises an alarm (DESIGN 8)."""
+    detail: dict[str, Any] = {"deliveries": turn.ledger.subscriptions[lease.subscription].barrier_deliveries}
+    if error is not None:
+        detail["error"] = error
+    turn.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease, reason=Removal.MAX_DELIVERIES, detail=detail)

@@ -1,0 +1,39 @@
+"""The first records of a journal."""
+
+from __future__ import annotations
+
+from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.message_files.segment import FactSource
+from spark_queue.core.records import Kind, Record
+from spark_queue.core.state.journal_state import JournalState
+
+#: Version of what is stored; a journal that says a higher one is refused.
+FORMAT = 1
+
+
+def first_records(journal_id: str, definitions: Definitions, facts: FactSource, *, now_ms: int) -> list[Record]:
+    """Give the records that create a journal: what it is, and what it holds.
+
+    Parameters
+    ----------
+    journal_id : str
+        Its UUID.
+    definitions : Definitions
+        What it is created with.
+    facts : FactSource
+        Of no messages yet.
+    now_ms : int
+        Time of the creation, in milliseconds since 1970 UTC.
+
+    Raises
+    ------
+    ConfigError
+        Whatever the definitions are refused for.
+    """
+    created = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=now_ms, detail={"journal": journal_id, "format": FORMAT})
+    state = JournalState(facts)
+    state.fold(created)
+    engine = Engine(state)
+    engine.apply(definitions=definitions.stored, reset=(), now_ms=now_ms)
+    return [created, *engine.take()]

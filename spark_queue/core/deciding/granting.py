@@ -1,0 +1,198 @@
+"""Granting: which messages a subscription is leased next, and how many (R22 to R35, R47 to R49)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import below, oldest
+from spark_queue.core.deciding.barrier import before_held, pending
+from spark_queue.core.deciding.fairness import Candidate, assign
+from spark_queue.core.deciding.removal import remove
+from spark_queue.core.deciding.session import Session
+from spark_queue.core.deciding.trying import tried_apart
+from spark_queue.core.deciding.turn import Turn
+from spark_queue.core.definitions.keys import FAST
+from spark_queue.core.records import Kind, Removal
+from spark_queue.core.state.lease import Lease, Subscription
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import State
+
+#: More than any backlog can be.
+UNLIMITED = 2**63
+
+
+def grant(turn: Turn, subscription: Subscription, session: Session, *, call: int, limit: int) -> Lease | None:
+    """Lease the next messages to a subscription; None when there is nothing for it now (R47, R48).
+
+    A barrier that was released to it comes first and alone, whatever room it has (R71, R72).
+
+    Parameters
+    ----------
+    limit : int
+        Most messages that the caller takes.
+    """
+    ledger, queue = turn.ledger, turn.ledger.definition
+    if ledger.paused:
+        return None
+    alarm = subscription.alarm
+    if alarm is not None and alarm.probe_at_ms is not None and turn.now_ms < alarm.probe_at_ms:
+        return None
+    barrier = pending(subscription)
+    rows = barrier or _take_part(turn, subscription, limit)
+    if not rows:
+        return None
+    number = ledger.next_lease
+    turn.emit(
+        Kind.GRANTED,
+        rows,
+        subscription=subscription.name,
+        lease=number,
+        due_at_ms=turn.now_ms + queue.lease_period_ms,
+        detail={"incarnation": list(session.incarnation), "call": call, "limit": limit} | ({"barrier": True} if barrier else {}),
+    )
+    lease = ledger.leases[number]
+    session.granted = session.unasked = number
+    if queue.at_most_once and not barrier:
+        remove(turn, rows, Removal.DELIVERED, lease=lease)
+    return lease
+
+
+def grantable(turn: Turn, subscription: Subscription) -> BitMap64:
+    """Give the messages that may be leased to a subscription now, whatever room it has; of those of a key the oldest."""
+    return turn.ledger.selection.heads(_free(turn, subscription))
+
+
+def _free(turn: Turn, subscription: Subscription) -> BitMap64:
+    """Give the messages that a subscription may be given now, as far as the order of their keys allows."""
+    rows = turn.ledger.rows[State.AVAILABLE]
+    due = turn.ledger.due(turn.now_ms)
+    if due:
+        rows = rows | due
+    if subscription.run_until is not None:
+        rows = below(rows, subscription.run_until) - subscription.run_granted
+    if subscription.barriers:
+        # One that waits for the next run still comes before everything behind it.
+        rows = below(rows, subscription.barriers.min())
+    return turn.ledger.selection.matching(before_held(turn.ledger, rows), subscription.filter)
+
+
+def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
+    """Give those of `rows` that never failed alone: what batches are made of (DESIGN 15.12)."""
+    return rows - ledger.lone_failures.at_least(1, rows)
+
+
+def is_withheld(turn: Turn, subscription: Subscription) -> bool:
+    """Tell whether messages that a subscription has room for wait for others, until they come or their window ends."""
+    if _room(turn.ledger, subscription, turn.ledger.backlogs()) <= 0:
+        return False
+    others = (rows for name, rows in turn.shares.kept.items() if name != subscription.name)
+    return bool(BitMap64.union(BitMap64(), *others).intersect(grantable(turn, subscription)))
+
+
+def _take_part(turn: Turn, asker: Subscription, limit: int) -> BitMap64:
+    """Give what the model of fairness gives to the asker now; what it gives to others is kept for them (R32 to R35)."""
+    ledger, queue, shares = turn.ledger, turn.ledger.definition, turn.shares
+    backlogs = ledger.backlogs()
+    left = queue.max_backlog - backlogs.total() if queue.max_backlog else UNLIMITED
+    rows = grantable(turn, asker)
+    room = min(limit, _room(ledger, asker, backlogs))
+    if min(room, left) <= 0 or not rows:
+        return BitMap64()
+    piece = _with_runs(turn, asker, rows & asker.failed, UNLIMITED, among=asker.failed) if asker.failed else BitMap64()
+    apart = tried_apart(ledger, asker, rows, piece=piece)
+    if apart:
+        return oldest(apart, min(room, left))
+    rows = without_lone(ledger, rows)
+    polling = [] if queue.fairness == FAST else shares.polling(ledger, turn.now_ms)
+    # The asker comes first: of messages that may stand for each other it takes the oldest.
+    rooms = {asker.name: room} | {
+        each.name: most
+        for each, limit in polling
+        # Who tries something apart takes nothing else meanwhile.
+        if each is not asker and not (each.is_stopped or each.failed) and (most := min(limit, _room(ledger, each, backlogs))) > 0
+    }
+    if len(rooms) == 1 and asker.name not in shares.kept:
+        # Nobody to share with.
+        shares.kept, shares.last = {}, asker.name
+        return _with_runs(turn, asker, rows, min(room, left))
+    candidates = _candidates(turn, rooms, backlogs, {_alike(asker): rows})
+    names = list(ledger.subscriptions)
+    last = shares.last if shares.last in names else _served_last(ledger)
+    place = names.index(last) if last else -1
+    found = assign(queue.fairness, candidates, last=place, messages=left, order=ledger.selection.priorities)
+    shares.kept, shares.last = found.parts, "" if found.last < 0 else names[found.last]
+    heads = shares.kept.pop(asker.name)
+    return _with_runs(turn, asker, heads, min(room, left - sum(map(len, shares.kept.values()))))
+
+
+def _with_runs(turn: Turn, subscription: Subscription, heads: BitMap64, count: int, *, among: BitMap64 | None = None) -> BitMap64:
+    """Give what comes first of `heads`, and of what follows them in their keys: what is shared out is keys as a whole.
+
+    Parameters
+    ----------
+    among : BitMap64 or None
+        What may follow; None for whatever the subscription may be given.
+    """
+    ledger, queue = turn.ledger, turn.ledger.definition
+    heads = without_lone(ledger, heads)
+    if queue.order_key is None:
+        return ledger.selection.first(heads, count)
+    free = without_lone(ledger, _free(turn, subscription))
+    free = free if among is None else free & among
+    return ledger.selection.order_keys.runs(heads, free, count=count, longest=queue.order_key_run)
+
+
+def _candidates(
+    turn: Turn, rooms: Mapping[str, int], backlogs: Counter[str], known: dict[tuple[str | None, str], BitMap64]
+) -> list[Candidate]:
+    """Give those who have room, each with what it may be given; subscriptions that are alike share one bitmap.
+
+    Parameters
+    ----------
+    known : dict
+        What may be given to whom, as far as it was found out; what else is found out joins it.
+    """
+    positions = {name: position for position, name in enumerate(turn.ledger.subscriptions)}
+    candidates = []
+    for name, room in rooms.items():
+        subscription = turn.ledger.subscriptions[name]
+        if _alike(subscription) not in known:
+            known[_alike(subscription)] = without_lone(turn.ledger, grantable(turn, subscription))
+        candidates.append(
+            Candidate(
+                name=name,
+                position=positions[name],
+                unacknowledged=backlogs[name],
+                max_backlog=_backlog_limit(turn.ledger, subscription),
+                room=room,
+                rows=known[_alike(subscription)],
+                kept=turn.shares.kept.get(name, BitMap64()),
+            )
+        )
+    return candidates
+
+
+def _alike(subscription: Subscription) -> tuple[str | None, str]:
+    """Give what is the same for all subscriptions that may be given the same: the filter, unless a run or a barrier bounds it."""
+    is_bound = subscription.run_until is not None or bool(subscription.barriers)
+    return subscription.filter, subscription.name if is_bound else ""
+
+
+def _room(ledger: QueueLedger, subscription: Subscription, backlogs: Counter[str]) -> int:
+    """Give how many more messages its own backlog and its failing batches allow (R24)."""
+    room = _backlog_limit(ledger, subscription) - backlogs[subscription.name]
+    return room if subscription.isolation_limit is None else min(room, subscription.isolation_limit)
+
+
+def _backlog_limit(ledger: QueueLedger, subscription: Subscription) -> int:
+    """Give how many messages it may have unacknowledged (R24)."""
+    return min(subscription.max_backlog, ledger.definition.max_per_subscription_backlog or UNLIMITED)
+
+
+def _served_last(ledger: QueueLedger) -> str:
+    """Give the subscription of the newest lease; empty before the first."""
+    newest = max(ledger.subscriptions.values(), key=lambda each: each.lease)
+    return newest.name if newest.lease else ""

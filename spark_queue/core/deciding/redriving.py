@@ -1,0 +1,49 @@
+"""Where dead letters go: back to their queue, or away for good when their time is over (DESIGN 15.11)."""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from spark_queue.core.deciding.removal import remove
+from spark_queue.core.deciding.turn import Turn
+from spark_queue.core.records import Kind, Removal
+from spark_queue.core.state.letters import free_letters, waiting_letters
+from spark_queue.core.state.lifecycle import State
+
+
+def redrive(turn: Turn, rows: BitMap64) -> int:
+    """Give dead letters back to their queue, with the same bookmarks and as if never delivered; gives how many.
+
+    What is leased or settled in the dead-letter queue stays, and so does what is no dead letter.
+    """
+    letters = turn.dead_letters
+    free = rows & free_letters(turn.state, turn.ledger.definition.name)
+    if free:
+        if letters is not None and free.intersect(letters.entered):
+            turn.emit(Kind.REDRIVEN, free & letters.entered, queue=letters.definition.name)
+        turn.emit(Kind.REDRIVEN, free)
+    return len(free)
+
+
+def purge_old(turn: Turn) -> None:
+    """Remove the dead letters that are older than `dead_letter_retention`; what is leased waits for the end of its lease."""
+    ledger, retention_ms = turn.ledger, turn.ledger.definition.dead_letter_retention_ms
+    if retention_ms is None or ledger.dead_letters.oldest_ms is None:
+        return
+    if ledger.dead_letters.oldest_ms > turn.now_ms - retention_ms:
+        return
+    old, letters = ledger.dead_letters.before(turn.now_ms - retention_ms), turn.dead_letters
+    if letters is not None:
+        old -= letters.rows[State.LEASED]
+    remove(turn, old, Removal.PURGED)
+    there = BitMap64() if letters is None else old & (waiting_letters(letters) | letters.rows[State.DEAD])
+    if letters is not None and there:
+        turn.emit(Kind.REMOVED, there, queue=letters.definition.name, reason=Removal.PURGED)
+
+
+def end_settled(turn: Turn) -> None:
+    """Let letters end that were settled in the dead-letter queue when logs did not say so of their source (DESIGN 15.11)."""
+    letters = turn.dead_letters
+    settled = BitMap64() if letters is None else turn.ledger.rows[State.DEAD] & letters.rows[State.REMOVED]
+    if letters is not None and settled:
+        turn.emit(Kind.REMOVED, settled, reason=Removal.ACKNOWLEDGED, detail={"settled_in": letters.definition.name})

@@ -1,0 +1,74 @@
+"""Removing messages: delete markers, and what a dead-letter queue must know (R57 to R59, DESIGN 15.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.deciding.turn import Turn
+from spark_queue.core.records import DEAD_LETTER_REASONS, Emit, Kind, Record, Removal
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lease import Lease
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import State
+
+
+def remove(
+    turn: Turn, rows: BitMap64, reason: Removal, *, lease: Lease | None = None, error: str | None = None, uncounted_cancels: int = 0
+) -> None:
+    """Write the delete marker of rows, and what a dead-letter queue must know of them.
+
+    Parameters
+    ----------
+    uncounted_cancels : int
+        Cancels that no `returned` record counts, since the message does not go back.
+    """
+    if not rows:
+        return
+    if reason not in DEAD_LETTER_REASONS:
+        turn.emit(Kind.REMOVED, rows, of=lease, reason=reason)
+        return
+    for deliveries, delivered in list(turn.ledger.delivered.split(rows)):
+        for cancels, part in list(turn.ledger.cancelled.split(delivered)):
+            detail: dict[str, Any] = {"deliveries": deliveries, "cancels": cancels + uncounted_cancels}
+            if error is not None:
+                detail["error"] = error
+            turn.emit(Kind.REMOVED, part, of=lease, reason=reason, detail=detail)
+            letters = turn.dead_letters
+            if letters is not None:
+                detail["source"] = turn.ledger.definition.name
+                turn.emit(Kind.DEAD_LETTERED, part, queue=letters.definition.name, reason=reason, detail=detail)
+
+
+def remove_aged(turn: Turn, rows: BitMap64, *, lease: Lease | None = None) -> BitMap64:
+    """Remove those of `rows` that are past their age, for they are in nobody's hands now (R51, R52); gives the others."""
+    over_age = aged(turn, rows)
+    remove(turn, over_age, Removal.TIME_LIMIT, lease=lease)
+    return rows - over_age
+
+
+def aged(turn: Turn, rows: BitMap64) -> BitMap64:
+    """Give those of `rows` that are past their age."""
+    aged_until = turn.state.aged_until(turn.ledger.definition, turn.now_ms)
+    return turn.ledger.over_age(rows, now_ms=turn.now_ms, aged_until=aged_until)
+
+
+def end_letters(state: JournalState, record: Record, emit: Emit) -> None:
+    """Record that dead letters are over which their dead-letter queue is done with: their source keeps them no longer (15.11)."""
+    if record.kind != Kind.REMOVED or record.reason in DEAD_LETTER_REASONS:
+        return
+    source = state.queues.get(state.definitions.source_of(str(record.queue)) or "")
+    over = BitMap64() if source is None else to_bitmap(record.ranges) & source.rows[State.DEAD]
+    if source is not None and over:
+        detail = {"settled_in": record.queue}
+        emit(Kind.REMOVED, queue=source.definition.name, ranges=to_ranges(over), reason=record.reason, detail=detail)
+
+
+def remove_reached(queues: Mapping[str, QueueLedger], emit: Emit) -> None:
+    """Record that messages which were acknowledged before they were active are gone, as soon as their turn comes (R83)."""
+    for name, ledger in list(queues.items()):
+        if ledger.reached:
+            emit(Kind.REMOVED, queue=name, ranges=to_ranges(ledger.reached), reason=Removal.ACKNOWLEDGED)

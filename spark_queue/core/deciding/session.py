@@ -1,0 +1,33 @@
+"""What a reign has seen of a planner beyond the log: lost with the reign, and never needed to be safe (P1, P3, P6).
+
+Where the coordinator does not know, it takes the careful answer: rows count as asked for, and a leave returns nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_queue.core.state.lease import Incarnation, Lease
+
+
+@dataclass(slots=True)
+class Session:
+    """One planner start, as this reign has seen it."""
+
+    incarnation: Incarnation
+    #: Number of the newest call heard.
+    call: int = 0
+    #: Newest lease granted to it in this reign.
+    granted: int = 0
+    #: The lease of which it is certain that no planner start asked for its rows yet; 0 for none.
+    unasked: int = 0
+    #: Newest lease whose rows this planner start asked for in this reign.
+    asked: int = 0
+    #: Newest lease on which fn started, and the newest on which it returned, in this reign.
+    started: int = 0
+    returned: int = 0
+
+    def cannot_be_committed(self, lease: Lease) -> bool:
+        """Tell whether it is certain that Spark has not committed, and will not commit, the batch of `lease` (P6)."""
+        running = self.started == lease.number != self.returned
+        return self.granted == lease.number and not lease.resumed and (self.unasked == lease.number or running)

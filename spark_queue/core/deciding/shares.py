@@ -1,0 +1,65 @@
+"""What a reign remembers of the polls of one queue, and what it keeps for whom (DESIGN 8, fairness).
+
+A planner pulls, so what the model gives to another subscription waits for that one's next poll. It waits no longer than
+`fairness_window` after its last one. The memory is lost with the reign, which costs nobody more than one window's wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyroaring import BitMap64
+
+from spark_queue.core.state.lease import Incarnation, Subscription
+from spark_queue.core.state.ledger import QueueLedger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poll:
+    """The last poll of a subscription."""
+
+    incarnation: Incarnation
+    at_ms: int
+    #: Most messages that it asked for.
+    limit: int
+
+
+class Shares:
+    """Who has polled, and what waits for whom.
+
+    Attributes
+    ----------
+    kept : dict of str to BitMap64
+        Available messages that wait for the next poll of a subscription.
+    last : str
+        Who was given the last message, or has it kept (round-robin); empty when this reign gave none yet.
+    """
+
+    def __init__(self) -> None:
+        self.kept: dict[str, BitMap64] = {}
+        self.last = ""
+        self._polls: dict[str, Poll] = {}
+
+    def note_poll(self, subscription: Subscription, *, limit: int, now_ms: int) -> None:
+        """Note that the owner of a subscription asks for work, or still waits for it."""
+        self._polls[subscription.name] = Poll(incarnation=subscription.incarnation, at_ms=now_ms, limit=limit)
+
+    def polling(self, ledger: QueueLedger, now_ms: int) -> Iterator[tuple[Subscription, int]]:
+        """Give the subscriptions that have polled within the window, and how many messages each asked for."""
+        for name, poll in self._polls.items():
+            subscription = ledger.subscriptions.get(name)
+            if subscription is None or subscription.left or subscription.incarnation != poll.incarnation:
+                continue
+            if now_ms < poll.at_ms + ledger.definition.fairness_window_ms:
+                yield subscription, poll.limit
+
+    def drop_lapsed(self, ledger: QueueLedger, now_ms: int) -> None:
+        """Keep nothing any longer for those who have not come for it in time."""
+        polling = {subscription.name for subscription, _ in self.polling(ledger, now_ms)}
+        self.kept = {name: rows for name, rows in self.kept.items() if name in polling}
+
+    def next_lapse_ms(self, ledger: QueueLedger) -> int | None:
+        """Give when something that is kept for somebody is everybody's again; None when nothing is kept."""
+        window_ms = ledger.definition.fairness_window_ms
+        return min((self._polls[name].at_ms + window_ms for name, rows in self.kept.items() if rows), default=None)

@@ -1,0 +1,100 @@
+"""What happens because time passes: leases and messages expire, forgotten subscriptions end (R15, R50 to R52)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import below
+from spark_queue.core.deciding.delivery import unsubscribe
+from spark_queue.core.deciding.redriving import purge_old
+from spark_queue.core.deciding.removal import remove_aged
+from spark_queue.core.deciding.settlement import end_lease
+from spark_queue.core.deciding.shares import Shares
+from spark_queue.core.deciding.turn import Turn
+from spark_queue.core.records import Kind, Return
+from spark_queue.core.state.age import oldest_ms
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import State
+
+#: Where messages are that may expire: in the queue, and not leased (R51).
+_UNLEASED = (State.AVAILABLE, State.DELAYED, State.INACTIVE)
+
+
+def take_over(turn: Turn) -> None:
+    """Give every open lease time to be renewed by a living holder, and every planner to poll (DESIGN 15.2, 8)."""
+    for subscription in turn.ledger.subscriptions.values():
+        turn.shares.note_poll(subscription, limit=subscription.max_backlog, now_ms=turn.now_ms)
+    for lease in [lease for lease in turn.ledger.leases.values() if turn.ledger.outstanding(lease)]:
+        due_at_ms = max(lease.due_at_ms, turn.now_ms + turn.ledger.definition.lease_period_ms // 3)
+        detail = {"incarnation": list(lease.incarnation)}
+        turn.emit(Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="takeover", detail=detail)
+
+
+def tick(turn: Turn, *, heard_at_ms: dict[str, int], reign_began_at_ms: int) -> None:
+    """End what is due on one queue: leases, parts that wait for a poll, forgotten subscriptions; ages come after, by `expire`.
+
+    Parameters
+    ----------
+    heard_at_ms : dict of str to int
+        When each subscription last called in this reign.
+    reign_began_at_ms : int
+        Nobody is forgotten for silence before it, since an idle poll leaves no record.
+    """
+    for lease in [each for each in turn.ledger.leases.values() if turn.ledger.outstanding(each) and each.due_at_ms <= turn.now_ms]:
+        if lease.held:
+            end_lease(turn, lease, Return.LEASE_EXPIRED)
+        else:
+            # At most once: nothing comes back.
+            turn.emit(Kind.LAPSED, lease.rows, of=lease)
+    turn.shares.drop_lapsed(turn.ledger, turn.now_ms)
+    for subscription in list(turn.ledger.subscriptions.values()):
+        heard = max(heard_at_ms.get(subscription.name, 0), subscription.last_seen_at_ms, reign_began_at_ms)
+        if turn.now_ms - heard > turn.ledger.definition.subscription_retention_ms:
+            unsubscribe(turn, subscription, reason="retention")
+
+
+def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, ticked_at_ms: int) -> int | None:
+    """Give the earliest time at which a lease or a share ends, a delay falls due, or a message may expire; None for never.
+
+    Parameters
+    ----------
+    ticked_at_ms : int
+        When `tick` last did what was due: what still waits since then waits for something else.
+    """
+    times = [lease.due_at_ms for lease in ledger.leases.values() if ledger.outstanding(lease)]
+    times.extend(due_at_ms for due_at_ms in ledger.delayed if due_at_ms > ticked_at_ms)
+    alarms = [each.alarm for each in ledger.subscriptions.values() if each.alarm is not None]
+    times.extend(each.probe_at_ms for each in alarms if each.probe_at_ms is not None and each.probe_at_ms > ticked_at_ms)
+    retention_ms, letters_since_ms = ledger.definition.dead_letter_retention_ms, ledger.dead_letters.oldest_ms
+    if retention_ms is not None and letters_since_ms is not None and letters_since_ms + retention_ms > ticked_at_ms:
+        times.append(letters_since_ms + retention_ms)
+    # What is leased waits for the end of its lease; a tick too many costs less than finding out.
+    expires_at_ms = ledger.expires.next_after(ticked_at_ms, gone=ledger.rows[State.REMOVED])
+    times.extend(each for each in (expires_at_ms, shares.next_lapse_ms(ledger)) if each is not None)
+    expiration_ms = ledger.definition.expiration_ms
+    if expiration_ms is not None:
+        waiting = [ledger.rows[each] for each in _UNLEASED]
+        begun_ms = oldest_ms(state, ledger, [rows - ledger.expires.rows for rows in waiting] if ledger.expires else waiting)
+        times.extend([] if begun_ms is None else [begun_ms + expiration_ms])
+    return min(times, default=None)
+
+
+def expire(turns: Iterable[Turn]) -> None:
+    """Remove what is past its age and not leased, be it that it enters so late (R50, R51), and dead letters past theirs (R13)."""
+    for turn in turns:
+        purge_old(turn)
+        ledger = turn.ledger
+        aged_until = turn.state.aged_until(ledger.definition, turn.now_ms)
+        overdue = bool(ledger.overdue(turn.now_ms))
+        if aged_until or overdue:
+            remove_aged(turn, _waiting(ledger, aged_until, overdue=overdue))
+            ledger.forget_expirations(now_ms=turn.now_ms)
+
+
+def _waiting(ledger: QueueLedger, aged_until: int, *, overdue: bool) -> BitMap64:
+    """Give the messages without a lease that might be over age."""
+    waiting = BitMap64.union(*(ledger.rows[state] for state in _UNLEASED))
+    return waiting if overdue else below(waiting, aged_until)

@@ -1,0 +1,58 @@
+"""A turn: one command's work on one queue, at one moment, making records that take effect as they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.deciding.shares import Shares
+from spark_queue.core.records import Emit, Kind
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lease import Lease, Subscription
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.errors import CallerError, nearest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What the decisions about one queue need: its state, the time, and a way to record."""
+
+    state: JournalState
+    ledger: QueueLedger
+    shares: Shares
+    now_ms: int
+    #: Id of the request that is being served; None for a timer's work.
+    request: str | None
+    emit_record: Emit
+
+    def emit(self, kind: Kind, rows: BitMap64 | None = None, *, of: Lease | None = None, **fields: Any) -> None:
+        """Record `kind` for this queue, about `rows`, and `of` a lease and its subscription when given."""
+        detail = dict(fields.pop("detail", {}))
+        if self.request is not None:
+            detail["request"] = self.request
+        if of is not None:
+            fields = {"lease": of.number, "subscription": of.subscription, **fields}
+        fields.setdefault("queue", self.ledger.definition.name)
+        self.emit_record(kind, ranges=() if rows is None else to_ranges(rows), detail=detail, **fields)
+
+    def subscription(self, name: str) -> Subscription:
+        """Give a subscription of this queue; UNKNOWN_SUBSCRIPTION names the nearest."""
+        known = self.ledger.subscriptions
+        if name not in known:
+            raise CallerError(
+                "UNKNOWN_SUBSCRIPTION", queue=self.ledger.definition.name, subscription=name, nearest=nearest(name, known)
+            )
+        return known[name]
+
+    def matching(self, where: str, rows: BitMap64) -> BitMap64:
+        """Tell which of `rows` match a filter."""
+        return self.state.matching(self.ledger, where, rows)
+
+    @property
+    def dead_letters(self) -> QueueLedger | None:
+        """The ledger of this queue's dead-letter queue, if it has one."""
+        name = self.ledger.definition.dead_letter_queue
+        return None if name is None else self.state.queues[name]

@@ -1,0 +1,185 @@
+"""What a journal is configured to hold: message types, queues, and the journal's own settings.
+
+The stored form (in `definitions_applied`) is the user's own: nested tables of the keys in `keys`, whose durations are strings
+with units. `parsing.parse` reads it and checks every key and every relation between definitions before anything is touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import re2
+
+from spark_queue.core.definitions.keys import AT_MOST_ONCE, Backoff
+from spark_queue.errors import ConfigError, nearest
+
+#: A topic, queue, message type, subscription or publisher name.
+NAME_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+#: Column names that the journal or the reader adds (DESIGN 4).
+RESERVED_COLUMNS = frozenset(
+    "topic publisher sequence published_at expires_at bookmark delivery_count cancel_count lease leased_until is_barrier "
+    "outcome retry_after error state reason priority".split()
+)
+
+#: Message types that exist without being declared: their one column as Spark DDL.
+BUILT_IN_COLUMNS = {"json": "value STRING", "binary": "value BINARY"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalDefinition:
+    """Settings of the whole journal."""
+
+    durability: str
+    #: None keeps everything.
+    retention_ms: int | None
+    coordinator_idle_ms: int
+
+    @property
+    def durable(self) -> bool:
+        """Whether commits must survive power loss."""
+        return self.durability == "fsync"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageTypeDefinition:
+    """A named column list and the topics whose messages have it."""
+
+    name: str
+    #: Spark DDL.
+    columns: str
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDefinition:
+    """One queue: a view over the topics of one message type (R1). Fields are the keys of `QUEUE_KEYS`, and `columns`."""
+
+    name: str
+    message_type: str
+    #: The columns of its message type, in Spark DDL, which its expressions may use; no key, since the message type has it.
+    columns: str
+    #: None for a dead-letter queue, which messages enter only by reference.
+    underlying_topic: str | None
+    default_publish_target: str | None
+    semantics: str
+    lease_period_ms: int
+    lease_renewal_limit_ms: int
+    max_backlog: int
+    max_per_subscription_backlog: int
+    fairness: str
+    fairness_window_ms: int
+    expiration_ms: int | None
+    max_deliveries: int
+    max_cancels: int
+    retry_backoff: Backoff | None
+    leasing: str
+    target_queue_depth: int
+    deferred_ack_expiration_ms: int
+    recovery_point: str
+    subscription_retention_ms: int
+    filter: str | None
+    priority: str | None
+    order_key: str | None
+    #: Most messages of one key in a lease; 0 for no limit.
+    order_key_run: int
+    #: A filter; what matches it is a barrier (R67).
+    barrier: str | None
+    dead_letter_retention_ms: int | None
+    dead_letter_queue: str | None
+
+    @property
+    def at_most_once(self) -> bool:
+        """Whether messages are removed when they are granted (R16)."""
+        return self.semantics == AT_MOST_ONCE
+
+    def takes(self, topic: str) -> bool:
+        """Tell whether messages of `topic` enter this queue."""
+        return self.underlying_topic is not None and topic_matches(self.underlying_topic, topic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definitions:
+    """Everything that is defined in a journal."""
+
+    journal: JournalDefinition
+    message_types: Mapping[str, MessageTypeDefinition]
+    queues: Mapping[str, QueueDefinition]
+    #: The form that is stored and that `parse` reads.
+    stored: Mapping[str, Any]
+    #: The message type of each topic that is named, and of each pattern: rows of many topics are routed one topic at a time.
+    _named: dict[str, MessageTypeDefinition] = field(init=False, repr=False, compare=False)
+    _patterns: dict[str, MessageTypeDefinition] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        entries = [(entry, kind) for kind in self.message_types.values() for entry in kind.topics]
+        object.__setattr__(self, "_named", {entry: kind for entry, kind in entries if not is_pattern(entry)})
+        object.__setattr__(self, "_patterns", {entry: kind for entry, kind in entries if is_pattern(entry)})
+
+    def queue(self, name: str) -> QueueDefinition:
+        """Give a queue by name; UNKNOWN_QUEUE names the nearest."""
+        if name not in self.queues:
+            raise ConfigError("UNKNOWN_QUEUE", queue=name, nearest=nearest(name, self.queues))
+        return self.queues[name]
+
+    def source_of(self, queue: str) -> str | None:
+        """Give the queue whose dead letters come to a queue; None for one that is no dead-letter queue."""
+        return next((name for name, each in self.queues.items() if each.dead_letter_queue == queue), None)
+
+    def message_type(self, name: str) -> MessageTypeDefinition:
+        """Give a message type by name; UNKNOWN_MESSAGE_TYPE names the nearest."""
+        if name not in self.message_types:
+            raise ConfigError("UNKNOWN_MESSAGE_TYPE", message_type=name, nearest=nearest(name, self.message_types))
+        return self.message_types[name]
+
+    def route(self, topic: str) -> tuple[str, MessageTypeDefinition]:
+        """Give the topic that a publish to `topic` is written under, and its message type (R62, R63).
+
+        A publish to a queue's own name goes to its `default_publish_target`.
+
+        Raises
+        ------
+        ConfigError
+            UNKNOWN_TOPIC with the nearest name, or TOPIC_AMBIGUOUS.
+        """
+        queue = self.queues.get(topic)
+        if queue is not None and queue.underlying_topic is None:
+            raise ConfigError("QUEUE_TAKES_NO_PUBLISH", queue=topic)
+        if queue is not None and queue.default_publish_target is not None:
+            topic = queue.default_publish_target
+        return topic, self._message_type_of(topic)
+
+    def _message_type_of(self, topic: str) -> MessageTypeDefinition:
+        if not valid_name(topic):
+            raise ConfigError("NAME_INVALID", what="topic", name=topic)
+        if topic in self._named:
+            return self._named[topic]
+        homes = {kind.name: kind for pattern, kind in self._patterns.items() if topic_matches(pattern, topic)}
+        if not homes:
+            raise ConfigError("UNKNOWN_TOPIC", topic=topic, nearest=nearest(topic, [*self._named, *self.queues]))
+        if len(homes) > 1:
+            raise ConfigError("TOPIC_AMBIGUOUS", topic=topic, message_types=", ".join(homes))
+        return next(iter(homes.values()))
+
+
+#: RE2 by itself also writes to stderr what is wrong with a pattern; the errors that users get say it.
+QUIET = re2.Options()
+QUIET.log_errors = False
+
+
+def is_pattern(entry: str) -> bool:
+    """Tell whether a topic entry is an RE2 pattern (DESIGN 15.8)."""
+    return entry.startswith("^")
+
+
+def topic_matches(entry: str, topic: str) -> bool:
+    """Tell whether a topic entry, a name or a pattern, takes the whole of `topic`."""
+    return bool(re2.fullmatch(entry, topic)) if is_pattern(entry) else entry == topic
+
+
+def valid_name(name: str) -> bool:
+    """Tell whether a name follows the topic grammar (DESIGN 4)."""
+    return NAME_PATTERN.fullmatch(name) is not None and name not in {".", ".."}

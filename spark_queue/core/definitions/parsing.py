@@ -1,0 +1,262 @@
+"""Reads definitions from their stored form, and checks every key and relation before anything is touched (DESIGN 15.7, 15.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import re2
+
+from spark_queue.core.definitions.definition import (
+    BUILT_IN_COLUMNS,
+    QUIET,
+    Definitions,
+    JournalDefinition,
+    MessageTypeDefinition,
+    QueueDefinition,
+    is_pattern,
+    topic_matches,
+    valid_name,
+)
+from spark_queue.core.definitions.keys import AT_MOST_ONCE, JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS, ROUND_ROBIN, Key
+from spark_queue.errors import ConfigError, nearest
+
+#: Keys that a dead-letter queue cannot have: nothing is published to it, and no expression is evaluated there.
+_NO_DEAD_LETTER_KEYS = (
+    "underlying_topic", "default_publish_target", "recovery_point", "dead_letter_queue", "expiration",
+    "filter", "priority", "order_key", "order_key_run", "barrier",
+)  # fmt: skip
+
+
+def parse(stored: Mapping[str, Any]) -> Definitions:
+    """Read definitions from their stored form and check every relation between them.
+
+    Raises
+    ------
+    ConfigError
+        UNKNOWN_KEY, BAD_VALUE, NAME_INVALID, NAME_CASE_CLASH, TOPIC_CLAIMED_TWICE, CONTRADICTORY_SETTINGS, UNKNOWN_TOPIC,
+        UNKNOWN_QUEUE or UNKNOWN_MESSAGE_TYPE.
+    """
+    _check_keys(stored, ("journal", "message_types", "queues"), "the definitions")
+    journal = JournalDefinition(**_read(stored.get("journal", {}), JOURNAL_KEYS, "[journal]"))
+    tables: dict[str, Mapping[str, Any]] = {name: {"columns": columns} for name, columns in BUILT_IN_COLUMNS.items()}
+    for name, table in _tables(stored, "message_types").items():
+        if name in BUILT_IN_COLUMNS:
+            _check_keys(table, ("topics",), f"[message_types.{name}]")
+        tables[name] = {**tables.get(name, {}), **table}
+    message_types = {name: _parse_message_type(name, table) for name, table in tables.items()}
+    _check_names("message type", message_types)
+    _check_topics(message_types.values())
+    queue_tables = _tables(stored, "queues")
+    _check_names("queue", queue_tables)
+    letters = [table.get("dead_letter_queue") for table in queue_tables.values()]
+    _check_letters_exist(queue_tables)
+    without_queues = Definitions(journal=journal, message_types=message_types, queues={}, stored=stored)
+    queues = {
+        name: _parse_queue(name, table, without_queues, is_dead_letter_queue=name in letters)
+        for name, table in queue_tables.items()
+    }
+    definitions = Definitions(journal=journal, message_types=message_types, queues=queues, stored=stored)
+    for queue in queues.values():
+        _check_dead_letters(queue, definitions)
+    return definitions
+
+
+def _tables(stored: Mapping[str, Any], key: str) -> Mapping[str, Mapping[str, Any]]:
+    """Give the named tables under `key`; what is no table of tables is refused."""
+    tables = stored.get(key, {})
+    if not isinstance(tables, Mapping):
+        raise ConfigError("BAD_VALUE", key=key, where="the definitions", value=tables, expected="tables of keys by name")
+    for name, table in tables.items():
+        if not isinstance(table, Mapping):
+            raise ConfigError("BAD_VALUE", key=name, where=f"[{key}]", value=table, expected="a table of keys")
+    return tables
+
+
+def _read(table: Mapping[str, Any], keys: Iterable[Key], where: str) -> dict[str, Any]:
+    keys = tuple(keys)
+    _check_keys(table, [key.name for key in keys], where)
+    values: dict[str, Any] = {}
+    for key in keys:
+        value = table.get(key.name, key.default)
+        if value is None and key.name not in table:
+            values[key.field] = None
+            continue
+        try:
+            values[key.field] = key.parse(value)
+        except ValueError as reason:
+            raise ConfigError("BAD_VALUE", key=key.name, where=where, value=value, expected=str(reason)) from None
+    return values
+
+
+def _check_keys(table: Any, known: Iterable[str], where: str) -> None:
+    if not isinstance(table, Mapping):
+        raise ConfigError("BAD_VALUE", key=where, where="the definitions", value=table, expected="a table of keys")
+    known = tuple(known)
+    for key in table:
+        if key not in known:
+            raise ConfigError("UNKNOWN_KEY", key=key, where=where, nearest=nearest(str(key), known))
+
+
+def _check_names(what: str, names: Iterable[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if not valid_name(name):
+            raise ConfigError("NAME_INVALID", what=what, name=name)
+        if name.lower() in seen:
+            raise ConfigError("NAME_CASE_CLASH", what=what, name=name, other=seen[name.lower()])
+        seen[name.lower()] = name
+
+
+def _parse_message_type(name: str, table: Mapping[str, Any]) -> MessageTypeDefinition:
+    where = f"[message_types.{name}]"
+    values = _read(table, MESSAGE_TYPE_KEYS, where)
+    if values["columns"] is None:
+        raise ConfigError(
+            "BAD_VALUE", key="columns", where=where, value=None, expected='Spark DDL, such as "id BIGINT, item STRING"'
+        )
+    for entry in values["topics"]:
+        _check_topic_entry(entry, "topics", where)
+    return MessageTypeDefinition(name=name, **values)
+
+
+def _check_topic_entry(entry: str, key: str, where: str) -> None:
+    if not is_pattern(entry):
+        if not valid_name(entry):
+            raise ConfigError("NAME_INVALID", what="topic", name=entry)
+        return
+    try:
+        re2.compile(entry, QUIET)
+    except re2.error as reason:
+        raise ConfigError(
+            "BAD_VALUE", key=key, where=where, value=entry, expected=f"a valid RE2 pattern ({_re2_text(reason)})"
+        ) from None
+
+
+def _re2_text(reason: Exception) -> str:
+    text = reason.args[0] if reason.args else reason
+    return text.decode() if isinstance(text, bytes) else str(text)
+
+
+def _check_topics(message_types: Iterable[MessageTypeDefinition]) -> None:
+    homes: dict[str, str] = {}
+    for message_type in message_types:
+        for entry in message_type.topics:
+            if entry in homes:
+                raise ConfigError("TOPIC_CLAIMED_TWICE", topic=entry, first=homes[entry], second=message_type.name)
+            homes[entry] = message_type.name
+    patterns = [(entry, home) for entry, home in homes.items() if is_pattern(entry)]
+    for entry, home in homes.items():
+        for pattern, other_home in patterns:
+            if home != other_home and not is_pattern(entry) and topic_matches(pattern, entry):
+                raise ConfigError("TOPIC_CLAIMED_TWICE", topic=entry, first=home, second=other_home)
+
+
+def _parse_queue(name: str, table: Mapping[str, Any], known: Definitions, *, is_dead_letter_queue: bool) -> QueueDefinition:
+    where = f"[queues.{name}]"
+    values = _read(table, QUEUE_KEYS, where)
+    values["lease_renewal_limit_ms"] = _renewal_limit_ms(table, values, where)
+    if values["semantics"] == AT_MOST_ONCE:
+        values["fairness"] = _at_most_once_fairness(table, where)
+    if is_dead_letter_queue:
+        _check_dead_letter_keys(table, where)
+    else:
+        topic = values["underlying_topic"] = values["underlying_topic"] or name
+        _check_topic_entry(topic, "underlying_topic", where)
+        values["default_publish_target"] = _publish_target(table, topic, where)
+        _check_exclusions(values, where)
+        if values["message_type"] is None:
+            values["message_type"] = known.route(values["default_publish_target"])[1].name
+        home = known.route(values["default_publish_target"])[1].name
+        if home != values["message_type"]:
+            keys = "message_type, underlying_topic"
+            reason = f"topic '{values['default_publish_target']}' belongs to message type '{home}', not '{values['message_type']}'."
+            raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys=keys)
+    return QueueDefinition(name=name, columns=known.message_type(values["message_type"]).columns, **values)
+
+
+def _renewal_limit_ms(table: Mapping[str, Any], values: Mapping[str, Any], where: str) -> int:
+    """Give how long a lease may be renewed: not less than its first period, and where nothing is said no longer than by default."""
+    limit_ms, period_ms = int(values["lease_renewal_limit_ms"]), int(values["lease_period_ms"])
+    if "lease_renewal_limit" in table and limit_ms < period_ms:
+        reason = "a lease would have to end before its first period is over."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="lease_renewal_limit, lease_period")
+    return max(limit_ms, period_ms)
+
+
+def _at_most_once_fairness(table: Mapping[str, Any], where: str) -> str:
+    """Give the one model that at-most-once queues have (R34)."""
+    if table.get("fairness", ROUND_ROBIN) != ROUND_ROBIN:
+        reason = f"an at-most-once queue is shared out by {ROUND_ROBIN} only (R34)."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="fairness, semantics")
+    return ROUND_ROBIN
+
+
+def _publish_target(table: Mapping[str, Any], topic: str, where: str) -> str:
+    target = table.get("default_publish_target")
+    if target is None:
+        if is_pattern(topic):
+            expected = "given, because underlying_topic is a pattern (R62)"
+            raise ConfigError("BAD_VALUE", key="default_publish_target", where=where, value=None, expected=expected)
+        return topic
+    if not topic_matches(topic, target):
+        raise ConfigError(
+            "BAD_VALUE",
+            key="default_publish_target",
+            where=where,
+            value=target,
+            expected=f"one of the queue's own topics ({topic})",
+        )
+    return str(target)
+
+
+def _check_exclusions(values: Mapping[str, Any], where: str) -> None:
+    if values["priority"] is not None and values["order_key"] is not None:
+        reason = "a message of high priority would overtake the older ones of its key."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="order_key, priority")
+    for other in ("priority", "barrier"):
+        if values["target_queue_depth"] and values.get(other) is not None:
+            reason = f"the {other} of a message that is not active cannot be seen (R77)."
+            raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys=f"target_queue_depth, {other}")
+
+
+def _check_dead_letter_keys(table: Mapping[str, Any], where: str) -> None:
+    for key in _NO_DEAD_LETTER_KEYS:
+        if key in table:
+            reason = f"messages enter a dead-letter queue by reference only, so '{key}' has no meaning there."
+            raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys=key)
+    if "message_type" not in table:
+        raise ConfigError("BAD_VALUE", key="message_type", where=where, value=None, expected="given for a dead-letter queue")
+
+
+def _check_letters_exist(tables: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse a dead-letter queue that is not defined, before the one that was meant is taken for a queue of messages."""
+    for name, table in tables.items():
+        letters = table.get("dead_letter_queue")
+        if isinstance(letters, str) and letters and letters not in tables:
+            raise ConfigError(
+                "BAD_VALUE",
+                key="dead_letter_queue",
+                where=f"[queues.{name}]",
+                value=letters,
+                expected=f"a queue of these definitions.{nearest(letters, tables)}",
+            )
+
+
+def _check_dead_letters(queue: QueueDefinition, definitions: Definitions) -> None:
+    where = f"[queues.{queue.name}]"
+    for key, value in (("dead_letter_queue", queue.dead_letter_queue), ("dead_letter_retention", queue.dead_letter_retention_ms)):
+        if queue.at_most_once and value is not None:
+            reason = "an at-most-once queue has no dead letters (R16)."
+            raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys=f"semantics, {key}")
+    if queue.dead_letter_queue is None:
+        return
+    letters = definitions.queue(queue.dead_letter_queue)
+    sources = [other.name for other in definitions.queues.values() if other.dead_letter_queue == letters.name]
+    trouble = None
+    if len(sources) > 1:
+        trouble = f"'{letters.name}' already takes the dead letters of '{sources[-1]}', and a dead-letter queue has one source."
+    elif letters.message_type != queue.message_type:
+        trouble = f"'{letters.name}' has message type '{letters.message_type}', this queue '{queue.message_type}'."
+    if trouble is not None:
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=trouble, keys="dead_letter_queue")

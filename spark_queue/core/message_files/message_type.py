@@ -1,0 +1,132 @@
+"""What has entered of one message type, and where its rows stand."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any
+
+from spark_queue.core.message_files.relocation import MergedFile, MovedRows, merged_files
+from spark_queue.core.message_files.segment import Segment, from_record
+from spark_queue.core.records import Kind, Ranges, Record
+from spark_queue.errors import JournalError
+
+#: How long a file that nothing names any more stays in the store, in milliseconds: who planned to read it before reads on.
+KEPT_MS = 24 * 3600 * 1000
+
+
+class MessageTypeState:
+    """What has entered of one message type; records change it through `fold`, and nothing else does."""
+
+    def __init__(self) -> None:
+        #: Bookmark after the last entered message.
+        self.entered_until = 0
+        #: Last Delta version that left a record, and the token of that commit; -1 before the first.
+        self.version = -1
+        self.token = ""
+        #: Oldest first; where their rows stand now.
+        self.segments: list[Segment] = []
+        #: Versions in which strangers appended, with their paths and row counts.
+        self.foreign: dict[int, Mapping[str, Any]] = {}
+        #: Files that compaction replaced or retention let go within the last `KEPT_MS`, and when, in milliseconds.
+        self.replaced: dict[str, int] = {}
+        #: Number of leading segments that are all retired.
+        self.retired_segments = 0
+        #: Number of retired messages.
+        self.retired_rows = 0
+
+    @property
+    def kept_from(self) -> int:
+        """The first bookmark that is not retired: where a topic begins now."""
+        return self.segments[self.retired_segments - 1].until if self.retired_segments else 0
+
+    @property
+    def foreign_files(self) -> int:
+        """How many files strangers appended."""
+        return sum(len(detail["paths"]) for detail in self.foreign.values())
+
+    def fold(self, record: Record) -> None:
+        """Apply a record about message files; any other kind changes nothing."""
+        match record.kind:
+            case Kind.ENTERED:
+                self.add(from_record(record))
+            case Kind.FOREIGN:
+                self.version, self.token = record.detail["version"], ""
+                self.foreign[record.detail["version"]] = record.detail
+            case Kind.MOVED:
+                self.version, self.token = record.detail["version"], record.detail["token"]
+                for file in merged_files(record):
+                    self._move(file, record.at_ms)
+            case Kind.RETIRED:
+                for first, until in record.ranges:
+                    self._retire(first, until, record.at_ms)
+
+    def add(self, segment: Segment) -> None:
+        """Take the next segment."""
+        self.segments.append(segment)
+        self.entered_until = segment.until
+        self.version, self.token = segment.version, segment.token
+
+    def segment_of(self, bookmark: int) -> Segment:
+        """Give the segment that holds an entered bookmark."""
+        return self.segments[bisect_right(self.segments, bookmark, key=lambda segment: segment.first) - 1]
+
+    def entered_by(self, at_ms: int) -> int:
+        """Give the bookmark before which every message had entered at `at_ms` or earlier."""
+        index = bisect_right(self.segments, at_ms, key=lambda segment: segment.entered_at_ms)
+        return self.segments[index - 1].until if index else 0
+
+    def overlapping(self, first: int, until: int) -> list[Segment]:
+        """Give the segments that hold some of the bookmarks from `first` to before `until`."""
+        low = bisect_right(self.segments, first, key=lambda segment: segment.until)
+        return self.segments[low : max(low, self._index(until))]
+
+    def ranges_in(self, paths: Collection[str]) -> Ranges:
+        """Give the bookmarks of what stands in some files."""
+        return tuple((segment.first, segment.until) for segment in self.segments if segment.path in paths)
+
+    def retired_error(self, segment: Segment, *, start: int, end: int, next_step: str) -> JournalError:
+        """Make MESSAGES_RETIRED for what is asked of a retired segment and its neighbours, from `start` to before `end`."""
+        low = self._index(segment.first)
+        gone = list(takewhile(lambda other: other.retired, self.segments[low:]))
+        facts = {"first": max(start, segment.first), "last": min(end, gone[-1].until) - 1, "kept": gone[-1].until}
+        return JournalError("MESSAGES_RETIRED", message_type=segment.message_type, next_step=next_step, **facts)
+
+    def fits(self, file: MergedFile) -> bool:
+        """Tell whether a merged file was made of what stands here now: bookmarks keep their meaning."""
+        return bool(file.parts) and all(self._fits(part) for part in file.parts)
+
+    def _fits(self, part: MovedRows) -> bool:
+        found = self.segments[self._index(part.bookmark) : self._index(part.bookmark + part.rows)]
+        covered = bool(found) and (found[0].first, found[-1].until) == (part.bookmark, part.bookmark + part.rows)
+        return covered and all(
+            (segment.path, segment.first_row) == (part.path, part.first_row + segment.first - part.bookmark) for segment in found
+        )
+
+    def _index(self, bookmark: int) -> int:
+        return bisect_left(self.segments, bookmark, key=lambda segment: segment.first)
+
+    def _move(self, file: MergedFile, at_ms: int) -> None:
+        for part, row in file.places():
+            low, high = self._index(part.bookmark), self._index(part.bookmark + part.rows)
+            self.segments[low:high] = [
+                replace(segment, path=file.path, first_row=row + segment.first - part.bookmark, merged=True)
+                for segment in self.segments[low:high]
+            ]
+            self._note_replaced(part.path, at_ms)
+
+    def _retire(self, first: int, until: int, at_ms: int) -> None:
+        low, high = self._index(first), self._index(until)
+        for segment in self.segments[low:high]:
+            self._note_replaced(segment.path, at_ms)
+            self.retired_rows += segment.rows
+        self.segments[low:high] = [replace(segment, retired=True) for segment in self.segments[low:high]]
+        while self.retired_segments < len(self.segments) and self.segments[self.retired_segments].retired:
+            self.retired_segments += 1
+
+    def _note_replaced(self, path: str, at_ms: int) -> None:
+        self.replaced[path] = at_ms
+        while (oldest := next(iter(self.replaced))) and self.replaced[oldest] < at_ms - KEPT_MS:
+            del self.replaced[oldest]

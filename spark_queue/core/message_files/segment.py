@@ -1,0 +1,220 @@
+"""A segment: one message file's rows and their bookmarks, with the statistics that entering needs (DESIGN 15.17)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.numbers import to_array
+from spark_queue.core.bitmaps.ranges import below, to_bitmap
+from spark_queue.core.definitions.definition import QueueDefinition
+from spark_queue.core.records import Kind, Ranges, Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """The messages of one `add` action of a message table, wherever their rows stand now."""
+
+    message_type: str
+    #: Bookmark of its first row.
+    first: int
+    #: Bookmark after its last row.
+    until: int
+    #: Path of the file that holds it now, relative to the message table.
+    path: str
+    #: Delta version that added it.
+    version: int
+    #: Token of that commit (DESIGN 15.9).
+    token: str
+    #: The coordinator's time at which it entered, in milliseconds; age and `startingTimestamp` count from it.
+    entered_at_ms: int
+    #: Lowest and highest topic in it.
+    topic_min: str
+    topic_max: str
+    #: Rows without an expiration of their own, and the range of the others in milliseconds.
+    expires_null_count: int
+    expires_min_ms: int | None = None
+    expires_max_ms: int | None = None
+    #: Row of the file at which it begins, and whether compaction put it there, beside others.
+    first_row: int = 0
+    merged: bool = False
+    #: Whether retention let it go: no queue needs it, and its file is no longer in the table.
+    retired: bool = False
+    #: Which of its messages were found to be barriers of which queue when they entered; decided once (R75).
+    barriers: Mapping[str, Ranges] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Number of messages."""
+        return self.until - self.first
+
+
+def to_record(segment: Segment) -> Record:
+    """Make the `entered` record of a segment; its time is stamped when it is committed."""
+    detail: dict[str, Any] = {
+        "path": segment.path,
+        "rows": segment.rows,
+        "version": segment.version,
+        "token": segment.token,
+        "topics": [segment.topic_min, segment.topic_max],
+    }
+    if segment.expires_null_count < segment.rows:
+        detail["expires"] = [segment.expires_null_count, segment.expires_min_ms, segment.expires_max_ms]
+    if segment.barriers:
+        detail["barriers"] = dict(segment.barriers)
+    return Record(kind=Kind.ENTERED, message_type=segment.message_type, ranges=((segment.first, segment.until),), detail=detail)
+
+
+def from_record(record: Record) -> Segment:
+    """Read the segment that an `entered` record speaks of."""
+    detail = record.detail
+    ((first, until),) = record.ranges
+    expires = detail.get("expires", [until - first, None, None])
+    return Segment(
+        message_type=str(record.message_type),
+        first=first,
+        until=until,
+        path=detail["path"],
+        version=detail["version"],
+        token=detail["token"],
+        entered_at_ms=record.at_ms,
+        topic_min=detail["topics"][0],
+        topic_max=detail["topics"][1],
+        expires_null_count=expires[0],
+        expires_min_ms=expires[1],
+        expires_max_ms=expires[2],
+        barriers={queue: tuple((first, until) for first, until in found) for queue, found in detail.get("barriers", {}).items()},
+    )
+
+
+def stretches(segments: Iterable[Segment]) -> list[Segment]:
+    """Join neighbours that stand one after the other in a merged file, statistics and all; they are as old as the first.
+
+    The whole is retired when all of it is.
+    """
+    joined: list[list[Segment]] = []
+    for segment in segments:
+        before = joined[-1][-1] if joined else segment
+        if segment.merged and before.path == segment.path and before.first_row + before.rows == segment.first_row:
+            joined[-1].append(segment)
+        else:
+            joined.append([segment])
+    return [parts[0] if len(parts) == 1 else _joined(parts) for parts in joined]
+
+
+def _joined(parts: list[Segment]) -> Segment:
+    return replace(
+        parts[0],
+        until=parts[-1].until,
+        retired=all(part.retired for part in parts),
+        topic_min=min(part.topic_min for part in parts),
+        topic_max=max(part.topic_max for part in parts),
+        expires_null_count=sum(part.expires_null_count for part in parts),
+        expires_min_ms=min((part.expires_min_ms for part in parts if part.expires_min_ms is not None), default=None),
+        expires_max_ms=max((part.expires_max_ms for part in parts if part.expires_max_ms is not None), default=None),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactRequest:
+    """What one queue asks of the messages that enter."""
+
+    queue: QueueDefinition
+    #: The distinct filters of its subscriptions.
+    filters: frozenset[str] = frozenset()
+    #: Whether its barriers are asked for; what an `entered` record tells is not found out again (R75).
+    barriers: bool = True
+
+
+def _no_numbers(kind: type) -> Callable[[], NDArray[Any]]:
+    return lambda: np.empty(0, dtype=kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryFacts:
+    """What a queue must know of a segment's messages; computed outside the core, again after every recovery."""
+
+    #: Bookmarks that enter the queue: of its topics, and matching its filter (R65).
+    rows: BitMap64
+    #: Bookmarks that carry an expiration of their own, by that time in milliseconds (R60).
+    expires: Mapping[int, BitMap64] = field(default_factory=dict)
+    #: Which of `rows` are barriers (R67).
+    barriers: BitMap64 = field(default_factory=BitMap64)
+    #: Which of `rows` match each asked filter of a subscription (R49).
+    matches: Mapping[str, BitMap64] = field(default_factory=dict)
+    #: Which of `rows` have a priority, ascending, and that priority beside it; all others rank lowest (R66).
+    ranked: NDArray[np.int64] = field(default_factory=_no_numbers(np.int64))
+    priorities: NDArray[np.uint64] = field(default_factory=_no_numbers(np.uint64))
+    #: Which of `rows` have an order key, ascending, and the stable hash of that key beside it.
+    keyed: NDArray[np.int64] = field(default_factory=_no_numbers(np.int64))
+    keys: NDArray[np.uint64] = field(default_factory=_no_numbers(np.uint64))
+    #: Bookmarks on which an expression of the queue failed: they match nothing, rank lowest, and are no barrier (DESIGN 8).
+    failed: BitMap64 = field(default_factory=BitMap64)
+
+    def with_barriers(self, barriers: Ranges) -> EntryFacts:
+        """Give the facts with the barriers that were recorded on entering, whatever their expression would say now (R75)."""
+        held = to_bitmap(barriers)
+        return replace(self, rows=self.rows | held, barriers=held) if held or self.barriers else self
+
+    def without_keys_of_barriers(self) -> EntryFacts:
+        """Give the facts with no order key for barriers: nobody leases one, and many are given it at once."""
+        if not self.barriers or not len(self.keyed):
+            return self
+        kept = np.isin(self.keyed, to_array(self.barriers), invert=True)
+        return replace(self, keyed=self.keyed[kept], keys=self.keys[kept])
+
+    def as_told(self, messages: BitMap64, barriers: BitMap64) -> EntryFacts:
+        """Give the facts with the barriers that records show, whatever their expression says by now (DESIGN 4)."""
+        held = (self.barriers - messages) | (self.rows & barriers)
+        return self if held == self.barriers else replace(self, barriers=held)
+
+    def among(self, rows: BitMap64) -> EntryFacts:
+        """Give the facts of `rows` alone."""
+        ranked, keyed = (np.isin(each, to_array(rows)) for each in (self.ranked, self.keyed))
+        return EntryFacts(
+            rows=self.rows & rows,
+            expires={at_ms: part & rows for at_ms, part in self.expires.items()},
+            barriers=self.barriers & rows,
+            matches={text: part & rows for text, part in self.matches.items()},
+            ranked=self.ranked[ranked],
+            priorities=self.priorities[ranked],
+            keyed=self.keyed[keyed],
+            keys=self.keys[keyed],
+            failed=self.failed & rows,
+        )
+
+    def since(self, start: int) -> EntryFacts:
+        """Give the facts of the bookmarks from `start` on."""
+        if min((each.min() for each in (self.rows, self.failed) if each), default=start) >= start:
+            return self
+        kept = self.among(self.rows - below(self.rows, start))
+        return replace(kept, failed=self.failed - below(self.failed, start))
+
+
+class FactSource(Protocol):
+    """Computes facts of segments for the fold; the real one reads statistics first and columns only where it must."""
+
+    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+        """Give the facts of `segment` for each of `requests`, by queue name."""
+        ...
+
+    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+        """Tell which of `rows` match a filter: a subscription's new one (R49), or one that settles, redrives or purges (R37).
+
+        Parameters
+        ----------
+        segments : Iterable of Segment
+            Where the rows may lie; those that hold none of them are not read.
+        expression : str
+            A filter that was checked against the message type.
+        rows : BitMap64
+            The bookmarks in question.
+        columns : str
+            The message type's columns, in Spark DDL.
+        """
+        ...

@@ -1,0 +1,30 @@
+"""How old the messages of a queue are: what `expiration` is compared with, and what status shows.
+
+A message begins to age as its type's log brings it. A redriven one begins anew, or its old age would end it at once, and so does a
+dead letter as it comes into a dead-letter queue, where somebody may only find it late from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyroaring import BitMap64
+
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import LEFT
+
+
+def oldest_ms(state: JournalState, ledger: QueueLedger, parts: Iterable[BitMap64]) -> int | None:
+    """Give when the oldest message in any of the parts began to age, in milliseconds; None when they are empty.
+
+    Its cost follows bitmaps, not messages: every poll of a stream asks for it.
+    """
+    parts = tuple(parts)
+    anew_ms = ledger.begun.first_of(parts, gone=BitMap64.union(*(ledger.rows[each] for each in LEFT))) if ledger.begun else None
+    entered = [part - ledger.begun.rows for part in parts] if ledger.begun else parts
+    first = min((part.min() for part in entered if part), default=None)
+    if first is None:
+        return anew_ms
+    entered_ms = state.message_types[ledger.definition.message_type].segment_of(first).entered_at_ms
+    return entered_ms if anew_ms is None else min(entered_ms, anew_ms)

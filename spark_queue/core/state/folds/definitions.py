@@ -1,0 +1,97 @@
+"""What a record about definitions changes: which queues there are, and what of the past is in those that begin (DESIGN 9, 15.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import QueueDefinition
+from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.records import Ranges, Record
+from spark_queue.core.state import depth
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.selection import Selection
+
+if TYPE_CHECKING:
+    from spark_queue.core.state.journal_state import JournalState
+
+
+def applied(state: JournalState, record: Record) -> None:
+    """Replace the whole set of definitions."""
+    before, state.definitions = state.definitions, parsing.parse(record.detail["definitions"])
+    resets: Mapping[str, int] = record.detail["resets"]
+    state.foresight.begin(resets)
+    for name in state.definitions.message_types:
+        state.message_types.setdefault(name, MessageTypeState())
+    fresh = []
+    for queue in state.definitions.queues.values():
+        if queue.name in state.troubles:
+            continue
+        old = state.queues.get(queue.name)
+        if old is not None and queue.name not in resets:
+            _alter(state, old, queue)
+            if before.source_of(queue.name) != state.definitions.source_of(queue.name):
+                old.forget_letters()
+            continue
+        state.queues[queue.name] = _begun(state, queue, old, start=resets.get(queue.name, 0))
+        fresh.append(state.queues[queue.name])
+    for name in [name for name in state.queues if name not in state.definitions.queues]:
+        state.lease_numbers[name] = state.queues.pop(name).next_lease
+    _enter_past(state, fresh, record.detail.get("barriers", {}))
+
+
+def _alter(state: JournalState, ledger: QueueLedger, queue: QueueDefinition) -> None:
+    """Go on with a queue by another definition."""
+    known, ledger.definition = ledger.definition, queue
+    if (known.priority, known.order_key) != (queue.priority, queue.order_key):
+        _select_anew(state, ledger)
+    if known.target_queue_depth != queue.target_queue_depth:
+        depth.shrink(ledger)
+
+
+def _begun(state: JournalState, queue: QueueDefinition, old: QueueLedger | None, *, start: int) -> QueueLedger:
+    """Give a queue that begins, or begins anew: lease numbers are never reused, subscriptions and pauses outlive it (15.6)."""
+    ledger = QueueLedger(queue, start=start)
+    ledger.retired = state.foresight.retired(queue.message_type)
+    ledger.next_lease = state.lease_numbers.get(queue.name, 1)
+    if old is not None:
+        ledger.next_lease = old.next_lease
+        ledger.subscriptions = old.subscriptions
+        ledger.paused = old.paused
+        ledger.selection.matches = {text: BitMap64() for text in old.selection.matches}
+        ledger.forget_batches()
+    return ledger
+
+
+def _select_anew(state: JournalState, ledger: QueueLedger) -> None:
+    """Compute priorities and keys again of everything that is in a queue, by its new definition.
+
+    What has entered stays whatever the filter and the topic say by now, so nobody asks them again.
+    """
+    standing, matches = ledger.standing, ledger.selection.matches
+    ledger.selection = Selection()
+    for everything in state.facts_of_any(ledger, standing):
+        facts = replace(everything.among(standing), barriers=ledger.barriers)
+        ledger.selection.add(facts.without_keys_of_barriers())
+        ledger.failing |= facts.failed
+    if ledger.definition.name in state.troubles:
+        return
+    ledger.selection.matches = matches
+    ledger.selection.order_keys.leave(ledger.rows[State.DEAD] | ledger.rows[State.REMOVED])
+
+
+def _enter_past(state: JournalState, ledgers: Collection[QueueLedger], barriers: Mapping[str, Ranges]) -> None:
+    """Let the messages that were there before into queues that begin, with the barriers that were found then (R75)."""
+    found = {name: to_bitmap(ranges) for name, ranges in barriers.items()}
+    for name, message_type in state.message_types.items():
+        mine = [ledger for ledger in state.queues_of(name) if ledger in ledgers]
+        for segment in message_type.segments if mine else ():
+            here = to_bitmap([(segment.first, segment.until)])
+            of_it = {queue: tuple(to_ranges(rows & here)) for queue, rows in found.items()}
+            state.enter(segment, [each for each in mine if each.definition.name not in state.troubles], barriers=of_it)

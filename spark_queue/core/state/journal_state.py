@@ -1,0 +1,285 @@
+"""The state of a journal: the fold of its control log (DESIGN 4, 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import count_rows, to_bitmap, to_ranges
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions, QueueDefinition
+from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.message_files.relocation import Foresight
+from spark_queue.core.message_files.segment import EntryFacts, FactRequest, FactSource, Segment
+from spark_queue.core.records import Kind, Ranges, Record
+from spark_queue.core.state import depth, folds
+from spark_queue.core.state.folds import definitions
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
+
+_KINDS = frozenset(Kind)
+
+#: What a settlement or a purge records of the messages that it changes.
+_SETTLING_KINDS = frozenset({Kind.OUTCOMES, Kind.RETURNED, Kind.REMOVED})
+
+#: Newest requests that are known to be done: a caller asks again for half a minute at most.
+_REQUESTS_KEPT = 4_096
+
+
+class JournalState:
+    """Everything that the control log says, up to the last folded record.
+
+    Parameters
+    ----------
+    facts : FactSource
+        Computes what queues must know of entering messages; asked again whenever the log is folded.
+    """
+
+    def __init__(self, facts: FactSource) -> None:
+        #: Asked again whenever the log is folded; whoever restores a state from a snapshot sets it.
+        self.facts = facts
+        self.journal_id = ""
+        #: The newest claimed reign; 0 before the first.
+        self.epoch = 0
+        self.claim: Mapping[str, Any] = {}
+        self.next_record = 0
+        self.last_at_ms = 0
+        self.definitions: Definitions = parsing.parse({})
+        self.message_types: dict[str, MessageTypeState] = {}
+        self.queues: dict[str, QueueLedger] = {}
+        #: Queues whose messages cannot be told, since a message file is not whole, and why; everything else goes on without them.
+        self.troubles: dict[str, JournalError] = {}
+        #: What was asked of that file, by queue.
+        self.unanswered: dict[str, FactRequest] = {}
+        #: What new filters match, by queue and filter, from before the record that says so until its fold.
+        self._prepared: dict[tuple[str, str], BitMap64] = {}
+        #: What the log that is being folded says further on.
+        self.foresight = Foresight()
+        #: Where the lease numbers of dropped queues go on.
+        self.lease_numbers: dict[str, int] = {}
+        #: How many messages each settled, staged, returned or removed, in the order in which they were done.
+        self._requests: dict[str, int] = {}
+
+    def has_done(self, request: str) -> bool:
+        """Tell whether a request that changes something took effect lately; its caller may ask again when the reply was lost."""
+        return request in self._requests
+
+    def messages_of(self, request: str) -> int:
+        """Give how many messages a request that was done lately settled or purged."""
+        return self._requests[request]
+
+    def ledger(self, queue: str) -> QueueLedger:
+        """Give a queue's ledger.
+
+        Raises
+        ------
+        ConfigError
+            UNKNOWN_QUEUE, naming the nearest.
+        JournalError
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT when it cannot be told which messages are in the queue.
+        """
+        name = self.definitions.queue(queue).name
+        if name in self.troubles:
+            raise self.troubles[name]
+        return self.queues[name]
+
+    def foresee(self, records: Iterable[Record], *, of: BitMap64 | None = None) -> None:
+        """Learn from a log, before it is folded, what it says of its messages; with no records, forget it afterwards.
+
+        What a message file held is computed anew when its `entered` record is folded, but the file may have been merged with
+        others or retired since, and expressions may say something else by now.
+
+        Parameters
+        ----------
+        of : BitMap64 or None
+            Only what it says of these messages; None for all.
+        """
+        self.foresight = Foresight(records, of=of)
+        for ledger in self.queues.values():
+            ledger.retired = self.foresight.retired(ledger.definition.message_type)
+
+    def fold_all(self, records: Sequence[Record]) -> None:
+        """Apply a whole log, or the rest of one, in order."""
+        self.foresee(records)
+        for record in records:
+            self.fold(record)
+        self.foresee(())
+
+    def fold(self, record: Record) -> None:
+        """Apply one record.
+
+        Raises
+        ------
+        JournalError
+            PROTOCOL_NEWER for an unknown kind that is marked critical; other unknown kinds are skipped.
+        """
+        match record.kind:
+            case Kind.JOURNAL_CREATED:
+                self.journal_id = record.detail["journal"]
+            case Kind.EPOCH_CLAIMED:
+                self.epoch, self.claim = record.epoch, record.detail
+            case Kind.DEFINITIONS_APPLIED:
+                definitions.applied(self, record)
+            case Kind.ENTERED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
+                self._of_files(record)
+            case Kind.SUBSCRIBED if record.queue in self.queues and not self._match_new_filter(record):
+                # The queue was set aside.
+                pass
+            case _ if record.kind not in _KINDS:
+                if record.detail.get("critical"):
+                    raise JournalError("PROTOCOL_NEWER", path=self.journal_id, what=f"records of kind '{record.kind}'")
+            case _:
+                # Records of a queue that was dropped since stay in the log and change nothing.
+                if record.queue in self.queues:
+                    folds.fold(self.queues[str(record.queue)], record)
+        for ledger in self.queues.values():
+            depth.fill(ledger, record.at_ms)
+        self._note_request(record)
+        self.next_record = record.record + 1
+        self.last_at_ms = max(self.last_at_ms, record.at_ms)
+
+    def _note_request(self, record: Record) -> None:
+        request = record.detail.get("request")
+        if request is None:
+            return
+        messages = count_rows(record.ranges) if record.kind in _SETTLING_KINDS else 0
+        self._requests[request] = self._requests.get(request, 0) + messages
+        if len(self._requests) > _REQUESTS_KEPT:
+            del self._requests[next(iter(self._requests))]
+
+    def aged_until(self, queue: QueueDefinition, now_ms: int) -> int:
+        """Give the bookmark before which messages are older than the queue's `expiration`; 0 when it has none."""
+        if queue.expiration_ms is None:
+            return 0
+        return self.message_types[queue.message_type].entered_by(now_ms - queue.expiration_ms)
+
+    def _of_files(self, record: Record) -> None:
+        message_type = self.message_types[str(record.message_type)]
+        message_type.fold(record)
+        if record.kind == Kind.ENTERED:
+            segment = message_type.segments[-1]
+            ledgers = self.queues_of(segment.message_type)
+            barriers = {ledger.definition.name: segment.barriers.get(ledger.definition.name, ()) for ledger in ledgers}
+            self.enter(segment, ledgers, barriers=barriers)
+
+    def find_barriers(self, segment: Segment, requests: Iterable[FactRequest] | None = None) -> dict[str, Ranges]:
+        """Tell which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75).
+
+        Parameters
+        ----------
+        requests : Iterable of FactRequest
+            What is asked; unless given, what the queues that stand ask of it as it enters, and may have prepared.
+
+        Raises
+        ------
+        JournalError
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT.
+        """
+        standing = (ledger.fact_request() for ledger in self.queues_of(segment.message_type))
+        asked = [each for each in (standing if requests is None else requests) if each.queue.barrier is not None]
+        facts = self.facts.facts(self.foresight.place(segment), asked) if asked else {}
+        return {name: tuple(to_ranges(each.barriers)) for name, each in facts.items() if each.barriers}
+
+    def queues_of(self, message_type: str) -> list[QueueLedger]:
+        """Give the queues that messages of a type enter from its log."""
+        ledgers = self.queues.values()
+        return [each for each in ledgers if each.definition.message_type == message_type and each.definition.underlying_topic]
+
+    def enter(self, segment: Segment, ledgers: Iterable[QueueLedger], *, barriers: Mapping[str, Ranges]) -> None:
+        """Let a segment into queues.
+
+        Parameters
+        ----------
+        barriers : dict of str to Ranges
+            Its barriers, as a record names them; a queue that is left out finds them by its expression.
+        """
+        segment = self.foresight.place(segment)
+        if segment.retired:
+            # Nobody needs what is not told by records of its own.
+            return
+        wanted = {ledger.definition.name: ledger for ledger in ledgers if segment.until > ledger.start}
+        if not wanted:
+            return
+        requests = [ledger.fact_request(barriers=name not in barriers) for name, ledger in wanted.items()]
+        for name, found in self._facts_of(segment, requests).items():
+            facts = found.with_barriers(barriers[name]) if name in barriers else found
+            wanted[name].enter(self._as_told(segment, wanted[name], facts).since(wanted[name].start))
+
+    def _as_told(self, segment: Segment, ledger: QueueLedger, facts: EntryFacts) -> EntryFacts:
+        """Give facts as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""
+        messages, barriers = self.foresight.told(ledger.definition.name)
+        here = to_bitmap([(segment.first, segment.until)])
+        missing = ((here & messages) | (here & barriers)) - facts.rows
+        for everything in self._facts_of_any(segment, ledger) if missing else ():
+            facts = replace(everything.among(facts.rows | missing), barriers=facts.barriers, failed=facts.failed)
+        return facts.as_told(messages, barriers)
+
+    def facts_of_any(self, ledger: QueueLedger, rows: BitMap64) -> Iterator[EntryFacts]:
+        """Give the facts of all messages of the files that hold `rows`, as if a queue took whatever is published."""
+        for segment in map(self.foresight.place, self.message_types[ledger.definition.message_type].segments):
+            if not segment.retired and rows.range_cardinality(segment.first, segment.until):
+                yield from self._facts_of_any(segment, ledger)
+
+    def _facts_of_any(self, segment: Segment, ledger: QueueLedger) -> Iterable[EntryFacts]:
+        takes_any = replace(ledger.definition, filter=None, underlying_topic="^.*")
+        return self._facts_of(segment, [replace(ledger.fact_request(barriers=False), queue=takes_any)]).values()
+
+    def _facts_of(self, segment: Segment, requests: list[FactRequest]) -> Mapping[str, EntryFacts]:
+        """Give the facts for each queue, and set aside the queues for which a file would have to be read that is not whole."""
+        try:
+            return self.facts.facts(segment, requests)
+        except JournalError as trouble:
+            if trouble.code in MESSAGE_FILE_CODES and len(requests) > 1:
+                return {name: facts for each in requests for name, facts in self._facts_of(segment, [each]).items()}
+            self._set_aside(requests[0], trouble)
+            return {}
+
+    def _set_aside(self, request: FactRequest, trouble: JournalError) -> None:
+        """Go on without a queue for which a file would have to be read that is gone or damaged."""
+        if trouble.code not in MESSAGE_FILE_CODES:
+            raise trouble
+        name = request.queue.name
+        self.troubles[name], self.unanswered[name] = trouble, request
+        del self.queues[name]
+
+    def prepare_filter(self, ledger: QueueLedger, filter_sql: str | None) -> None:
+        """Find out what a filter matches, before a record says that a subscription has it.
+
+        Raises
+        ------
+        JournalError
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT: inside the fold that would set the queue aside.
+        """
+        self._prepared.clear()
+        if filter_sql is not None and filter_sql not in ledger.selection.matches:
+            self._prepared[ledger.definition.name, filter_sql] = self.matching(ledger, filter_sql, ledger.standing)
+
+    def _match_new_filter(self, record: Record) -> bool:
+        """Let a queue know what a new filter matches; tells whether it could be found out."""
+        ledger, filter_sql = self.queues[str(record.queue)], record.detail["filter"]
+        if filter_sql is not None and filter_sql not in ledger.selection.matches:
+            prepared = self._prepared.pop((ledger.definition.name, filter_sql), None)
+            try:
+                ledger.selection.matches[filter_sql] = (
+                    self.matching(ledger, filter_sql, ledger.standing) if prepared is None else prepared
+                )
+            except JournalError as trouble:
+                self._set_aside(FactRequest(queue=ledger.definition, filters=frozenset({filter_sql})), trouble)
+                return False
+        return True
+
+    def matching(self, ledger: QueueLedger, filter_sql: str, rows: BitMap64) -> BitMap64:
+        """Tell which of `rows` of a queue match a filter.
+
+        Raises
+        ------
+        JournalError
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT.
+        """
+        queue = ledger.definition
+        placed = (self.foresight.place(segment) for segment in self.message_types[queue.message_type].segments)
+        segments = [segment for segment in placed if not segment.retired]
+        return self.facts.matches(segments, filter_sql, rows - ledger.retired, columns=queue.columns)

@@ -1,0 +1,124 @@
+"""Leases and subscriptions: who works on what, until when. Changed only by `ledger` as it folds records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap64
+
+from spark_queue.core.state.alarm import Alarm, Suspect
+
+#: `(epoch, n)`: which start of a planner speaks; pairs compare in order (DESIGN 15.6).
+Incarnation = tuple[int, int]
+
+#: What a batch said of some rows before its proof: outcome, due time of a retry in milliseconds, error text.
+Staged = tuple[str, int | None, str | None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Lease:
+    """The latest grant of a subscription, or an older one that still holds rows (explicit mode).
+
+    Always ``held ⊆ claim ⊆ rows`` until the proof, which empties the claim.
+    """
+
+    number: int
+    subscription: str
+    #: What the micro-batch reads: as granted, or as the last resume recorded it (P2).
+    rows: BitMap64
+    #: Still leased.
+    held: BitMap64
+    #: Held, or come back and taken by nobody else: what a resume or a late proof may still cover (P2, P5).
+    claim: BitMap64
+    granted_at_ms: int
+    #: When it was granted or last resumed; the renewal limit counts from it.
+    begun_at_ms: int
+    due_at_ms: int
+    #: The planner start that it was granted to, or that took it over.
+    incarnation: Incarnation
+    #: Most messages the grant had asked for.
+    limit: int
+    #: Whether it is a piece of its subscription's failed batch.
+    searches: bool = False
+    #: Whether its one message is a barrier, which no lease holds: it is the subscription's until the proof (R71).
+    is_barrier: bool = False
+    proven: bool = False
+    #: Whether it was taken over or resumed since it was granted (P6).
+    resumed: bool = False
+    #: Whether what came back from it was never asked for, and thus is not counted as delivered.
+    undelivered: bool = False
+    #: At-most-once: the planner start that was given the rows.
+    claimed_by: Incarnation | None = None
+    #: At-most-once: whether its period ended before its proof, so that it counts in no backlog and keeps no key (R31).
+    lapsed: bool = False
+    #: What its batch said so far, not yet in effect; each row stands under one key.
+    staged: dict[Staged, BitMap64] = field(default_factory=dict)
+    #: What fn raised in the last run, if it reported so.
+    failure: str | None = None
+    #: Whether its failed batch goes back with the proof, since Spark takes it for done (`on_error="cancel"`).
+    gives_back: bool = False
+    #: Runs in a row that ended without any report.
+    vanished_runs: int = 0
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether its batch read something, and nothing failed on it."""
+        return bool(self.rows) and self.failure is None
+
+    def stage(self, key: Staged, rows: BitMap64) -> None:
+        """Note an outcome of rows; what was said of them earlier is replaced."""
+        for other in list(self.staged):
+            self.staged[other] -= rows
+            if not self.staged[other]:
+                del self.staged[other]
+        self.staged[key] = self.staged[key] | rows if key in self.staged else rows.copy()
+
+
+@dataclass(slots=True, kw_only=True)
+class Subscription:
+    """A named consumer's standing request on a queue."""
+
+    name: str
+    ack_mode: str
+    max_backlog: int
+    subscribed_at_ms: int
+    #: It is given only what matches; None for everything (R49).
+    filter: str | None = None
+    #: The planner start that owns it; (0, 0) before the first.
+    incarnation: Incarnation = (0, 0)
+    #: Number of the newest call of that incarnation that left a record (P1).
+    call: int = 0
+    #: Number of the newest lease; 0 before the first.
+    lease: int = 0
+    #: Time of its last record, in milliseconds.
+    last_seen_at_ms: int = 0
+    #: Whether its planner said goodbye.
+    left: bool = False
+    #: What is left of its failed batch: at least one of these messages fails, and a piece of them is tried next (DESIGN 8).
+    failed: BitMap64 = field(default_factory=BitMap64)
+    #: Most messages of a batch that is no such piece, since several in a row failed; None for as many as there are.
+    isolation_limit: int | None = None
+    #: Whether its newest lease is a message that had failed alone before.
+    tried_lone: bool = False
+    #: Messages that failed alone since its last success.
+    suspects: dict[int, Suspect] = field(default_factory=dict)
+    #: What somebody should look at until its next success.
+    alarm: Alarm | None = None
+    #: Trigger.AvailableNow: bookmarks at or above it are not granted under this incarnation; None otherwise.
+    run_until: int | None = None
+    #: Trigger.AvailableNow: what this incarnation was granted already.
+    run_granted: BitMap64 = field(default_factory=BitMap64)
+    #: Released barriers that it has not received yet; the oldest is its next micro-batch (R70).
+    barriers: BitMap64 = field(default_factory=BitMap64)
+    #: How often the oldest of them was delivered to it.
+    barrier_deliveries: int = 0
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its sink is to blame: one lone message at a time is tried until one succeeds (DESIGN 15.12)."""
+        return self.alarm is not None and self.alarm.probe_at_ms is not None
+
+    @property
+    def fresh_suspects(self) -> int:
+        """How many different messages failed alone for the first time since its last success."""
+        return sum(not each.lone_failures for each in self.suspects.values())

@@ -1,0 +1,242 @@
+"""The state of one queue; records change it through `folds`, and nothing else does (DESIGN 5)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.counts import Counts
+from spark_queue.core.bitmaps.expirations import Expirations
+from spark_queue.core.definitions.definition import QueueDefinition
+from spark_queue.core.message_files.segment import EntryFacts, FactRequest
+from spark_queue.core.state.alarm import Alarm, Suspect
+from spark_queue.core.state.dead_letter import DeadLetters
+from spark_queue.core.state.lease import Lease, Subscription
+from spark_queue.core.state.lifecycle import IN_QUEUE, LEFT, TRANSITIONS, Event, State
+from spark_queue.core.state.selection import Selection
+from spark_queue.errors import CoordinatorError
+
+
+class QueueLedger:
+    """One queue's messages, leases and subscriptions.
+
+    Attributes
+    ----------
+    rows : dict of State to BitMap64
+        Every entered bookmark stands in exactly one of them, so their sizes add up to that of `entered`.
+    delayed : dict of int to BitMap64
+        The delayed bookmarks by due time in milliseconds.
+    expires : Expirations
+        Bookmarks with an expiration of their own (R60).
+    begun : Expirations
+        Bookmarks by the time from which their age counts, where it began anew (see `age`): redriven messages, and letters in a
+        dead-letter queue.
+    """
+
+    def __init__(self, definition: QueueDefinition, *, start: int) -> None:
+        self.definition = definition
+        #: First bookmark of interest: the recovery point.
+        self.start = start
+        self.entered = BitMap64()
+        #: While a log is folded: messages that it retires further on. Their file is gone, so only records tell of them.
+        self.retired = BitMap64()
+        self.rows: dict[State, BitMap64] = {state: BitMap64() for state in State}
+        self.delayed: dict[int, BitMap64] = {}
+        #: Acknowledged before they became active: inactive bookmarks by the time until which that is remembered (R83).
+        self.deferred: dict[int, BitMap64] = {}
+        #: Those of them whose turn has come; they are removed in the same commit.
+        self.reached = BitMap64()
+        self.expires = Expirations()
+        self.begun = Expirations()
+        self.leases: dict[int, Lease] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self.next_lease = 1
+        self.delivered = Counts()
+        self.cancelled = Counts()
+        #: How often messages failed alone; one that did is tried only alone from then on.
+        self.lone_failures = Counts()
+        #: The last error of a message that failed alone too often.
+        self.stuck: Alarm | None = None
+        self.dead_letters = DeadLetters()
+        #: Whether nothing is granted until somebody says so.
+        self.paused = False
+        self.selection = Selection()
+        #: Messages on which an expression failed, from the record that brought them until the one that counts them.
+        self.failing = BitMap64()
+        #: How many such messages were counted.
+        self.failed_expressions = 0
+        #: Every barrier that ever entered, also those that were released.
+        self.barriers = BitMap64()
+        #: How often a subscription counted as having received a barrier on which it only failed (DESIGN 8).
+        self.barriers_given_up = 0
+        #: Messages removed so far, by reason.
+        self.removed_counts: Counter[str] = Counter()
+        self.returned_counts: Counter[str] = Counter()
+
+    @property
+    def depth(self) -> int:
+        """Messages in the queue: entered and not removed."""
+        return sum(len(self.rows[state]) for state in IN_QUEUE)
+
+    @property
+    def standing(self) -> BitMap64:
+        """What is in the queue, may come back to it, or holds its key in an at-most-once lease."""
+        return BitMap64.union(self.entered - self.rows[State.REMOVED], *map(self.outstanding, self.leases.values()))
+
+    def open_lease(self, subscription: Subscription) -> Lease | None:
+        """Give the subscription's unproven lease, if it has one."""
+        lease = self.leases.get(subscription.lease)
+        return None if lease is None or lease.proven else lease
+
+    def outstanding(self, lease: Lease) -> BitMap64:
+        """Give what a lease has that is neither acknowledged nor expired; at most once that is what it was granted (R17, R31)."""
+        if self.definition.at_most_once and not (lease.is_barrier or lease.proven or lease.lapsed):
+            return lease.rows
+        return lease.held
+
+    def backlogs(self) -> Counter[str]:
+        """Count the messages provided to each subscription and not yet acknowledged (R23)."""
+        backlogs: Counter[str] = Counter()
+        for lease in self.leases.values():
+            backlogs[lease.subscription] += len(self.outstanding(lease))
+        return backlogs
+
+    def due(self, now_ms: int) -> BitMap64:
+        """Delayed messages whose time has come."""
+        return BitMap64.union(BitMap64(), *(rows for due_at_ms, rows in self.delayed.items() if due_at_ms <= now_ms))
+
+    def defer(self, rows: BitMap64, until_ms: int) -> None:
+        """Remember that inactive rows were acknowledged (R83)."""
+        _take_out(self.deferred, rows)
+        if rows:
+            self.deferred[until_ms] = self.deferred.get(until_ms, BitMap64()) | rows
+
+    def deferred_after(self, now_ms: int) -> BitMap64:
+        """Inactive messages whose acknowledgement is still remembered."""
+        return BitMap64.union(BitMap64(), *(rows for until_ms, rows in self.deferred.items() if until_ms > now_ms))
+
+    def fact_request(self, *, barriers: bool = True) -> FactRequest:
+        """Give what must be known of messages before they enter; without their barriers, where a record tells them."""
+        return FactRequest(queue=self.definition, filters=frozenset(self.selection.matches), barriers=barriers)
+
+    def enter(self, facts: EntryFacts) -> None:
+        """Take new messages in."""
+        held = facts.barriers
+        self.entered |= facts.rows
+        # With a target depth they wait until the end of the record that brings them, when there may be room.
+        self.rows[State.INACTIVE if self.definition.target_queue_depth else State.AVAILABLE] |= facts.rows - held
+        self.rows[State.HELD] |= held
+        self.barriers |= held
+        # A barrier does not expire, whatever its publisher said: dropping it silently would break what waits for it.
+        self.expires.add({at_ms: rows - facts.barriers for at_ms, rows in facts.expires.items()})
+        self.selection.add(facts.without_keys_of_barriers())
+        self.failing |= facts.failed
+
+    def move(self, rows: BitMap64, event: Event) -> None:
+        """Change the state of rows as `TRANSITIONS` says; a pair that is not in it changes nothing and raises."""
+        if self.retired:
+            self._recall((rows & self.retired) - self.entered, event)
+        parts = [(state, rows & members) for state, members in self.rows.items()]
+        moves = [(state, TRANSITIONS.get((state, event)), part) for state, part in parts if part]
+        if sum(len(part) for _, _, part in moves) != len(rows) or any(target is None for _, target, _ in moves):
+            found = ", ".join(f"{len(part)} {state}" for state, _, part in moves) or "none"
+            raise CoordinatorError("INTERNAL", what=f"{event} of {len(rows)} messages of '{self.definition.name}' finds {found}")
+        for state, target, part in moves:
+            self._leave(state, part)
+            if target in LEFT:
+                self._forget_failures(part)
+            self.rows[target] |= part  # type: ignore[index]  # None was refused above.
+            self._keep_order(state, target, part)
+
+    def _recall(self, rows: BitMap64, event: Event) -> None:
+        """Let rows enter that were in the queue, as a record about them shows (records win over facts, DESIGN 4)."""
+        self.entered |= rows
+        self.rows[next(state for state in State if (state, event) in TRANSITIONS)] |= rows
+
+    def _leave(self, state: State, part: BitMap64) -> None:
+        self.rows[state] -= part
+        if state is State.LEASED:
+            for lease in self.leases.values():
+                if lease.held.intersect(part):
+                    lease.held -= part
+        elif state is State.DELAYED:
+            _take_out(self.delayed, part)
+        elif state is State.INACTIVE:
+            _take_out(self.deferred, part)
+            self.reached -= part
+
+    def _keep_order(self, state: State, target: State | None, part: BitMap64) -> None:
+        """Let leases hold keys, the next message of a key come up when one leaves, and step back when one returns."""
+        order_keys = self.selection.order_keys
+        if target is State.LEASED:
+            order_keys.hold(part)
+        elif target not in LEFT:
+            order_keys.come_back(part) if state in LEFT else order_keys.release(part)
+        elif state not in LEFT and not (self.definition.at_most_once and state is State.LEASED):
+            # What an at-most-once queue removes as it grants holds its key until the proof, or the end of its lease.
+            order_keys.leave(part)
+        if self.selection.is_mostly_gone(len(self.entered) - len(self.rows[State.REMOVED])):
+            self.selection.keep(self.standing)
+
+    def _forget_failures(self, part: BitMap64) -> None:
+        self.lone_failures.forget(part)
+        for subscription in self.subscriptions.values():
+            if subscription.suspects:
+                subscription.suspects = {row: known for row, known in subscription.suspects.items() if row not in part}
+            if subscription.failed:
+                subscription.failed -= part
+
+    def acquit(self, row: int, known: Suspect) -> None:
+        """Take back what a suspect's failures counted."""
+        self.delivered.set(row, known.deliveries)
+        self.cancelled.set(row, known.cancels)
+        self.lone_failures.set(row, known.lone_failures)
+
+    def drop_claims(self, rows: BitMap64, *, but: int | None) -> None:
+        """Take rows from what every lease but one may still resume or settle (P2)."""
+        for lease in self.leases.values():
+            if lease.number != but and lease.claim.intersect(rows):
+                lease.claim -= rows
+
+    def forget_leases(self, subscription: str) -> None:
+        """Forget the leases of a subscription that hold nothing."""
+        for number in [lease.number for lease in self.leases.values() if lease.subscription == subscription and not lease.held]:
+            del self.leases[number]
+
+    def forget_batches(self) -> None:
+        """Forget the barriers that were released and not received, and which messages failed: the queue begins anew."""
+        for subscription in self.subscriptions.values():
+            subscription.barriers, subscription.barrier_deliveries = BitMap64(), 0
+            subscription.failed, subscription.suspects = BitMap64(), {}
+
+    def forget_letters(self) -> None:
+        """Forget the letters of a dead-letter queue that are over: those of another source may have the same bookmarks."""
+        if not self.depth and not self.rows[State.DEAD]:
+            self.entered, self.rows[State.REMOVED] = BitMap64(), BitMap64()
+            self.removed_counts.clear()
+
+    def overdue(self, now_ms: int) -> BitMap64:
+        """Give the bookmarks whose own expiration has passed, or that were redriven longer ago than the queue's."""
+        expiration_ms = self.definition.expiration_ms
+        aged = BitMap64() if expiration_ms is None else self.begun.overdue(now_ms - expiration_ms)
+        return self.expires.overdue(now_ms) | aged
+
+    def over_age(self, rows: BitMap64, *, now_ms: int, aged_until: int) -> BitMap64:
+        """Give those of `rows` that are overdue, or that stand before `aged_until` and have no time of their own."""
+        aged = BitMap64()
+        aged.add_range(0, aged_until)
+        return rows & (self.overdue(now_ms) | (aged - self.expires.rows - self.begun.rows))
+
+    def forget_expirations(self, *, now_ms: int) -> None:
+        """Drop expirations that have passed and that no leased message waits for."""
+        self.expires.forget(now_ms, kept=self.rows[State.LEASED])
+        if self.definition.expiration_ms is not None:
+            self.begun.forget(now_ms - self.definition.expiration_ms, kept=self.rows[State.LEASED])
+
+
+def _take_out(by_time: dict[int, BitMap64], part: BitMap64) -> None:
+    for at_ms in [at_ms for at_ms, rows in by_time.items() if rows.intersect(part)]:
+        by_time[at_ms] -= part
+        if not by_time[at_ms]:
+            del by_time[at_ms]

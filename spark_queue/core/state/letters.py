@@ -1,0 +1,66 @@
+"""Which dead letters a queue has, wherever they are now: in it, or in its dead-letter queue (DESIGN 15.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from pyroaring import BitMap64
+
+from spark_queue.core.state.dead_letter import DeadLetter
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import State
+from spark_queue.errors import CallerError
+
+
+def dead_letters(state: JournalState, queue: str, where: str | None) -> BitMap64:
+    """Give the dead letters of a queue, or those that match a filter, wherever they are now.
+
+    Raises
+    ------
+    CallerError
+        UNSUPPORTED_WRITE for a dead-letter queue without dead letters of its own: those that wait in it are its source's.
+    """
+    ledger = state.ledger(queue)
+    dead = ledger.rows[State.DEAD].copy()
+    source = state.definitions.source_of(queue)
+    if source is not None and not dead:
+        reason = f"it is a dead-letter queue without dead letters of its own; what waits in it are those of queue '{source}'."
+        next_step = f"Redrive queue '{source}'."
+        raise CallerError("UNSUPPORTED_WRITE", what=f"Redriving queue '{queue}'", reason=reason, next_step=next_step)
+    return dead if where is None else state.matching(ledger, where, dead)
+
+
+def standing_letters(state: JournalState, queue: str) -> list[DeadLetter]:
+    """Give a queue's dead letters, with why they died.
+
+    Asked of a dead-letter queue, those of its source that are in it, and those that died again there: what died before there was
+    one never comes. Asked of the source, also those.
+    """
+    ledger = state.ledger(queue)
+    own, source = list(ledger.dead_letters), state.definitions.source_of(queue)
+    if source is None:
+        home = ledger.definition.dead_letter_queue
+        # Logs of before do not say of a letter that was settled there that it is over.
+        return own if home is None else _among(own, ledger.rows[State.DEAD] - state.ledger(home).rows[State.REMOVED])
+    return [*_among(state.ledger(source).dead_letters, waiting_letters(ledger) | ledger.rows[State.LEASED]), *own]
+
+
+def free_letters(state: JournalState, queue: str) -> BitMap64:
+    """Give the dead letters of a queue that nobody has leased in its dead-letter queue, and that did not die again there."""
+    ledger = state.ledger(queue)
+    dead, home = ledger.rows[State.DEAD].copy(), ledger.definition.dead_letter_queue
+    if home is not None:
+        letters = state.ledger(home)
+        dead -= letters.entered - waiting_letters(letters)
+    return dead
+
+
+def waiting_letters(letters: QueueLedger) -> BitMap64:
+    """Give what waits in a dead-letter queue: nobody has it leased."""
+    return BitMap64.union(*(letters.rows[state] for state in (State.AVAILABLE, State.DELAYED, State.INACTIVE)))
+
+
+def _among(letters: Iterable[DeadLetter], rows: BitMap64) -> list[DeadLetter]:
+    return [replace(letter, rows=letter.rows & rows) for letter in letters if letter.rows.intersect(rows)]

@@ -1,0 +1,98 @@
+"""Requests and replies as frames: size first, then version, then form; what does not fit is refused by name."""
+
+from __future__ import annotations
+
+import msgspec
+
+from spark_queue.errors import CoordinatorError, SparkQueueError, error
+from spark_queue.protocol.wire import FRAME_LIMIT_BYTES, WIRE_VERSION, AnyReply, AnyRequest, Failed, Reply, Request
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    """What every version of a request has, read first so that another version is refused by its number."""
+
+    version: int
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=str)
+_envelope_decoder = msgspec.msgpack.Decoder(_Envelope)
+_request_decoder: msgspec.msgpack.Decoder[AnyRequest] = msgspec.msgpack.Decoder(AnyRequest)
+_reply_decoder: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)
+
+
+def encode(message: Request | Reply) -> bytes:
+    """Encode a request or reply as one frame.
+
+    Raises
+    ------
+    CoordinatorError
+        FRAME_TOO_LARGE, or FRAME_MALFORMED for a text or number that no frame can hold.
+    """
+    try:
+        frame = _encoder.encode(message)
+    except (UnicodeEncodeError, OverflowError) as reason:
+        raise CoordinatorError("FRAME_MALFORMED", reason=f"{reason}.") from None
+    check_size(len(frame))
+    return frame
+
+
+def decode_request(frame: bytes) -> AnyRequest:
+    """Read a request.
+
+    Raises
+    ------
+    CoordinatorError
+        FRAME_TOO_LARGE, or FRAME_MALFORMED for what is no request of this version.
+    """
+    check_size(len(frame))
+    try:
+        version = _envelope_decoder.decode(frame).version
+        if version != WIRE_VERSION:
+            reason = f"it is of version {version}, and the coordinator speaks version {WIRE_VERSION}."
+            raise CoordinatorError("FRAME_MALFORMED", reason=reason)
+        return _request_decoder.decode(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
+        raise CoordinatorError("FRAME_MALFORMED", reason=f"{reason}.") from None
+
+
+def decode_reply(frame: bytes) -> AnyReply:
+    """Read a reply.
+
+    Raises
+    ------
+    CoordinatorError
+        FRAME_MALFORMED for what is no reply of this version.
+    """
+    try:
+        return _reply_decoder.decode(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
+        raise CoordinatorError("FRAME_MALFORMED", reason=f"{reason}.") from None
+
+
+def failed(refusal: SparkQueueError) -> Failed:
+    """Make the reply that carries an error."""
+    return Failed(code=refusal.code, facts=dict(refusal.facts))
+
+
+def raise_failed(reply: AnyReply) -> None:
+    """Raise the error that a `Failed` reply carries; any other reply passes.
+
+    Raises
+    ------
+    SparkQueueError
+        The error, as the class that its code has in the catalogue.
+    """
+    if isinstance(reply, Failed):
+        raise error(reply.code, reply.facts)
+
+
+def check_size(size_bytes: int) -> None:
+    """Refuse a frame over the limit.
+
+    Raises
+    ------
+    CoordinatorError
+        FRAME_TOO_LARGE.
+    """
+    if size_bytes > FRAME_LIMIT_BYTES:
+        raise CoordinatorError("FRAME_TOO_LARGE", size=size_bytes, limit=FRAME_LIMIT_BYTES)

@@ -1,0 +1,150 @@
+"""One connection to one address: sends a frame, and tells an answer from the ways of not getting one."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from enum import Enum, auto
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import flight
+
+from spark_queue.errors import ConfigError, CoordinatorError
+from spark_queue.protocol import codec, user_files, wire
+from spark_queue.protocol.host import is_loopback
+
+#: Names a PEM file of certificates to trust beside the system's, for a coordinator served with one's own certificate.
+TLS_ROOTS_VARIABLE = "SPARKQ_TLS_ROOTS"
+
+#: Names the header that says where the caller's journal is; a coordinator refuses calls that are meant for a copy.
+PLACE_HEADER = "sparkq-place"
+
+#: What a refused token is answered with, followed by the journal's id: another journal means that a port was used again.
+TOKEN_REFUSAL = "call refused by the coordinator of journal "  # noqa: S105  # A text, not a secret.
+
+
+class Verdict(Enum):
+    """What a ping found at an address."""
+
+    #: The journal's coordinator, serving or recovering.
+    SERVES = auto()
+    #: Nobody, or somebody else: the port was used again, or the journal was copied.
+    GONE = auto()
+    #: Something that takes the connection and says nothing, as a stopped process does.
+    SILENT = auto()
+
+
+class ConnectionLostError(Exception):
+    """No answer came; whether the call took effect is unknown. Never leaves this package."""
+
+    def __init__(self, reason: str, verdict: Verdict) -> None:
+        super().__init__(reason)
+        self.verdict = verdict
+
+
+class Connection:
+    """A lazy connection to the coordinator of one journal at one address.
+
+    Parameters
+    ----------
+    place : str
+        Where the journal is, as `place_of` tells.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE for what is no address, or a certificate or token file that is not there.
+    CoordinatorError
+        TOKEN_FILE_UNSAFE or USER_DIRECTORY_UNUSABLE.
+    """
+
+    def __init__(self, address: str, journal_id: str, place: str) -> None:
+        self.address = address
+        self._journal_id = journal_id
+        self._client = _open_client(address)
+        self._headers = [(b"authorization", f"Bearer {user_files.token()}".encode()), (PLACE_HEADER.encode(), place.encode())]
+
+    def call(self, request: wire.AnyRequest, *, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
+        """Send a request and give the reply with the Arrow stream beside it, in parts.
+
+        Raises
+        ------
+        ConnectionLostError
+            When no answer came within `timeout_s`, or somebody else answered.
+        CoordinatorError
+            UNAUTHENTICATED, FRAME_TOO_LARGE or FRAME_MALFORMED.
+        """
+        frame = codec.encode(request)
+        # The stubs say text here; Flight takes bytes.
+        options = flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)  # type: ignore[arg-type]
+        try:
+            results = [result.body for result in self._client.do_action(flight.Action(wire.ACTION, frame), options)]
+        except flight.FlightTimedOutError as reason:
+            raise ConnectionLostError(str(reason), Verdict.SILENT) from None
+        except flight.FlightUnauthenticatedError as reason:
+            raise self._unauthenticated(str(reason)) from None
+        except (pa.ArrowException, OSError) as reason:
+            raise ConnectionLostError(str(reason), Verdict.GONE) from None
+        if not results:
+            raise ConnectionLostError("the answer was empty", Verdict.GONE)
+        return codec.decode_reply(results[0].to_pybytes()), results[1:]
+
+    def ping(self, *, timeout_s: float) -> Verdict:
+        """Ask whether the journal's coordinator is there.
+
+        Raises
+        ------
+        CoordinatorError
+            UNAUTHENTICATED when it is, and does not take this user's token.
+        """
+        try:
+            reply, _ = self.call(wire.Ping(journal=self._journal_id, request=uuid.uuid4().hex), timeout_s=timeout_s)
+        except ConnectionLostError as lost:
+            return lost.verdict
+        serves = isinstance(reply, wire.Pong) and reply.journal == self._journal_id
+        return Verdict.SERVES if serves else Verdict.GONE
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def _unauthenticated(self, text: str) -> ConnectionLostError | CoordinatorError:
+        if TOKEN_REFUSAL in text and f"{TOKEN_REFUSAL}{self._journal_id}" not in text:
+            return ConnectionLostError("the port now belongs to another journal's coordinator", Verdict.GONE)
+        return CoordinatorError("UNAUTHENTICATED", address=self.address)
+
+
+def ping(address: str, journal_id: str, place: str, timeout_s: float) -> Verdict:
+    """Ask once whether the journal's coordinator is at an address; see `Connection.ping`."""
+    connection = Connection(address, journal_id, place)
+    try:
+        return connection.ping(timeout_s=timeout_s)
+    finally:
+        connection.close()
+
+
+def normalise_address(address: str) -> str:
+    """Give an address as a Flight URI: ``host:port`` means TLS, except on loopback."""
+    if "://" in address:
+        return address
+    plain = f"grpc://{address}"
+    return plain if is_loopback(plain) else f"grpc+tls://{address}"
+
+
+def _open_client(address: str) -> flight.FlightClient:
+    """Make a client, which connects at its first call."""
+    roots, named = None, os.environ.get(TLS_ROOTS_VARIABLE)
+    if named is not None and address.startswith("grpc+tls"):
+        try:
+            roots = Path(named).read_text()
+        except (OSError, UnicodeDecodeError):
+            expected = "a PEM file that can be read"
+            raise ConfigError(
+                "BAD_VALUE", key=TLS_ROOTS_VARIABLE, where="the environment", value=named, expected=expected
+            ) from None
+    try:
+        return flight.FlightClient(address, tls_root_certs=roots)
+    except (pa.ArrowException, ValueError):
+        expected = "HOST:PORT"
+        raise ConfigError("BAD_VALUE", key="coordinator", where="the call", value=address, expected=expected) from None

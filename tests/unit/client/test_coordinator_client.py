@@ -1,0 +1,199 @@
+"""The calling side: whom it asks, how often, how long, and when it starts a coordinator (DESIGN 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_queue.client import coordinator_client as client_module
+from spark_queue.client.coordinator_client import APPLY_ATTEMPT_S, ATTEMPT_S, CoordinatorClient
+from spark_queue.errors import ConfigError, CoordinatorError
+from spark_queue.journal.layout import Store
+from spark_queue.protocol import codec, user_files, wire
+from spark_queue.protocol.connection import ConnectionLostError, Verdict
+from spark_queue.protocol.host import host_id
+
+HERE, STARTED = "grpc://127.0.0.1:1", "grpc://127.0.0.1:2"
+UNKNOWN = codec.failed(ConfigError("UNKNOWN_QUEUE", queue="Q", nearest=""))
+DEPOSED = CoordinatorError("COORDINATOR_DEPOSED", epoch=1, path="p", reason="r")
+
+
+class World:
+    """A host on which coordinators answer as they are told, and whose time passes only in calls and pauses."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+        self.hint: Any = None
+        #: What an address answers, one after the other; the last one for ever. A number is so many seconds of silence.
+        self.answers: dict[str, list[Any]] = {}
+        self.starts: list[Any] = []
+        self.asked: list[tuple[str, float]] = []
+        self.pinged: list[str] = []
+        self.locked = 0
+
+    def connect(self, address: str, journal_id: str, place: str) -> Any:
+        assert (journal_id, place) == ("J", "bucket/journal")
+
+        def call(request: Any, *, timeout_s: float) -> Any:
+            self.asked.append((address, timeout_s))
+            queue = self.answers[address]
+            answer = queue.pop(0) if len(queue) > 1 else queue[0]
+            if isinstance(answer, float):
+                self.now_s += min(answer, timeout_s)
+                raise ConnectionLostError("silence", verdict=Verdict.SILENT)
+            return answer, []
+
+        def ping(*, timeout_s: float) -> Verdict:
+            self.pinged.append(address)
+            return Verdict.SERVES if address in self.answers else Verdict.GONE
+
+        return SimpleNamespace(address=address, call=call, ping=ping, close=lambda: None)
+
+    def launch(self, orders: Any, *, timeout_s: float) -> str:
+        assert (orders.path, orders.journal_id) == ("s3://bucket/journal", "J")
+        assert timeout_s >= 0
+        outcome = self.starts.pop(0)
+        if isinstance(outcome, Exception):
+            self.now_s += 1
+            raise outcome
+        return str(outcome)
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.now_s += seconds
+
+    @contextmanager
+    def lock(self, journal_id: str, *, timeout_s: float) -> Iterator[None]:
+        assert 0 < timeout_s <= 30
+        self.locked += 1
+        yield
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
+    monkeypatch.setattr(client_module, "Connection", made.connect)
+    monkeypatch.setattr(client_module, "launch", made.launch)
+    monkeypatch.setattr(client_module, "read_hint", lambda store, journal_id: made.hint)
+    monkeypatch.setattr(user_files, "start_lock", made.lock)
+    monkeypatch.setattr(client_module, "time", SimpleNamespace(monotonic=lambda: made.now_s, sleep=made.sleep))
+    return made
+
+
+def hinted(address: str = HERE, *, host: str | None = None) -> Any:
+    return SimpleNamespace(address=address, host=host or host_id())
+
+
+def client(**options: Any) -> CoordinatorClient:
+    return CoordinatorClient(Store("s3://bucket/journal"), "J", **options)
+
+
+def request(kind: Any = wire.Pause, **fields: Any) -> Any:
+    return kind(journal="J", request="r", queue="Q", **fields)
+
+
+def test_hinted_coordinator_is_asked_if_it_answers_and_its_connection_is_kept(host: World) -> None:
+    host.hint, host.answers = hinted(), {HERE: [wire.Done()]}
+    asking = client()
+    assert [asking.call(request()) for _ in range(2)] == [wire.Done()] * 2
+    assert (host.pinged, [address for address, _ in host.asked], host.locked) == ([HERE], [HERE] * 2, 0)
+
+
+@pytest.mark.parametrize("hint", [None, hinted("grpc://127.0.0.1:9"), hinted(host="another")], ids=["none", "silent", "elsewhere"])
+def test_one_is_started_under_the_lock_where_none_answers(host: World, hint: Any) -> None:
+    """A loopback address that another host hints at leads to a stranger, even if somebody answers there."""
+    host.hint, host.answers, host.starts = hint, {STARTED: [wire.Done()], HERE: [UNKNOWN]}, [STARTED]
+    assert client().call(request()) == wire.Done()
+    assert ([address for address, _ in host.asked], host.locked) == ([STARTED], 1)
+
+
+def test_whoever_waited_for_the_lock_finds_what_the_other_started(host: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.answers = {HERE: [wire.Done()]}
+
+    @contextmanager
+    def lock(journal_id: str, *, timeout_s: float) -> Iterator[None]:
+        host.hint = hinted()
+        yield
+
+    monkeypatch.setattr(user_files, "start_lock", lock)
+    assert client().call(request()) == wire.Done()
+
+
+def test_hint_of_another_host_is_followed_where_its_address_leads_there(host: World) -> None:
+    host.hint, host.answers = hinted("grpc://10.0.0.7:1", host="another"), {"grpc://10.0.0.7:1": [wire.Done()]}
+    assert client().call(request()) == wire.Done()
+
+
+def test_caller_that_starts_none_says_so(host: World) -> None:
+    with pytest.raises(CoordinatorError, match="COORDINATOR_UNAVAILABLE.*does not start one"):
+        client(start=False).call(request())
+
+
+def test_coordinator_elsewhere_is_neither_searched_nor_started(host: World) -> None:
+    host.answers = {"grpc://far:1": [wire.Done()]}
+    assert client(address="grpc://far:1").call(request()) == wire.Done()
+    assert (host.pinged, host.locked) == ([], 0)
+
+
+def test_lost_election_is_tried_again_and_any_other_failure_of_a_start_is_told(host: World) -> None:
+    host.answers, host.starts = {STARTED: [wire.Done()]}, [DEPOSED, DEPOSED, STARTED]
+    assert client().call(request()) == wire.Done()
+    host.starts = [CoordinatorError("COORDINATOR_ELSEWHERE", path="p", host="h", age_s=1)]
+    with pytest.raises(CoordinatorError, match="COORDINATOR_ELSEWHERE"):
+        client().call(request())
+    host.starts = [DEPOSED] * 9
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        client().call(request(), timeout_s=3)
+    assert len(host.starts) == 6
+
+
+def test_silence_and_a_coordinator_that_is_not_there_yet_are_asked_again_and_a_refusal_is_told_at_once(host: World) -> None:
+    recovering = wire.Failed(code="COORDINATOR_RECOVERING", facts={})
+    host.hint, host.answers = hinted(), {HERE: [0.5, recovering, codec.failed(DEPOSED), wire.Done()]}
+    assert client().call(request()) == wire.Done()
+    assert len(host.asked) == 4
+    # Only silence has the coordinator looked for anew.
+    assert len(host.pinged) == 2
+    host.answers = {HERE: [UNKNOWN]}
+    with pytest.raises(ConfigError, match="UNKNOWN_QUEUE"):
+        client().call(request())
+    assert len(host.asked) == 5
+
+
+def test_nobody_waits_longer_than_asked_for(host: World) -> None:
+    host.hint, host.answers = hinted(), {HERE: [100.0]}
+    began_s = host.now_s
+    with pytest.raises(CoordinatorError, match="COORDINATOR_UNAVAILABLE.*did not answer: silence"):
+        client().call(request(), timeout_s=10)
+    assert host.now_s - began_s == pytest.approx(10)
+    *full, last = [timeout_s for _, timeout_s in host.asked]
+    assert full == [ATTEMPT_S] * 2
+    assert last < ATTEMPT_S
+
+
+@pytest.mark.parametrize(
+    ("asked", "attempt_s"),
+    [
+        (request(wire.Next, subscription="s", incarnation=(1, 1), call=1, finished=0, limit=1, wait_ms=2_500), ATTEMPT_S + 2.5),
+        (wire.Apply(journal="J", request="r", definitions={}), APPLY_ATTEMPT_S),
+        (request(wire.Purge), APPLY_ATTEMPT_S),
+        (request(), ATTEMPT_S),
+    ],
+)
+def test_attempt_waits_as_long_as_its_request_may_take(host: World, asked: Any, attempt_s: float) -> None:
+    host.hint, host.answers = hinted(), {HERE: [wire.Done()]}
+    client().call(asked)
+    assert host.asked == [(HERE, attempt_s)]
+
+
+def test_closed_client_finds_the_coordinator_anew(host: World) -> None:
+    host.hint, host.answers = hinted(), {HERE: [wire.Done()]}
+    asking = client()
+    for _ in range(2):
+        asking.call(request())
+        asking.close()
+    assert host.pinged == [HERE] * 2

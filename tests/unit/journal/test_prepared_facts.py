@@ -1,0 +1,130 @@
+"""Facts that are asked for before messages enter, and files that are not there when they are asked for again (DESIGN 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.definitions import parsing
+from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
+from spark_queue.errors import JournalError
+from spark_queue.journal.entering import PreparedFacts
+from spark_queue.journal.layout import messages_key
+from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk
+from tests.unit.journal.reign import NOW_MS, Reign
+
+SEGMENT = Segment(
+    message_type="json", first=0, until=4, path="f", version=1, token="t", entered_at_ms=1,
+    topic_min="A", topic_max="A", expires_null_count=4,
+)  # fmt: skip
+
+
+class Source:
+    """Counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[FactRequest] = []
+
+    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+        requests = tuple(requests)
+        self.asked.extend(requests)
+        return {each.queue.name: EntryFacts(rows=to_bitmap([(segment.first, segment.until)])) for each in requests}
+
+    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+        raise AssertionError("nobody asks")
+
+
+def test_prepared_facts_answer_the_same_request_and_no_other() -> None:
+    queues = parsing.parse(
+        {"message_types": {"json": {"topics": ["A"]}}, "queues": {"A": {}, "B": {"underlying_topic": "A"}}}
+    ).queues
+    one, other = (FactRequest(queue=queue, filters=frozenset({"value = 'x'"})) for queue in queues.values())
+    source = Source()
+    facts = PreparedFacts(source)
+    facts.prepare([SEGMENT], [one, other])
+    assert source.asked == [one, other]
+    assert list(facts.facts(SEGMENT, [other])) == ["B"]
+    assert source.asked == [one, other]
+    assert list(facts.facts(SEGMENT, [replace(other, barriers=False)])) == ["B"]
+    assert source.asked == [one, other]
+    others = [
+        # A subscription came, or went, or the queue was altered since.
+        replace(one, filters=one.filters | {"topic = 'A'"}),
+        replace(one, filters=frozenset()),
+        replace(one, queue=replace(one.queue, filter="value IS NULL")),
+    ]
+    for each in others:
+        source.asked.clear()
+        assert list(facts.facts(SEGMENT, [other, each])) == ["B", "A"]
+        assert source.asked == [other, each]
+    facts.prepare([], [one])
+    source.asked.clear()
+    facts.facts(SEGMENT, [one])
+    assert source.asked == [one]
+
+
+@pytest.mark.parametrize("subscribed", ["before", "after"], ids=lambda when: f"subscribed {when} it entered")
+def test_a_queue_whose_filter_needs_a_missing_file_is_set_aside_until_it_is_back(tmp_path: Path, subscribed: str) -> None:
+    """Statistics tell that all of the file is of the queue's topic; only the subscription's filter must read it."""
+    disk = Disk(tmp_path / "journal")
+    first = Reign(disk, epoch=1)
+    if subscribed == "before":
+        first.subscribe("id > 2")
+    disk.publish([1, 2, 3, 4])
+    first.enter()
+    if subscribed == "after":
+        first.subscribe("id > 2")
+    file = Path(disk.store.path) / messages_key("order") / first.segments[0].path
+    kept = file.rename(tmp_path / "kept")
+
+    second = Reign(disk, epoch=2)
+    with pytest.raises(JournalError, match=f"MESSAGE_FILE_MISSING.*{file.name}"):
+        second.state.ledger("WORK")
+    assert second.state.message_types["order"].entered_until == 4
+    assert not second.entrance.is_file_back()
+    kept.rename(file)
+    assert second.entrance.is_file_back()
+
+    third = Reign(disk, epoch=3)
+    assert list(third.state.ledger("WORK").selection.matches["id > 2"]) == [2, 3]
+
+
+def test_a_file_that_enters_a_queue_with_barriers_and_a_filtered_subscription_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(tmp_path / "journal")
+    reign = Reign(disk, epoch=1)
+    queue = {**DEFINITIONS["queues"]["WORK"], "barrier": "id = 2"}
+    reign.engine.apply(definitions={**DEFINITIONS, "queues": {"WORK": queue}}, reset=(), now_ms=NOW_MS)
+    reign.subscribe("id > 2")
+    read: list[str] = []
+    facts = reign.journal.facts.facts
+
+    def counted(segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+        read.append(segment.path)
+        return facts(segment, requests)
+
+    monkeypatch.setattr(reign.journal.facts, "facts", counted)
+    disk.publish([1, 2, 3])
+    reign.enter()
+    ledger = reign.state.ledger("WORK")
+    assert (list(ledger.barriers), list(ledger.selection.matches["id > 2"])) == ([1], [2])
+    assert read == [reign.segments[0].path]
+
+
+def test_barriers_that_a_record_tells_are_not_found_out_again(tmp_path: Path) -> None:
+    """R75: not even its file is needed."""
+    disk = Disk(tmp_path / "journal")
+    first = Reign(disk, epoch=1)
+    queue = {**DEFINITIONS["queues"]["WORK"], "barrier": "id = 2"}
+    first.engine.apply(definitions={**DEFINITIONS, "queues": {"WORK": queue}}, reset=(), now_ms=NOW_MS)
+    disk.publish([1, 2, 3])
+    first.enter()
+    (Path(disk.store.path) / messages_key("order") / first.segments[0].path).unlink()
+    ledger = Reign(disk, epoch=2).state.ledger("WORK")
+    assert (list(ledger.barriers), list(ledger.entered)) == ([1], [0, 1, 2])
