@@ -22,7 +22,7 @@ from typing import Literal, cast
 from spark_queue import delta_jars
 from spark_queue.cli.output import out, progress, show_json, table
 from spark_queue.cli.target import open_target
-from spark_queue.client.asking import ask
+from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
 from spark_queue.errors import SparkQueueError
@@ -278,10 +278,10 @@ def _log(journal: Journal, journal_id: str) -> Path:
 
 
 def _ping(journal: Journal) -> wire.Pong:
-    return cast(wire.Pong, ask(journal.store, journal.journal_id(), wire.Ping, address=journal.coordinator))
+    return cast(wire.Pong, call_once(journal.store, journal.journal_id(), wire.Ping(), address=journal.coordinator))
 
 
 def _stop(journal: Journal, journal_id: str) -> None:
     # That none was started is fine.
     with suppress(SparkQueueError):
-        ask(journal.store, journal_id, wire.Stop, start=False, timeout_s=STOP_S)
+        call_once(journal.store, journal_id, wire.Stop(), start=False, timeout_s=STOP_S)

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from spark_queue.cli.output import err, out, show_json
 from spark_queue.cli.target import open_target
-from spark_queue.client.asking import ask
+from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.launcher import launch
 from spark_queue.coordinator.process import serve as serve_here
 from spark_queue.coordinator.process import stand_by
@@ -114,7 +114,7 @@ def stop(path: str, storage: list[str] | None, coordinator: str | None, *, as_js
     journal_id = journal.journal_id()
     stopped = True
     try:
-        ask(journal.store, journal_id, wire.Stop, address=coordinator, start=False, timeout_s=STOP_S)
+        call_once(journal.store, journal_id, wire.Stop(), address=coordinator, start=False, timeout_s=STOP_S)
     except CoordinatorError as refusal:
         # With an address the user says that one runs there; without one, nobody answering is the aim.
         if coordinator is not None or refusal.code != "COORDINATOR_UNAVAILABLE":

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from spark_queue.client.previews import Trial, has_expressions, try_out
+from spark_queue.core.commands import Apply
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS, Key
@@ -65,7 +66,7 @@ def plan(moment: Moment, wanted: Definitions, *, reset: tuple[str, ...]) -> list
     check_expressions(wanted)
     changes = changes_between(old, wanted, reset=reset)
     # A trial on the folded state refuses what the coordinator would refuse.
-    Engine(moment.state).apply(definitions=wanted.stored, reset=reset, now_ms=moment.now_ms)
+    Engine(moment.state).decide(Apply(definitions=dict(wanted.stored), reset=tuple(reset)), now_ms=moment.now_ms)
     return changes
 
 

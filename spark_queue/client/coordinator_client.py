@@ -6,11 +6,14 @@ import logging
 import random
 import threading
 import time
+import uuid
 from typing import cast
 
+import msgspec
 import pyarrow as pa
 
 from spark_queue.client.launcher import launch
+from spark_queue.core import commands, replies
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import RowRanges
@@ -30,6 +33,9 @@ ATTEMPT_S = 4.0
 #: The same for new definitions, which may let everything that was ever published enter a new queue, and for filters, which
 #: may have to read every message in a queue.
 APPLY_ATTEMPT_S = 20.0
+
+#: How long a nudge may take, in seconds; it only saves the coordinator a look at the log.
+NUDGE_S = 1.0
 
 #: How long a ping waits, in seconds.
 PING_S = 1.0
@@ -66,10 +72,10 @@ class CoordinatorClient:
         self._finding = threading.Lock()
 
     def call(self, request: wire.AnyRequest, *, timeout_s: float = 30.0) -> wire.AnyReply:
-        """Send a request and give its reply.
+        """Send a request and return its reply.
 
-        The same request is sent again when no answer comes, so a request may arrive more than once; the coordinator answers
-        a repeat as it answered the first.
+        It is given the journal's id, and an id of its own where it has none. The same request is sent again when no answer
+        comes, so it may arrive more than once; the coordinator answers a repeat as it answered the first.
 
         Raises
         ------
@@ -78,7 +84,7 @@ class CoordinatorClient:
         """
         return self._ask(request, timeout_s)[0]
 
-    def rows(self, request: wire.Rows, *, timeout_s: float = 30.0) -> RowRanges:
+    def rows(self, request: commands.Rows, *, timeout_s: float = 30.0) -> RowRanges:
         """Ask for the rows of a lease.
 
         Raises
@@ -87,15 +93,23 @@ class CoordinatorClient:
             As `call`.
         """
         reply, parts = self._ask(request, timeout_s)
-        head = cast(wire.RowsOf, reply)
+        head = cast(replies.RowsOf, reply)
         pieces = pa.ipc.open_stream(b"".join(parts)).read_all()
         return RowRanges(message_type=head.message_type, lease=head.lease, leased_until_ms=head.leased_until_ms, pieces=pieces)
+
+    def nudge(self, message_type: str) -> None:
+        """Say that messages were published; a coordinator would find out by itself a little later, so nothing is raised."""
+        try:
+            self.call(wire.Nudge(message_type=message_type), timeout_s=NUDGE_S)
+        except Exception as reason:  # noqa: BLE001  # Whatever it is, the rows are published, and the caller must learn that.
+            _LOG.debug("Nobody was nudged: %s", reason)
 
     def close(self) -> None:
         """Let go of the connection; a later call opens a new one."""
         self._connection = None
 
     def _ask(self, request: wire.AnyRequest, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
+        request = msgspec.structs.replace(request, journal=self._journal_id, request=request.request or uuid.uuid4().hex)
         deadline_s = time.monotonic() + timeout_s
         reason = "nobody answered."
         while (left_s := deadline_s - time.monotonic()) > 0:
@@ -182,6 +196,38 @@ class CoordinatorClient:
         return CoordinatorError("COORDINATOR_UNAVAILABLE", path=self._store.path, reason=reason, log=log)
 
 
+def call_once(
+    store: Store,
+    journal_id: str,
+    request: wire.AnyRequest,
+    *,
+    address: str | None = None,
+    start: bool = True,
+    timeout_s: float = 30.0,
+) -> wire.AnyReply:
+    """Ask one thing, starting a coordinator when none answers, and let go of the connection.
+
+    Parameters
+    ----------
+    store, journal_id, address, start
+        As for `CoordinatorClient`.
+    request
+        What is asked.
+    timeout_s
+        How long to go on asking, in seconds.
+
+    Raises
+    ------
+    SparkQueueError
+        The refusal, or COORDINATOR_UNAVAILABLE.
+    """
+    client = CoordinatorClient(store, journal_id, address=address, start=start)
+    try:
+        return client.call(request, timeout_s=timeout_s)
+    finally:
+        client.close()
+
+
 def _reachable(hint: Hint) -> bool:
     # A loopback address of another host would lead to a stranger on this one.
     return hint.host == host_id() or not is_loopback(hint.address)
@@ -189,9 +235,9 @@ def _reachable(hint: Hint) -> bool:
 
 def _attempt_s(request: wire.AnyRequest) -> float:
     match request:
-        case wire.Next():
+        case commands.Next():
             return ATTEMPT_S + request.wait_ms / 1000
-        case wire.Apply() | wire.SettleWhere() | wire.Purge() | wire.FindDeadLetters():
+        case commands.Apply() | commands.SettleWhere() | commands.Purge() | commands.FindDeadLetters():
             return APPLY_ATTEMPT_S
         case _:
             return ATTEMPT_S

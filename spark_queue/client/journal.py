@@ -8,14 +8,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_queue.client.asking import ask
 from spark_queue.client.changes import Change, plan, refuse_removals, with_trials
+from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.publisher import Publisher, publish
 from spark_queue.client.queue import Queue
+from spark_queue.core import commands
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal, open_journal
-from spark_queue.protocol import wire
 from spark_queue.settings import load_definitions
 from spark_queue.views import look, read_view, view_schema
 
@@ -120,8 +120,8 @@ class Journal:
         if dry_run:
             return with_trials(changes, wanted, moment.state, opened.facts)
         if changes:
-            stored = dict(wanted.stored)
-            ask(self.store, opened.journal_id, wire.Apply, address=self.coordinator, definitions=stored, reset=resets)
+            command = commands.Apply(definitions=dict(wanted.stored), reset=resets)
+            call_once(self.store, opened.journal_id, command, address=self.coordinator)
         return changes
 
     def publish(

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.errors import CallerError, nearest
-from spark_queue.protocol.wire import OutcomeRows
 
 _REQUIRED = ("bookmark", "outcome")
 _OPTIONAL = ("retry_after", "error")

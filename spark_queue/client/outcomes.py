@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_queue.client.outcome_table import evaluated, named_columns, read_outcomes
+from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, ConfigError, nearest
-from spark_queue.protocol.wire import HandOutcome, OutcomeRows
 
 _COLUMNS = ("bookmark", "outcome", "retry_after", "error", "lease")
 
@@ -59,7 +59,7 @@ def check_error(queue: str, outcomes: Iterable[str | None], error: str | None) -
 
 def to_outcomes(
     queue: str, rows: Any, outcome: str, retry_after_ms: int | None = None, error: str | None = None
-) -> Iterator[HandOutcome]:
+) -> Iterator[OutcomeRows]:
     """Give the outcomes of rows, for each lease that they name; the other arguments count where they have no such column.
 
     Raises
@@ -90,8 +90,8 @@ def to_outcomes(
         yield from _under(lease, read_outcomes(queue, table.filter(chosen)))
 
 
-def _under(lease: int | None, outcomes: Iterable[OutcomeRows]) -> Iterator[HandOutcome]:
-    return (HandOutcome(lease=lease, **msgspec.structs.asdict(each)) for each in outcomes)
+def _under(lease: int | None, outcomes: Iterable[OutcomeRows]) -> Iterator[OutcomeRows]:
+    return (msgspec.structs.replace(each, lease=lease) for each in outcomes)
 
 
 def _as_numbers(queue: str, leases: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,13 +16,8 @@ from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import OpenedName, make_plan, open_name
 from spark_queue.journal.publisher import publish as commit
 from spark_queue.journal.rows import to_arrow
-from spark_queue.protocol import wire
-from spark_queue.protocol.discovery import read_hint
 
 _LOG = logging.getLogger(__name__)
-
-#: How long a nudge may take, in seconds; it only saves the coordinator a look at the log.
-NUDGE_S = 1.0
 
 
 def publish(
@@ -140,8 +134,7 @@ class _Target:
         self._store = store
         self._journal_id = journal_id
         self._definitions = definitions
-        self._client: CoordinatorClient | None = None
-        self._coordinator = coordinator
+        self._client = CoordinatorClient(store, journal_id, address=coordinator, start=False)
 
     def publish(
         self,
@@ -161,24 +154,11 @@ class _Target:
         )
         done = commit(plan, self._journal_id, self._definitions, rows, identity=identity, first_sequence=first_sequence)
         if done.rows:
-            self._nudge(message_type)
+            self._client.nudge(message_type)
         return done
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-
-    def _nudge(self, message_type: str) -> None:
-        """Tell the coordinator, if one lives; it would find out by itself a little later."""
-        nudge = wire.Nudge(journal=self._journal_id, request=uuid.uuid4().hex, message_type=message_type)
-        try:
-            if self._coordinator is None and read_hint(self._store, self._journal_id) is None:
-                return
-            if self._client is None:
-                self._client = CoordinatorClient(self._store, self._journal_id, address=self._coordinator, start=False)
-            self._client.call(nudge, timeout_s=NUDGE_S)
-        except Exception as reason:  # noqa: BLE001  # Whatever it is, the rows are published, and the caller must learn that.
-            _LOG.debug("Nobody was nudged: %s", reason)
+        self._client.close()
 
 
 def _duration_ms(text: str | None) -> int | None:

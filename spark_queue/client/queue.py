@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from spark_queue.client.asking import ask
-from spark_queue.client.dry_runs import rehearse
+from spark_queue.client.coordinator_client import call_once
+from spark_queue.client.dry_runs import answer_dry
 from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
 from spark_queue.client.redrive import redrive
+from spark_queue.core import commands, replies
 from spark_queue.errors import CallerError
 from spark_queue.journal.open import open_journal
-from spark_queue.protocol import wire
 from spark_queue.views import MessageHistory, QueueStatus, explain, look, queue_status
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Queue:
         retry_after: str | timedelta | None = None,
         error: str | None = None,
         dry_run: bool = False,
-    ) -> wire.Settled:
+    ) -> replies.Settled:
         """Give messages their outcome by hand: all that are named, or none when one of them is refused (DESIGN 15.1).
 
         Parameters
@@ -120,12 +120,12 @@ class Queue:
         after_ms = to_delay_ms(retry_after)
         if where is not None:
             check_error(self.name, [outcome], error)
-            fields = {"where": where, "outcome": outcome, "retry_after_ms": after_ms, "error": error}
-            return cast(wire.Settled, self._ask(wire.SettleWhere, dry_run=dry_run, **fields))
+            command = commands.SettleWhere(queue=self.name, where=where, outcome=outcome, retry_after_ms=after_ms, error=error)
+            return cast(replies.Settled, self._ask(command, dry_run=dry_run))
         outcomes = tuple(to_outcomes(self.name, rows, outcome, after_ms, error))
-        return cast(wire.Settled, self._ask(wire.Settle, dry_run=dry_run, outcomes=outcomes))
+        return cast(replies.Settled, self._ask(commands.Settle(queue=self.name, outcomes=outcomes), dry_run=dry_run))
 
-    def purge(self, where: str | None = None, *, dry_run: bool = False) -> wire.Purged:
+    def purge(self, where: str | None = None, *, dry_run: bool = False) -> replies.Purged:
         """Remove the messages that nobody has leased, for good and without dead letters; dead letters stay.
 
         Parameters
@@ -140,7 +140,7 @@ class Queue:
         Purged
             How many were removed, and how many are leased and stay.
         """
-        return cast(wire.Purged, self._ask(wire.Purge, dry_run=dry_run, where=where))
+        return cast(replies.Purged, self._ask(commands.Purge(queue=self.name, where=where), dry_run=dry_run))
 
     def redrive(
         self,
@@ -148,7 +148,7 @@ class Queue:
         *,
         per_second: int | None = None,
         on_progress: Callable[[int, int], None] | None = None,
-    ) -> wire.Redriven:
+    ) -> replies.Redriven:
         """Give dead letters back to this queue, oldest first, with their bookmarks and as if never delivered (DESIGN 15.11).
 
         What is done stays done when this is interrupted; a repeat goes on with the rest. The age of a redriven message counts
@@ -202,11 +202,11 @@ class Queue:
 
     def pause(self) -> None:
         """Let the queue grant nothing until `unpause`; what is leased goes on, and may be settled. Repeating it changes nothing."""
-        self._ask(wire.Pause)
+        self._ask(commands.Pause(queue=self.name))
 
     def unpause(self) -> None:
         """Let the queue grant again, also after an alarm. Repeating it changes nothing."""
-        self._ask(wire.Unpause)
+        self._ask(commands.Unpause(queue=self.name))
 
     def unsubscribe(self, subscription: str) -> None:
         """End a subscription for good; what it holds returns to the queue.
@@ -216,10 +216,10 @@ class Queue:
         CallerError
             UNKNOWN_SUBSCRIPTION.
         """
-        self._ask(wire.Unsubscribe, subscription=subscription)
+        self._ask(commands.Unsubscribe(queue=self.name, subscription=subscription))
 
-    def _ask(self, request: Callable[..., wire.AnyRequest], *, dry_run: bool = False, **fields: Any) -> wire.AnyReply:
+    def _ask(self, command: commands.AnyCommand, *, dry_run: bool = False) -> replies.CoreReply:
         store, address = self.journal.store, self.journal.coordinator
         if dry_run:
-            return rehearse(store, request, queue=self.name, **fields)
-        return ask(store, self.journal.journal_id(), request, address=address, queue=self.name, **fields)
+            return answer_dry(store, command)
+        return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, address=address))

@@ -6,33 +6,35 @@ import time
 from collections.abc import Callable
 from typing import cast
 
+from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import oldest, to_bitmap, to_ranges
+from spark_queue.core.commands import AnyCommand
 from spark_queue.errors import ConfigError
-from spark_queue.protocol import wire
 
 
 def redrive(
-    ask: Callable[..., wire.AnyReply],
+    ask: Callable[[AnyCommand], replies.CoreReply],
     queue: str,
     where: str | None,
     *,
     per_second: int | None,
     on_progress: Callable[[int, int], None] | None,
     sleep: Callable[[float], None] = time.sleep,
-) -> wire.Redriven:
+) -> replies.Redriven:
     """Find dead letters, and give them back; see `Queue.redrive`."""
     if per_second is not None and (per_second < 1):
         expected = "a whole number from 1"
         raise ConfigError("BAD_VALUE", key="per_second", where=f"redrive of queue '{queue}'", value=per_second, expected=expected)
-    found = cast(wire.DeadLetters, ask(wire.FindDeadLetters, where=where))
+    found = cast(replies.DeadLetters, ask(commands.FindDeadLetters(queue=queue, where=where)))
     left = to_bitmap(found.ranges)
     requested, redriven = len(left) + found.skipped, 0
     while left:
         part = left if per_second is None else oldest(left, per_second)
-        redriven += cast(wire.Redriven, ask(wire.Redrive, ranges=tuple(to_ranges(part)))).redriven
+        command = commands.Redrive(queue=queue, ranges=tuple(to_ranges(part)))
+        redriven += cast(replies.Redriven, ask(command)).redriven
         left = left - part
         if on_progress is not None:
             on_progress(requested - len(left), requested)
         if left:
             sleep(1)
-    return wire.Redriven(requested=requested, redriven=redriven, skipped=requested - redriven)
+    return replies.Redriven(requested=requested, redriven=redriven, skipped=requested - redriven)

@@ -15,6 +15,7 @@ from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
 from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.reign_clock import ReignClock
+from spark_queue.core import commands, replies
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
@@ -39,7 +40,7 @@ class _Poll:
     """A `Next` that found nothing and waits, until a time of the reign."""
 
     call: Call
-    request: wire.Next
+    request: commands.Next
     until_ms: int
     #: Whose log may bring what it waits for.
     message_type: str
@@ -124,32 +125,29 @@ class Loop:
     def _note_polls(self, calls: Iterable[Call], now_ms: int) -> None:
         """Let the core know everybody who waits before it gives anybody a share, so that nobody gains by being first."""
         for call in calls:
-            if isinstance(call.request, wire.Next) and not call.abandoned:
-                request = call.request
-                self._engine.note_poll(
-                    queue=request.queue, subscription=request.subscription, incarnation=request.incarnation,
-                    limit=request.limit, now_ms=now_ms,
-                )  # fmt: skip
+            if isinstance(call.request, commands.Next) and not call.abandoned:
+                self._engine.note_poll(call.request, now_ms=now_ms)
 
     def _serve(self, call: Call, now_ms: int) -> None:
         self._called_at_ms = now_ms
         match call.request:
             case wire.Stop():
                 self._stopped = True
-                self._answer(call, Answer(reply=wire.Done()))
+                self._answer(call, Answer(reply=replies.Done()))
             case wire.Nudge(message_type=message_type):
                 self._nudged(call, message_type)
-            case wire.Next() as request:
-                self._serve_next(call, request, now_ms)
-            case wire.Attach(available_now=True) | wire.Apply():
-                # It fixes a place in the log, so what was published before it enters before it.
-                self._admit_everything(now_ms)
-                self._run(call, now_ms)
-            case wire.Leave() as request:
-                self._run(call, now_ms)
-                self._release_polls(request, now_ms)
-            case _:
-                self._run(call, now_ms)
+            case wire.Ping():
+                raise AssertionError("pings are answered at the door")
+            case commands.Next() as poll:
+                self._serve_next(call, poll, now_ms)
+            case commands.Leave() as leave:
+                self._run(call, leave, now_ms)
+                self._release_polls(leave, now_ms)
+            case command:
+                if isinstance(command, commands.Apply) or (isinstance(command, commands.Attach) and command.available_now):
+                    # It fixes a place in the log, so what was published before it enters before it.
+                    self._admit_everything(now_ms)
+                self._run(call, command, now_ms)
 
     def _nudged(self, call: Call, message_type: str) -> None:
         try:
@@ -158,11 +156,11 @@ class Loop:
             self._answer(call, Answer(reply=codec.failed(refusal)))
         else:
             self._read_log(message_type, finds_gaps=False)
-            self._answer(call, Answer(reply=wire.Done()))
+            self._answer(call, Answer(reply=replies.Done()))
 
-    def _serve_next(self, call: Call, request: wire.Next, now_ms: int) -> None:
+    def _serve_next(self, call: Call, request: commands.Next, now_ms: int) -> None:
         """Answer a `Next`, or let it wait at least until the end of this group, when the message log has been read."""
-        if self._run(call, now_ms):
+        if self._run(call, request, now_ms):
             return
         message_type = self._engine.state.ledger(request.queue).definition.message_type
         wait_ms = max(0, min(request.wait_ms, wire.LONG_POLL_LIMIT_MS))
@@ -170,18 +168,18 @@ class Loop:
         # Whoever still waits at the next round hears of a gap then.
         self._read_log(message_type, finds_gaps=now_ms + wait_ms < self._round_at_ms)
 
-    def _run(self, call: Call, now_ms: int) -> bool:
+    def _run(self, call: Call, command: commands.AnyCommand, now_ms: int) -> bool:
         """Run a call's command and keep its answer for after the commit; tells whether there is one."""
         state = self._engine.state
         before = (state.next_record, state.definitions)
         try:
-            answer = self._commands.run(call.request, now_ms=now_ms)
+            answer = self._commands.run(command, now_ms=now_ms)
         except SparkQueueError as refusal:
             if (state.next_record, state.definitions) != before:
                 self._break(call, refusal, refusal)
             answer = Answer(reply=codec.failed(refusal))
         except Exception as fault:  # noqa: BLE001  # Whatever it is, the state may be half changed.
-            self._break(call, CoordinatorError("INTERNAL", what=f"{type(call.request).__name__} raised {fault!r}"), fault)
+            self._break(call, CoordinatorError("INTERNAL", what=f"{type(command).__name__} raised {fault!r}"), fault)
         if answer is not None:
             self._answer(call, answer)
         return answer is not None
@@ -239,7 +237,7 @@ class Loop:
                 # Nobody would hear of the lease that this poll might get.
                 poll.call.answer(None)
                 continue
-            if self._run(poll.call, now_ms):
+            if self._run(poll.call, poll.request, now_ms):
                 continue
             trouble = self._entrance.trouble.get(poll.message_type)
             if trouble is not None:
@@ -249,7 +247,7 @@ class Loop:
             else:
                 self._polls.append(poll)
 
-    def _release_polls(self, leave: wire.Leave, now_ms: int) -> None:
+    def _release_polls(self, leave: commands.Leave, now_ms: int) -> None:
         """Let go the poll of a planner that said goodbye, before it is granted a lease that nobody would work on."""
         gone = (leave.queue, leave.subscription, leave.incarnation)
         leaving = [

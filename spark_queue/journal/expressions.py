@@ -8,9 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
+from spark_queue.core import commands
 from spark_queue.core.bitmaps.numbers import from_array, to_array
+from spark_queue.core.commands import AnyCommand
+from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError
 from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Program, Wanted, translate
 from spark_queue.journal.schema import stored_schema
@@ -33,6 +37,33 @@ def check_expressions(definitions: Definitions) -> None:
                 program([wanted], queue.columns)
             except ConfigError as refusal:
                 raise ConfigError(refusal.code, **{**refusal.facts, "what": f"{key} of [queues.{queue.name}]"}) from None
+
+
+def check_command(state: JournalState, command: AnyCommand) -> None:
+    """Refuse a command with an expression that cannot be; a command that took effect before, and comes again, may say anything.
+
+    Raises
+    ------
+    ConfigError
+        EXPRESSION_INVALID or EXPRESSION_UNSUPPORTED, or what is wrong with the definitions around it; UNKNOWN_QUEUE.
+    """
+    if state.has_done(command.request):
+        return
+    match command:
+        case commands.Apply():
+            check_expressions(parsing.parse(command.definitions))
+        case commands.Attach(filter=str(expression)):
+            _check_filter_of(state, command.queue, expression, f"subscription '{command.subscription}'")
+        case commands.SettleWhere(where=str(expression)):
+            _check_filter_of(state, command.queue, expression, "a settlement")
+        case commands.Purge(where=str(expression)):
+            _check_filter_of(state, command.queue, expression, "a purge")
+        case commands.FindDeadLetters(where=str(expression)):
+            _check_filter_of(state, command.queue, expression, "a redrive")
+
+
+def _check_filter_of(state: JournalState, queue: str, expression: str, what: str) -> None:
+    check_filter(expression, state.ledger(queue).definition.columns, what=what)
 
 
 def check_filter(expression: str, columns: str, *, what: str) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from spark_queue.core.commands import COMMAND_VERSION, Command
+from spark_queue.core.replies import Reply
 from spark_queue.errors import CoordinatorError, SparkQueueError, error
-from spark_queue.protocol.wire import FRAME_LIMIT_BYTES, WIRE_VERSION, AnyReply, AnyRequest, Failed, Reply, Request
+from spark_queue.protocol.wire import FRAME_LIMIT_BYTES, AnyReply, AnyRequest, Failed
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -20,7 +22,7 @@ _request_decoder: msgspec.msgpack.Decoder[AnyRequest] = msgspec.msgpack.Decoder(
 _reply_decoder: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)
 
 
-def encode(message: Request | Reply) -> bytes:
+def encode(message: Command | Reply) -> bytes:
     """Encode a request or reply as one frame.
 
     Raises
@@ -47,8 +49,8 @@ def decode_request(frame: bytes) -> AnyRequest:
     check_size(len(frame))
     try:
         version = _envelope_decoder.decode(frame).version
-        if version != WIRE_VERSION:
-            reason = f"it is of version {version}, and the coordinator speaks version {WIRE_VERSION}."
+        if version != COMMAND_VERSION:
+            reason = f"it is of version {version}, and the coordinator speaks version {COMMAND_VERSION}."
             raise CoordinatorError("FRAME_MALFORMED", reason=reason)
         return _request_decoder.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from uuid import uuid4
 
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.journal.layout import messages_key
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import Identity, commit_staged
-from spark_queue.journal.staging import StagingPlan
-from spark_queue.protocol.wire import Nudge
 from spark_queue.source.write_job import Staged, WriteJob
 
 _log = logging.getLogger(__name__)
@@ -56,7 +53,9 @@ def commit(job: WriteJob, staged: Sequence[Staged], *, transaction: tuple[str, i
     if published.duplicates:
         _log.warning("%d row(s) were published before and are dropped", published.duplicates)
     if published.rows:
-        _nudge(job, plan)
+        client = CoordinatorClient(plan.store, job.journal_id, address=job.coordinator, start=False)
+        client.nudge(plan.message_type)
+        client.close()
     else:
         discard(job, found)
 
@@ -80,14 +79,3 @@ def discard(job: WriteJob, staged: Sequence[Staged]) -> None:
                 store.delete([f"{messages_key(str(message.message_type))}/{message.file.path}"])
             except SparkQueueError as reason:
                 _log.info("a staged file was not deleted: %s", reason)
-
-
-def _nudge(job: WriteJob, plan: StagingPlan) -> None:
-    """Tell a coordinator, if one lives, that there are messages; without it they enter a moment later."""
-    nudge = Nudge(journal=job.journal_id, request=uuid4().hex, message_type=plan.message_type)
-    try:
-        client = CoordinatorClient(plan.store, job.journal_id, address=job.coordinator, start=False)
-        client.call(nudge, timeout_s=_NUDGE_TIMEOUT_S)
-        client.close()
-    except Exception as reason:  # noqa: BLE001  # Whatever it is, the rows are published, and no write may fail any more.
-        _log.debug("no coordinator heard of the publish: %s", reason)

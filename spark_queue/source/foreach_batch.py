@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_queue.client.outcome_table import evaluated, outcome_columns, read_outcomes
+from spark_queue.core.commands import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.layout import Store
-from spark_queue.protocol.wire import OutcomeRows
 from spark_queue.source.proof_listener import ProofListener
 from spark_queue.source.run_reporter import RunReporter
 

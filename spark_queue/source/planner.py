@@ -10,13 +10,12 @@ import logging
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar, cast
-from uuid import uuid4
 
 from spark_queue.client.coordinator_client import CoordinatorClient
+from spark_queue.core import commands, replies
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import RowRanges
-from spark_queue.protocol import wire
 from spark_queue.source.renewal import LeaseRenewer
 
 _log = logging.getLogger(__name__)
@@ -24,7 +23,7 @@ _log = logging.getLogger(__name__)
 #: A planner that ends waits no longer for the coordinator; unheard, its lease ends by itself.
 _LEAVE_TIMEOUT_S = 2.0
 
-_Request = TypeVar("_Request", bound=wire.SubscriptionRequest)
+_Request = TypeVar("_Request", bound=commands.SubscriptionCommand)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,17 +48,17 @@ class QueuePlanner:
     def __init__(self, seat: Seat, *, available_now: bool) -> None:
         self._seat = seat
         self._client = CoordinatorClient(seat.store, seat.journal_id, address=seat.coordinator)
-        drawn = cast(wire.Drawn, self._client.call(self._request(wire.DrawIncarnation)))
+        drawn = cast(replies.Drawn, self._client.call(self._request(commands.DrawIncarnation)))
         self._incarnation = drawn.incarnation
         #: As the coordinator said last, in milliseconds.
         self._lease_period_ms = drawn.lease_period_ms
         self._numbers = count(1)
         self._renewer = LeaseRenewer(self._renew)
         wanted = {"ack_mode": seat.ack_mode, "max_backlog": seat.max_backlog, "filter": seat.filter_sql}
-        attach = self._numbered(wire.Attach, **wanted, available_now=available_now)
+        attach = self._numbered(commands.Attach, **wanted, available_now=available_now)
         self._client.call(attach)
 
-    def next(self, *, finished: int, limit: int, wait_ms: int) -> wire.Granted:
+    def next(self, *, finished: int, limit: int, wait_ms: int) -> replies.Granted:
         """Prove lease `finished` and get the next one, or `finished` again when nothing is there.
 
         Raises
@@ -69,8 +68,8 @@ class QueuePlanner:
         CoordinatorError
             When no coordinator answers in time.
         """
-        granted = self._client.call(self._numbered(wire.Next, finished=finished, limit=limit, wait_ms=wait_ms))
-        assert isinstance(granted, wire.Granted)
+        granted = self._client.call(self._numbered(commands.Next, finished=finished, limit=limit, wait_ms=wait_ms))
+        assert isinstance(granted, replies.Granted)
         self._lease_period_ms = granted.lease_period_ms
         if granted.lease == finished:
             self._renewer.release()
@@ -88,7 +87,7 @@ class QueuePlanner:
         CoordinatorError
             When no coordinator answers in time.
         """
-        rows = self._client.rows(self._numbered(wire.Rows, lease=lease))
+        rows = self._client.rows(self._numbered(commands.Rows, lease=lease))
         self._renewer.hold(lease, lease_period_ms=self._lease_period_ms)
         return rows
 
@@ -100,15 +99,15 @@ class QueuePlanner:
         seat = self._seat
         client = CoordinatorClient(seat.store, seat.journal_id, address=seat.coordinator, start=False)
         try:
-            client.call(self._request(wire.Leave, incarnation=self._incarnation, call=0), timeout_s=_LEAVE_TIMEOUT_S)
+            client.call(self._request(commands.Leave, incarnation=self._incarnation, call=0), timeout_s=_LEAVE_TIMEOUT_S)
         except SparkQueueError as reason:
             _log.info("leave was not heard, so the lease ends by itself: %s", reason)
         finally:
             client.close()
 
     def _renew(self, lease: int) -> int:
-        request = self._request(wire.Renew, incarnation=self._incarnation, call=0, lease=lease)
-        renewed = cast(wire.Renewed, self._client.call(request, timeout_s=self._lease_period_ms / 3_000))
+        request = self._request(commands.Renew, incarnation=self._incarnation, call=0, lease=lease)
+        renewed = cast(replies.Renewed, self._client.call(request, timeout_s=self._lease_period_ms / 3_000))
         self._lease_period_ms = renewed.lease_period_ms
         return renewed.lease_period_ms
 
@@ -117,4 +116,4 @@ class QueuePlanner:
 
     def _request(self, kind: type[_Request], **fields: Any) -> _Request:
         seat = self._seat
-        return kind(journal=seat.journal_id, request=uuid4().hex, queue=seat.queue, subscription=seat.subscription, **fields)
+        return kind(queue=seat.queue, subscription=seat.subscription, **fields)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from typing import Any, cast
-from uuid import uuid4
 
 from spark_queue.client.coordinator_client import CoordinatorClient
+from spark_queue.core import commands, replies
 from spark_queue.errors import CallerError, LeaseError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
-from spark_queue.protocol import wire
 from spark_queue.settings import EXPLICIT
 from spark_queue.source.offsets import QueueOffset
 
@@ -37,11 +36,12 @@ class RunReporter:
         self._client = CoordinatorClient(store, journal_id, address=coordinator)
         # A proof is worth no start of a coordinator: the planner's next one brings it too.
         self._prover = CoordinatorClient(store, journal_id, address=coordinator, start=False)
-        self._about: dict[str, Any] = {"journal": journal_id, "queue": queue, "subscription": subscription}
+        self._who: dict[str, Any] = {"queue": queue, "subscription": subscription}
+        self._offset = QueueOffset(journal=journal_id, queue=queue, subscription=subscription)
         #: The run that ended last and is not known to be proven.
-        self._unproven: wire.Run | None = None
+        self._unproven: replies.Run | None = None
 
-    def start(self) -> wire.RunStarted:
+    def start(self) -> replies.RunStarted:
         """Say that fn is about to run; gives the run that it speaks for, and whether its batch is a barrier.
 
         Raises
@@ -50,12 +50,11 @@ class RunReporter:
             ACK_MODE_MISMATCH for a query whose rows are settled by hand, UNKNOWN_SUBSCRIPTION for one that has no stream.
         """
         self._unproven = None
-        started = cast(wire.RunStarted, self._client.call(wire.StartRun(**self._address())))
+        started = cast(replies.RunStarted, self._client.call(commands.StartRun(**self._who)))
         if started.ack_mode == EXPLICIT:
             raise CallerError(
                 "ACK_MODE_MISMATCH",
-                subscription=self._about["subscription"],
-                queue=self._about["queue"],
+                **self._who,
                 ack_mode=EXPLICIT,
                 what="foreach_batch",
                 needed="auto",
@@ -63,7 +62,7 @@ class RunReporter:
             )
         return started
 
-    def end(self, run: wire.Run, outcomes: tuple[wire.OutcomeRows, ...], *, settle: bool) -> None:
+    def end(self, run: replies.Run, outcomes: tuple[commands.OutcomeRows, ...], *, settle: bool) -> None:
         """Say what fn said of its rows.
 
         Raises
@@ -73,17 +72,17 @@ class RunReporter:
         LeaseError
             STALE_RUN when a newer reader has taken the subscription over.
         """
-        self._client.call(wire.EndRun(**self._address(), run=run, outcomes=outcomes, settle=settle))
+        self._client.call(commands.EndRun(**self._who, run=run, outcomes=outcomes, settle=settle))
         self._unproven = run
 
-    def fail(self, run: wire.Run, error: str) -> None:
+    def fail(self, run: replies.Run, error: str) -> None:
         """Say that fn raised. Where nobody hears it, what fn raised is still what the user must see."""
         try:
-            self._client.call(wire.EndRun(**self._address(), run=run, error=error))
+            self._client.call(commands.EndRun(**self._who, run=run, error=error))
         except SparkQueueError as reason:
             _log.warning("the failure of a batch was not reported, so its lease ends by itself: %s", reason)
 
-    def give_back(self, run: wire.Run, error: str) -> None:
+    def give_back(self, run: replies.Run, error: str) -> None:
         """Say that fn raised and that its whole batch goes back to the queue.
 
         Raises
@@ -91,7 +90,7 @@ class RunReporter:
         LeaseError
             STALE_RUN when a newer reader has taken the subscription over.
         """
-        self._client.call(wire.EndRun(**self._address(), run=run, error=error, cancel=True))
+        self._client.call(commands.EndRun(**self._who, run=run, error=error, cancel=True))
         self._unproven = run
 
     def prove(self, offset: Mapping[str, Any]) -> None:
@@ -102,17 +101,14 @@ class RunReporter:
         run = self._unproven
         if run is None or not run.lease or not self._is_of(run, offset):
             return
-        self._prover.call(wire.Prove(**self._address(), run=run), timeout_s=_PROOF_TIMEOUT_S)
+        self._prover.call(commands.Prove(**self._who, run=run), timeout_s=_PROOF_TIMEOUT_S)
         # Asked from the listener's thread: meanwhile a newer run may have ended, whose proof is still to come.
         if self._unproven is run:
             self._unproven = None
 
-    def _is_of(self, run: wire.Run, offset: Mapping[str, Any]) -> bool:
+    def _is_of(self, run: replies.Run, offset: Mapping[str, Any]) -> bool:
         try:
-            return QueueOffset(**self._about).check(offset).lease == run.lease
+            return self._offset.check(offset).lease == run.lease
         except LeaseError:
             # Another source of the same query.
             return False
-
-    def _address(self) -> dict[str, Any]:
-        return {**self._about, "request": uuid4().hex}

@@ -8,13 +8,16 @@ from typing import Any
 
 from pyroaring import BitMap64
 
+from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.message_files.segment import EntryFacts, FactRequest, FactSource, Segment
 from spark_queue.core.records import Kind, Record
+from spark_queue.core.replies import Granted
 from spark_queue.core.state.journal_state import JournalState
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import MANY_MESSAGES, QUEUE, TOPIC
+from tests.deciding import started
 
 #: Leases taken in one run; the run's figure is their median.
 LEASES = 60
@@ -59,18 +62,16 @@ def lease_s(
         How many to take; every one must find `limit` messages.
     """
     engine = engine_of(facts, queue or {})
-    incarnation = engine.draw_incarnation()
-    about = {"queue": QUEUE, "subscription": "bench", "incarnation": incarnation}
-    engine.attach(**about, call=1, ack_mode="auto", max_backlog=100_000, filter_sql=filter_sql, now_ms=NOW_MS)  # type: ignore[arg-type]  # A mixed dict.
+    planner = started(engine, QUEUE, "bench", max_backlog=100_000, filter_sql=filter_sql, now_ms=NOW_MS)
     times_s, finished = [], 0
     for call in range(leases):
         began_s = time.perf_counter()
-        lease = engine.next(**about, call=2 + call, finished=finished, limit=limit, now_ms=NOW_MS)  # type: ignore[arg-type]  # As above.
+        granted = engine.decide(commands.Next(**planner, call=2 + call, finished=finished, limit=limit), now_ms=NOW_MS)
         engine.take()
         times_s.append(time.perf_counter() - began_s)
-        assert lease is not None
-        assert len(lease.rows) == limit
-        finished = lease.number
+        assert isinstance(granted, Granted)
+        assert granted.messages == limit
+        finished = granted.lease
     return median(times_s[1:])
 
 
@@ -92,7 +93,8 @@ def engine_of(facts: FactSource, queue: Mapping[str, Any], *, until: int = MANY_
     engine.claim(epoch=1, host="here", address="memory", pid=1, now_ms=NOW_MS)
     names = [QUEUE, *(f"{QUEUE}_{number}" for number in range(1, queues))]
     tables = {name: {"underlying_topic": TOPIC, **queue} for name in names}
-    engine.apply(definitions={"message_types": {"json": {"topics": [TOPIC]}}, "queues": tables}, reset=(), now_ms=NOW_MS)
+    definitions = {"message_types": {"json": {"topics": [TOPIC]}}, "queues": tables}
+    engine.decide(commands.Apply(definitions=definitions), now_ms=NOW_MS)
     segment = Segment(
         message_type="json", first=0, until=until, path="one", version=1, token="t", entered_at_ms=NOW_MS,
         topic_min=TOPIC, topic_max=TOPIC, expires_null_count=until,

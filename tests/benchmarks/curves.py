@@ -13,11 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
+from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.replies import Granted
 from tests.benchmarks.core import NOW_MS, engine_of
 from tests.benchmarks.figure import Bench, Figure, median, shown
 from tests.benchmarks.journals import QUEUE
+from tests.deciding import started
 
 PICTURE = Path(__file__).with_name("curves.svg")
 
@@ -74,24 +77,18 @@ def measure(bench: Bench) -> Iterator[Figure]:
 def _lease_ms(facts: _Facts, *, subscriptions: int = 1, queues: int = 1, **keys: Any) -> float:
     """Give the median time of proving a lease and granting the next, in milliseconds."""
     engine = engine_of(facts, keys, until=facts.rows.max() + 1, queues=queues)
-    starts = {f"s{number}": engine.draw_incarnation() for number in range(subscriptions)}
-    for name, incarnation in starts.items():
-        engine.attach(
-            queue=QUEUE, subscription=name, incarnation=incarnation, call=1, ack_mode="auto", max_backlog=_LIMIT, now_ms=NOW_MS
-        )
-    finished = dict.fromkeys(starts, 0)
+    names = [f"s{number}" for number in range(subscriptions)]
+    planners = {name: started(engine, QUEUE, name, max_backlog=_LIMIT, now_ms=NOW_MS) for name in names}
+    finished = dict.fromkeys(planners, 0)
     times_ms = []
     for call in range(2, 2 + max(3, _LEASES // subscriptions)):
-        for name, incarnation in starts.items():
+        for name, planner in planners.items():
             began_s = time.perf_counter()
-            lease = engine.next(
-                queue=QUEUE, subscription=name, incarnation=incarnation, call=call, finished=finished[name], limit=_LIMIT,
-                now_ms=NOW_MS,
-            )  # fmt: skip
+            granted = engine.decide(commands.Next(**planner, call=call, finished=finished[name], limit=_LIMIT), now_ms=NOW_MS)
             engine.take()
             times_ms.append((time.perf_counter() - began_s) * 1e3)
-            assert lease is not None
-            finished[name] = lease.number
+            assert isinstance(granted, Granted)
+            finished[name] = granted.lease
     return median(times_ms[1:])
 
 

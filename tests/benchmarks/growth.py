@@ -16,12 +16,15 @@ import time
 from collections.abc import Iterator
 
 from spark_queue.clock import SystemClock
+from spark_queue.core import commands
 from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.replies import Granted
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.entering import Entrance, PreparedFacts
 from spark_queue.journal.open import open_journal
 from tests.benchmarks.figure import Bench, Figure, median, percentile, shown
 from tests.benchmarks.journals import QUEUE, SUBSCRIPTION, BenchJournal
+from tests.deciding import started
 
 #: Commits of the older journal and of the younger one, and messages of each commit.
 COMMITS = 100_000
@@ -72,11 +75,7 @@ class _Reign:
         entrance.recover()
         while entrance.admit("json", now_ms=now_ms):
             pass
-        self._incarnation = engine.draw_incarnation()
-        engine.attach(
-            queue=QUEUE, subscription=SUBSCRIPTION, incarnation=self._incarnation, call=1, ack_mode="auto", max_backlog=100_000,
-            filter_sql=None, now_ms=now_ms,
-        )  # fmt: skip
+        self._planner = started(engine, QUEUE, SUBSCRIPTION, max_backlog=100_000, now_ms=now_ms)
         self._journal.control.append(engine.take(), epoch=1)
         self.commit(commits)
 
@@ -85,12 +84,10 @@ class _Reign:
         times_ms = []
         for _ in range(commits):
             now_ms, self._call = self._clock.wall_ms(), self._call + 1
-            lease = self._engine.next(
-                queue=QUEUE, subscription=SUBSCRIPTION, incarnation=self._incarnation, call=self._call, finished=self._finished,
-                limit=_COMMIT_MESSAGES, now_ms=now_ms,
-            )  # fmt: skip
-            assert lease is not None
-            self._finished, records = lease.number, self._engine.take()
+            poll = commands.Next(**self._planner, call=self._call, finished=self._finished, limit=_COMMIT_MESSAGES)
+            granted = self._engine.decide(poll, now_ms=now_ms)
+            assert isinstance(granted, Granted)
+            self._finished, records = granted.lease, self._engine.take()
             began_s = time.perf_counter()
             self._journal.control.append(records, epoch=1)
             self._journal.upkeep(epoch=1, state=self._state, now_ms=now_ms + _AHEAD_MS)

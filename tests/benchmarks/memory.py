@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import psutil
 
+from spark_queue.core import commands
 from spark_queue.protocol import wire
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import MANY_MESSAGES, QUEUE, BenchJournal, request
@@ -67,7 +68,7 @@ def _scatter(journal: BenchJournal) -> None:
     for first in range(0, MANY_MESSAGES, _LEASE_MESSAGES):
         lease = planner.next(finished=lease, limit=_LEASE_MESSAGES, wait_ms=1_000).lease
         drawn = sorted(chance.sample(range(first, first + _LEASE_MESSAGES), _LEASE_MESSAGES // 2))
-        outcome = wire.HandOutcome(outcome="acknowledge", lease=lease, ranges=tuple((row, row + 1) for row in drawn))
+        outcome = commands.OutcomeRows(outcome="acknowledge", lease=lease, ranges=tuple((row, row + 1) for row in drawn))
         planner.next(finished=lease, limit=1, wait_ms=0)
-        client.call(wire.Settle(journal=journal.journal_id, request=request(), queue=QUEUE, outcomes=(outcome,)))
-    client.call(wire.Unsubscribe(journal=journal.journal_id, request=request(), queue=QUEUE, subscription="scatter"))
+        client.call(commands.Settle(journal=journal.journal_id, request=request(), queue=QUEUE, outcomes=(outcome,)))
+    client.call(commands.Unsubscribe(journal=journal.journal_id, request=request(), queue=QUEUE, subscription="scatter"))

@@ -19,6 +19,7 @@ import psutil
 import pyarrow as pa
 
 from spark_queue.client.coordinator_client import CoordinatorClient
+from spark_queue.core import commands, replies
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind, Record
 from spark_queue.journal.layout import Store
@@ -146,8 +147,8 @@ class Planner:
     def __init__(self, world: World, subscription: str = "s", *, client: CoordinatorClient | None = None) -> None:
         self.client = client or world.client()
         self._common: dict[str, Any] = {"journal": world.journal_id, "queue": QUEUE, "subscription": subscription}
-        drawn = self.client.call(wire.DrawIncarnation(request=request_id(), **self._common), timeout_s=DEADLINE_S)
-        assert isinstance(drawn, wire.Drawn)
+        drawn = self.client.call(commands.DrawIncarnation(request=request_id(), **self._common), timeout_s=DEADLINE_S)
+        assert isinstance(drawn, replies.Drawn)
         self.incarnation = drawn.incarnation
         self.calls = 0
         self.lease = 0
@@ -157,24 +158,24 @@ class Planner:
         self.calls += 1
         return {"request": request_id(), "incarnation": self.incarnation, "call": self.calls, **self._common}
 
-    def attach_request(self) -> wire.Attach:
+    def attach_request(self) -> commands.Attach:
         """Make the next attach."""
-        return wire.Attach(ack_mode="auto", max_backlog=100_000, **self._planner())
+        return commands.Attach(ack_mode="auto", max_backlog=100_000, **self._planner())
 
-    def next_request(self, *, limit: int = 10, wait_ms: int = 0) -> wire.Next:
+    def next_request(self, *, limit: int = 10, wait_ms: int = 0) -> commands.Next:
         """Make the next call for a lease."""
-        return wire.Next(finished=self.lease, limit=limit, wait_ms=wait_ms, **self._planner())
+        return commands.Next(finished=self.lease, limit=limit, wait_ms=wait_ms, **self._planner())
 
-    def next(self, *, limit: int = 10, wait_ms: int = 0) -> wire.Granted:
+    def next(self, *, limit: int = 10, wait_ms: int = 0) -> replies.Granted:
         """Prove the last lease and ask for the next."""
         granted = self.client.call(self.next_request(limit=limit, wait_ms=wait_ms), timeout_s=DEADLINE_S)
-        assert isinstance(granted, wire.Granted)
+        assert isinstance(granted, replies.Granted)
         self.lease = granted.lease
         return granted
 
-    def rows_request(self) -> wire.Rows:
+    def rows_request(self) -> commands.Rows:
         """Make the next call for the rows of the current lease."""
-        return wire.Rows(lease=self.lease, **self._planner())
+        return commands.Rows(lease=self.lease, **self._planner())
 
     def rows(self) -> RowRanges:
         """Ask for the rows of the current lease."""

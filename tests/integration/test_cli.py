@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from spark_queue import Journal
-from spark_queue.client.asking import ask
+from spark_queue.client.coordinator_client import call_once
 from spark_queue.errors import CallerError, CoordinatorError, LeaseError
 from spark_queue.protocol import wire
 
@@ -40,7 +40,7 @@ def sparkq_json(*arguments: str) -> Any:
 
 
 def ping(journal: Journal) -> wire.Pong:
-    reply = ask(journal.store, journal.journal_id(), wire.Ping, start=False, timeout_s=5.0)
+    reply = call_once(journal.store, journal.journal_id(), wire.Ping(), start=False, timeout_s=5.0)
     assert isinstance(reply, wire.Pong)
     return reply
 

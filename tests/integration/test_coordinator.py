@@ -14,6 +14,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from spark_queue.core import commands, replies
 from spark_queue.core.records import Kind
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.protocol import user_files, wire
@@ -26,12 +27,11 @@ from tests.source_tree import ROOT
 
 def test_the_first_call_starts_a_coordinator_that_outlives_the_caller(world: World) -> None:
     script = (
-        "import sys, uuid\n"
-        "from spark_queue.coordinator import wire\n"
+        "import sys\n"
         "from spark_queue.client.coordinator_client import CoordinatorClient\n"
         "from spark_queue.journal.layout import Store\n"
-        "client = CoordinatorClient(Store(sys.argv[1]), sys.argv[2])\n"
-        "print(client.call(wire.Ping(journal=sys.argv[2], request=uuid.uuid4().hex)).pid)\n"
+        "from spark_queue.protocol import wire\n"
+        "print(CoordinatorClient(Store(sys.argv[1]), sys.argv[2]).call(wire.Ping()).pid)\n"
     )
     command = [sys.executable, "-c", script, world.store.path, world.journal_id]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -78,7 +78,7 @@ def test_an_available_now_run_ends_where_the_log_ended_when_it_began(world: Worl
     planner = Planner(world)
     attach = planner.attach_request()
     planner.client.call(
-        wire.Attach(
+        commands.Attach(
             **{name: getattr(attach, name) for name in attach.__struct_fields__ if name != "available_now"}, available_now=True
         )
     )
@@ -92,15 +92,15 @@ def test_definitions_are_applied_with_their_tables_and_refused_whole(world: Worl
         **world.definitions,
         "message_types": {**world.definitions["message_types"], "line": {"columns": "id BIGINT", "topics": ["LINES"]}},
     }
-    client.call(wire.Apply(journal=world.journal_id, request=request_id(), definitions=added), timeout_s=DEADLINE_S)
+    client.call(commands.Apply(journal=world.journal_id, request=request_id(), definitions=added), timeout_s=DEADLINE_S)
     assert (Path(world.store.path) / "messages" / "line" / "_delta_log").is_dir()
     with pytest.raises(ConfigError, match="UNKNOWN_KEY.*'max_deliverys'.*Did you mean 'max_deliveries'"):
         client.call(
-            wire.Apply(journal=world.journal_id, request=request_id(), definitions={"queues": {QUEUE: {"max_deliverys": 1}}})
+            commands.Apply(journal=world.journal_id, request=request_id(), definitions={"queues": {QUEUE: {"max_deliverys": 1}}})
         )
     bad = {**added, "message_types": {**added["message_types"], "bad": {"columns": "topic STRING", "topics": ["B"]}}}
     with pytest.raises(ConfigError, match="RESERVED_COLUMN"):
-        client.call(wire.Apply(journal=world.journal_id, request=request_id(), definitions=bad))
+        client.call(commands.Apply(journal=world.journal_id, request=request_id(), definitions=bad))
     planner = Planner(world)
     assert planner.next().messages == 0
 
@@ -112,8 +112,8 @@ def test_outcomes_that_make_no_sense_are_refused_by_name_and_change_nothing(worl
     planner.next()
 
     def settle(outcome: str, first: int, until: int, retry_after_ms: int | None = None) -> None:
-        rows = wire.HandOutcome(outcome=outcome, ranges=((first, until),), retry_after_ms=retry_after_ms)
-        client.call(wire.Settle(journal=world.journal_id, request=request_id(), queue=QUEUE, outcomes=(rows,)))
+        rows = commands.OutcomeRows(outcome=outcome, ranges=((first, until),), retry_after_ms=retry_after_ms)
+        client.call(commands.Settle(journal=world.journal_id, request=request_id(), queue=QUEUE, outcomes=(rows,)))
 
     from spark_queue.errors import CallerError
 
@@ -166,12 +166,12 @@ def test_five_callers_starting_at_once_on_a_dead_one_make_one(world: World) -> N
     psutil.Process(dead.pid).kill()
     wait_for_end(dead.pid)
     script = (
-        "import sys, uuid\n"
-        "from spark_queue.coordinator import wire\n"
+        "import sys\n"
         "from spark_queue.client.coordinator_client import CoordinatorClient\n"
+        "from spark_queue.core import commands\n"
         "from spark_queue.journal.layout import Store\n"
         "client = CoordinatorClient(Store(sys.argv[1]), sys.argv[2])\n"
-        f"call = wire.DrawIncarnation(journal=sys.argv[2], request=uuid.uuid4().hex, queue={QUEUE!r}, subscription='s')\n"
+        f"call = commands.DrawIncarnation(queue={QUEUE!r}, subscription='s')\n"
         "print(*client.call(call, timeout_s=60).incarnation)\n"
     )
     command = [sys.executable, "-c", script, world.store.path, world.journal_id]
@@ -211,7 +211,7 @@ def test_a_coordinator_that_ends_sends_its_long_polls_elsewhere(world: World) ->
     stopped_pid = world.ping().pid
     polling = threading.Event()
 
-    def poll() -> wire.Granted:
+    def poll() -> replies.Granted:
         polling.set()
         return planner.next(wait_ms=1_000)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spark_queue import Journal
-from spark_queue.client.asking import ask
+from spark_queue.client.coordinator_client import call_once
 from spark_queue.errors import CoordinatorError
 from spark_queue.protocol import wire
 from tests.integration.coordinator_world import QUEUE, World, wait_for_end
@@ -26,12 +26,12 @@ def coordinators_end(*journals: Journal) -> Iterator[None]:
         for journal in journals:
             with suppress(CoordinatorError):
                 pid = ping(journal).pid
-                ask(journal.store, journal.journal_id(), wire.Stop, start=False)
+                call_once(journal.store, journal.journal_id(), wire.Stop(), start=False)
                 wait_for_end(pid)
 
 
 def ping(journal: Journal) -> wire.Pong:
-    reply = ask(journal.store, journal.journal_id(), wire.Ping, address=journal.coordinator, start=False, timeout_s=5.0)
+    reply = call_once(journal.store, journal.journal_id(), wire.Ping(), address=journal.coordinator, start=False, timeout_s=5.0)
     assert isinstance(reply, wire.Pong)
     return reply
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_queue.core import commands, replies
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.open import open_journal
@@ -61,8 +62,8 @@ def test_a_repeat_after_a_lost_reply_gets_the_same_lease(world: World) -> None:
     first = planner.client.call(request)
     before = len(world.records())
     again = planner.client.call(request)
-    assert isinstance(first, wire.Granted)
-    assert isinstance(again, wire.Granted)
+    assert isinstance(first, replies.Granted)
+    assert isinstance(again, replies.Granted)
     assert (first.lease, first.messages, first.leased_until_ms) == (again.lease, again.messages, again.leased_until_ms)
     assert len(world.records()) == before
 
@@ -79,8 +80,10 @@ def test_trouble_in_a_message_log_ends_delivery_by_name_after_what_came_before_i
     with pytest.raises(SparkQueueError, match="LOG_GAP"):
         planner.consume(limit=100)
     assert isinstance(
-        planner.client.call(wire.DrawIncarnation(journal=world.journal_id, request=request_id(), queue=QUEUE, subscription="s")),
-        wire.Drawn,
+        planner.client.call(
+            commands.DrawIncarnation(journal=world.journal_id, request=request_id(), queue=QUEUE, subscription="s")
+        ),
+        replies.Drawn,
     )
     assert len(world.claims()) == 1
 

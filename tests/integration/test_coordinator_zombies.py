@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue.coordinator.process import EXIT_DOUBT
+from spark_queue.core import commands
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Connection, ConnectionLostError
 from spark_queue.protocol.journal_location import place_of
@@ -69,12 +70,12 @@ def test_a_coordinator_stopped_and_continued_after_its_reign_changes_and_answers
     zombie_address = address_of(world)
     granted, idle = Planner(world, "granted"), Planner(world, "idle")
     granted.next(limit=5)
-    outcome = wire.HandOutcome(outcome="acknowledge", ranges=((0, 5),))
+    outcome = commands.OutcomeRows(outcome="acknowledge", ranges=((0, 5),))
     requests: dict[str, wire.AnyRequest] = {
         "a grant": idle.next_request(limit=5),
         "a proof": granted.next_request(limit=5),
         "rows": granted.rows_request(),
-        "a settlement": wire.Settle(journal=world.journal_id, request=request_id(), queue=QUEUE, outcomes=(outcome,)),
+        "a settlement": commands.Settle(journal=world.journal_id, request=request_id(), queue=QUEUE, outcomes=(outcome,)),
     }
     with ThreadPoolExecutor(1) as pool:
         with stopped(old.pid):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from pyroaring import BitMap64
 
-from spark_queue.core.deciding.batch_runs import OutcomeOf
-from spark_queue.core.records import Outcome
+from spark_queue.core import commands
+from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.replies import Run
 from spark_queue.errors import LeaseError
 from tests.model import batches, journal
 from tests.model.bodies import QUESTIONS
@@ -22,6 +24,10 @@ SUBSCRIPTIONS = ("s1", "s2", "s3")
 
 #: A queue and a subscription of it.
 Who = tuple[str, str]
+
+
+def _place(who: Who) -> dict[str, Any]:
+    return {"queue": who[0], "subscription": who[1]}
 
 
 class Consumers(Machine):
@@ -48,16 +54,13 @@ class Consumers(Machine):
         open_lease = self._sides(who)[1].open if name in self.model.queues[queue].subscriptions else None
         if who in self.incarnations and open_lease is not None:
             self.overtaken.append((who, self.incarnations[who], open_lease.number))
-        planner = self.incarnations[who] = self.engine.draw_incarnation()
+        planner = self.incarnations[who] = self.decide(commands.DrawIncarnation(**_place(who))).incarnation
         self.gone.discard(who)
         self.ended.discard(who)
         self.calls[who] = 1
-        self.do(
-            lambda: self.engine.attach(
-                queue=queue, subscription=name, incarnation=planner, call=1, ack_mode="explicit" if explicit else "auto",
-                max_backlog=backlog, filter_sql=text, available_now=available_now, now_ms=self.now,
-            )
-        )  # fmt: skip
+        ack_mode = "explicit" if explicit else "auto"
+        wishes: dict[str, Any] = {"ack_mode": ack_mode, "max_backlog": backlog, "filter": text, "available_now": available_now}
+        self.decide(commands.Attach(**_place(who), incarnation=planner, call=1, **wishes))
         until, wanted = len(self.model.published) if available_now else None, None if text is None else QUESTIONS[text]
         known = self.model.queues[queue]
         journal.subscribe(known, name, planner, backlog=backlog, explicit=explicit, wanted=wanted, until=until)
@@ -120,15 +123,18 @@ class Consumers(Machine):
         if who not in self._known() or self.incarnations[who] <= incarnation:
             return
         before = len(self.log)
-        more: dict[str, Any] = {
-            "next": {"call": 99, "finished": lease, "limit": 5},
-            "rows": {"call": 99, "lease": lease},
-            "leave": {},
+        planner: dict[str, Any] = {**_place(who), "incarnation": incarnation}
+        run = Run(incarnation=incarnation, lease=lease)
+        late: dict[str, commands.AnyCommand] = {
+            "next": commands.Next(**planner, call=99, finished=lease, limit=5),
+            "rows": commands.Rows(**planner, call=99, lease=lease),
+            "renew": commands.Renew(**planner, call=0, lease=lease),
+            "leave": commands.Leave(**planner, call=0),
+            "end_run": commands.EndRun(**_place(who), run=run),
+            "prove": commands.Prove(**_place(who), run=run),
         }
-        arguments = more.get(what, {"lease": lease}) | ({"outcomes": []} if what == "end_run" else {})
-        common = {"queue": who[0], "subscription": who[1], "incarnation": incarnation, "now_ms": self.now}
         try:
-            self.do(lambda: getattr(self.engine, what)(**common, **arguments))
+            self.decide(late[what])
             is_refused = False
         except LeaseError:
             is_refused = True
@@ -142,11 +148,10 @@ class Consumers(Machine):
         who = data.draw(st.sampled_from(self._known()))
         if what == "leave":
             self.gone.add(who)
-            incarnation = self.incarnations[who]
-            self.do(lambda: self.engine.leave(queue=who[0], subscription=who[1], incarnation=incarnation, now_ms=self.now))
+            self.decide(commands.Leave(**_place(who), incarnation=self.incarnations[who], call=0))
             batches.leave(self._sides(who)[0], who[1])
         else:
-            self.do(lambda: self.engine.unsubscribe(queue=who[0], subscription=who[1], now_ms=self.now))
+            self.decide(commands.Unsubscribe(**_place(who)))
             journal.unsubscribe(self._sides(who)[0], who[1])
             self.proven.pop(who, None)
         self.model.settle_down()
@@ -158,7 +163,8 @@ class Consumers(Machine):
         self.pass_time()
         open_lease = subscription.open
         finished = open_lease.number if open_lease is not None and is_told else self.proven.get(who, 0)
-        lease = self._planner("next", who, finished=finished, limit=limit)
+        granted = self._planner(commands.Next, who, finished=finished, limit=limit)
+        lease = None if granted is None else self.engine.state.ledger(who[0]).leases[granted.lease]
         wanted: Lease | None = open_lease
         if open_lease is not None and not is_told:
             batches.answer_again(queue, who[1])
@@ -179,7 +185,7 @@ class Consumers(Machine):
         queue, subscription = self._sides(who)
         assert subscription.open is not None
         number = subscription.open.number
-        _, rows = self._planner("rows", who, lease=number)
+        rows = self._planner(commands.Rows, who, lease=number).rows
         asked = (number, self.incarnations[who])
         wanted = batches.read(queue, who[1], number, again=self.asked.get(who) == asked)
         self.asked[who] = asked
@@ -194,10 +200,11 @@ class Consumers(Machine):
             return
         outcome = data.draw(st.sampled_from(["acknowledge", "cancel", "expire"]))
         rows = set() if lease.barrier or not lease.rows else data.draw(st.sets(st.sampled_from(sorted(lease.rows))))
-        due = self.now + 7_000 if outcome == "cancel" and data.draw(st.booleans()) else None
-        outcomes = [OutcomeOf(outcome=Outcome(outcome), rows=BitMap64(rows), due_at_ms=due)] if rows else []
+        wait_ms = 7_000 if outcome == "cancel" and data.draw(st.booleans()) else None
+        due = None if wait_ms is None else self.now + wait_ms
+        said = commands.OutcomeRows(outcome=outcome, ranges=tuple(to_ranges(BitMap64(rows))), retry_after_ms=wait_ms)
         settle = data.draw(st.sampled_from([False, False, True]))
-        self._end(who, lease, outcomes=outcomes, settle=settle)
+        self._end(who, lease, outcomes=(said,) if rows else (), settle=settle)
         self.ended.add(who)
         lease.running = False
         batches.say(lease, rows, outcome, due)
@@ -211,7 +218,7 @@ class Consumers(Machine):
         if who in self.ended or lease.undelivered:
             return
         lives_on = data.draw(st.booleans())
-        self._end(who, lease, outcomes=[], error="boom", cancel=lives_on)
+        self._end(who, lease, error="boom", cancel=lives_on)
         lease.failed, lease.gives_back, lease.running = True, lives_on, not lives_on
 
     def prove(self, who: Who) -> None:
@@ -221,13 +228,7 @@ class Consumers(Machine):
         assert lease is not None
         if who not in self.ended and not lease.gives_back:
             return
-        run: dict[str, Any] = {
-            "queue": who[0],
-            "subscription": who[1],
-            "incarnation": self.incarnations[who],
-            "lease": lease.number,
-        }
-        self.do(lambda: self.engine.prove(**run, now_ms=self.now))
+        self.decide(commands.Prove(**_place(who), run=self._run(who, lease)))
         batches.prove(queue, who[1])
         self.proven[who] = lease.number
         self.ended.discard(who)
@@ -238,36 +239,25 @@ class Consumers(Machine):
         queue, subscription = self._sides(who)
         lease = subscription.open
         assert lease is not None
-        call: dict[str, Any] = {
-            "queue": who[0],
-            "subscription": who[1],
-            "incarnation": self.incarnations[who],
-            "lease": lease.number,
-        }
-        self.do(lambda: self.engine.renew(**call, now_ms=self.now))
+        self.decide(commands.Renew(**_place(who), incarnation=self.incarnations[who], call=0, lease=lease.number))
         journal.renew(queue, lease)
 
-    def _planner(self, method: str, who: Who, **arguments: Any) -> Any:
+    def _planner(self, kind: Callable[..., commands.AnyCommand], who: Who, **arguments: Any) -> Any:
         self.calls[who] += 1
-        common = {"queue": who[0], "subscription": who[1], "incarnation": self.incarnations[who], "call": self.calls[who]}
-        return self.do(lambda: getattr(self.engine, method)(**common, now_ms=self.now, **arguments))
+        return self.decide(kind(**_place(who), incarnation=self.incarnations[who], call=self.calls[who], **arguments))
 
     def _start(self, who: Who) -> Lease:
-        _, started = self.engine.start_run(queue=who[0], subscription=who[1], now_ms=self.now)
+        started = self.decide(commands.StartRun(**_place(who)))
         lease = self._sides(who)[1].open
         assert lease is not None
-        assert started is not None
-        assert (started.number, started.is_barrier) == (lease.number, lease.barrier)
+        assert (started.run.lease, started.is_barrier) == (lease.number, lease.barrier)
         return lease
 
     def _end(self, who: Who, lease: Lease, **said: Any) -> None:
-        run: dict[str, Any] = {
-            "queue": who[0],
-            "subscription": who[1],
-            "incarnation": self.incarnations[who],
-            "lease": lease.number,
-        }
-        self.do(lambda: self.engine.end_run(**run, **said, now_ms=self.now))
+        self.decide(commands.EndRun(**_place(who), run=self._run(who, lease), **said))
+
+    def _run(self, who: Who, lease: Lease) -> Run:
+        return Run(incarnation=self.incarnations[who], lease=lease.number)
 
     def _sides(self, who: Who) -> tuple[Queue, Subscription]:
         queue = self.model.queues[who[0]]

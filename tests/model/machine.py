@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from spark_queue.core import commands
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.message_files.relocation import MergedFile, MovedRows, moved_record
 from spark_queue.core.message_files.segment import Segment
@@ -68,7 +69,7 @@ class Machine(RuleBasedStateMachine):
         resets = tuple(name for name in resets if name in tables)
         definitions = {"journal": self.journal, "message_types": {"json": {"topics": ["T"]}}, "queues": tables}
         try:
-            self.do(lambda: self.engine.apply(definitions=definitions, reset=resets, now_ms=self.now))
+            self.decide(commands.Apply(definitions=definitions, reset=resets))
             refused = None
         except SparkQueueError as error:
             refused = error.code
@@ -204,6 +205,10 @@ class Machine(RuleBasedStateMachine):
             known = ledger.subscriptions[who]
             assert (set(known.suspects), known.is_stopped) == (set(asked.suspects), asked.alarm is not None), (name, who)
             assert (set(known.failed), known.isolation_limit) == (asked.failed, asked.most), (name, who)
+
+    def decide(self, command: commands.AnyCommand) -> Any:
+        """Let the engine decide about a command now, and commit it; gives the reply."""
+        return self.do(lambda: self.engine.decide(command, now_ms=self.now))
 
     def do(self, command: Callable[[], Any]) -> Any:
         """Let the engine do something, and commit it."""

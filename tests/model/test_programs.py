@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 from pyroaring import BitMap64
 
-from spark_queue.core.deciding.batch_runs import OutcomeOf
+from spark_queue.core import commands
+from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.definitions import keys
-from spark_queue.core.records import Outcome
 from spark_queue.errors import SparkQueueError
 from tests.model import journal
 from tests.model.bodies import QUESTIONS
@@ -75,10 +75,10 @@ class Program(Consumers):
         if not known:
             return
         rows = data.draw(st.sets(st.sampled_from(known), min_size=1, max_size=3))
-        due = self._due(data, outcome)
-        outcomes = [OutcomeOf(outcome=Outcome(outcome), rows=BitMap64(rows), due_at_ms=due)]
+        wait_ms, due = self._due(data, outcome)
+        said = commands.OutcomeRows(outcome=outcome, ranges=tuple(to_ranges(BitMap64(rows))), retry_after_ms=wait_ms)
         try:
-            self.do(lambda: self.engine.settle(queue=queue, outcomes=outcomes, now_ms=self.now))
+            self.decide(commands.Settle(queue=queue, outcomes=(said,)))
             is_allowed = True
         except SparkQueueError:
             is_allowed = False
@@ -90,19 +90,17 @@ class Program(Consumers):
         outcome = data.draw(st.sampled_from(["acknowledge", "cancel", "expire", "purge", "purge all"]))
         if outcome.startswith("purge"):
             some = where if outcome == "purge" else None
-            self.do(lambda: self.engine.purge(queue=queue, where=some, now_ms=self.now))
+            self.decide(commands.Purge(queue=queue, where=some))
             journal.purge(self.model.queues[queue], QUESTIONS.get(some or ""))
         else:
-            due = self._due(data, outcome)
-            said = OutcomeOf(outcome=Outcome(outcome), due_at_ms=due)
-            self.do(lambda: self.engine.settle_where(queue=queue, where=where, said=said, now_ms=self.now))
+            wait_ms, due = self._due(data, outcome)
+            self.decide(commands.SettleWhere(queue=queue, where=where, outcome=outcome, retry_after_ms=wait_ms))
             journal.settle_where(self.model.queues[queue], QUESTIONS[where], outcome, due)
 
     def pause(self, data: st.DataObject, queue: str) -> None:
         """Pause the queue, or let it go on."""
         known, pause = self.model.queues[queue], data.draw(st.sampled_from([False, False, True]))
-        command = self.engine.pause if pause else self.engine.unpause
-        self.do(lambda: command(queue=queue, now_ms=self.now))
+        self.decide(commands.Pause(queue=queue) if pause else commands.Unpause(queue=queue))
         if not pause and (known.paused or any(each.alarm is not None for each in known.subscriptions.values())):
             for subscription in known.subscriptions.values():
                 subscription.suspects, subscription.alarm = {}, None
@@ -113,11 +111,12 @@ class Program(Consumers):
         known = self._messages(queue, "dead")
         if known:
             rows = data.draw(st.sets(st.sampled_from(known), min_size=1))
-            self.do(lambda: self.engine.redrive(queue=queue, rows=BitMap64(rows), now_ms=self.now))
+            self.decide(commands.Redrive(queue=queue, ranges=tuple(to_ranges(BitMap64(rows)))))
             journal.redrive(self.model.queues[queue], rows)
 
-    def _due(self, data: st.DataObject, outcome: str) -> int | None:
-        return self.now + 7_000 if outcome == "cancel" and data.draw(st.booleans()) else None
+    def _due(self, data: st.DataObject, outcome: str) -> tuple[int | None, int | None]:
+        """Draw how long cancelled messages wait, and until when; None for both where nobody says."""
+        return (7_000, self.now + 7_000) if outcome == "cancel" and data.draw(st.booleans()) else (None, None)
 
     def _messages(self, queue: str, *states: str) -> list[int]:
         known = self.model.queues[queue].messages.values() if queue in self.model.queues else ()

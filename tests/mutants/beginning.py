@@ -44,7 +44,7 @@ BEGINNING = (
     ),
     Mutant(
         "who hung up has a share",
-        f"{_COORDINATOR}/loop.py", "(call.request, wire.Next) and not call.abandoned:", "(call.request, wire.Next):",
+        f"{_COORDINATOR}/loop.py", "(call.request, commands.Next) and not call.abandoned:", "(call.request, commands.Next):",
         _FAIRNESS,
     ),
     Mutant(
@@ -61,9 +61,10 @@ BEGINNING = (
     ),
     Mutant(
         "an overtaken planner makes the coordinator forget the newer one",
-        f"{_DECIDING}/engine.py",
-        "self._session(queue, subscription, incarnation) if incarnation == known.incarnation else Session(incarnation)",
-        "self._session(queue, subscription, incarnation)",
+        f"{_DECIDING}/delivery.py",
+        "    if command.incarnation != subscription.incarnation:\n",
+        "    turn.sessions.keep(subscription.name, turn.sessions.of(subscription.name, command.incarnation))\n"
+        "    if command.incarnation != subscription.incarnation:\n",
         ("tests/unit/core/test_scenarios.py",),
     ),
     Mutant(

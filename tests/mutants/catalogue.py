@@ -90,7 +90,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a repeated request takes effect again",
-        "spark_queue/coordinator/commands.py", "self._engine.state.has_done(request.request):", "False:",
+        f"{_DECIDING}/engine.py", "self.state.has_done(command.request):", "False:",
         (*_LOOP, *_LOOP_WORLDS),
     ),
     Mutant(

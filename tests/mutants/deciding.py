@@ -67,8 +67,8 @@ DECIDING = (
     ),
     Mutant(
         "a repeated next grants another lease",
-        f"{_DECIDING}/delivery.py", "lease is not None and lease.number > finished:",
-        "lease is not None and lease.number > finished + 1:",
+        f"{_DECIDING}/delivery.py", "lease is not None and lease.number > command.finished:",
+        "lease is not None and lease.number > command.finished + 1:",
         _SCENARIOS,
     ),
     Mutant(
@@ -131,8 +131,8 @@ DECIDING = (
     ),
     Mutant(
         "a redrive takes what is leased in the dead-letter queue",
-        f"{_DECIDING}/redriving.py", "rows & free_letters(turn.state, turn.ledger.definition.name)",
-        "rows & turn.ledger.rows[State.DEAD]",
+        f"{_DECIDING}/redriving.py", "to_bitmap(command.ranges) & free_letters(turn.state, command.queue)",
+        "to_bitmap(command.ranges) & turn.ledger.rows[State.DEAD]",
         (*_SCENARIOS, "tests/unit/client/test_redrive.py"),
     ),
     # Who is given what.

@@ -70,8 +70,8 @@ ORDERING = (
     Mutant(
         "by hand, a cancelled message leaves those behind it where they are",
         f"{_DECIDING}/manual_settlement.py",
-        "        if each.outcome == Outcome.CANCEL:\n            behind |=",
-        "        if not each:\n            behind |=",
+        "        if part.said[0] == Outcome.CANCEL:\n            behind |=",
+        "        if not part:\n            behind |=",
         _SCENARIOS,
     ),
     Mutant(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from spark_queue.core import commands
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
@@ -36,7 +37,7 @@ class Coordinator:
         self.log.append(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}))
         self.epoch = 0
         self.restart()
-        self.call(lambda engine: engine.apply(definitions=self.definitions, reset=(), now_ms=self.now_ms))
+        self.decide(commands.Apply(definitions=self.definitions))
 
     def restart(self) -> None:
         """End the reign: what was not committed is gone; the next one recovers from the log."""
@@ -51,6 +52,10 @@ class Coordinator:
         self.engine.claim(epoch=self.epoch, host="h", address="a", pid=1, now_ms=self.now_ms)
         self.engine.take_over(now_ms=self.now_ms)
         self.log.extend(self.engine.take())
+
+    def decide(self, command: commands.AnyCommand, *, dies: str = "") -> Any:
+        """Let the engine decide about a command now, as `call` runs it."""
+        return self.call(lambda engine: engine.decide(command, now_ms=self.now_ms), dies=dies)
 
     def call(self, command: Callable[[Engine], Any], *, dies: str = "") -> Any:
         """Run one command and commit what it made; `dies` says whether the reign ends before or after the commit."""

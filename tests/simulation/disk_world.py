@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spark_queue.core import replies
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record
 from spark_queue.journal import control_files, control_log, delta, upkeep
@@ -127,7 +128,7 @@ class DiskWorld(LoopWorld):
     def note_answer(self, call: HeardCall, reply: wire.AnyReply | None, pieces: pa.Table | None) -> None:
         """Look whether what executors are told to read stands there, beside what every world notes."""
         super().note_answer(call, reply, pieces)
-        if isinstance(reply, wire.RowsOf) and pieces is not None:
+        if isinstance(reply, replies.RowsOf) and pieces is not None:
             self._note_order()
             for path, first_row, rows, bookmark in zip(*(pieces.column(name).to_pylist() for name in _PLACES), strict=True):
                 found = self._ids(path)[first_row : first_row + rows] if self._stands(path) else []

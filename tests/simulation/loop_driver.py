@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Outcome
 from spark_queue.core.state.lease import Incarnation
@@ -28,7 +29,8 @@ _PASSING = frozenset({"COORDINATOR_RECOVERING", "COORDINATOR_DEPOSED"})
 
 #: What is done by hand, the more often the more often it stands here.
 _BY_HAND: tuple[Callable[..., wire.AnyRequest], ...] = (
-    wire.Settle, wire.Settle, wire.SettleWhere, wire.Purge, wire.Pause, wire.Unpause, wire.Unpause, wire.Apply,
+    commands.Settle, commands.Settle, commands.SettleWhere, commands.Purge,
+    commands.Pause, commands.Unpause, commands.Unpause, commands.Apply,
 )  # fmt: skip
 
 
@@ -97,7 +99,7 @@ class Driver(Client):
         """End the process; with `heard`, its planner's goodbye is sent (P6)."""
         incarnation, self._incarnation, self._steps = self._incarnation, None, None
         if heard and incarnation is not None:
-            self.tell(wire.Leave, incarnation=incarnation, call=0, **self._common)
+            self.tell(commands.Leave, incarnation=incarnation, call=0, **self._common)
 
     def _planner(self, kind: Callable[..., wire.AnyRequest], **fields: Any) -> Steps:
         self._calls += 1
@@ -105,15 +107,15 @@ class Driver(Client):
         return call
 
     def _run(self) -> Steps:
-        drawn = yield from self.ask(wire.DrawIncarnation, **self._common)
+        drawn = yield from self.ask(commands.DrawIncarnation, **self._common)
         self._incarnation, self._calls = drawn.reply.incarnation, 0
-        yield from self._planner(wire.Attach, ack_mode="auto", max_backlog=1_000, filter=self.filter_sql)
+        yield from self._planner(commands.Attach, ack_mode="auto", max_backlog=1_000, filter=self.filter_sql)
         if not self.checkpoint.is_caught_up:
             yield from self._batch(self.checkpoint.ends[-1])
         while True:
             finished = self.checkpoint.ends[-1] if self.checkpoint.ends else 0
             limit, wait_ms = self.world.limit(), self.world.random.choice((0, 0, 1_000))
-            call = yield from self._planner(wire.Next, finished=finished, limit=limit, wait_ms=wait_ms)
+            call = yield from self._planner(commands.Next, finished=finished, limit=limit, wait_ms=wait_ms)
             if call.reply.lease == finished:
                 continue
             yield
@@ -123,36 +125,36 @@ class Driver(Client):
             yield from self._batch(call.reply.lease)
 
     def _batch(self, lease: int) -> Steps:
-        call = yield from self._planner(wire.Rows, lease=lease)
+        call = yield from self._planner(commands.Rows, lease=lease)
         rows = rows_of(call.pieces)
-        started = yield from self.ask(wire.StartRun, **self._common)
+        started = yield from self.ask(commands.StartRun, **self._common)
         run = started.reply.run
         if self.world.random.random() < 0.2:
-            self.tell(wire.Renew, incarnation=self._incarnation, call=0, lease=lease, **self._common)
+            self.tell(commands.Renew, incarnation=self._incarnation, call=0, lease=lease, **self._common)
         error = "fn raised" if rows and self.world.troubled and self.world.random.random() < 0.05 else None
         outcomes = () if error else self._outcomes(rows)
         self.said[lease] = {row: Outcome(each.outcome) for each in outcomes for row in to_bitmap(each.ranges)}
         yield
-        yield from self.ask(wire.EndRun, run=run, outcomes=outcomes, error=error, **self._common)
+        yield from self.ask(commands.EndRun, run=run, outcomes=outcomes, error=error, **self._common)
         if error is not None:
             raise QueryFailedError
         yield
         self.checkpoint.contents[-1] = rows
         self.checkpoint.committed = len(self.checkpoint.ends)
         if self.world.random.random() < 0.5 and run.lease:
-            self.tell(wire.Prove, run=run, **self._common)
+            self.tell(commands.Prove, run=run, **self._common)
         yield
 
-    def _outcomes(self, rows: BitMap64) -> tuple[wire.OutcomeRows, ...]:
+    def _outcomes(self, rows: BitMap64) -> tuple[commands.OutcomeRows, ...]:
         said = []
         for row in [row for row in rows if self.world.random.random() < 0.1][:3]:
             if self.world.is_barrier(row):
                 continue
             if self.world.random.random() < 0.5:
-                said.append(wire.OutcomeRows(outcome="expire", ranges=((row, row + 1),), error="bad"))
+                said.append(commands.OutcomeRows(outcome="expire", ranges=((row, row + 1),), error="bad"))
             else:
                 retry_after_ms = self.world.random.choice((None, 5_000))
-                said.append(wire.OutcomeRows(outcome="cancel", ranges=((row, row + 1),), retry_after_ms=retry_after_ms))
+                said.append(commands.OutcomeRows(outcome="cancel", ranges=((row, row + 1),), retry_after_ms=retry_after_ms))
         return tuple(said)
 
 
@@ -175,20 +177,20 @@ class Operator(Client):
     def drain(self) -> None:
         """Leave the queue unpaused."""
         self._steps = None
-        self.tell(wire.Unpause, queue=QUEUE)
+        self.tell(commands.Unpause, queue=QUEUE)
 
     def _act(self) -> Steps:
         draw = self.world.random
         kind = draw.choice(_BY_HAND)
         fields: dict[str, Any] = {"queue": QUEUE}
-        if kind is wire.Settle:
+        if kind is commands.Settle:
             row = draw.randrange(len(self.world.published) + 1)
-            fields["outcomes"] = (wire.HandOutcome(outcome=draw.choice(list(Outcome)).value, ranges=((row, row + 1),)),)
-        elif kind is wire.SettleWhere:
+            fields["outcomes"] = (commands.OutcomeRows(outcome=draw.choice(list(Outcome)).value, ranges=((row, row + 1),)),)
+        elif kind is commands.SettleWhere:
             fields |= {"where": f"n = {draw.randrange(10)}", "outcome": draw.choice(list(Outcome)).value}
-        elif kind is wire.Purge:
+        elif kind is commands.Purge:
             fields["where"] = f"n = {draw.randrange(10)}"
-        elif kind is wire.Apply:
+        elif kind is commands.Apply:
             # A copy, since the log keeps what was sent before.
             definitions = copy.deepcopy(self.world.definitions)
             definitions["queues"][QUEUE]["lease_period"] = draw.choice(("5s", "10s", "20s"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_queue.core import commands, replies
 from spark_queue.core.definitions import parsing
 from spark_queue.journal.layout import CONTROL
 from spark_queue.protocol import wire
@@ -62,10 +63,10 @@ class PowerWorld(DiskWorld):
             node.alive = False
         self._elect()
         self.definitions["journal"]["durability"] = "fsync"
-        call = self.send(self.request(wire.Apply, definitions=copy.deepcopy(self.definitions)))
+        call = self.send(self.request(commands.Apply, definitions=copy.deepcopy(self.definitions)))
         self.nodes[-1].step()
         assert call is not None
-        assert call.reply == wire.Done()
+        assert call.reply == replies.Done()
         self.parsed = parsing.parse(self.definitions)
         self.troubled = True
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from pyroaring import BitMap64
 
+from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.records import Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Incarnation
 from spark_queue.core.state.lifecycle import State
-from spark_queue.protocol import wire
 from spark_queue.testing.invariants import problems
 from spark_queue.testing.state_digest import of_ledger
 from tests.simulation import promises
@@ -128,10 +128,10 @@ def answers_without_a_record(world: LoopWorld) -> list[str]:
     rows_by_lease = {(key[0], key[3]) for key in covered}
     wrong = []
     for request, reply, pieces in world.answers:
-        if isinstance(reply, wire.Granted) and isinstance(request, wire.Next) and reply.lease != request.finished:
+        if isinstance(reply, replies.Granted) and isinstance(request, commands.Next) and reply.lease != request.finished:
             if granted.get(reply.lease) != request.subscription:
                 wrong.append(f"{request!r} got lease {reply.lease}")
-        elif isinstance(reply, wire.RowsOf) and isinstance(request, wire.Rows) and pieces is not None and pieces.num_rows:
+        elif isinstance(reply, replies.RowsOf) and isinstance(request, commands.Rows) and pieces is not None and pieces.num_rows:
             ranges = tuple(to_ranges(rows_of(pieces)))
             own = (request.lease, *request.incarnation, ranges)
             if own not in covered and not (at_most_once and (request.lease, ranges) in rows_by_lease):
@@ -152,7 +152,7 @@ def read_by_two_planners(world: LoopWorld) -> list[int]:
     readers: dict[int, set[tuple[str, Incarnation]]] = {}
     if world.settings.get("semantics") == "at-most-once":
         for request, reply, pieces in world.answers:
-            if isinstance(reply, wire.RowsOf) and isinstance(request, wire.Rows) and pieces is not None:
+            if isinstance(reply, replies.RowsOf) and isinstance(request, commands.Rows) and pieces is not None:
                 for row in rows_of(pieces):
                     readers.setdefault(row, set()).add((request.subscription, request.incarnation))
     return [row for row, by in readers.items() if len(by) > 1]

@@ -14,8 +14,9 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core.deciding.batch_runs import OutcomeOf
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core import commands
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Outcome, Record
 from spark_queue.core.state.letters import dead_letters
@@ -35,7 +36,7 @@ class Driver:
         self.poison = poison
         self.checkpoint = Checkpoint()
         self.steps: Any = None
-        self.delayed: list[Callable[[Engine], Any]] = []
+        self.delayed: list[commands.AnyCommand] = []
         #: What the last run of each lease's batch said of single rows.
         self.said: dict[int, dict[int, Outcome]] = {}
 
@@ -56,83 +57,70 @@ class Driver:
         if heard and planner is not None:
             # A planner that never attached has nothing to leave, and is told so; nobody waits for the answer.
             with suppress(SparkQueueError):
-                self._ask(
-                    lambda engine: engine.leave(queue=self.queue, subscription=self.name, incarnation=planner, now_ms=self.now)
-                )
+                self._ask(commands.Leave(**self._place, incarnation=planner, call=0))
 
     @property
     def now(self) -> int:
         """The coordinator's time."""
         return self.world.coordinator.now_ms
 
-    def _ask(self, command: Callable[[Engine], Any]) -> Any:
+    @property
+    def _place(self) -> dict[str, Any]:
+        return {"queue": self.queue, "subscription": self.name}
+
+    def _ask(self, command: commands.AnyCommand) -> Any:
         """Call until an answer comes, as the client does; the coordinator may die on the way."""
         if self.world.random.random() < 0.05:
             self.delayed.append(command)
         while True:
             try:
-                return self.world.coordinator.call(command, dies=self.world.death())
+                return self.world.coordinator.decide(command, dies=self.world.death())
             except UnreachableError:
                 continue
 
-    def _planner_call(self, method: str, **arguments: Any) -> Any:
+    def _planner_call(self, kind: Callable[..., commands.AnyCommand], **arguments: Any) -> Any:
         self.calls += 1
-        call, incarnation = self.calls, self.incarnation
-        return self._ask(
-            lambda engine: getattr(engine, method)(
-                queue=self.queue, subscription=self.name, incarnation=incarnation, call=call, now_ms=self.now, **arguments
-            )
-        )
+        return self._ask(kind(**self._place, incarnation=self.incarnation, call=self.calls, **arguments))
 
     def _run(self) -> Any:
-        self.incarnation = self._ask(lambda engine: engine.draw_incarnation())
+        self.incarnation = self._ask(commands.DrawIncarnation(**self._place)).incarnation
         self.calls = 0
         yield
-        self._planner_call("attach", ack_mode="auto", max_backlog=1_000)
+        self._planner_call(commands.Attach, ack_mode="auto", max_backlog=1_000)
         if len(self.checkpoint.ends) > self.checkpoint.committed:
             yield from self._batch(self.checkpoint.ends[-1])
         while True:
             yield
             finished = self.checkpoint.ends[-1] if self.checkpoint.ends else 0
-            lease = self._planner_call("next", finished=finished, limit=self.world.random.choice((1, 3, 8)))
-            if lease is None:
+            granted = self._planner_call(commands.Next, finished=finished, limit=self.world.random.choice((1, 3, 8)))
+            if granted is None:
                 continue
             yield
-            self.checkpoint.ends.append(lease.number)
+            self.checkpoint.ends.append(granted.lease)
             self.checkpoint.contents.append(BitMap64())
             yield
-            yield from self._batch(lease.number)
+            yield from self._batch(granted.lease)
 
     def _batch(self, lease: int) -> Any:
-        _, answered = self._planner_call("rows", lease=lease)
-        rows = BitMap64(answered)
+        rows = BitMap64(self._planner_call(commands.Rows, lease=lease).rows)
         self.world.read(self.name, lease, self.incarnation, rows)
         yield
-        known, started = self._ask(lambda engine: engine.start_run(queue=self.queue, subscription=self.name, now_ms=self.now))
-        incarnation, number = known.incarnation, 0 if started is None else started.number
+        run = self._ask(commands.StartRun(**self._place)).run
         yield
         error = self._failure(rows)
         outcomes = self._outcomes(rows)
-        self.said[lease] = {row: each.outcome for each in outcomes for row in each.rows}
+        self.said[lease] = {row: Outcome(each.outcome) for each in outcomes for row in to_bitmap(each.ranges)}
         yield
-        self._ask(
-            lambda engine: engine.end_run(
-                queue=self.queue, subscription=self.name, incarnation=incarnation, lease=number,
-                outcomes=() if error else outcomes, error=error, cancel=bool(error and self.world.cancels), now_ms=self.now,
-            )
-        )  # fmt: skip
+        said = () if error else outcomes
+        self._ask(commands.EndRun(**self._place, run=run, outcomes=said, error=error, cancel=bool(error and self.world.cancels)))
         if error is not None and not self.world.cancels:
             raise QueryFailedError
         yield
         self.checkpoint.contents[-1] = rows if error is None else BitMap64()
         self.checkpoint.committed = len(self.checkpoint.ends)
         yield
-        if self.world.random.random() < 0.5 and number:
-            self._ask(
-                lambda engine: engine.prove(
-                    queue=self.queue, subscription=self.name, incarnation=incarnation, lease=number, now_ms=self.now
-                )
-            )
+        if self.world.random.random() < 0.5 and run.lease:
+            self._ask(commands.Prove(**self._place, run=run))
 
     def _failure(self, rows: BitMap64) -> str | None:
         """Give what fn raises on a batch."""
@@ -140,17 +128,17 @@ class Driver:
             return "the sink is down"
         return "poison" if self.poison >= 0 and self.poison in rows else None
 
-    def _outcomes(self, rows: BitMap64) -> list[OutcomeOf]:
+    def _outcomes(self, rows: BitMap64) -> tuple[OutcomeRows, ...]:
         said = []
         # A barrier has no outcome.
         for row in rows if self.world.outspoken and not any(map(self.world.is_barrier, rows)) else ():
             draw = self.world.random.random()
             if draw < 0.05:
-                said.append(OutcomeOf(outcome=Outcome.EXPIRE, rows=BitMap64([row]), error="bad"))
+                said.append(OutcomeRows(outcome=Outcome.EXPIRE, ranges=((row, row + 1),), error="bad"))
             elif draw < 0.1:
-                due = self.now + self.world.random.choice((0, 5_000))
-                said.append(OutcomeOf(outcome=Outcome.CANCEL, rows=BitMap64([row]), due_at_ms=due))
-        return said
+                wait_ms = self.world.random.choice((0, 5_000))
+                said.append(OutcomeRows(outcome=Outcome.CANCEL, ranges=((row, row + 1),), retry_after_ms=wait_ms))
+        return tuple(said)
 
 
 class World:
@@ -251,18 +239,17 @@ class World:
         """Give some dead letters back, and ask again where the answer is lost."""
         dead = dead_letters(self.coordinator.engine.state, QUEUE, None)
         rows = BitMap64(row for row in dead if self.random.random() < 0.5)
+        command = commands.Redrive(queue=QUEUE, ranges=tuple(to_ranges(rows)))
         while True:
             with suppress(UnreachableError):
-                self.coordinator.call(
-                    lambda engine: engine.redrive(queue=QUEUE, rows=rows, now_ms=self.coordinator.now_ms), dies=self.death()
-                )
+                self.coordinator.decide(command, dies=self.death())
                 return
 
     def _deliver_late(self, driver: Driver) -> None:
         command = driver.delayed.pop(self.random.randrange(len(driver.delayed)))
         # A refusal is what most late calls deserve; nobody waits for the answer.
         with suppress(SparkQueueError):
-            self.coordinator.call(command)
+            self.coordinator.decide(command)
 
     def drain(self, *, rounds: int = 3_000) -> None:
         """Stop all trouble and let the drivers finish what is there."""

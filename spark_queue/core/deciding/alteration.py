@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from itertools import chain
+from typing import Any
 
 from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
+from spark_queue.core.commands import Apply
+from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.definitions.keys import parse_timestamp_ms
 from spark_queue.core.message_files.segment import FactRequest
@@ -14,6 +17,22 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import MESSAGE_FILE_CODES, ConfigError, JournalError
+
+
+def apply(state: JournalState, command: Apply) -> dict[str, Any]:
+    """Return what is recorded of new definitions: they, where queues begin, and which messages there are barriers of theirs.
+
+    Raises
+    ------
+    ConfigError
+        Whatever `parsing.parse` refuses; MESSAGE_TYPE_CHANGED or DEFINITION_IN_USE where messages or leases forbid it.
+    """
+    wanted, resets = parsing.parse(command.definitions), set(command.reset)
+    recovery_points = starts(state, wanted, resets)
+    check(state, wanted, resets)
+    barriers = past_barriers(state, wanted, recovery_points)
+    detail = {"definitions": dict(command.definitions), "resets": recovery_points, "barriers": barriers}
+    return detail | ({"request": command.request} if command.request else {})
 
 
 def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> None:

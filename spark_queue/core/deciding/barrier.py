@@ -9,9 +9,7 @@ and a batch that was not proven is read again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any
 
 from pyroaring import BitMap64
 
@@ -19,37 +17,9 @@ from spark_queue.core.bitmaps.counts import Counts
 from spark_queue.core.bitmaps.ranges import below
 from spark_queue.core.deciding.turn import Turn
 from spark_queue.core.records import Kind, Removal
-from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease, Subscription
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import ACTIVE, State
-
-
-class Releasing(Protocol):
-    """What commands change: the engine."""
-
-    state: JournalState
-
-    def release_barriers(self, *, now_ms: int) -> None:
-        """Release what is due in any queue."""
-        ...
-
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-def releases_barriers(command: _Command) -> _Command:
-    """Let a command of the engine that changed something release the barriers before which nothing stands any more."""
-
-    @wraps(command)
-    def run(engine: Releasing, *arguments: Any, now_ms: int, **given: Any) -> Any:
-        before = engine.state.next_record
-        answer = command(engine, *arguments, now_ms=now_ms, **given)
-        if engine.state.next_record != before:
-            engine.release_barriers(now_ms=now_ms)
-        return answer
-
-    return cast(_Command, run)
 
 
 def release(turn: Turn) -> None:

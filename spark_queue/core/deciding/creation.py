@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spark_queue.core.commands import Apply
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.segment import FactSource
@@ -35,5 +36,5 @@ def first_records(journal_id: str, definitions: Definitions, facts: FactSource, 
     state = JournalState(facts)
     state.fold(created)
     engine = Engine(state)
-    engine.apply(definitions=definitions.stored, reset=(), now_ms=now_ms)
+    engine.decide(Apply(definitions=dict(definitions.stored)), now_ms=now_ms)
     return [created, *engine.take()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import oldest
+from spark_queue.core.commands import Attach, DrawIncarnation, Leave, Next, PlannerCommand, Renew, Rows, Unsubscribe
 from spark_queue.core.deciding.barrier import give_up, is_spent, release
 from spark_queue.core.deciding.granting import grant
 from spark_queue.core.deciding.isolation import isolate
@@ -14,6 +15,7 @@ from spark_queue.core.deciding.settlement import end_lease, give_back_failed, in
 from spark_queue.core.deciding.turn import Turn
 from spark_queue.core.definitions.definition import valid_name
 from spark_queue.core.records import Kind, Removal, Return
+from spark_queue.core.replies import Done, Drawn, Granted, LeasedRows, Renewed, RowsOf
 from spark_queue.core.state.lease import Incarnation, Lease, Subscription
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, LeaseError
@@ -25,47 +27,47 @@ AUTO = "auto"
 EXPLICIT = "explicit"
 
 
-def attach(
-    turn: Turn,
-    name: str,
-    session: Session,
-    call: int,
-    *,
-    ack_mode: str,
-    max_backlog: int,
-    filter_sql: str | None,
-    available_now: bool,
-) -> None:  # fmt: skip
+def draw_incarnation(turn: Turn, _: DrawIncarnation) -> Drawn:
+    """Give a planner start its place in the order; records nothing (DESIGN 15.6)."""
+    return Drawn(incarnation=turn.sessions.draw(turn.state.epoch), lease_period_ms=turn.ledger.definition.lease_period_ms)
+
+
+def attach(turn: Turn, command: Attach) -> Done:
     """Make a planner start the owner of a subscription, which begins with its first attach; the newest wins (P1).
 
-    What it asks for replaces what the subscription asked for before, and breaks no lease (R118).
-
-    Parameters
-    ----------
-    filter_sql : str or None
-        What it is given must match; None for everything (R49).
+    What it asks for replaces what the subscription asked for before, and breaks no lease (R118). What it is given must match its
+    filter (R49).
     """
+    session = turn.sessions.of(command.subscription, command.incarnation)
+    _attach(turn, command, session)
+    session.call = max(session.call, command.call)
+    turn.sessions.keep(command.subscription, session)
+    return Done()
+
+
+def _attach(turn: Turn, command: Attach, session: Session) -> None:
+    name, incarnation, call = command.subscription, command.incarnation, command.call
     _check_name(turn, name)
-    incarnation = session.incarnation
-    if ack_mode not in (AUTO, EXPLICIT):
-        raise ConfigError("BAD_VALUE", key="ackMode", where=f"subscription '{name}'", value=ack_mode, expected="auto or explicit")
-    if filter_sql is not None and turn.ledger.definition.underlying_topic is None:
+    if command.ack_mode not in (AUTO, EXPLICIT):
+        where = f"subscription '{name}'"
+        raise ConfigError("BAD_VALUE", key="ackMode", where=where, value=command.ack_mode, expected="auto or explicit")
+    if command.filter is not None and turn.ledger.definition.underlying_topic is None:
         reason = "messages enter a dead-letter queue by reference only, and no filter is evaluated there."
         raise ConfigError("CONTRADICTORY_SETTINGS", where=f"subscription '{name}'", reason=reason, keys="filter")
     known = turn.ledger.subscriptions.get(name)
     if known is not None and incarnation < known.incarnation:
         raise _taken(turn, known, incarnation)
     if known is not None and incarnation == known.incarnation:
-        check_planner(turn, known, session, incarnation, call)
+        _check_call(known, session, call)
         if call == known.call:
             # The reply to this very call was lost; nothing came after it that a second record might undo.
             return
-    if known is None or (known.ack_mode, known.max_backlog, known.filter) != (ack_mode, max_backlog, filter_sql):
-        turn.state.prepare_filter(turn.ledger, filter_sql)
-        wanted = {"ack_mode": ack_mode, "max_backlog": max_backlog, "filter": filter_sql}
+    wanted = {"ack_mode": command.ack_mode, "max_backlog": command.max_backlog, "filter": command.filter}
+    if known is None or any(getattr(known, each) != value for each, value in wanted.items()):
+        turn.state.prepare_filter(turn.ledger, command.filter)
         turn.emit(Kind.SUBSCRIBED, subscription=name, detail=wanted)
     detail = {"incarnation": list(incarnation), "call": call}
-    if available_now:
+    if command.available_now:
         detail["until"] = turn.state.message_types[turn.ledger.definition.message_type].entered_until
     turn.emit(Kind.ATTACHED, subscription=name, detail=detail)
 
@@ -78,78 +80,114 @@ def _check_name(turn: Turn, name: str) -> None:
         raise ConfigError("NAME_CASE_CLASH", what="subscription", name=name, other=clash)
 
 
-def check_planner(turn: Turn, subscription: Subscription, session: Session, incarnation: Incarnation, call: int) -> None:
-    """Refuse a planner that was superseded, and a call that was overtaken by a newer one (P1)."""
-    if incarnation != subscription.incarnation:
-        raise _taken(turn, subscription, incarnation)
+def _planner(turn: Turn, command: PlannerCommand) -> tuple[Subscription, Session]:
+    """Return who makes a numbered call; refuse a planner that was superseded, and a call that a newer one overtook (P1)."""
+    subscription = turn.subscription(command.subscription)
+    if command.incarnation != subscription.incarnation:
+        raise _taken(turn, subscription, command.incarnation)
+    session = turn.sessions.of(subscription.name, command.incarnation)
+    turn.sessions.keep(subscription.name, session)
+    _check_call(subscription, session, command.call)
+    turn.sessions.heard_at_ms[subscription.name] = turn.now_ms
+    return subscription, session
+
+
+def _check_call(subscription: Subscription, session: Session, call: int) -> None:
     newest = max(session.call, subscription.call)
     if call < newest:
         raise LeaseError("STALE_CALL", subscription=subscription.name, call=call, newest=newest)
     session.call = call
 
 
-def next_lease(turn: Turn, subscription: Subscription, session: Session, *, call: int, finished: int, limit: int) -> Lease | None:
-    """Prove lease `finished`, and give the lease to work on now; None when nothing is there.
+def next_lease(turn: Turn, command: Next) -> Granted | None:
+    """Prove lease `finished`, and grant the lease to work on now; None when nothing is there.
 
     An open lease newer than `finished` is given again, since its reply was lost (DESIGN 7).
     """
-    _check_lease_number(turn, subscription, finished)
+    subscription, session = _planner(turn, command)
+    turn.shares.note_poll(subscription, limit=command.limit, now_ms=turn.now_ms)
+    _check_lease_number(turn, subscription, command.finished)
     lease = turn.ledger.open_lease(subscription)
-    if lease is not None and lease.number > finished:
+    if lease is not None and lease.number > command.finished:
         if lease.incarnation != session.incarnation and not _is_claimed_once(turn, lease):
             rows = _resumable(turn, lease)
-            _resume(turn, lease, session, rows, call=call, counted=False, vanished_runs=lease.vanished_runs)
-        return lease
+            _resume(turn, lease, session, rows, call=command.call, counted=False, vanished_runs=lease.vanished_runs)
+        return granted(turn, lease)
     if lease is not None:
         prove(turn, lease, acknowledges=subscription.ack_mode == AUTO)
         # What the proof has freed is there for this very call.
         release(turn)
-    return grant(turn, subscription, session, call=call, limit=limit)
+    lease = grant(turn, subscription, session, call=command.call, limit=command.limit)
+    return None if lease is None else granted(turn, lease)
 
 
-def lease_rows(
-    turn: Turn, subscription: Subscription, session: Session, *, call: int, number: int
-) -> tuple[Lease | None, BitMap64]:
+def granted(turn: Turn, lease: Lease) -> Granted:
+    """Return the reply that gives a lease."""
+    period_ms = turn.ledger.definition.lease_period_ms
+    return Granted(lease=lease.number, messages=len(lease.rows), leased_until_ms=lease.due_at_ms, lease_period_ms=period_ms)
+
+
+def lease_rows(turn: Turn, command: Rows) -> LeasedRows:
     """Give the rows that the micro-batch of a lease reads, resuming it under a newer planner (P2, P3).
 
     A settled lease reads as empty. Acts once per incarnation and lease: a repeat gives the same rows and changes nothing.
     """
-    _check_lease_number(turn, subscription, number)
-    lease = turn.ledger.open_lease(subscription)
-    if lease is None or lease.number != number:
-        return None, BitMap64()
+    subscription, session = _planner(turn, command)
+    _check_lease_number(turn, subscription, command.lease)
+    lease, rows = turn.ledger.open_lease(subscription), BitMap64()
+    if lease is not None and lease.number != command.lease:
+        lease = None
+    if lease is not None:
+        rows = _rows_of(turn, lease, session, call=command.call)
+    message_type, until_ms = turn.ledger.definition.message_type, 0 if lease is None else lease.due_at_ms
+    reply = RowsOf(message_type=message_type, lease=command.lease, leased_until_ms=until_ms)
+    return LeasedRows(reply=reply, rows=rows, is_barrier=lease is not None and lease.is_barrier)
+
+
+def _rows_of(turn: Turn, lease: Lease, session: Session, *, call: int) -> BitMap64:
     if _is_claimed_once(turn, lease):
-        return lease, _claim_rows(turn, lease, session, call=call)
+        return _claim_rows(turn, lease, session, call=call)
     own = lease.incarnation == session.incarnation
     is_whole = lease.is_barrier or len(lease.held) == len(lease.rows)
-    if not (own and (session.asked == number or is_whole)):
+    if not (own and (session.asked == lease.number or is_whole)):
         _resume_run(turn, lease, session, call=call)
-    session.asked, session.unasked = number, 0
-    return lease, lease.rows
+    session.asked, session.unasked = lease.number, 0
+    return lease.rows
 
 
-def renew(turn: Turn, subscription: Subscription, *, incarnation: Incarnation, number: int) -> None:
+def renew(turn: Turn, command: Renew) -> Renewed:
     """Extend a lease by one period, up to the queue's `lease_renewal_limit`; a superseded planner's renewals are ignored."""
+    subscription, queue = turn.subscription(command.subscription), turn.ledger.definition
     lease = turn.ledger.open_lease(subscription)
-    if lease is None or lease.number != number or incarnation != subscription.incarnation or not turn.ledger.outstanding(lease):
-        return
-    queue = turn.ledger.definition
-    due_at_ms = min(turn.now_ms + queue.lease_period_ms, lease.begun_at_ms + queue.lease_renewal_limit_ms)
-    if due_at_ms > lease.due_at_ms:
-        turn.emit(Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="renewal", detail={"incarnation": list(incarnation)})
+    is_own = lease is not None and lease.number == command.lease and command.incarnation == subscription.incarnation
+    if lease is not None and is_own and turn.ledger.outstanding(lease):
+        due_at_ms = min(turn.now_ms + queue.lease_period_ms, lease.begun_at_ms + queue.lease_renewal_limit_ms)
+        if due_at_ms > lease.due_at_ms:
+            detail = {"incarnation": list(command.incarnation)}
+            turn.emit(Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="renewal", detail=detail)
+    return Renewed(lease_period_ms=queue.lease_period_ms)
 
 
-def leave(turn: Turn, subscription: Subscription, session: Session) -> None:
+def leave(turn: Turn, command: Leave) -> Done:
     """Note that a planner ends; its lease returns at once where its batch cannot have been committed (R19, P6)."""
-    if session.incarnation != subscription.incarnation or subscription.left:
-        return
-    turn.emit(Kind.LEFT, subscription=subscription.name, reason="left", detail={"incarnation": list(session.incarnation)})
-    lease = turn.ledger.open_lease(subscription)
-    if lease is not None and session.cannot_be_committed(lease):
-        end_lease(turn, lease, Return.DISCONNECTED, undelivered=session.unasked == lease.number)
+    subscription = turn.subscription(command.subscription)
+    if command.incarnation == subscription.incarnation and not subscription.left:
+        detail = {"incarnation": list(command.incarnation)}
+        turn.emit(Kind.LEFT, subscription=subscription.name, reason="left", detail=detail)
+        lease, session = turn.ledger.open_lease(subscription), turn.sessions.of(subscription.name, command.incarnation)
+        if lease is not None and session.cannot_be_committed(lease):
+            end_lease(turn, lease, Return.DISCONNECTED, undelivered=session.unasked == lease.number)
+    return Done()
 
 
-def unsubscribe(turn: Turn, subscription: Subscription, *, reason: str) -> None:
+def unsubscribe(turn: Turn, command: Unsubscribe) -> Done:
+    """End a subscription because somebody says so; what it holds returns."""
+    end_subscription(turn, turn.subscription(command.subscription), reason="user")
+    turn.sessions.forget(command.subscription)
+    return Done()
+
+
+def end_subscription(turn: Turn, subscription: Subscription, *, reason: str) -> None:
     """End a subscription; what it holds returns."""
     for lease in [lease for lease in turn.ledger.leases.values() if lease.subscription == subscription.name]:
         end_lease(turn, lease, Return.UNSUBSCRIBED)

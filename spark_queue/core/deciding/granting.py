@@ -85,7 +85,7 @@ def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
 
 
 def is_withheld(turn: Turn, subscription: Subscription) -> bool:
-    """Tell whether messages that a subscription has room for wait for others, until they come or their window ends."""
+    """Return whether messages that a subscription has room for wait for others, until they come or their window ends."""
     if _room(turn.ledger, subscription, turn.ledger.backlogs()) <= 0:
         return False
     others = (rows for name, rows in turn.shares.kept.items() if name != subscription.name)

@@ -4,25 +4,48 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
+from spark_queue.core.bitmaps.ranges import count_rows, to_ranges
+from spark_queue.core.commands import FindDeadLetters, Redrive
+from spark_queue.core.deciding.outcomes import read_rows
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.turn import Turn
 from spark_queue.core.records import Kind, Removal
-from spark_queue.core.state.letters import free_letters, waiting_letters
+from spark_queue.core.replies import DeadLetters, Redriven
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.letters import dead_letters, free_letters, waiting_letters
 from spark_queue.core.state.lifecycle import State
 
 
-def redrive(turn: Turn, rows: BitMap64) -> int:
-    """Give dead letters back to their queue, with the same bookmarks and as if never delivered; gives how many.
+def find_dead_letters(turn: Turn, command: FindDeadLetters) -> DeadLetters:
+    """Name the dead letters that are free to go; changes nothing."""
+    rows = dead_letters(turn.state, command.queue, command.where)
+    free = rows & free_letters(turn.state, command.queue)
+    return DeadLetters(ranges=tuple(to_ranges(free)), skipped=len(rows) - len(free))
+
+
+def redrive(turn: Turn, command: Redrive) -> Redriven:
+    """Give dead letters back to their queue, with the same bookmarks and as if never delivered.
 
     What is leased or settled in the dead-letter queue stays, and so does what is no dead letter.
     """
     letters = turn.dead_letters
-    free = rows & free_letters(turn.state, turn.ledger.definition.name)
+    free = read_rows(turn.state, command.queue, command.ranges) & free_letters(turn.state, command.queue)
     if free:
         if letters is not None and free.intersect(letters.entered):
             turn.emit(Kind.REDRIVEN, free & letters.entered, queue=letters.definition.name)
         turn.emit(Kind.REDRIVEN, free)
-    return len(free)
+    return _redriven(command, len(free))
+
+
+def redriven_before(state: JournalState, command: Redrive) -> Redriven:
+    """Answer a redrive that took effect before, and whose reply was lost."""
+    left = read_rows(state, command.queue, command.ranges) & state.ledger(command.queue).rows[State.DEAD]
+    return _redriven(command, count_rows(command.ranges) - len(left))
+
+
+def _redriven(command: Redrive, redriven: int) -> Redriven:
+    requested = count_rows(command.ranges)
+    return Redriven(requested=requested, redriven=redriven, skipped=requested - redriven)
 
 
 def purge_old(turn: Turn) -> None:

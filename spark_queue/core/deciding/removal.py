@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from pyroaring import BitMap64
@@ -12,7 +11,6 @@ from spark_queue.core.deciding.turn import Turn
 from spark_queue.core.records import DEAD_LETTER_REASONS, Emit, Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
-from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
 
 
@@ -67,8 +65,8 @@ def end_letters(state: JournalState, record: Record, emit: Emit) -> None:
         emit(Kind.REMOVED, queue=source.definition.name, ranges=to_ranges(over), reason=record.reason, detail=detail)
 
 
-def remove_reached(queues: Mapping[str, QueueLedger], emit: Emit) -> None:
+def remove_reached(state: JournalState, _: Record, emit: Emit) -> None:
     """Record that messages which were acknowledged before they were active are gone, as soon as their turn comes (R83)."""
-    for name, ledger in list(queues.items()):
+    for name, ledger in list(state.queues.items()):
         if ledger.reached:
             emit(Kind.REMOVED, queue=name, ranges=to_ranges(ledger.reached), reason=Removal.ACKNOWLEDGED)

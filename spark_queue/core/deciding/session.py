@@ -31,3 +31,34 @@ class Session:
         """Tell whether it is certain that Spark has not committed, and will not commit, the batch of `lease` (P6)."""
         running = self.started == lease.number != self.returned
         return self.granted == lease.number and not lease.resumed and (self.unasked == lease.number or running)
+
+
+class Sessions:
+    """The newest planner start of each subscription of one queue, as this reign has seen them."""
+
+    def __init__(self) -> None:
+        #: When each subscription last called, in milliseconds.
+        self.heard_at_ms: dict[str, int] = {}
+        self._newest: dict[str, Session] = {}
+        self._drawn = 0
+
+    def draw(self, epoch: int) -> Incarnation:
+        """Return the place of one more planner start in the order of all of them (DESIGN 15.6)."""
+        self._drawn += 1
+        return (epoch, self._drawn)
+
+    def of(self, subscription: str, incarnation: Incarnation) -> Session:
+        """Return what is known of a planner start; one that is new here is not kept before `keep`."""
+        known = self._newest.get(subscription)
+        if known is not None and known.incarnation == incarnation:
+            return known
+        # Rows that nobody asked for stay so (P3).
+        return Session(incarnation, unasked=0 if known is None else known.unasked)
+
+    def keep(self, subscription: str, session: Session) -> None:
+        """Remember the planner start that owns a subscription now."""
+        self._newest[subscription] = session
+
+    def forget(self, subscription: str) -> None:
+        """Forget the planner start of a subscription that ended."""
+        self._newest.pop(subscription, None)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import below
-from spark_queue.core.deciding.delivery import unsubscribe
+from spark_queue.core.deciding.delivery import end_subscription
 from spark_queue.core.deciding.redriving import purge_old
 from spark_queue.core.deciding.removal import remove_aged
 from spark_queue.core.deciding.settlement import end_lease
@@ -33,13 +33,11 @@ def take_over(turn: Turn) -> None:
         turn.emit(Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="takeover", detail=detail)
 
 
-def tick(turn: Turn, *, heard_at_ms: dict[str, int], reign_began_at_ms: int) -> None:
+def tick(turn: Turn, *, reign_began_at_ms: int) -> None:
     """End what is due on one queue: leases, parts that wait for a poll, forgotten subscriptions; ages come after, by `expire`.
 
     Parameters
     ----------
-    heard_at_ms : dict of str to int
-        When each subscription last called in this reign.
     reign_began_at_ms : int
         Nobody is forgotten for silence before it, since an idle poll leaves no record.
     """
@@ -51,9 +49,9 @@ def tick(turn: Turn, *, heard_at_ms: dict[str, int], reign_began_at_ms: int) -> 
             turn.emit(Kind.LAPSED, lease.rows, of=lease)
     turn.shares.drop_lapsed(turn.ledger, turn.now_ms)
     for subscription in list(turn.ledger.subscriptions.values()):
-        heard = max(heard_at_ms.get(subscription.name, 0), subscription.last_seen_at_ms, reign_began_at_ms)
+        heard = max(turn.sessions.heard_at_ms.get(subscription.name, 0), subscription.last_seen_at_ms, reign_began_at_ms)
         if turn.now_ms - heard > turn.ledger.definition.subscription_retention_ms:
-            unsubscribe(turn, subscription, reason="retention")
+            end_subscription(turn, subscription, reason="retention")
 
 
 def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, ticked_at_ms: int) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
 from spark_queue.core.records import Emit, Kind
 from spark_queue.core.state.journal_state import JournalState
@@ -22,16 +23,17 @@ class Turn:
 
     state: JournalState
     ledger: QueueLedger
+    sessions: Sessions
     shares: Shares
     now_ms: int
-    #: Id of the request that is being served; None for a timer's work.
-    request: str | None
+    #: Id of the request that is being served; empty for a timer's work.
+    request: str
     emit_record: Emit
 
     def emit(self, kind: Kind, rows: BitMap64 | None = None, *, of: Lease | None = None, **fields: Any) -> None:
         """Record `kind` for this queue, about `rows`, and `of` a lease and its subscription when given."""
         detail = dict(fields.pop("detail", {}))
-        if self.request is not None:
+        if self.request:
             detail["request"] = self.request
         if of is not None:
             fields = {"lease": of.number, "subscription": of.subscription, **fields}

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from typing import Any
 
-from spark_queue.core.deciding.batch_runs import OutcomeOf
-from spark_queue.core.deciding.manual_settlement import SettledCounts
+from msgspec.structs import asdict, replace
+
+from spark_queue.core import commands
+from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.definitions.keys import parse_duration_ms
-from spark_queue.core.records import Outcome
+from spark_queue.core.replies import Settled
 from spark_queue.core.state.letters import dead_letters
 from spark_queue.testing.scenario.attributes import number_or_text
 from spark_queue.testing.scenario.facts import Published
 from spark_queue.testing.scenario.script import Words, compare, rows_text
-from spark_queue.testing.scenario.world import Planner, Run, World
+from spark_queue.testing.scenario.world import Planner, World
 
 #: What Spark asks for where nobody says otherwise.
 _LIMIT = 100_000
@@ -25,7 +27,7 @@ def define(world: World, words: Words, block: str) -> str:
     """Replace the definitions by a block of TOML."""
     reset = words.option("reset")
     resets = () if reset is None else reset.split(",")
-    world.engine.apply(definitions=tomllib.loads(block), reset=resets, now_ms=world.now_ms)
+    world.decide(commands.Apply(definitions=tomllib.loads(block), reset=tuple(resets)))
     return "done"
 
 
@@ -57,7 +59,7 @@ def _draw(world: World, words: Words) -> str:
     world.planners[name] = Planner(
         queue=queue,
         subscription=subscription,
-        incarnation=world.engine.draw_incarnation(),
+        incarnation=world.decide(commands.DrawIncarnation(queue=queue, subscription=subscription)).incarnation,
         max_backlog=words.number("backlog", _LIMIT),
         ack_mode=words.option("mode") or "auto",
         filter_sql=words.option("filter"),
@@ -69,11 +71,8 @@ def _draw(world: World, words: Words) -> str:
 def _attach(world: World, words: Words) -> str:
     planner = world.planners[words.take()]
     call = _call(planner, words)
-    world.engine.attach(
-        queue=planner.queue, subscription=planner.subscription, incarnation=planner.incarnation, call=call,
-        ack_mode=planner.ack_mode, max_backlog=planner.max_backlog, filter_sql=planner.filter_sql,
-        available_now=planner.available_now, now_ms=world.now_ms,
-    )  # fmt: skip
+    wishes: dict[str, Any] = {"ack_mode": planner.ack_mode, "max_backlog": planner.max_backlog, "filter": planner.filter_sql}
+    world.decide(commands.Attach(**_who(planner), call=call, **wishes, available_now=planner.available_now))
     return "done"
 
 
@@ -92,9 +91,10 @@ def _next(world: World, words: Words) -> str:
     place = (planner.queue, planner.subscription)
     finished, limit = words.number("finished", world.checkpoints.get(place, 0)), words.number("limit", _LIMIT)
     lost, call = words.flag("lost"), _call(planner, words)
-    lease = world.engine.next(**_who(planner), call=call, finished=finished, limit=limit, now_ms=world.now_ms)
-    if lease is None:
+    granted = world.decide(commands.Next(**_who(planner), call=call, finished=finished, limit=limit))
+    if granted is None:
         return "nothing"
+    lease = world.state.ledger(planner.queue).leases[granted.lease]
     if not lost:
         world.checkpoints[place] = lease.number
     return f"lease {lease.number}: {'barrier ' if lease.is_barrier else ''}{rows_text(lease.rows)}"
@@ -102,7 +102,8 @@ def _next(world: World, words: Words) -> str:
 
 def _waits(world: World, words: Words) -> str:
     limit = words.number("limit", _LIMIT)
-    world.engine.note_poll(**_who(world.planners[words.take()]), limit=limit, now_ms=world.now_ms)
+    poll = commands.Next(**_who(world.planners[words.take()]), call=0, finished=0, limit=limit)
+    world.engine.note_poll(poll, now_ms=world.now_ms)
     return "done"
 
 
@@ -115,84 +116,84 @@ def _checkpoint(world: World, words: Words) -> str:
 def _rows(world: World, words: Words) -> str:
     planner = world.planners[words.take()]
     lease, call = _lease(world, planner, words), _call(planner, words)
-    _, rows = world.engine.rows(**_who(planner), call=call, lease=lease, now_ms=world.now_ms)
-    return rows_text(rows)
+    return rows_text(world.decide(commands.Rows(**_who(planner), call=call, lease=lease)).rows)
 
 
 def _renew(world: World, words: Words) -> str:
     planner = world.planners[words.take()]
-    world.engine.renew(**_who(planner), lease=_lease(world, planner, words), now_ms=world.now_ms)
+    world.decide(commands.Renew(**_who(planner), call=0, lease=_lease(world, planner, words)))
     return "done"
 
 
 def _leave(world: World, words: Words) -> str:
-    world.engine.leave(**_who(world.planners[words.take()]), now_ms=world.now_ms)
+    world.decide(commands.Leave(**_who(world.planners[words.take()]), call=0))
     return "done"
 
 
 def _unsubscribe(world: World, words: Words) -> str:
     queue, subscription = _place(words)
-    world.engine.unsubscribe(queue=queue, subscription=subscription, now_ms=world.now_ms)
+    world.decide(commands.Unsubscribe(queue=queue, subscription=subscription))
     return "done"
 
 
 def _pause(world: World, words: Words) -> str:
-    world.engine.pause(queue=words.take(), now_ms=world.now_ms)
+    world.decide(commands.Pause(queue=words.take()))
     return "done"
 
 
 def _unpause(world: World, words: Words) -> str:
-    world.engine.unpause(queue=words.take(), now_ms=world.now_ms)
+    world.decide(commands.Unpause(queue=words.take()))
     return "done"
 
 
 def _start(world: World, words: Words) -> str:
     name = words.take()
     planner = world.planners[name]
-    known, lease = world.engine.start_run(queue=planner.queue, subscription=planner.subscription, now_ms=world.now_ms)
-    run = words.take() if words.flag("as") else name
-    number = 0 if lease is None else lease.number
-    world.runs[run] = Run(queue=planner.queue, subscription=planner.subscription, incarnation=known.incarnation, lease=number)
-    return "no lease" if lease is None else f"lease {number}"
+    common: dict[str, Any] = {"queue": planner.queue, "subscription": planner.subscription}
+    started = world.decide(commands.StartRun(**common)).run
+    world.runs[words.take() if words.flag("as") else name] = {**common, "run": started}
+    return f"lease {started.lease}" if started.lease else "no lease"
 
 
 def _end(world: World, words: Words) -> str:
     run = world.runs[words.take()]
     error, cancel, early = words.option("failed"), words.option("on_error") == "cancel", words.flag("early")
-    outcomes = _outcomes(world, words)
-    world.engine.end_run(**asdict(run), outcomes=outcomes, error=error, cancel=cancel, settle=early, now_ms=world.now_ms)
+    outcomes = _outcomes(words)
+    world.decide(commands.EndRun(**run, outcomes=outcomes, error=error, cancel=cancel, settle=early))
     return "done"
 
 
 def _prove(world: World, words: Words) -> str:
-    world.engine.prove(**asdict(world.runs[words.take()]), now_ms=world.now_ms)
+    world.decide(commands.Prove(**world.runs[words.take()]))
     return "done"
 
 
 def _settle(world: World, words: Words) -> str:
     queue, where = words.take(), words.option("where")
     if where is not None:
-        return _counts_text(world.engine.settle_where(queue=queue, where=where, said=_said(world, words), now_ms=world.now_ms))
+        said = _said(words)
+        same: dict[str, Any] = {"outcome": said.outcome, "retry_after_ms": said.retry_after_ms, "error": said.error}
+        return _counts_text(world.decide(commands.SettleWhere(queue=queue, where=where, **same)))
     lease = words.number("lease", 0) if words.peek().startswith("lease=") else 0
     clauses = [(clause.number("lease", lease) or None, clause) for clause in words.clauses()]
-    outcomes = [replace(each, lease=under) for under, clause in clauses for each in _outcomes(world, clause)]
-    return _counts_text(world.engine.settle(queue=queue, outcomes=outcomes, now_ms=world.now_ms))
+    outcomes = tuple(replace(each, lease=under) for under, clause in clauses for each in _outcomes(clause))
+    return _counts_text(world.decide(commands.Settle(queue=queue, outcomes=outcomes)))
 
 
-def _counts_text(counts: SettledCounts) -> str:
-    return " ".join(f"{name} {count}" for name, count in asdict(counts).items() if count) or "nothing"
+def _counts_text(settled: Settled) -> str:
+    return " ".join(f"{name} {count}" for name, count in asdict(settled).items() if count) or "nothing"
 
 
 def _purge(world: World, words: Words) -> str:
-    purged, leased = world.engine.purge(queue=words.take(), where=words.option("where"), now_ms=world.now_ms)
-    return f"purged {purged} leased {leased}"
+    done = world.decide(commands.Purge(queue=words.take(), where=words.option("where")))
+    return f"purged {done.purged} leased {done.leased}"
 
 
 def _redrive(world: World, words: Words) -> str:
     queue, rows, where = words.take(), words.rows(), words.option("where")
     rows = rows or dead_letters(world.state, queue, where)
-    redriven = world.engine.redrive(queue=queue, rows=rows, now_ms=world.now_ms)
-    counts = {"redriven": redriven, "skipped": len(rows) - redriven}
+    done = world.decide(commands.Redrive(queue=queue, ranges=tuple(to_ranges(rows))))
+    counts = {"redriven": done.redriven, "skipped": done.skipped}
     return " ".join(f"{name} {count}" for name, count in counts.items() if count) or "nothing"
 
 
@@ -216,18 +217,17 @@ def _route(world: World, words: Words) -> str:
     return world.state.definitions.route(words.take())[0]
 
 
-def _outcomes(world: World, words: Words) -> list[OutcomeOf]:
+def _outcomes(words: Words) -> tuple[OutcomeRows, ...]:
     outcomes = []
     for clause in words.clauses():
-        said = _said(world, clause)
-        outcomes.append(replace(said, rows=clause.rows()))
+        said = _said(clause)
+        outcomes.append(replace(said, ranges=tuple(to_ranges(clause.rows()))))
         clause.end()
-    return outcomes
+    return tuple(outcomes)
 
 
-def _said(world: World, words: Words) -> OutcomeOf:
-    outcome, after_ms, error = Outcome(words.take()), words.duration_ms("after"), words.option("error")
-    return OutcomeOf(outcome=outcome, due_at_ms=None if after_ms is None else world.now_ms + after_ms, error=error)
+def _said(words: Words) -> OutcomeRows:
+    return OutcomeRows(outcome=words.take(), retry_after_ms=words.duration_ms("after"), error=words.option("error"))
 
 
 def _place(words: Words) -> tuple[str, str]:

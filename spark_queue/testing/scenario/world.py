@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from spark_queue.core.commands import AnyCommand
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.message_files.relocation import MergedFile, MovedRows, moved_record
 from spark_queue.core.message_files.segment import Segment, stretches
@@ -30,16 +32,6 @@ class Planner:
     call: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """What an execution of fn speaks for."""
-
-    queue: str
-    subscription: str
-    incarnation: Incarnation
-    lease: int
-
-
 @dataclass(slots=True)
 class World:
     """A journal without a disk."""
@@ -51,7 +43,8 @@ class World:
     #: A state as snapshots hold it, and the number of records that it has folded.
     snapshot: tuple[bytes, int] | None = None
     planners: dict[str, Planner] = field(default_factory=dict)
-    runs: dict[str, Run] = field(default_factory=dict)
+    #: What executions of fn speak for: queue, subscription and run.
+    runs: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: The newest lease in Spark's offset log, by queue and subscription; Spark keeps it, whatever happens here.
     checkpoints: dict[tuple[str, str], int] = field(default_factory=dict)
     engine: Engine = field(init=False)
@@ -70,6 +63,10 @@ class World:
     def state(self) -> JournalState:
         """The state that stands."""
         return self.engine.state
+
+    def decide(self, command: AnyCommand) -> Any:
+        """Let the engine decide about a command now; gives the reply."""
+        return self.engine.decide(command, now_ms=self.now_ms)
 
     def folded(self) -> JournalState:
         """Fold the committed records from the beginning."""

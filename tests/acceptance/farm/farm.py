@@ -17,6 +17,8 @@ from pathlib import Path
 import psutil
 
 from spark_queue import Journal
+from spark_queue.journal.open import open_journal
+from spark_queue.views import look
 from tests.acceptance.farm.load import Load
 
 #: What can be killed, and how its process is told from others below a consumer, by a part of its command line.
@@ -139,15 +141,19 @@ class Farm:
         return found
 
     def _drain(self, patience_s: float) -> None:
-        """Wait until the queue is empty, keeping the consumers alive."""
-        queue = self.journal.queue("WORK")
-        left, deadline = queue.status().queue_depth, time.monotonic() + patience_s
+        """Wait until nothing is left, keeping the consumers alive."""
+        left, deadline = self._left(), time.monotonic() + patience_s
         while left and time.monotonic() < deadline:
             self._keep_running()
             threading.Event().wait(0.5)
-            before, left = left, queue.status().queue_depth
+            before, left = left, self._left()
             if left < before:
                 deadline = time.monotonic() + patience_s
+
+    def _left(self) -> int:
+        """Count the messages in the queue, and the barriers that were released and wait for a consumer to receive them."""
+        ledger = look(open_journal(self.journal.store)).state.ledger("WORK")
+        return ledger.depth + sum(len(each.barriers) for each in ledger.subscriptions.values())
 
     def _stop(self) -> None:
         (self.folder / "stop").touch()

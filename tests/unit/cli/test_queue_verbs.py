@@ -10,6 +10,7 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.client.redrive import redrive
+from spark_queue.core import commands, replies
 from spark_queue.protocol import wire
 from tests.unit.cli.sparkq import Terminal
 
@@ -19,19 +20,19 @@ class Asked:
 
     def __init__(self) -> None:
         self.requests: list[wire.AnyRequest] = []
-        self.reply: wire.AnyReply = wire.Done()
+        self.reply: wire.AnyReply = replies.Done()
         self.replies: dict[type, wire.AnyReply] = {}
 
-    def __call__(self, _store: object, journal_id: str, request: Any, *, address: str | None = None, **fields: Any) -> Any:
+    def __call__(self, _store: object, _journal_id: str, request: wire.AnyRequest, *, address: str | None = None) -> Any:
         self.address = address
-        self.requests.append(request(journal=journal_id, request="r", **fields))
-        return self.replies.get(request, self.reply)
+        self.requests.append(request)
+        return self.replies.get(type(request), self.reply)
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     asked = Asked()
-    monkeypatch.setattr("spark_queue.client.queue.ask", asked)
+    monkeypatch.setattr("spark_queue.client.queue.call_once", asked)
     return asked
 
 
@@ -42,7 +43,7 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def test_purge_tells_what_went_and_what_stays(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
-    asked.reply = wire.Purged(purged=1_200, leased=3)
+    asked.reply = replies.Purged(purged=1_200, leased=3)
     assert sparkq("purge", journal.path, "WORK", "--json").json == {"queue": "WORK", "purged": 1_200, "leased": 3}
     said = sparkq("purge", journal.path, "WORK", "--where", "amount > 3").out
     assert said == "Queue 'WORK': 1,200 messages were purged, 3 are leased and stay.\n"
@@ -50,28 +51,26 @@ def test_purge_tells_what_went_and_what_stays(sparkq: Terminal, asked: Asked, jo
 
 
 def test_settle_tells_what_it_did_and_what_it_left_alone(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
-    asked.reply = wire.Settled(expired=2, skipped=1)
+    asked.reply = replies.Settled(expired=2, skipped=1)
     arguments = ("settle", journal.path, "WORK", "--where", "amount > 3", "--outcome", "expire")
     assert sparkq(*arguments).out == "Queue 'WORK': 2 expired, 1 skipped.\n"
     found = sparkq(*arguments, "--json").json
     assert {name: count for name, count in found.items() if count} == {"queue": "WORK", "expired": 2, "skipped": 1}
-    assert asked.requests[0] == wire.SettleWhere(
-        journal=journal.journal_id(), request="r", queue="WORK", where="amount > 3", outcome="expire"
-    )
-    asked.reply = wire.Settled()
+    assert asked.requests[0] == commands.SettleWhere(queue="WORK", where="amount > 3", outcome="expire")
+    asked.reply = replies.Settled()
     assert sparkq(*arguments).out == "Queue 'WORK': nothing matched.\n"
     assert sparkq("settle", journal.path, "WORK").code == 2
 
 
 def test_settle_passes_on_how_long_cancelled_messages_wait(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
-    asked.reply = wire.Settled(cancelled=2)
+    asked.reply = replies.Settled(cancelled=2)
     arguments = ("settle", journal.path, "WORK", "--where", "amount > 3", "--outcome", "cancel", "--retry-after", "5m")
     assert sparkq(*arguments).out == "Queue 'WORK': 2 cancelled.\n"
     assert [getattr(request, "retry_after_ms", None) for request in asked.requests] == [300_000]
 
 
 def test_settle_passes_on_why(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
-    asked.reply = wire.Settled(expired=2)
+    asked.reply = replies.Settled(expired=2)
     arguments = ("settle", journal.path, "WORK", "--where", "amount > 3", "--error", "no price")
     assert sparkq(*arguments, "--outcome", "expire").out == "Queue 'WORK': 2 expired.\n"
     assert [getattr(request, "error", None) for request in asked.requests] == ["no price"]
@@ -81,7 +80,7 @@ def test_settle_passes_on_why(sparkq: Terminal, asked: Asked, journal: Journal) 
 
 
 def test_settle_says_that_a_cancel_finds_what_is_leased_only(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
-    asked.reply = wire.Settled()
+    asked.reply = replies.Settled()
     arguments = ("settle", journal.path, "WORK", "--where", "value = '1'", "--outcome", "cancel")
     assert sparkq(*arguments).out == "Queue 'WORK': nothing that matches is leased.\n"
     assert sparkq(*arguments, "--dry-run").out == "Queue 'WORK': nothing that matches is leased. Nothing was changed.\n"
@@ -103,9 +102,9 @@ def test_redrive_tells_what_is_back_and_what_was_skipped(
 ) -> None:
     slept: list[float] = []
     monkeypatch.setattr("spark_queue.client.queue.redrive", partial(redrive, sleep=slept.append))
-    found = wire.DeadLetters(ranges=((0, 1_200),), skipped=3)
-    part = wire.Redriven(requested=600, redriven=599, skipped=1)
-    asked.replies = {wire.FindDeadLetters: found, wire.Redrive: part}
+    found = replies.DeadLetters(ranges=((0, 1_200),), skipped=3)
+    part = replies.Redriven(requested=600, redriven=599, skipped=1)
+    asked.replies = {commands.FindDeadLetters: found, commands.Redrive: part}
     said = sparkq("redrive", journal.path, "WORK", "--where", "amount > 3", "--per-second", "600")
     assert said.out == "Queue 'WORK': 1,198 of 1,203 dead letters are back, 5 were skipped.\n"
     assert [getattr(request, "where", getattr(request, "ranges", None)) for request in asked.requests] == [
@@ -122,12 +121,14 @@ def test_redrive_tells_what_is_back_and_what_was_skipped(
 def test_unsubscribe_names_the_subscription(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
     assert sparkq("unsubscribe", journal.path, "WORK", "east", "--json").json == {"queue": "WORK", "subscription": "east"}
     assert "'east' of queue 'WORK' has ended" in sparkq("unsubscribe", journal.path, "WORK", "east").out
-    wanted = wire.Unsubscribe(journal=journal.journal_id(), request="r", queue="WORK", subscription="east")
+    wanted = commands.Unsubscribe(queue="WORK", subscription="east")
     assert asked.requests == [wanted, wanted]
     assert sparkq("unsubscribe", journal.path, "WORK").code == 2
 
 
-@pytest.mark.parametrize(("verb", "request_type", "paused"), [("pause", wire.Pause, True), ("unpause", wire.Unpause, False)])
+@pytest.mark.parametrize(
+    ("verb", "request_type", "paused"), [("pause", commands.Pause, True), ("unpause", commands.Unpause, False)]
+)
 def test_pause_and_unpause_ask_for_it_and_say_so(
     sparkq: Terminal, asked: Asked, journal: Journal, *, verb: str, request_type: type, paused: bool
 ) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import spark_queue
-from spark_queue.client import asking
+from spark_queue.client import coordinator_client
 from spark_queue.client.launcher import environment
+from spark_queue.core import commands, replies
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.layout import Store
-from spark_queue.protocol import wire
 
 ROOT = str(Path(spark_queue.__file__).parent.parent)
 
@@ -26,23 +26,23 @@ def test_one_question_keeps_no_connection(monkeypatch: pytest.MonkeyPatch, fails
         def __init__(self, *given: object, **options: object) -> None:
             seen.append((*given, options))
 
-        def call(self, request: wire.Pause, *, timeout_s: float) -> wire.Done:
-            seen.append((request.journal, request.queue, timeout_s))
+        def call(self, request: commands.Pause, *, timeout_s: float) -> replies.Done:
+            seen.append((request.queue, timeout_s))
             if fails:
                 raise CoordinatorError("COORDINATOR_DEPOSED", epoch=1, path="/j", reason="newer")
-            return wire.Done()
+            return replies.Done()
 
         def close(self) -> None:
             seen.append("closed")
 
-    monkeypatch.setattr(asking, "CoordinatorClient", Client)
-    store = Store("/j")
+    monkeypatch.setattr(coordinator_client, "CoordinatorClient", Client)
+    store, pause = Store("/j"), commands.Pause(queue="Q")
     if fails:
         with pytest.raises(CoordinatorError):
-            asking.ask(store, "J", wire.Pause, address="host:1", timeout_s=5.0, queue="Q")
+            coordinator_client.call_once(store, "J", pause, address="host:1", timeout_s=5.0)
     else:
-        assert asking.ask(store, "J", wire.Pause, address="host:1", timeout_s=5.0, queue="Q") == wire.Done()
-    assert seen == [(store, "J", {"address": "host:1", "start": True}), ("J", "Q", 5.0), "closed"]
+        assert coordinator_client.call_once(store, "J", pause, address="host:1", timeout_s=5.0) == replies.Done()
+    assert seen == [(store, "J", {"address": "host:1", "start": True}), ("Q", 5.0), "closed"]
 
 
 @pytest.mark.parametrize(("known", "paths"), [(None, [ROOT]), ("", [ROOT]), ("/a:/b", [ROOT, "/a", "/b"])])

@@ -11,6 +11,7 @@ import pytest
 
 from spark_queue.client import coordinator_client as client_module
 from spark_queue.client.coordinator_client import APPLY_ATTEMPT_S, ATTEMPT_S, CoordinatorClient
+from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
@@ -32,6 +33,7 @@ class World:
         self.answers: dict[str, list[Any]] = {}
         self.starts: list[Any] = []
         self.asked: list[tuple[str, float]] = []
+        self.requests: list[Any] = []
         self.pinged: list[str] = []
         self.locked = 0
 
@@ -40,6 +42,7 @@ class World:
 
         def call(request: Any, *, timeout_s: float) -> Any:
             self.asked.append((address, timeout_s))
+            self.requests.append(request)
             queue = self.answers[address]
             answer = queue.pop(0) if len(queue) > 1 else queue[0]
             if isinstance(answer, float):
@@ -92,27 +95,38 @@ def client(**options: Any) -> CoordinatorClient:
     return CoordinatorClient(Store("s3://bucket/journal"), "J", **options)
 
 
-def request(kind: Any = wire.Pause, **fields: Any) -> Any:
-    return kind(journal="J", request="r", queue="Q", **fields)
+def request(kind: Any = commands.Pause, **fields: Any) -> Any:
+    return kind(queue="Q", **fields)
 
 
 def test_hinted_coordinator_is_asked_if_it_answers_and_its_connection_is_kept(host: World) -> None:
-    host.hint, host.answers = hinted(), {HERE: [wire.Done()]}
+    host.hint, host.answers = hinted(), {HERE: [replies.Done()]}
     asking = client()
-    assert [asking.call(request()) for _ in range(2)] == [wire.Done()] * 2
+    assert [asking.call(request()) for _ in range(2)] == [replies.Done()] * 2
     assert (host.pinged, [address for address, _ in host.asked], host.locked) == ([HERE], [HERE] * 2, 0)
+
+
+def test_a_call_names_the_journal_and_an_id_of_its_own_which_it_keeps_when_it_is_made_again(host: World) -> None:
+    host.hint, host.answers = hinted(), {HERE: [4.0, replies.Done()]}
+    asking = client()
+    for _ in range(2):
+        asking.call(request())
+    first, again, second = host.requests
+    assert first == again
+    assert {each.journal for each in host.requests} == {"J"}
+    assert len({first.request, second.request, ""}) == 3
 
 
 @pytest.mark.parametrize("hint", [None, hinted("grpc://127.0.0.1:9"), hinted(host="another")], ids=["none", "silent", "elsewhere"])
 def test_one_is_started_under_the_lock_where_none_answers(host: World, hint: Any) -> None:
     """A loopback address that another host hints at leads to a stranger, even if somebody answers there."""
-    host.hint, host.answers, host.starts = hint, {STARTED: [wire.Done()], HERE: [UNKNOWN]}, [STARTED]
-    assert client().call(request()) == wire.Done()
+    host.hint, host.answers, host.starts = hint, {STARTED: [replies.Done()], HERE: [UNKNOWN]}, [STARTED]
+    assert client().call(request()) == replies.Done()
     assert ([address for address, _ in host.asked], host.locked) == ([STARTED], 1)
 
 
 def test_whoever_waited_for_the_lock_finds_what_the_other_started(host: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.answers = {HERE: [wire.Done()]}
+    host.answers = {HERE: [replies.Done()]}
 
     @contextmanager
     def lock(journal_id: str, *, timeout_s: float) -> Iterator[None]:
@@ -120,12 +134,12 @@ def test_whoever_waited_for_the_lock_finds_what_the_other_started(host: World, m
         yield
 
     monkeypatch.setattr(user_files, "start_lock", lock)
-    assert client().call(request()) == wire.Done()
+    assert client().call(request()) == replies.Done()
 
 
 def test_hint_of_another_host_is_followed_where_its_address_leads_there(host: World) -> None:
-    host.hint, host.answers = hinted("grpc://10.0.0.7:1", host="another"), {"grpc://10.0.0.7:1": [wire.Done()]}
-    assert client().call(request()) == wire.Done()
+    host.hint, host.answers = hinted("grpc://10.0.0.7:1", host="another"), {"grpc://10.0.0.7:1": [replies.Done()]}
+    assert client().call(request()) == replies.Done()
 
 
 def test_caller_that_starts_none_says_so(host: World) -> None:
@@ -134,14 +148,14 @@ def test_caller_that_starts_none_says_so(host: World) -> None:
 
 
 def test_coordinator_elsewhere_is_neither_searched_nor_started(host: World) -> None:
-    host.answers = {"grpc://far:1": [wire.Done()]}
-    assert client(address="grpc://far:1").call(request()) == wire.Done()
+    host.answers = {"grpc://far:1": [replies.Done()]}
+    assert client(address="grpc://far:1").call(request()) == replies.Done()
     assert (host.pinged, host.locked) == ([], 0)
 
 
 def test_lost_election_is_tried_again_and_any_other_failure_of_a_start_is_told(host: World) -> None:
-    host.answers, host.starts = {STARTED: [wire.Done()]}, [DEPOSED, DEPOSED, STARTED]
-    assert client().call(request()) == wire.Done()
+    host.answers, host.starts = {STARTED: [replies.Done()]}, [DEPOSED, DEPOSED, STARTED]
+    assert client().call(request()) == replies.Done()
     host.starts = [CoordinatorError("COORDINATOR_ELSEWHERE", path="p", host="h", age_s=1)]
     with pytest.raises(CoordinatorError, match="COORDINATOR_ELSEWHERE"):
         client().call(request())
@@ -153,8 +167,8 @@ def test_lost_election_is_tried_again_and_any_other_failure_of_a_start_is_told(h
 
 def test_silence_and_a_coordinator_that_is_not_there_yet_are_asked_again_and_a_refusal_is_told_at_once(host: World) -> None:
     recovering = wire.Failed(code="COORDINATOR_RECOVERING", facts={})
-    host.hint, host.answers = hinted(), {HERE: [0.5, recovering, codec.failed(DEPOSED), wire.Done()]}
-    assert client().call(request()) == wire.Done()
+    host.hint, host.answers = hinted(), {HERE: [0.5, recovering, codec.failed(DEPOSED), replies.Done()]}
+    assert client().call(request()) == replies.Done()
     assert len(host.asked) == 4
     # Only silence has the coordinator looked for anew.
     assert len(host.pinged) == 2
@@ -178,20 +192,20 @@ def test_nobody_waits_longer_than_asked_for(host: World) -> None:
 @pytest.mark.parametrize(
     ("asked", "attempt_s"),
     [
-        (request(wire.Next, subscription="s", incarnation=(1, 1), call=1, finished=0, limit=1, wait_ms=2_500), ATTEMPT_S + 2.5),
-        (wire.Apply(journal="J", request="r", definitions={}), APPLY_ATTEMPT_S),
-        (request(wire.Purge), APPLY_ATTEMPT_S),
+        (request(commands.Next, subscription="s", incarnation=(1, 1), call=1, finished=0, limit=1, wait_ms=2_500), ATTEMPT_S + 2.5),
+        (commands.Apply(journal="J", request="r", definitions={}), APPLY_ATTEMPT_S),
+        (request(commands.Purge), APPLY_ATTEMPT_S),
         (request(), ATTEMPT_S),
     ],
 )
 def test_attempt_waits_as_long_as_its_request_may_take(host: World, asked: Any, attempt_s: float) -> None:
-    host.hint, host.answers = hinted(), {HERE: [wire.Done()]}
+    host.hint, host.answers = hinted(), {HERE: [replies.Done()]}
     client().call(asked)
     assert host.asked == [(HERE, attempt_s)]
 
 
 def test_closed_client_finds_the_coordinator_anew(host: World) -> None:
-    host.hint, host.answers = hinted(), {HERE: [wire.Done()]}
+    host.hint, host.answers = hinted(), {HERE: [replies.Done()]}
     asking = client()
     for _ in range(2):
         asking.call(request())

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from spark_queue.client.outcome_table import outcome_columns, read_outcomes
+from spark_queue.core.commands import OutcomeRows
 from spark_queue.errors import CallerError
-from spark_queue.protocol.wire import OutcomeRows
 
 BATCH = ["InvoiceNo", "bookmark", "topic"]
 

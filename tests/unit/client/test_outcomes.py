@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from spark_queue.client.outcomes import to_outcomes
+from spark_queue.core.commands import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError
-from spark_queue.protocol.wire import HandOutcome
 
 
 def test_rows_are_settled_by_the_leases_that_they_name() -> None:
@@ -19,8 +19,8 @@ def test_rows_are_settled_by_the_leases_that_they_name() -> None:
     rows = pd.DataFrame({"bookmark": [1, 2, 3], "lease": [5, None, 5]})
     found = list(to_outcomes("Q", rows, "acknowledge"))
     assert found == [
-        HandOutcome(outcome="acknowledge", ranges=((1, 2), (3, 4)), lease=5),
-        HandOutcome(outcome="acknowledge", ranges=((2, 3),), lease=None),
+        OutcomeRows(outcome="acknowledge", ranges=((1, 2), (3, 4)), lease=5),
+        OutcomeRows(outcome="acknowledge", ranges=((2, 3),), lease=None),
     ]
     assert [type(said.lease) for said in found] == [int, type(None)]
 
@@ -52,7 +52,7 @@ def test_rows_take_retry_after_as_a_key_does(form: Callable[[list[dict[str, Any]
 @pytest.mark.parametrize("form", [list, pd.DataFrame, pa.Table.from_pylist])
 def test_names_of_columns_are_told_in_any_case(form: Callable[[list[dict[str, Any]]], Any]) -> None:
     rows = form([{"Bookmark": 1, "OUTCOME": "expire", "Lease": 3}])
-    assert list(to_outcomes("Q", rows, "acknowledge")) == [HandOutcome(outcome="expire", ranges=((1, 2),), lease=3)]
+    assert list(to_outcomes("Q", rows, "acknowledge")) == [OutcomeRows(outcome="expire", ranges=((1, 2),), lease=3)]
     with pytest.raises(CallerError, match=r"OUTCOME_INVALID.*column 'outcome' twice, by names in any case"):
         list(to_outcomes("Q", form([{"bookmark": 1, "outcome": "expire", "Outcome": "cancel"}]), "acknowledge"))
 
@@ -81,7 +81,7 @@ def test_a_misspelt_column_is_refused(form: Callable[[list[dict[str, Any]]], Any
 def test_further_columns_of_the_rows_may_come_along() -> None:
     """As in rows of a view, which have a lease, and so nothing that is misspelt."""
     rows = [{"bookmark": 4, "lease": 5, "leased_until": None, "leases": 1, "order": "x", "delivery_count": 1, "retries": 2}]
-    assert list(to_outcomes("Q", rows, "expire")) == [HandOutcome(outcome="expire", ranges=((4, 5),), lease=5)]
+    assert list(to_outcomes("Q", rows, "expire")) == [OutcomeRows(outcome="expire", ranges=((4, 5),), lease=5)]
 
 
 def test_an_error_is_for_rows_that_name_none_and_are_not_acknowledged() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from spark_queue.client.redrive import redrive
+from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError
-from spark_queue.protocol import wire
 
 
 def test_each_second_is_a_request_of_its_own_and_what_was_skipped_is_counted() -> None:
@@ -16,43 +16,47 @@ def test_each_second_is_a_request_of_its_own_and_what_was_skipped_is_counted() -
     slept: list[float] = []
     progress: list[tuple[int, int]] = []
 
-    def ask(request: type, **fields: Any) -> wire.AnyReply:
-        if request is wire.FindDeadLetters:
-            assert fields == {"where": "amount > 1"}
-            return wire.DeadLetters(ranges=((0, 3), (5, 7)), skipped=4)
-        asked.append(fields["ranges"])
-        return wire.Redriven(requested=2, redriven=1, skipped=1)
+    def ask(command: commands.AnyCommand) -> replies.CoreReply:
+        if isinstance(command, commands.FindDeadLetters):
+            assert command == commands.FindDeadLetters(queue="Q", where="amount > 1")
+            return replies.DeadLetters(ranges=((0, 3), (5, 7)), skipped=4)
+        assert isinstance(command, commands.Redrive)
+        assert command.queue == "Q"
+        asked.append(command.ranges)
+        return replies.Redriven(requested=2, redriven=1, skipped=1)
 
     done = redrive(ask, "Q", "amount > 1", per_second=2, on_progress=lambda *counts: progress.append(counts), sleep=slept.append)
     assert asked == [((0, 2),), ((2, 3), (5, 6)), ((6, 7),)]
-    assert done == wire.Redriven(requested=9, redriven=3, skipped=6)
+    assert done == replies.Redriven(requested=9, redriven=3, skipped=6)
     assert (slept, progress) == ([1, 1], [(6, 9), (8, 9), (9, 9)])
 
 
 def test_the_slowest_pace_is_one_a_second() -> None:
     asked: list[tuple[Any, ...]] = []
 
-    def ask(request: type, **fields: Any) -> wire.AnyReply:
-        if request is wire.FindDeadLetters:
-            return wire.DeadLetters(ranges=((4, 6),), skipped=0)
-        asked.append(fields["ranges"])
-        return wire.Redriven(requested=1, redriven=1, skipped=0)
+    def ask(command: commands.AnyCommand) -> replies.CoreReply:
+        if isinstance(command, commands.FindDeadLetters):
+            return replies.DeadLetters(ranges=((4, 6),), skipped=0)
+        assert isinstance(command, commands.Redrive)
+        assert command.queue == "Q"
+        asked.append(command.ranges)
+        return replies.Redriven(requested=1, redriven=1, skipped=0)
 
     assert redrive(ask, "Q", None, per_second=1, on_progress=None, sleep=lambda _: None).redriven == 2
     assert asked == [((4, 5),), ((5, 6),)]
 
 
 def test_without_a_pace_everything_is_one_request() -> None:
-    def ask(request: type, **_fields: Any) -> wire.AnyReply:
-        if request is wire.FindDeadLetters:
-            return wire.DeadLetters(ranges=((0, 3),), skipped=0)
-        return wire.Redriven(requested=3, redriven=3, skipped=0)
+    def ask(command: commands.AnyCommand) -> replies.CoreReply:
+        if isinstance(command, commands.FindDeadLetters):
+            return replies.DeadLetters(ranges=((0, 3),), skipped=0)
+        return replies.Redriven(requested=3, redriven=3, skipped=0)
 
     assert redrive(ask, "Q", None, per_second=None, on_progress=None).redriven == 3
 
 
 def test_a_pace_below_one_is_refused() -> None:
-    def ask(*_: Any, **_fields: Any) -> wire.AnyReply:
+    def ask(_: commands.AnyCommand) -> replies.CoreReply:
         raise AssertionError("nothing is asked")
 
     with pytest.raises(ConfigError, match="per_second"):

@@ -10,10 +10,10 @@ from spark_queue.coordinator.election import Candidate, Reign, Surroundings, ele
 from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
+from spark_queue.core import commands, replies
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Verdict
 from spark_queue.testing.fake_clock import FakeClock
 from spark_queue.testing.memory_journal import MemoryJournal, MemoryStorage
@@ -87,27 +87,29 @@ class Planner:
     def __init__(self, world: World, subscription: str = "s", *, queue: str = "WORK") -> None:
         self.world = world
         self.common: dict[str, Any] = {"queue": queue, "subscription": subscription}
-        self.incarnation = world.ask(wire.DrawIncarnation, **self.common).incarnation
+        self.incarnation = world.ask(commands.DrawIncarnation, **self.common).incarnation
         self.calls = 0
         self.lease = 0
-        assert world.ask(wire.Attach, ack_mode="auto", max_backlog=100, **self.planner()) == wire.Done()
+        assert world.ask(commands.Attach, ack_mode="auto", max_backlog=100, **self.planner()) == replies.Done()
 
     def planner(self) -> dict[str, Any]:
         self.calls += 1
         return {"incarnation": self.incarnation, "call": self.calls, **self.common}
 
     def next_call(self, *, limit: int = 10, wait_ms: int = 0, abandoned: bool = False) -> Call:
-        return self.world.call(wire.Next, abandoned=abandoned, finished=self.lease, limit=limit, wait_ms=wait_ms, **self.planner())
+        return self.world.call(
+            commands.Next, abandoned=abandoned, finished=self.lease, limit=limit, wait_ms=wait_ms, **self.planner()
+        )
 
-    def next(self, **options: Any) -> wire.Granted:
+    def next(self, **options: Any) -> replies.Granted:
         call = self.next_call(**options)
         self.world.loop.step([call])
-        assert isinstance(call.reply, wire.Granted), call.reply
+        assert isinstance(call.reply, replies.Granted), call.reply
         self.lease = call.reply.lease
         return call.reply
 
     def leave_call(self) -> Call:
-        return self.world.call(wire.Leave, incarnation=self.incarnation, call=0, **self.common)
+        return self.world.call(commands.Leave, incarnation=self.incarnation, call=0, **self.common)
 
 
 def answered(call: Call) -> bool:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from pyroaring import BitMap64
 
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.core.state.alarm import Alarm
+from tests.deciding import started
 from tests.unit.core.failing_query import begin
 
 
 def test_an_alarm_is_told_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
     world, bell = begin(3), AlarmBell()
     for name in ("s1", "s2"):
-        who: dict[str, Any] = {"queue": "Q", "subscription": name, "incarnation": world.engine.draw_incarnation()}
-        world.engine.attach(**who, call=1, ack_mode="auto", max_backlog=5, now_ms=world.now_ms)
+        started(world.engine, "Q", name, max_backlog=5, now_ms=world.now_ms)
     state, ledger = world.state, world.state.queues["Q"]
     bell.ring(state)
     ledger.subscriptions["s1"].alarm = Alarm(error="every message fails", since_ms=1, probe_at_ms=30_001)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from spark_queue.coordinator.inbox import Call
+from spark_queue.core import commands, replies
 from spark_queue.protocol import wire
 from spark_queue.testing.scenario.facts import Published
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
@@ -32,12 +33,23 @@ def test_outcome_of_what_is_no_range_of_bookmarks_is_refused(world: World, bad: 
     world.publish(4)
     Planner(world).next()
     before = world.records()
-    outcome = wire.HandOutcome(outcome="acknowledge", ranges=((0, 1), bad))
-    reply = world.ask(wire.Settle, queue="WORK", outcomes=(outcome,))
+    outcome = commands.OutcomeRows(outcome="acknowledge", ranges=((0, 1), bad))
+    reply = world.ask(commands.Settle, queue="WORK", outcomes=(outcome,))
     assert isinstance(reply, wire.Failed)
     assert reply.code == "OUTCOME_INVALID"
     assert f"[{bad[0]}, {bad[1]}) is no range" in str(reply.facts)
     assert world.records() == before
+
+
+@pytest.mark.parametrize(("bad", "code"), [((-1, 2), "OUTCOME_INVALID"), ((0, 2**60), "UNKNOWN_BOOKMARK")])
+def test_redrive_of_absurd_ranges_is_refused_and_the_reign_goes_on(world: World, bad: tuple[int, int], code: str) -> None:
+    """A bitmap of them would end it, or fill its memory."""
+    world.publish(4)
+    Planner(world).next()
+    reply = world.ask(commands.Redrive, queue="WORK", ranges=(bad,))
+    assert isinstance(reply, wire.Failed)
+    assert reply.code == code
+    assert world.ask(commands.Redrive, queue="WORK", ranges=((0, 2),)) == replies.Redriven(requested=2, redriven=0, skipped=2)
 
 
 def test_redrive_whose_reply_was_lost_tells_again_what_it_did() -> None:
@@ -45,12 +57,12 @@ def test_redrive_whose_reply_was_lost_tells_again_what_it_did() -> None:
     world = World(LETTERS)
     world.publish(8)
     Planner(world).next()
-    expire = wire.HandOutcome(outcome="expire", ranges=((2, 8),))
-    assert isinstance(world.ask(wire.Settle, queue="WORK", outcomes=(expire,)), wire.Settled)
+    expire = commands.OutcomeRows(outcome="expire", ranges=((2, 8),))
+    assert isinstance(world.ask(commands.Settle, queue="WORK", outcomes=(expire,)), replies.Settled)
     assert Planner(world, queue="FAILED").next(limit=2).messages == 2
-    redrive = world.call(wire.Redrive, queue="WORK", ranges=((3, 7),))
+    redrive = world.call(commands.Redrive, queue="WORK", ranges=((3, 7),))
     world.loop.step([redrive])
-    told = wire.Redriven(requested=4, redriven=3, skipped=1)
+    told = replies.Redriven(requested=4, redriven=3, skipped=1)
     assert redrive.reply == told
     assert again(world, redrive) == told
 
@@ -60,30 +72,30 @@ def test_redrive_of_a_dead_letter_queue_names_the_queue_to_call_it_on() -> None:
     world = World(LETTERS)
     world.publish(2)
     Planner(world).next()
-    expire = wire.HandOutcome(outcome="expire", ranges=((0, 2),))
-    world.ask(wire.Settle, queue="WORK", outcomes=(expire,))
-    refused = world.ask(wire.FindDeadLetters, queue="FAILED")
+    expire = commands.OutcomeRows(outcome="expire", ranges=((0, 2),))
+    world.ask(commands.Settle, queue="WORK", outcomes=(expire,))
+    refused = world.ask(commands.FindDeadLetters, queue="FAILED")
     assert isinstance(refused, wire.Failed)
     assert refused.code == "UNSUPPORTED_WRITE"
     assert "Redrive queue 'WORK'." in str(refused.facts)
-    world.ask(wire.Settle, queue="FAILED", outcomes=(expire,))
-    assert world.ask(wire.FindDeadLetters, queue="FAILED") == wire.DeadLetters(ranges=((0, 2),), skipped=0)
-    redrive = world.call(wire.Redrive, queue="FAILED", ranges=((0, 2),))
+    world.ask(commands.Settle, queue="FAILED", outcomes=(expire,))
+    assert world.ask(commands.FindDeadLetters, queue="FAILED") == replies.DeadLetters(ranges=((0, 2),), skipped=0)
+    redrive = world.call(commands.Redrive, queue="FAILED", ranges=((0, 2),))
     world.loop.step([redrive])
-    assert redrive.reply == again(world, redrive) == wire.Redriven(requested=2, redriven=2, skipped=0)
+    assert redrive.reply == again(world, redrive) == replies.Redriven(requested=2, redriven=2, skipped=0)
 
 
 def test_settlement_whose_reply_was_lost_counts_its_messages_as_repeated(world: World) -> None:
     world.publish(8)
     Planner(world).next()
     outcomes = (
-        wire.HandOutcome(outcome="acknowledge", ranges=((1, 3),)),
-        wire.HandOutcome(outcome="expire", ranges=((4, 5), (6, 8))),
+        commands.OutcomeRows(outcome="acknowledge", ranges=((1, 3),)),
+        commands.OutcomeRows(outcome="expire", ranges=((4, 5), (6, 8))),
     )
-    settle = world.call(wire.Settle, queue="WORK", outcomes=outcomes)
+    settle = world.call(commands.Settle, queue="WORK", outcomes=outcomes)
     world.loop.step([settle])
-    assert settle.reply == wire.Settled(acknowledged=2, expired=3)
-    assert again(world, settle) == wire.Settled(repeated=5)
+    assert settle.reply == replies.Settled(acknowledged=2, expired=3)
+    assert again(world, settle) == replies.Settled(repeated=5)
 
 
 def test_rows_of_a_barrier_say_how_often_its_subscription_was_given_it() -> None:
@@ -94,7 +106,7 @@ def test_rows_of_a_barrier_say_how_often_its_subscription_was_given_it() -> None
     assert planner.next().messages == 1
     counts = []
     for _ in range(3):
-        rows = world.call(wire.Rows, lease=1, **planner.planner())
+        rows = world.call(commands.Rows, lease=1, **planner.planner())
         world.loop.step([rows])
         assert rows.pieces is not None, rows.reply
         counts += rows.pieces.column("delivery_count").to_pylist()
@@ -108,18 +120,18 @@ def test_a_run_is_told_whether_its_batch_is_a_barrier() -> None:
     world = World({**DEFINITIONS, "queues": {"WORK": {**DEFINITIONS["queues"]["WORK"], "barrier": "kind = close"}}})
     planner = Planner(world)
     world.storage.publish("json", [Published(topic="ORDERS"), Published(topic="ORDERS", attributes={"kind": "close"})])
-    told = [world.ask(wire.StartRun, **planner.common)]
+    told = [world.ask(commands.StartRun, **planner.common)]
     for lease in (1, 2):
         assert planner.next().lease == lease
-        told.append(world.ask(wire.StartRun, **planner.common))
-        world.ask(wire.EndRun, run=told[-1].run, **planner.common)
+        told.append(world.ask(commands.StartRun, **planner.common))
+        world.ask(commands.EndRun, run=told[-1].run, **planner.common)
     assert [(each.run.lease, each.is_barrier) for each in told] == [(0, False), (1, False), (2, True)]
 
 
 def test_a_subscription_with_a_wrong_filter_is_refused_and_nothing_begins(world: World) -> None:
     planner = Planner(world)
     before = world.records()
-    reply = world.ask(wire.Attach, ack_mode="auto", max_backlog=1, filter="amount > ", **planner.planner())
+    reply = world.ask(commands.Attach, ack_mode="auto", max_backlog=1, filter="amount > ", **planner.planner())
     assert isinstance(reply, wire.Failed)
     assert (reply.code, reply.facts["what"]) == ("EXPRESSION_INVALID", "filter of subscription 's'")
     assert world.records() == before
@@ -127,5 +139,5 @@ def test_a_subscription_with_a_wrong_filter_is_refused_and_nothing_begins(world:
 
 def test_a_subscription_that_is_given_up_is_gone(world: World) -> None:
     planner = Planner(world)
-    assert world.ask(wire.Unsubscribe, **planner.common) == wire.Done()
+    assert world.ask(commands.Unsubscribe, **planner.common) == replies.Done()
     assert world.loop._engine.state.ledger("WORK").subscriptions == {}

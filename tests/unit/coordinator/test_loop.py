@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from spark_queue.coordinator.inbox import Call
+from spark_queue.core import commands, replies
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind
 from spark_queue.errors import CoordinatorError, JournalError
@@ -22,7 +23,7 @@ def test_nobody_hears_of_a_grant_before_it_is_committed(world: World) -> None:
     world.loop.step([call])
     assert ("control.append", "before", None) in heard
     assert ("control.append", "after", None) in heard
-    assert isinstance(call.reply, wire.Granted)
+    assert isinstance(call.reply, replies.Granted)
 
 
 def test_all_commands_of_a_group_share_one_commit(world: World) -> None:
@@ -31,7 +32,7 @@ def test_all_commands_of_a_group_share_one_commit(world: World) -> None:
     before = len(world.storage.commits)
     calls = [planner.next_call(limit=10) for planner in planners]
     world.loop.step(calls)
-    assert [call.reply.messages for call in calls if isinstance(call.reply, wire.Granted)] == [10] * 5
+    assert [call.reply.messages for call in calls if isinstance(call.reply, replies.Granted)] == [10] * 5
     assert len(world.storage.commits) == before + 1
 
 
@@ -53,7 +54,7 @@ def test_an_answer_without_a_commit_is_given_after_a_check_only(world: World) ->
     planner.next()
     assert steps.count("control.check after") == 1
     steps.clear()
-    assert isinstance(world.ask(wire.DrawIncarnation, queue="NONE", subscription="s"), wire.Failed)
+    assert isinstance(world.ask(commands.DrawIncarnation, queue="NONE", subscription="s"), wire.Failed)
     assert "control.check after" in steps
     steps.clear()
     world.loop.step([])
@@ -65,7 +66,7 @@ def test_a_deposed_reign_answers_nothing(world: World, kind: str) -> None:
     planner = Planner(world)
     if kind == "a grant":
         world.publish(5)
-    call = world.call(wire.DrawIncarnation, queue="NONE", subscription="s") if kind == "a refusal" else planner.next_call()
+    call = world.call(commands.DrawIncarnation, queue="NONE", subscription="s") if kind == "a refusal" else planner.next_call()
     world.reign()
     before = world.records()
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
@@ -91,7 +92,7 @@ def test_a_commit_whose_outcome_is_unknown_ends_the_reign_without_an_answer(worl
     world.loop, _ = world.reign()
     world.loop.step([call])
     # The commit had landed: the repeat gets that lease, and nothing is granted twice.
-    assert isinstance(call.reply, wire.Granted)
+    assert isinstance(call.reply, replies.Granted)
     assert (call.reply.lease, world.kinds().count(Kind.GRANTED)) == (1, 1)
 
 
@@ -100,9 +101,9 @@ def test_a_renewal_that_waited_is_heard_before_the_lease_ends(world: World) -> N
     planner = Planner(world)
     planner.next()
     world.clock.advance(PERIOD_MS + 50)
-    renew = world.call(wire.Renew, lease=1, incarnation=planner.incarnation, call=0, **planner.common)
+    renew = world.call(commands.Renew, lease=1, incarnation=planner.incarnation, call=0, **planner.common)
     world.loop.step([renew])
-    assert renew.reply == wire.Renewed(lease_period_ms=PERIOD_MS)
+    assert renew.reply == replies.Renewed(lease_period_ms=PERIOD_MS)
     assert Kind.RETURNED not in world.kinds()
 
 
@@ -117,8 +118,8 @@ def test_a_new_reign_gives_living_holders_time_and_commits_it_first(world: World
     renewed = world.records()[-1]
     assert renewed.due_at_ms is not None
     assert renewed.due_at_ms - renewed.at_ms == pytest.approx(PERIOD_MS / 3, abs=1)
-    renew = world.ask(wire.Renew, lease=1, incarnation=planner.incarnation, call=0, **planner.common)
-    assert renew == wire.Renewed(lease_period_ms=PERIOD_MS)
+    renew = world.ask(commands.Renew, lease=1, incarnation=planner.incarnation, call=0, **planner.common)
+    assert renew == replies.Renewed(lease_period_ms=PERIOD_MS)
 
 
 def test_planners_hear_how_long_a_lease_lasts_also_when_that_changes(world: World) -> None:
@@ -127,10 +128,10 @@ def test_planners_hear_how_long_a_lease_lasts_also_when_that_changes(world: Worl
     planner = Planner(world)
     assert planner.next(limit=1).lease_period_ms == PERIOD_MS
     shorter = {**DEFINITIONS["queues"]["WORK"], "lease_period": "2s"}
-    assert world.ask(wire.Apply, definitions={**DEFINITIONS, "queues": {"WORK": shorter}}) == wire.Done()
-    assert world.ask(wire.DrawIncarnation, **planner.common).lease_period_ms == 2_000
-    renew = world.ask(wire.Renew, lease=planner.lease, incarnation=planner.incarnation, call=0, **planner.common)
-    assert renew == wire.Renewed(lease_period_ms=2_000)
+    assert world.ask(commands.Apply, definitions={**DEFINITIONS, "queues": {"WORK": shorter}}) == replies.Done()
+    assert world.ask(commands.DrawIncarnation, **planner.common).lease_period_ms == 2_000
+    renew = world.ask(commands.Renew, lease=planner.lease, incarnation=planner.incarnation, call=0, **planner.common)
+    assert renew == replies.Renewed(lease_period_ms=2_000)
     assert planner.next(limit=1).lease_period_ms == 2_000
 
 
@@ -149,7 +150,7 @@ def test_a_served_loop_is_over_when_told_only() -> None:
     world = World(ends_idle=False)
     world.clock.advance(10 * parsing.parse(DEFINITIONS).journal.coordinator_idle_ms)
     assert not world.loop.is_over()
-    assert world.ask(wire.Stop) == wire.Done()
+    assert world.ask(wire.Stop) == replies.Done()
     assert world.loop.is_over()
 
 
@@ -164,8 +165,8 @@ def test_a_repeat_of_a_call_is_answered_as_the_first(world: World, first: bool) 
         world.loop, _ = world.reign()
     repeat = Call(call.request, lambda: False)
     world.loop.step([repeat])
-    assert isinstance(call.reply, wire.Granted)
-    assert isinstance(repeat.reply, wire.Granted)
+    assert isinstance(call.reply, replies.Granted)
+    assert isinstance(repeat.reply, replies.Granted)
     assert (repeat.reply.lease, repeat.reply.messages) == (call.reply.lease, call.reply.messages)
     assert world.kinds().count(Kind.GRANTED) == 1
 
@@ -175,8 +176,8 @@ def test_a_settlement_that_is_asked_for_again_takes_effect_once(world: World, *,
     """Its first reply was lost, and meanwhile the message is leased to another: a second cancel would break that lease."""
     world.publish(1)
     Planner(world, "a").next()
-    cancel = wire.HandOutcome(outcome="cancel", ranges=((0, 1),))
-    calls = [world.call(wire.Settle, queue="WORK", outcomes=(cancel,)) for _ in range(2)]
+    cancel = commands.OutcomeRows(outcome="cancel", ranges=((0, 1),))
+    calls = [world.call(commands.Settle, queue="WORK", outcomes=(cancel,)) for _ in range(2)]
     again = Call(calls[0].request, lambda: False)
     world.loop.step([calls[0]])
     world.clock.advance(WINDOW_MS)
@@ -185,25 +186,27 @@ def test_a_settlement_that_is_asked_for_again_takes_effect_once(world: World, *,
         world.loop, world.journal = world.reign()
     before = world.records()
     world.loop.step([again])
-    assert again.reply == wire.Settled(repeated=1)
+    assert again.reply == replies.Settled(repeated=1)
     assert world.records() == before
     world.loop.step([calls[1]])
-    assert calls[1].reply == wire.Settled(cancelled=1), "another request is another cancel (R38, sublet)"
+    assert calls[1].reply == replies.Settled(cancelled=1), "another request is another cancel (R38, sublet)"
 
 
 def test_a_purge_that_is_asked_for_again_removes_nothing_more_and_answers_the_same(world: World) -> None:
     world.publish(3)
     Planner(world).next(limit=1)
-    purge = world.call(wire.Purge, queue="WORK")
+    purge = world.call(commands.Purge, queue="WORK")
     again = Call(purge.request, lambda: False)
     world.loop.step([purge])
     world.publish(2)
     world.loop.step([again])
-    assert [purge.reply, again.reply] == [wire.Purged(purged=2, leased=1)] * 2
+    assert [purge.reply, again.reply] == [replies.Purged(purged=2, leased=1)] * 2
     assert world.kinds().count(Kind.REMOVED) == 1
 
 
-@pytest.mark.parametrize(("kind", "fields"), [(wire.Purge, {}), (wire.SettleWhere, {"outcome": "expire"})], ids=["purge", "settle"])
+@pytest.mark.parametrize(
+    ("kind", "fields"), [(commands.Purge, {}), (commands.SettleWhere, {"outcome": "expire"})], ids=["purge", "settle"]
+)
 def test_a_filter_is_refused_by_name_before_anything_happens(world: World, kind: type[Any], fields: dict[str, Any]) -> None:
     world.publish(3)
     reply = world.ask(kind, queue="WORK", where="a > 1", **fields)
@@ -213,24 +216,24 @@ def test_a_filter_is_refused_by_name_before_anything_happens(world: World, kind:
 
 def test_a_pause_that_is_asked_for_again_does_not_undo_the_unpause_after_it(world: World) -> None:
     world.publish(1)
-    pause, unpause = world.call(wire.Pause, queue="WORK"), world.call(wire.Unpause, queue="WORK")
+    pause, unpause = world.call(commands.Pause, queue="WORK"), world.call(commands.Unpause, queue="WORK")
     again = Call(pause.request, lambda: False)
     for call in (pause, unpause, again):
         world.loop.step([call])
-        assert call.reply == wire.Done()
+        assert call.reply == replies.Done()
     assert world.kinds()[-2:] == [Kind.PAUSED, Kind.UNPAUSED]
 
 
 def test_a_poll_on_a_paused_queue_is_served_as_soon_as_the_pause_ends(world: World) -> None:
     world.publish(1)
     planner = Planner(world)
-    assert world.ask(wire.Pause, queue="WORK") == wire.Done()
+    assert world.ask(commands.Pause, queue="WORK") == replies.Done()
     poll = planner.next_call(wait_ms=1_000)
     world.loop.step([poll])
-    replies = [poll.reply]
-    assert world.ask(wire.Unpause, queue="WORK") == wire.Done()
-    replies.append(poll.reply)
-    assert [isinstance(reply, wire.Granted) and reply.messages for reply in replies] == [False, 1]
+    told = [poll.reply]
+    assert world.ask(commands.Unpause, queue="WORK") == replies.Done()
+    told.append(poll.reply)
+    assert [isinstance(reply, replies.Granted) and reply.messages for reply in told] == [False, 1]
 
 
 def test_definitions_and_unsubscribes_that_are_asked_for_again_take_effect_once(world: World) -> None:
@@ -239,12 +242,12 @@ def test_definitions_and_unsubscribes_that_are_asked_for_again_take_effect_once(
     planner.next()
     planner.next()
     for request in (
-        world.call(wire.Apply, definitions=DEFINITIONS, reset=("WORK",)).request,
-        world.call(wire.Unsubscribe, queue="WORK", subscription="s").request,
+        world.call(commands.Apply, definitions=DEFINITIONS, reset=("WORK",)).request,
+        world.call(commands.Unsubscribe, queue="WORK", subscription="s").request,
     ):
         calls = [Call(request, lambda: False) for _ in range(2)]
         world.loop.step([calls[0]])
         before = world.records()
         world.loop.step([calls[1]])
-        assert [call.reply for call in calls] == [wire.Done(), wire.Done()]
+        assert [call.reply for call in calls] == [replies.Done(), replies.Done()]
         assert world.records() == before

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from spark_queue.core import commands, replies
 from spark_queue.core.records import Kind, Removal
-from spark_queue.protocol import wire
 from tests.unit.coordinator.loop_world import DEFINITIONS, PERIOD_MS, Planner, World
 
 HOUR_MS = 3_600_000
@@ -24,7 +24,7 @@ def test_what_grew_too_old_meanwhile_is_not_granted() -> None:
     world.clock.advance(HOUR_MS)
     call = planner.next_call()
     world.loop.step([call])
-    assert isinstance(call.reply, wire.Granted)
+    assert isinstance(call.reply, replies.Granted)
     assert call.reply.messages == 0
     removed = [(record.reason, tuple(record.ranges)) for record in world.records() if record.kind == Kind.REMOVED]
     assert removed == [(Removal.TIME_LIMIT, ((1, 3),)), (Removal.ACKNOWLEDGED, ((0, 1),))]
@@ -39,5 +39,5 @@ def test_a_dead_letter_past_its_retention_is_not_redriven() -> None:
     world.clock.advance(PERIOD_MS)
     world.loop.step([])
     world.clock.advance(HOUR_MS)
-    reply = world.ask(wire.Redrive, queue="WORK", ranges=((0, 1),))
-    assert reply == wire.Redriven(requested=1, redriven=0, skipped=1)
+    reply = world.ask(commands.Redrive, queue="WORK", ranges=((0, 1),))
+    assert reply == replies.Redriven(requested=1, redriven=0, skipped=1)

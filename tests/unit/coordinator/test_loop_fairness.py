@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from spark_queue.coordinator.inbox import Call
+from spark_queue.core import replies
 from spark_queue.protocol import wire
 from tests.unit.coordinator.loop_world import DEFINITIONS, WINDOW_MS, Planner, World, answered
 
 
 def messages(calls: Sequence[Call]) -> list[int]:
-    return [call.reply.messages for call in calls if isinstance(call.reply, wire.Granted)]
+    return [call.reply.messages for call in calls if isinstance(call.reply, replies.Granted)]
 
 
 def wait_for(world: World, poll: Call) -> int:

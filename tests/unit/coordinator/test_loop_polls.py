@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from spark_queue.coordinator.loop import POLLED_TAIL_MS, ROUND_MS
+from spark_queue.core import commands, replies
 from spark_queue.core.message_files.segment import FactRequest, Segment
 from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
@@ -24,8 +25,8 @@ def test_a_long_poll_waits_and_is_served_by_a_nudge(world: World) -> None:
     world.publish(2)
     nudge = world.call(wire.Nudge, message_type="json")
     world.loop.step([nudge])
-    assert isinstance(poll.reply, wire.Granted)
-    assert (poll.reply.messages, nudge.reply) == (2, wire.Done())
+    assert isinstance(poll.reply, replies.Granted)
+    assert (poll.reply.messages, nudge.reply) == (2, replies.Done())
 
 
 def test_a_long_poll_finds_messages_that_nobody_nudged_for(world: World) -> None:
@@ -35,7 +36,7 @@ def test_a_long_poll_finds_messages_that_nobody_nudged_for(world: World) -> None
     assert 0 < world.loop.wait_ms() <= POLLED_TAIL_MS
     world.clock.advance(world.loop.wait_ms())
     world.loop.step([])
-    assert isinstance(poll.reply, wire.Granted)
+    assert isinstance(poll.reply, replies.Granted)
     assert poll.reply.messages == 2
 
 
@@ -93,7 +94,7 @@ def test_a_long_poll_ends_with_its_wait_and_at_the_limit(world: World, asked_ms:
         world.clock.advance(world.loop.wait_ms())
         world.loop.step([])
     assert world.clock.monotonic_ms() - began_ms == waited_ms
-    assert isinstance(poll.reply, wire.Granted)
+    assert isinstance(poll.reply, replies.Granted)
     assert (poll.reply.lease, poll.reply.messages) == (0, 0)
 
 
@@ -103,7 +104,7 @@ def test_waiting_polls_are_served_together(world: World) -> None:
     world.publish(12)
     before = len(world.storage.commits)
     world.loop.step([world.call(wire.Nudge, message_type="json")])
-    assert [poll.reply.messages for poll in polls if isinstance(poll.reply, wire.Granted)] == [3, 3, 3, 3]
+    assert [poll.reply.messages for poll in polls if isinstance(poll.reply, replies.Granted)] == [3, 3, 3, 3]
     assert len(world.storage.commits) == before + 1
 
 
@@ -123,7 +124,7 @@ def test_a_planner_that_leaves_is_granted_nothing_any_more(world: World) -> None
     world.loop.step([poll])
     world.publish(2)
     world.loop.step([planner.leave_call(), world.call(wire.Nudge, message_type="json")])
-    assert isinstance(poll.reply, wire.Granted)
+    assert isinstance(poll.reply, replies.Granted)
     assert poll.reply.messages == 0
     assert Kind.GRANTED not in world.kinds()
 
@@ -145,7 +146,7 @@ def test_a_lease_ends_by_itself_and_goes_to_a_waiting_poll(world: World) -> None
     while not answered(poll):
         world.clock.advance(world.loop.wait_ms())
         world.loop.step([])
-    assert isinstance(poll.reply, wire.Granted)
+    assert isinstance(poll.reply, replies.Granted)
     assert poll.reply.messages == 5
     returned = next(record for record in world.records() if record.kind == Kind.RETURNED)
     granted = world.records()[-1]
@@ -156,34 +157,34 @@ def test_a_delayed_message_wakes_a_waiting_poll_when_it_falls_due(world: World) 
     world.publish(1)
     planner = Planner(world)
     planner.next()
-    outcome = wire.OutcomeRows(outcome="cancel", ranges=((0, 1),), retry_after_ms=450)
-    run = world.ask(wire.StartRun, **planner.common).run
-    assert world.ask(wire.EndRun, run=run, outcomes=(outcome,), **planner.common) == wire.Done()
+    outcome = commands.OutcomeRows(outcome="cancel", ranges=((0, 1),), retry_after_ms=450)
+    run = world.ask(commands.StartRun, **planner.common).run
+    assert world.ask(commands.EndRun, run=run, outcomes=(outcome,), **planner.common) == replies.Done()
     poll = planner.next_call(wait_ms=1_000)
     world.loop.step([poll])
     began_ms = world.clock.monotonic_ms()
     while not answered(poll):
         world.clock.advance(world.loop.wait_ms())
         world.loop.step([])
-    assert isinstance(poll.reply, wire.Granted)
+    assert isinstance(poll.reply, replies.Granted)
     assert poll.reply.messages == 1
     assert world.clock.monotonic_ms() - began_ms <= 450 + POLLED_TAIL_MS
 
 
-def cancelled_for_10_ms(world: World) -> tuple[Planner, wire.Run]:
+def cancelled_for_10_ms(world: World) -> tuple[Planner, replies.Run]:
     """Give a planner and its run that said of its one message to come again soon; it is not proven yet."""
     world.publish(1)
     planner = Planner(world)
     planner.next()
-    run = world.ask(wire.StartRun, **planner.common).run
-    outcome = wire.OutcomeRows(outcome="cancel", ranges=((0, 1),), retry_after_ms=10)
-    world.ask(wire.EndRun, run=run, outcomes=(outcome,), **planner.common)
+    run = world.ask(commands.StartRun, **planner.common).run
+    outcome = commands.OutcomeRows(outcome="cancel", ranges=((0, 1),), retry_after_ms=10)
+    world.ask(commands.EndRun, run=run, outcomes=(outcome,), **planner.common)
     return planner, run
 
 
 def test_what_fell_due_and_cannot_be_granted_does_not_keep_the_loop_spinning(world: World) -> None:
     planner, run = cancelled_for_10_ms(world)
-    world.ask(wire.Prove, run=run, **planner.common)
+    world.ask(commands.Prove, run=run, **planner.common)
     world.clock.advance(ROUND_MS)
     world.loop.step([])
     assert world.loop.wait_ms() > 0
@@ -192,7 +193,7 @@ def test_what_fell_due_and_cannot_be_granted_does_not_keep_the_loop_spinning(wor
 def test_what_falls_due_while_a_group_is_committed_is_done_at_once(world: World) -> None:
     planner, run = cancelled_for_10_ms(world)
     world.storage.hook = lambda step, moment: world.clock.advance(10) if (step, moment) == ("control.append", "after") else None
-    world.ask(wire.Prove, run=run, **planner.common)
+    world.ask(commands.Prove, run=run, **planner.common)
     assert world.loop.wait_ms() == 0
 
 
@@ -206,7 +207,7 @@ def test_a_run_that_fixes_its_end_looks_for_gaps_before(world: World, monkeypatc
         return tail(log, after_version)
 
     monkeypatch.setattr(MemoryMessageLog, "tail", count)
-    world.ask(wire.Attach, ack_mode="auto", max_backlog=1, available_now=True, **planner.planner())
+    world.ask(commands.Attach, ack_mode="auto", max_backlog=1, available_now=True, **planner.planner())
     assert any(tails)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from spark_queue.coordinator.loop import ROUND_MS, ReignEndedError
+from spark_queue.core import commands
+from spark_queue.core.deciding import engine
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind
 from spark_queue.errors import CoordinatorError, JournalError
@@ -16,10 +18,16 @@ from spark_queue.protocol import wire
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
 
+def break_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every draw of an incarnation raise what nobody expects."""
+    broken: dict[type[commands.Command], Any] = {**engine.HANDLERS, commands.DrawIncarnation: lambda *_: 1 / 0}
+    monkeypatch.setattr(engine, "HANDLERS", broken)
+
+
 def test_a_fault_in_a_command_is_told_to_its_caller_and_ends_the_reign(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     planner = Planner(world)
-    bystander, culprit = planner.next_call(), world.call(wire.DrawIncarnation, **planner.common)
-    monkeypatch.setattr(world.loop._engine, "draw_incarnation", lambda: 1 / 0)
+    bystander, culprit = planner.next_call(), world.call(commands.DrawIncarnation, **planner.common)
+    break_draws(monkeypatch)
     with pytest.raises(ReignEndedError, match="INTERNAL.*DrawIncarnation raised ZeroDivisionError"):
         world.loop.step([bystander, culprit])
     assert isinstance(culprit.reply, wire.Failed)
@@ -39,7 +47,7 @@ def test_a_command_that_breaks_half_way_is_told_why_and_ends_the_reign(world: Wo
         **DEFINITIONS,
         "message_types": {**DEFINITIONS["message_types"], "line": {"columns": "id BIGINT", "topics": ["L"]}},
     }
-    apply = world.call(wire.Apply, definitions=definitions)
+    apply = world.call(commands.Apply, definitions=definitions)
     with pytest.raises(ReignEndedError, match="the disk is full"):
         world.loop.step([apply])
     assert isinstance(apply.reply, wire.Failed)
@@ -49,8 +57,8 @@ def test_a_command_that_breaks_half_way_is_told_why_and_ends_the_reign(world: Wo
 
 def test_a_command_that_breaks_in_a_deposed_reign_is_not_answered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """P7: what broke may be what an overtaken reign does not know; its caller asks the next one."""
-    call = world.call(wire.DrawIncarnation, **Planner(world).common)
-    monkeypatch.setattr(world.loop._engine, "draw_incarnation", lambda: 1 / 0)
+    call = world.call(commands.DrawIncarnation, **Planner(world).common)
+    break_draws(monkeypatch)
     world.reign()
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
         world.loop.step([call])
@@ -59,7 +67,7 @@ def test_a_command_that_breaks_in_a_deposed_reign_is_not_answered(world: World, 
 
 def test_a_refused_command_changes_nothing_and_the_reign_goes_on(world: World) -> None:
     before = world.records()
-    reply = world.ask(wire.Apply, definitions={"queues": {"X": {"message_type": "json", "no_such_key": 1}}})
+    reply = world.ask(commands.Apply, definitions={"queues": {"X": {"message_type": "json", "no_such_key": 1}}})
     assert isinstance(reply, wire.Failed)
     assert reply.code == "UNKNOWN_KEY"
     assert world.records() == before
@@ -135,7 +143,7 @@ def test_an_available_now_run_takes_in_what_was_published_before_it(world: World
     planner = Planner(world)
     for _ in range(7):
         world.publish(1)
-    world.ask(wire.Attach, ack_mode="auto", max_backlog=100, available_now=True, **planner.planner())
+    world.ask(commands.Attach, ack_mode="auto", max_backlog=100, available_now=True, **planner.planner())
     world.publish(1)
     assert planner.next(limit=100).messages == 7
     assert planner.next(limit=100).messages == 0
@@ -156,9 +164,9 @@ def test_a_retry_in_a_time_that_no_record_holds_is_refused_before_it_ends_the_re
     """The caller would ask again, and end the next reign with it."""
     world.publish(1)
     Planner(world).next()
-    outcome = wire.HandOutcome(outcome="cancel", ranges=((0, 1),), retry_after_ms=10**18)
+    outcome = commands.OutcomeRows(outcome="cancel", ranges=((0, 1),), retry_after_ms=10**18)
     before = world.records()
-    reply = world.ask(wire.Settle, queue="WORK", outcomes=(outcome,))
+    reply = world.ask(commands.Settle, queue="WORK", outcomes=(outcome,))
     assert isinstance(reply, wire.Failed)
     assert reply.code == "OUTCOME_INVALID"
     assert world.records() == before

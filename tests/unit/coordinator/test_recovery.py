@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from spark_queue.core import commands, replies
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.protocol import wire
@@ -12,7 +13,7 @@ from tests.unit.coordinator.loop_world import Planner, World
 
 
 def nudge(world: World) -> None:
-    assert world.ask(wire.Nudge, message_type="json") == wire.Done()
+    assert world.ask(wire.Nudge, message_type="json") == replies.Done()
 
 
 def test_what_entered_last_is_looked_at_once_before_anything_enters(world: World) -> None:
@@ -62,8 +63,8 @@ def test_files_are_read_where_they_stand_now_and_no_longer_where_they_stood_as_t
     nudge(world)
     merge()
     planner = Planner(world)
-    attach = world.ask(wire.Attach, ack_mode="auto", max_backlog=100, filter="sequence > 3", **planner.planner())
-    assert attach == wire.Done()
+    attach = world.ask(commands.Attach, ack_mode="auto", max_backlog=100, filter="sequence > 3", **planner.planner())
+    assert attach == replies.Done()
 
 
 def test_a_state_that_a_snapshot_gave_asks_the_journal_for_facts(world: World) -> None:

@@ -14,6 +14,7 @@ from pyarrow import flight
 
 from spark_queue.coordinator.inbox import Inbox
 from spark_queue.coordinator.server import Door, Server
+from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError
 from spark_queue.protocol import codec, user_files, wire
 from spark_queue.protocol.connection import TLS_ROOTS_VARIABLE, Connection, ConnectionLostError, Verdict, ping
@@ -85,10 +86,10 @@ def test_a_call_is_answered_by_the_loop_with_its_rows_beside_the_reply(door: Doo
     inbox = Inbox()
     door.open(inbox)
     table = pa.table({"bookmark": pa.array(range(1_000_000), pa.int64())})
-    thread = serve_one(inbox, wire.RowsOf(message_type="json", lease=1, leased_until_ms=5), table)
+    thread = serve_one(inbox, replies.RowsOf(message_type="json", lease=1, leased_until_ms=5), table)
     reply, parts = connection.call(NUDGE, timeout_s=10.0)
     thread.join()
-    assert reply == wire.RowsOf(message_type="json", lease=1, leased_until_ms=5)
+    assert reply == replies.RowsOf(message_type="json", lease=1, leased_until_ms=5)
     assert len(parts) > 1
     assert pa.ipc.open_stream(b"".join(parts)).read_all().equals(table)
 
@@ -155,8 +156,8 @@ def test_a_malformed_frame_is_refused_by_name_and_the_server_goes_on(server: Ser
 
 def test_an_oversized_frame_is_refused_by_name_on_both_sides(connection: Connection) -> None:
     error = "x" * (wire.FRAME_LIMIT_BYTES + 1)
-    request = wire.EndRun(
-        journal="j", request="r", queue="Q", subscription="s", run=wire.Run(incarnation=(1, 1), lease=1), error=error
+    request = commands.EndRun(
+        journal="j", request="r", queue="Q", subscription="s", run=replies.Run(incarnation=(1, 1), lease=1), error=error
     )
     with pytest.raises(CoordinatorError, match="FRAME_TOO_LARGE"):
         connection.call(request, timeout_s=5.0)

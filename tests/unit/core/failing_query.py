@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
-from typing import Any
 
 from pyroaring import BitMap64
 
+from spark_queue.core import commands
 from spark_queue.testing.scenario.facts import Published
 from spark_queue.testing.scenario.world import World
+from tests.deciding import started
 
 DEFINITIONS = """
 [message_types.json]
@@ -25,7 +26,7 @@ def begin(messages: int, *, max_deliveries: int = 0, max_cancels: int = 0) -> Wo
     """Give a world whose queue `Q` has some messages."""
     world = World()
     definitions = tomllib.loads(DEFINITIONS.format(max_deliveries=max_deliveries, max_cancels=max_cancels))
-    world.engine.apply(definitions=definitions, reset=(), now_ms=world.now_ms)
+    world.decide(commands.Apply(definitions=definitions))
     world.publish("json", [Published(topic="T")] * messages)
     world.commit()
     return world
@@ -64,17 +65,15 @@ class FailingQuery:
 
     def start(self) -> bool:
         """Run until fn fails the query; tells whether there was nothing more to do instead."""
-        engine = self._world.engine
-        who: dict[str, Any] = {"queue": "Q", "subscription": "s", "incarnation": engine.draw_incarnation()}
-        engine.attach(**who, call=1, ack_mode="auto", max_backlog=100_000, now_ms=self._world.now_ms)
+        who = started(self._world.engine, "Q", "s", max_backlog=100_000, now_ms=self._world.now_ms)
         for call in range(2, 1_000_000, 2):
             if self._planned == self._committed:
-                lease = engine.next(**who, call=call, finished=self._committed, limit=100_000, now_ms=self._world.now_ms)
-                if lease is None:
+                granted = self._world.decide(commands.Next(**who, call=call, finished=self._committed, limit=100_000))
+                if granted is None:
                     self._pass(self._batch_ms)
                     return True
-                self._planned = lease.number
-            _, rows = engine.rows(**who, call=call + 1, lease=self._planned, now_ms=self._world.now_ms)
+                self._planned = granted.lease
+            rows = self._world.decide(commands.Rows(**who, call=call + 1, lease=self._planned)).rows
             self.runs += 1
             if self._fails(rows) and not self._fail():
                 return False
@@ -84,14 +83,9 @@ class FailingQuery:
 
     def _fail(self) -> bool:
         """Tell what fn raised, or nothing; gives whether the query lives on."""
-        engine = self._world.engine
-        subscription, lease = engine.start_run(queue="Q", subscription="s", now_ms=self._world.now_ms)
+        run = self._world.decide(commands.StartRun(queue="Q", subscription="s")).run
         if self._reports:
-            number = 0 if lease is None else lease.number
-            engine.end_run(
-                queue="Q", subscription="s", incarnation=subscription.incarnation, lease=number, outcomes=[], error="boom",
-                cancel=self._cancels, now_ms=self._world.now_ms,
-            )  # fmt: skip
+            self._world.decide(commands.EndRun(queue="Q", subscription="s", run=run, error="boom", cancel=self._cancels))
         if not self._cancels:
             self._pass(self._down_ms)
         return self._cancels

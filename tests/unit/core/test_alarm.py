@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from pyroaring import BitMap64
@@ -15,6 +14,7 @@ from spark_queue.core.state.status import queue_status
 from spark_queue.testing.scenario import run_scenario
 from spark_queue.testing.scenario.world import World
 from spark_queue.testing.state_digest import digest
+from tests.deciding import started
 from tests.unit.core.failing_query import FailingQuery, begin
 
 MODES = pytest.mark.parametrize("cancels", [False, True], ids=["fail", "cancel"])
@@ -124,8 +124,7 @@ def test_an_alarm_of_older_software_stops_every_subscription_of_its_time_until_e
     """Its records name none; PROTOCOL: that speaks of all."""
     world = begin(9, max_deliveries=1)
     for name in ("s1", "s2"):
-        who: dict[str, Any] = {"queue": "Q", "subscription": name, "incarnation": world.engine.draw_incarnation()}
-        world.engine.attach(**who, call=1, ack_mode="auto", max_backlog=5, now_ms=world.now_ms)
+        started(world.engine, "Q", name, max_backlog=5, now_ms=world.now_ms)
     world.commit()
     old = Record(kind=Kind.PAUSED, record=world.state.next_record, at_ms=world.now_ms, queue="Q", reason="alarm",
                  detail={"error": "3 messages failed one after the other, each alone. The last error: boom"})  # fmt: skip

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.deciding.batch_runs import ERROR_TEXT_LIMIT, OutcomeOf
+from spark_queue.core import commands
+from spark_queue.core.deciding.outcomes import ERROR_TEXT_LIMIT
 from spark_queue.core.records import Kind, Outcome
 from spark_queue.testing.scenario import Scenario, run_scenario
 
@@ -24,7 +24,8 @@ def begin(more: str = "") -> Scenario:
 
 def test_take_gives_records_once() -> None:
     engine = begin().world.engine
-    engine.settle(queue="Q", outcomes=[OutcomeOf(outcome=Outcome.ACKNOWLEDGE, rows=to_bitmap([(0, 2)]))], now_ms=1)
+    said = commands.OutcomeRows(outcome=Outcome.ACKNOWLEDGE, ranges=((0, 2),))
+    engine.decide(commands.Settle(queue="Q", outcomes=(said,)), now_ms=1)
     assert [record.kind for record in engine.take()] == [Kind.REMOVED]
     assert engine.take() == []
 
@@ -32,15 +33,8 @@ def test_take_gives_records_once() -> None:
 def test_records_carry_the_epoch_and_the_request_they_were_made_for() -> None:
     world = begin("crash").world
     planner = world.planners["p1"]
-    world.engine.next(
-        queue="Q",
-        subscription="s1",
-        incarnation=planner.incarnation,
-        call=9,
-        finished=0,
-        limit=2,
-        now_ms=world.now_ms,
-        request="r-1",
+    world.decide(
+        commands.Next(queue="Q", subscription="s1", incarnation=planner.incarnation, call=9, finished=0, limit=2, request="r-1")
     )
     (granted,) = world.engine.take()
     assert (granted.kind, granted.epoch, granted.detail["request"], granted.detail["call"]) == ("granted", 2, "r-1", 9)
@@ -61,10 +55,11 @@ def test_record_times_never_go_back_when_the_clock_does() -> None:
 
 
 def test_a_draw_changes_nothing_and_comes_after_all_earlier_ones() -> None:
-    world = begin().world
-    drawn = [world.engine.draw_incarnation(), world.engine.draw_incarnation()]
+    world, draw = begin().world, commands.DrawIncarnation(queue="Q", subscription="s1")
+    drawn = [world.decide(draw).incarnation, world.decide(draw).incarnation]
+    assert world.engine.take() == []
     world.recover()
-    drawn.append(world.engine.draw_incarnation())
+    drawn.append(world.decide(draw).incarnation)
     assert drawn == [(1, 2), (1, 3), (2, 1)]
     assert drawn == sorted(drawn)
 

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from pyroaring import BitMap64
 
+from spark_queue.core import commands
 from spark_queue.core.state import selection
 from spark_queue.core.state.lifecycle import LEFT, TRANSITIONS, Event, State
 from spark_queue.testing.scenario import Scenario, run_scenario
 from spark_queue.testing.scenario.attributes import matches
+from tests.deciding import leased, started
 
 FILTERS = (None, "price > 3", "region = EU")
 MESSAGES = st.lists(
@@ -123,23 +126,13 @@ def test_an_older_message_that_comes_back_waits_for_the_younger_one_that_is_leas
     ledger = world.state.ledger("Q")
     other, renewed = (world.planners[name] for name in ("other", "p"))
     ledger.move(BitMap64([0]), Event.RETURNED)
-    asked: dict[str, Any] = {
-        "queue": "Q",
-        "subscription": "t",
-        "incarnation": other.incarnation,
-        "finished": 0,
-        "limit": 9,
-        "now_ms": world.now_ms,
-    }
-    assert world.engine.next(**asked, call=2) is None
+    asked = commands.Next(queue="Q", subscription="t", incarnation=other.incarnation, call=2, finished=0, limit=9)
+    assert world.decide(asked) is None
     world.engine.tick(now_ms=world.now_ms + 61_000)
     assert list(ledger.rows[State.AVAILABLE]) == [0, 1]
-    incarnation = world.engine.draw_incarnation()
-    again: dict[str, Any] = {"queue": "Q", "subscription": "s", "incarnation": incarnation, "now_ms": world.now_ms}
-    world.engine.attach(**again, call=1, ack_mode="auto", max_backlog=renewed.max_backlog)
-    _, rows = world.engine.rows(**again, call=2, lease=1)
-    assert list(rows) == []
-    lease = world.engine.next(**asked, call=3)
+    again = started(world.engine, "Q", "s", max_backlog=renewed.max_backlog, now_ms=world.now_ms)
+    assert list(world.decide(commands.Rows(**again, call=2, lease=1)).rows) == []
+    lease = leased(world.engine, replace(asked, call=3), now_ms=world.now_ms)
     assert lease is not None
     assert list(lease.rows) == [0, 1]
 

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from pyroaring import BitMap64
 
+from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError
+from tests.deciding import decide
 
 DEFINITIONS = {
     "message_types": {"json": {"topics": ["A", "B"]}},
@@ -44,13 +46,13 @@ def recovered(code: str | None) -> JournalState:
     """Fold a log in which a segment entered, with the file as `code` says."""
     engine = Engine(JournalState(Files(None)))
     engine.state.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}))
-    engine.apply(definitions=DEFINITIONS, reset=(), now_ms=1)
+    engine.decide(commands.Apply(definitions=DEFINITIONS), now_ms=1)
     segment = Segment(
         message_type="json", first=0, until=4, path="f", version=1, token="t", entered_at_ms=1,
         topic_min="A", topic_max="B", expires_null_count=4,
     )  # fmt: skip
     engine.enter([segment], now_ms=1)
-    engine.apply(definitions=DEFINITIONS | {"journal": {"coordinator_idle": "9s"}}, reset=(), now_ms=2)
+    engine.decide(commands.Apply(definitions=DEFINITIONS | {"journal": {"coordinator_idle": "9s"}}), now_ms=2)
     state = JournalState(Files(code))
     state.fold_all([Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}), *engine.take()])
     return state
@@ -67,7 +69,7 @@ def test_recovery_sets_aside_only_the_queue_that_needs_a_file_which_is_not_whole
 def test_definitions_cannot_change_while_a_queue_is_set_aside() -> None:
     engine = Engine(recovered("MESSAGE_FILE_MISSING"))
     with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
-        engine.apply(definitions=DEFINITIONS, reset=(), now_ms=3)
+        engine.decide(commands.Apply(definitions=DEFINITIONS), now_ms=3)
     assert engine.take() == []
 
 
@@ -80,9 +82,10 @@ def test_a_filter_that_cannot_be_evaluated_is_refused_and_its_queue_goes_on() ->
     engine = Engine(recovered("MESSAGE_FILE_MISSING"))
     engine.claim(epoch=1, host="h", address="a", pid=1, now_ms=3)
     engine.take()
-    planner: dict[str, Any] = {"queue": "ONLY_B", "subscription": "s", "incarnation": engine.draw_incarnation(), "ack_mode": "auto"}
+    drawn = decide(engine, commands.DrawIncarnation(queue="ONLY_B", subscription="s"), now_ms=4)
+    planner: dict[str, Any] = {"queue": "ONLY_B", "subscription": "s", "incarnation": drawn.incarnation, "ack_mode": "auto"}
     with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
-        engine.attach(**planner, call=1, max_backlog=9, filter_sql="price > 3", now_ms=4)
+        engine.decide(commands.Attach(**planner, call=1, max_backlog=9, filter="price > 3"), now_ms=4)
     assert engine.take() == []
     assert engine.state.ledger("ONLY_B").depth == 4
-    engine.attach(**planner, call=2, max_backlog=9, now_ms=5)
+    engine.decide(commands.Attach(**planner, call=2, max_backlog=9), now_ms=5)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_queue.clock import SystemClock
+from spark_queue.core import commands
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.journal_state import JournalState
@@ -17,6 +18,7 @@ from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.schema import schema_of
 from spark_queue.views.bodies import read_bodies
+from tests.deciding import leased, started
 from tests.unit.journal.journal_on_disk import Disk
 
 NOW_MS = SystemClock().wall_ms()
@@ -63,17 +65,15 @@ class Reign:
 
     def subscribe(self, filter_sql: str) -> None:
         """Let a planner attach to queue WORK that wants what matches a filter."""
-        planner: dict[str, Any] = {"queue": "WORK", "subscription": "s", "incarnation": self.engine.draw_incarnation()}
-        self.engine.attach(**planner, call=1, ack_mode="auto", max_backlog=10, filter_sql=filter_sql, now_ms=NOW_MS)
+        started(self.engine, "WORK", "s", max_backlog=10, filter_sql=filter_sql, now_ms=NOW_MS)
         self.commit()
 
     def consume(self, limit: int) -> None:
         """Take the oldest messages out of queue WORK."""
-        planner: dict[str, Any] = {"queue": "WORK", "subscription": "s", "incarnation": self.engine.draw_incarnation()}
-        self.engine.attach(**planner, call=1, ack_mode="auto", max_backlog=1000, now_ms=NOW_MS)
-        lease = self.engine.next(**planner, call=2, finished=0, limit=limit, now_ms=NOW_MS)
+        planner = started(self.engine, "WORK", "s", max_backlog=1000, now_ms=NOW_MS)
+        lease = leased(self.engine, commands.Next(**planner, call=2, finished=0, limit=limit), now_ms=NOW_MS)
         assert lease is not None
-        self.engine.next(**planner, call=3, finished=lease.number, limit=0, now_ms=NOW_MS)
+        self.engine.decide(commands.Next(**planner, call=3, finished=lease.number, limit=0), now_ms=NOW_MS)
         self.commit()
 
     @property

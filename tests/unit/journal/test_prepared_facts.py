@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyroaring import BitMap64
 
+from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions import parsing
 from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
@@ -100,7 +101,7 @@ def test_a_file_that_enters_a_queue_with_barriers_and_a_filtered_subscription_is
     disk = Disk(tmp_path / "journal")
     reign = Reign(disk, epoch=1)
     queue = {**DEFINITIONS["queues"]["WORK"], "barrier": "id = 2"}
-    reign.engine.apply(definitions={**DEFINITIONS, "queues": {"WORK": queue}}, reset=(), now_ms=NOW_MS)
+    reign.engine.decide(commands.Apply(definitions={**DEFINITIONS, "queues": {"WORK": queue}}), now_ms=NOW_MS)
     reign.subscribe("id > 2")
     read: list[str] = []
     facts = reign.journal.facts.facts
@@ -122,7 +123,7 @@ def test_barriers_that_a_record_tells_are_not_found_out_again(tmp_path: Path) ->
     disk = Disk(tmp_path / "journal")
     first = Reign(disk, epoch=1)
     queue = {**DEFINITIONS["queues"]["WORK"], "barrier": "id = 2"}
-    first.engine.apply(definitions={**DEFINITIONS, "queues": {"WORK": queue}}, reset=(), now_ms=NOW_MS)
+    first.engine.decide(commands.Apply(definitions={**DEFINITIONS, "queues": {"WORK": queue}}), now_ms=NOW_MS)
     disk.publish([1, 2, 3])
     first.enter()
     (Path(disk.store.path) / messages_key("order") / first.segments[0].path).unlink()

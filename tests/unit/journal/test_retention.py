@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from spark_queue.core import commands
 from spark_queue.core.message_files.message_type import KEPT_MS
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
@@ -25,6 +26,7 @@ from spark_queue.source.topic_log import TopicLog
 from spark_queue.testing.state_digest import digest
 from spark_queue.views.look import look
 from spark_queue.views.messages import messages
+from tests.deciding import leased, started
 from tests.unit.journal.journal_on_disk import Disk, orders
 from tests.unit.journal.reign import NO_MERGING, NOW_MS, SMALL, Reign, bodies, publish_some
 
@@ -239,9 +241,8 @@ def test_files_that_an_open_lease_may_name_stay(disk: Disk) -> None:
     publish_some(disk, 5)
     reign = Reign(disk, epoch=1)
     reign.enter()
-    planner = {"queue": "WORK", "subscription": "s", "incarnation": reign.engine.draw_incarnation()}
-    reign.engine.attach(**planner, call=1, ack_mode="auto", max_backlog=9, now_ms=NOW_MS)  # type: ignore[arg-type] # A dict of both.
-    lease = reign.engine.next(**planner, call=2, finished=0, limit=9, now_ms=NOW_MS)  # type: ignore[arg-type] # The same.
+    planner = started(reign.engine, "WORK", "s", max_backlog=9, now_ms=NOW_MS)
+    lease = leased(reign.engine, commands.Next(**planner, call=2, finished=0, limit=9), now_ms=NOW_MS)
     assert lease is not None
     reign.commit()
     old = {segment.path for segment in reign.segments}
@@ -250,7 +251,7 @@ def test_files_that_an_open_lease_may_name_stay(disk: Disk) -> None:
     age(disk, 30 * KEPT_MS)
     search(reign, later_ms=2 * KEPT_MS)
     assert old <= paths(disk)
-    reign.engine.next(**planner, call=3, finished=lease.number, limit=0, now_ms=NOW_MS)  # type: ignore[arg-type] # The same.
+    reign.engine.decide(commands.Next(**planner, call=3, finished=lease.number, limit=0), now_ms=NOW_MS)
     reign.commit()
     search(reign, later_ms=3 * KEPT_MS)
     assert not old & paths(disk)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from spark_queue.core import commands, replies
 from spark_queue.errors import CallerError, CoordinatorError, LeaseError
 from spark_queue.protocol import codec, wire
 
 REQUESTS = [
     wire.Ping(journal="j", request="r"),
-    wire.Attach(
+    commands.Attach(
         journal="j",
         request="r",
         queue="Q",
@@ -21,16 +22,18 @@ REQUESTS = [
         max_backlog=7,
         available_now=True,
     ),
-    wire.Next(journal="j", request="r", queue="Q", subscription="s", incarnation=(3, 1), call=2, finished=4, limit=100, wait_ms=50),
-    wire.EndRun(
+    commands.Next(
+        journal="j", request="r", queue="Q", subscription="s", incarnation=(3, 1), call=2, finished=4, limit=100, wait_ms=50
+    ),
+    commands.EndRun(
         journal="j",
         request="r",
         queue="Q",
         subscription="s",
-        run=wire.Run(incarnation=(3, 1), lease=5),
-        outcomes=(wire.OutcomeRows(outcome="cancel", ranges=((0, 4), (9, 10)), retry_after_ms=5, error="boom"),),
+        run=replies.Run(incarnation=(3, 1), lease=5),
+        outcomes=(commands.OutcomeRows(outcome="cancel", ranges=((0, 4), (9, 10)), retry_after_ms=5, error="boom"),),
     ),
-    wire.Apply(journal="j", request="r", definitions={"queues": {"Q": {"max_deliveries": 3}}}, reset=("Q",)),
+    commands.Apply(journal="j", request="r", definitions={"queues": {"Q": {"max_deliveries": 3}}}, reset=("Q",)),
 ]
 
 
@@ -57,7 +60,14 @@ def test_facts_that_the_wire_has_no_form_for_arrive_as_text() -> None:
 
 @pytest.mark.parametrize(
     "frame",
-    [b"", b"\xc1", b"\x80", b"not a frame", codec.encode(wire.Done()), msgspec.msgpack.encode({"version": 1, "type": "Nonsense"})],
+    [
+        b"",
+        b"\xc1",
+        b"\x80",
+        b"not a frame",
+        codec.encode(replies.Done()),
+        msgspec.msgpack.encode({"version": 1, "type": "Nonsense"}),
+    ],
     ids=["empty", "invalid", "empty map", "text", "a reply", "unknown type"],
 )
 def test_what_is_no_request_is_malformed(frame: bytes) -> None:
@@ -88,4 +98,4 @@ def test_a_frame_over_the_limit_is_refused_on_both_sides(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("body", [{"text": "a\udc80b"}, {"number": 10**30}], ids=["no text", "a number too large"])
 def test_what_no_frame_can_hold_is_refused_by_name(body: dict[str, object]) -> None:
     with pytest.raises(CoordinatorError, match="FRAME_MALFORMED"):
-        codec.encode(wire.Apply(journal="j", request="r", definitions=body))
+        codec.encode(commands.Apply(journal="j", request="r", definitions=body))

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from spark_queue.core.commands import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
-from spark_queue.protocol.wire import OutcomeRows
 from spark_queue.source import foreach_batch
 from spark_queue.source.foreach_batch import BatchWrapper
 

@@ -15,13 +15,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from spark_queue.core.deciding.creation import first_records
 from spark_queue.core.definitions.parsing import parse
+from spark_queue.core.replies import Granted
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import LeaseError
 from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.layout import Store
 from spark_queue.ports import RowRanges
-from spark_queue.protocol.wire import Granted
 from spark_queue.source.object_store import MessageFiles
 from spark_queue.source.offsets import QueueOffset
 from spark_queue.source.partitions import MessagePartition, MessageReader

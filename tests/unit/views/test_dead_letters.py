@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spark_queue.core import commands
 from spark_queue.core.records import Outcome
 from spark_queue.views import queue_status, read_view
 from tests.unit.views.views_world import DEFINITIONS, START_MS, ViewsWorld
@@ -41,12 +42,12 @@ def test_dead_letters_carry_reason_error_and_counts_until_they_are_settled(world
 
 def test_dead_letters_from_before_there_was_a_dead_letter_queue_are_still_seen(world: ViewsWorld) -> None:
     before = {"queues": {"WORK": {"underlying_topic": "LINES"}}}
-    world.engine.apply(definitions={**DEFINITIONS, **before}, reset=(), now_ms=START_MS)
+    world.engine.decide(commands.Apply(definitions={**DEFINITIONS, **before}), now_ms=START_MS)
     world.publish(10, 11)
     world.attach()
     world.next(1)
     world.settle(Outcome.EXPIRE, 0)
-    world.engine.apply(definitions=DEFINITIONS, reset=(), now_ms=START_MS)
+    world.engine.decide(commands.Apply(definitions=DEFINITIONS), now_ms=START_MS)
     world.next(1)
     world.settle(Outcome.EXPIRE, 1)
     for queue, bookmarks in (("WORK", [0, 1]), ("FAILED", [1])):

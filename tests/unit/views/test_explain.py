@@ -10,9 +10,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyroaring import BitMap64
 
-from spark_queue.core.deciding.batch_runs import OutcomeOf
+from spark_queue.core import commands
 from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.views import MessageHistory, explain, read_view
@@ -90,7 +89,8 @@ def test_what_was_counted_of_a_dead_letter_stays_when_it_is_settled_in_its_queue
     world.attach()
     world.next(1)
     world.settle(Outcome.EXPIRE, 0)
-    world.engine.settle(queue="FAILED", outcomes=[OutcomeOf(outcome=Outcome.ACKNOWLEDGE, rows=BitMap64([0]))], now_ms=START_MS)
+    settled = commands.OutcomeRows(outcome=Outcome.ACKNOWLEDGE, ranges=((0, 1),))
+    world.engine.decide(commands.Settle(queue="FAILED", outcomes=(settled,)), now_ms=START_MS)
     told = life(world, 0)
     assert events(told)[-1] == "removed"
     assert "is no dead letter any more: acknowledged in dead-letter queue 'FAILED'" in {event.text for event in told.events}
@@ -102,7 +102,7 @@ def test_a_redriven_message_tells_both_queues(world: ViewsWorld) -> None:
     world.attach()
     world.next(1)
     world.settle(Outcome.EXPIRE, 0)
-    world.engine.redrive(queue="WORK", rows=BitMap64([0]), now_ms=START_MS)
+    world.engine.decide(commands.Redrive(queue="WORK", ranges=((0, 1),)), now_ms=START_MS)
     told = life(world, 0)
     assert [(event.event, event.queue) for event in told.events[-2:]] == [("redriven", "FAILED"), ("redriven", "WORK")]
     assert (told.state, told.delivery_count, life(world, 0, "FAILED").state) == ("available", 0, "removed")
@@ -112,7 +112,7 @@ def test_a_lease_that_ran_out_and_was_renewed(world: ViewsWorld) -> None:
     world.publish(10)
     world.attach()
     world.next(1)
-    world.engine.renew(queue="WORK", subscription="s", incarnation=world.incarnation, lease=1, now_ms=START_MS + 30_000)
+    world.engine.decide(commands.Renew(**world.planner, call=0, lease=1), now_ms=START_MS + 30_000)
     world.engine.tick(now_ms=START_MS + 91_000)
     told = life(world, 0)
     assert events(told)[-3:] == ["granted", "renewed", "returned"]
@@ -122,7 +122,7 @@ def test_a_lease_that_ran_out_and_was_renewed(world: ViewsWorld) -> None:
 def test_an_at_most_once_lease_keeps_its_part_of_the_backlog_until_it_runs_out(world: ViewsWorld) -> None:
     """R17, R31: the views show the same."""
     once = {**DEFINITIONS, "queues": {"WORK": {"underlying_topic": "LINES", "semantics": "at-most-once"}}}
-    world.engine.apply(definitions=once, reset=(), now_ms=START_MS)
+    world.engine.decide(commands.Apply(definitions=once), now_ms=START_MS)
     world.publish(10, 11)
     world.attach()
     world.next(2)
@@ -160,7 +160,7 @@ def test_a_message_that_never_came_in_is_told_why(world: ViewsWorld, keys: dict[
     types = {"line": {"columns": "item STRING, amount BIGINT", "topics": ["LINES", "OTHERS"]}}
     queues = {"WORK": {"underlying_topic": "LINES", **keys}}
     world.publish(1, 2, 3)
-    world.engine.apply(definitions={"message_types": types, "queues": queues}, reset=["WORK"], now_ms=START_MS)
+    world.engine.decide(commands.Apply(definitions={"message_types": types, "queues": queues}, reset=("WORK",)), now_ms=START_MS)
     world.publish(4)
     told = life(world, 0)
     assert (told.state, told.topic) == (None, "LINES")
@@ -207,7 +207,7 @@ def test_priority_and_order_key_are_shown(world: ViewsWorld) -> None:
         "WORK": {"underlying_topic": "LINES", "priority": "amount"},
         "OTHER": {"underlying_topic": "LINES", "order_key": "item"},
     }
-    world.engine.apply(definitions={**DEFINITIONS, "queues": queues}, reset=(), now_ms=START_MS)
+    world.engine.decide(commands.Apply(definitions={**DEFINITIONS, "queues": queues}), now_ms=START_MS)
     world.publish(10, 11)
     assert (life(world, 1).priority, life(world, 1, "OTHER").order_key) == (11, "i11")
 
@@ -215,7 +215,7 @@ def test_priority_and_order_key_are_shown(world: ViewsWorld) -> None:
 def test_beyond_the_target_depth_others_decide(world: ViewsWorld) -> None:
     """R79: whether a message is active depends on those before it."""
     queues = {"WORK": {"underlying_topic": "LINES", "target_queue_depth": 1_000}}
-    world.engine.apply(definitions={**DEFINITIONS, "queues": queues}, reset=(), now_ms=START_MS)
+    world.engine.decide(commands.Apply(definitions={**DEFINITIONS, "queues": queues}), now_ms=START_MS)
     world.publish(*range(1_002))
     assert [life(world, bookmark).state for bookmark in (999, 1_000)] == ["available", "inactive"]
 
@@ -225,14 +225,14 @@ def test_a_queue_that_began_anew_says_so(world: ViewsWorld) -> None:
     world.attach()
     world.next(1)
     world.next(1)
-    world.engine.apply(definitions=DEFINITIONS, reset=["WORK"], now_ms=START_MS)
+    world.engine.decide(commands.Apply(definitions=DEFINITIONS, reset=("WORK",)), now_ms=START_MS)
     assert events(life(world, 0))[-3:] == ["proven", "reset", "taken"]
 
 
 def test_a_barrier_tells_its_release_and_each_receipt(world: ViewsWorld) -> None:
     """R70, R71."""
     queues = {"WORK": {"underlying_topic": "LINES", "barrier": "amount = 0"}}
-    world.engine.apply(definitions={**DEFINITIONS, "queues": queues}, reset=(), now_ms=START_MS)
+    world.engine.decide(commands.Apply(definitions={**DEFINITIONS, "queues": queues}), now_ms=START_MS)
     world.attach()
     world.publish(1, 0)
     world.next(5)

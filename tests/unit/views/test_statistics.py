@@ -13,8 +13,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from spark_queue.clock import SystemClock
 from spark_queue.core.records import Outcome
+from spark_queue.core.replies import Granted
 from spark_queue.core.state.status import queue_status
-from spark_queue.protocol.wire import Granted
 from spark_queue.source.object_store import MessageFiles
 from spark_queue.source.offsets import QueueOffset
 from spark_queue.source.partitions import MessageReader

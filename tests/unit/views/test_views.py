@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from spark_queue.clock import SystemClock
+from spark_queue.core import commands
 from spark_queue.core.records import Outcome
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.errors import CallerError, ConfigError, JournalError
@@ -96,7 +97,7 @@ def test_a_column_appended_later_is_null_in_older_files(world: ViewsWorld) -> No
     world.publish(10)
     records = list(world.moment().records)
     wider = {"line": {"columns": "item STRING, amount BIGINT, note STRING", "topics": ["LINES"]}}
-    world.engine.apply(definitions={**DEFINITIONS, "message_types": wider}, reset=(), now_ms=START_MS)
+    world.engine.decide(commands.Apply(definitions={**DEFINITIONS, "message_types": wider}), now_ms=START_MS)
     assert rows(world, "messages", columns=["amount", "note"]) == [{"amount": 10, "note": None}]
     before = read_view(world.journal.store, moment_of(records, world.opened.facts, as_of=None, now_ms=START_MS), "messages", "WORK")
     assert "note" not in before.column_names
@@ -149,8 +150,8 @@ def test_status_counts_everything_once(world: ViewsWorld) -> None:
 
 def test_what_is_beyond_the_target_depth_is_counted_and_not_shown(world: ViewsWorld) -> None:
     """R80, R119."""
-    limited = {**DEFINITIONS, "queues": {"WORK": {"underlying_topic": "LINES", "target_queue_depth": 1000}}}
-    world.engine.apply(definitions=limited, reset=(), now_ms=START_MS)
+    queues = {"WORK": {"underlying_topic": "LINES", "target_queue_depth": 1000}}
+    world.engine.decide(commands.Apply(definitions={**DEFINITIONS, "queues": queues}), now_ms=START_MS)
     world.publish(*range(1_003))
     world.settle(Outcome.ACKNOWLEDGE, 1_002)
     status = queue_status(world.moment(), "WORK")
@@ -161,12 +162,9 @@ def test_what_is_beyond_the_target_depth_is_counted_and_not_shown(world: ViewsWo
 
 
 def test_status_tells_that_a_queue_is_paused(world: ViewsWorld) -> None:
-    world.engine.pause(queue="WORK", now_ms=START_MS)
-    assert {row["queue"]: row["paused"] for row in rows(world, "status", queue=None)} == {
-        "WORK": True,
-        "FAILED": False,
-        "OTHER": False,
-    }
+    world.engine.decide(commands.Pause(queue="WORK"), now_ms=START_MS)
+    paused = {row["queue"]: row["paused"] for row in rows(world, "status", queue=None)}
+    assert paused == {"WORK": True, "FAILED": False, "OTHER": False}
     assert "<th>paused</th><td>yes</td>" in queue_status(world.moment(), "WORK")._repr_html_()
 
 

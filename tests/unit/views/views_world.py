@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from pyroaring import BitMap64
 
 from spark_queue import Journal
-from spark_queue.core.deciding.batch_runs import OutcomeOf
+from spark_queue.core import commands
+from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.records import Outcome
+from spark_queue.core.replies import Run
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.entering import Entrance, PreparedFacts
 from spark_queue.journal.open import open_journal
 from spark_queue.views import Moment, moment_of
+from tests.deciding import decide, leased, started
 
 #: When the world begins, in milliseconds since 1970 UTC: long after the host time at which the journal was created.
 START_MS = 4_000_000_000_000
@@ -56,45 +58,31 @@ class ViewsWorld:
 
     def attach(self, *, backlog: int = 100, ack_mode: str = "auto", now_ms: int = START_MS) -> None:
         """Begin the subscription."""
-        self.incarnation = self.engine.draw_incarnation()
-        self.engine.attach(
-            queue="WORK",
-            subscription="s",
-            incarnation=self.incarnation,
-            call=1,
-            ack_mode=ack_mode,
-            max_backlog=backlog,
-            now_ms=now_ms,
-        )
+        self.planner = started(self.engine, "WORK", "s", max_backlog=backlog, ack_mode=ack_mode, now_ms=now_ms)
         self._call = 1
 
     def next(self, limit: int, *, now_ms: int = START_MS) -> Lease | None:
         """Prove the lease before and take the next one."""
         self._call += 1
-        lease = self.engine.next(
-            queue="WORK",
-            subscription="s",
-            incarnation=self.incarnation,
-            call=self._call,
-            finished=self._finished,
-            limit=limit,
-            now_ms=now_ms,
-        )
+        poll = commands.Next(**self.planner, call=self._call, finished=self._finished, limit=limit)
+        lease = leased(self.engine, poll, now_ms=now_ms)
         self._finished = lease.number if lease is not None else self._finished
         return lease
 
     def fail(self, error: str, *, now_ms: int = START_MS) -> None:
         """Let fn raise on the lease that was granted last."""
-        about: dict[str, Any] = {"queue": "WORK", "subscription": "s", "now_ms": now_ms}
-        self.engine.start_run(**about)
-        self.engine.end_run(**about, incarnation=self.incarnation, lease=self._finished, outcomes=(), error=error)
+        begun = decide(self.engine, commands.StartRun(queue="WORK", subscription="s"), now_ms=now_ms)
+        assert begun.run == Run(incarnation=self.planner["incarnation"], lease=self._finished)
+        self.engine.decide(commands.EndRun(queue="WORK", subscription="s", run=begun.run, error=error), now_ms=now_ms)
 
     def settle(
         self, outcome: Outcome, *bookmarks: int, now_ms: int = START_MS, due_at_ms: int | None = None, error: str | None = None
     ) -> None:
         """Settle messages by hand, as somebody without a lease: it takes effect at once."""
-        said = OutcomeOf(outcome=outcome, rows=BitMap64(bookmarks), due_at_ms=due_at_ms, error=error)
-        self.engine.settle(queue="WORK", outcomes=[said], now_ms=now_ms)
+        retry_after_ms = None if due_at_ms is None else due_at_ms - now_ms
+        ranges = tuple(to_ranges(BitMap64(bookmarks)))
+        said = commands.OutcomeRows(outcome=outcome, ranges=ranges, retry_after_ms=retry_after_ms, error=error)
+        self.engine.decide(commands.Settle(queue="WORK", outcomes=(said,)), now_ms=now_ms)
 
     def commit(self) -> None:
         """Write to disk what was recorded so far."""

@@ -1,10 +1,11 @@
-"""What the coordinator answers; `wire` says how it travels."""
+"""The replies: what the core answers to the commands of `core.commands`."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import msgspec
+from pyroaring import BitMap64
 
 from spark_queue.core.records import Ranges
 from spark_queue.core.state.lease import Incarnation
@@ -13,15 +14,6 @@ from spark_queue.core.state.status import QueueStatus
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Base of all replies."""
-
-
-class Pong(Reply, frozen=True, kw_only=True):
-    """Who serves, and whether it still recovers."""
-
-    journal: str
-    epoch: int
-    pid: int
-    recovering: bool
 
 
 class Drawn(Reply, frozen=True, kw_only=True):
@@ -38,8 +30,8 @@ class Granted(Reply, frozen=True, kw_only=True):
     messages: int
     leased_until_ms: int
     lease_period_ms: int
-    #: The queue's figures, shown in Spark's progress; None when it was dropped.
-    status: QueueStatus | None
+    #: The queue's figures, shown in Spark's progress; None when it was dropped, and until the coordinator adds them.
+    status: QueueStatus | None = None
     #: Nothing is there now, but messages wait for other subscriptions that may not come for them: ask again.
     withheld: bool = False
 
@@ -119,11 +111,14 @@ class Done(Reply, frozen=True, kw_only=True):
     """It is done and durable."""
 
 
-class Failed(Reply, frozen=True, kw_only=True):
-    """The request was refused: an error of `spark_queue.errors` by its code and facts."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedRows:
+    """What a `Rows` is answered with: the reply, and the rows of which the pieces beside it are cut."""
 
-    code: str
-    facts: dict[str, Any]
+    reply: RowsOf
+    rows: BitMap64
+    #: Whether its one message is a barrier.
+    is_barrier: bool
 
 
-AnyReply = Pong | Drawn | Granted | RowsOf | Renewed | RunStarted | Settled | Purged | DeadLetters | Redriven | Done | Failed
+CoreReply = Drawn | Granted | RowsOf | Renewed | RunStarted | Settled | Purged | DeadLetters | Redriven | Done

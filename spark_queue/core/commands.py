@@ -1,0 +1,196 @@
+"""The commands: what callers ask of the core, each as one value from the caller's hand to its handler.
+
+They travel as they are (`protocol.codec`), so a name of a class or a field here is a name on the wire. Answered with a reply
+of `core.replies`; repeated after a lost reply, a command gets the same answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from spark_queue.core.records import Ranges
+from spark_queue.core.replies import Run
+from spark_queue.core.state.lease import Incarnation
+
+#: Version of the form of commands and replies.
+COMMAND_VERSION = 1
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Base of all commands.
+
+    Attributes
+    ----------
+    journal : str
+        Id of the journal that its caller means; empty for a caller who holds the engine itself.
+    request : str
+        Id of this call, the same when it is made again because its reply was lost; empty for one that is made once.
+    version : int
+        Version of its form; the coordinator refuses another by name.
+    """
+
+    journal: str = ""
+    request: str = ""
+    version: int = COMMAND_VERSION
+
+
+class SubscriptionCommand(Command, frozen=True, kw_only=True):
+    """Base of what a subscription asks."""
+
+    queue: str
+    subscription: str
+
+
+class PlannerCommand(SubscriptionCommand, frozen=True, kw_only=True):
+    """Base of what a planner asks: it names its incarnation and numbers its calls from 1 (P1)."""
+
+    incarnation: Incarnation
+    call: int
+
+
+class OutcomeRows(msgspec.Struct, frozen=True, kw_only=True):
+    """One outcome for some bookmarks: what a batch function or a person says of them, all the way to the core."""
+
+    outcome: str
+    ranges: Ranges = ()
+    #: With cancel: how long to wait before the next delivery.
+    retry_after_ms: int | None = None
+    #: With cancel and expire: why, as a dead letter keeps it.
+    error: str | None = None
+    #: Settling by hand: the lease under which the caller received the rows; None for somebody who holds no lease.
+    lease: int | None = None
+
+
+class DrawIncarnation(SubscriptionCommand, frozen=True, kw_only=True):
+    """A planner's first call; changes nothing. Answered with `Drawn`."""
+
+
+class Attach(PlannerCommand, frozen=True, kw_only=True):
+    """The planner takes the subscription; the newest incarnation wins (P1). Answered with `Done`."""
+
+    ack_mode: str
+    max_backlog: int
+    filter: str | None = None
+    #: Fix the end of the queue now, and grant each message at most once under this incarnation (Trigger.AvailableNow).
+    available_now: bool = False
+
+
+class Next(PlannerCommand, frozen=True, kw_only=True):
+    """Prove lease `finished` and grant the next one. Answered with `Granted` (lease equal to `finished` when nothing is there)."""
+
+    finished: int
+    limit: int
+    wait_ms: int = 0
+
+
+class Rows(PlannerCommand, frozen=True, kw_only=True):
+    """The rows of a lease, resuming it under a newer incarnation (P2, P3). Answered with `RowsOf` and the pieces as Arrow."""
+
+    lease: int
+
+
+class Renew(PlannerCommand, frozen=True, kw_only=True):
+    """Extend a lease by one period. Answered with `Renewed`; `call` is 0, since renewals come from a thread of their own."""
+
+    lease: int
+
+
+class Leave(PlannerCommand, frozen=True, kw_only=True):
+    """The planner ends (P6). Answered with `Done`; `call` is 0."""
+
+
+class StartRun(SubscriptionCommand, frozen=True, kw_only=True):
+    """fn is about to run (P4, P6). Answered with `RunStarted`."""
+
+
+class EndRun(SubscriptionCommand, frozen=True, kw_only=True):
+    """fn returned or raised; stages outcomes (P4, P5, P6). Answered with `Done`."""
+
+    run: Run
+    outcomes: tuple[OutcomeRows, ...] = ()
+    #: What fn raised; None when it returned.
+    error: str | None = None
+    #: With an error: Spark goes on, and the whole batch is cancelled (`on_error="cancel"`).
+    cancel: bool = False
+    #: Settle now instead of staging (`ack_early`).
+    settle: bool = False
+
+
+class Prove(SubscriptionCommand, frozen=True, kw_only=True):
+    """Spark committed the batch of the run's lease (the listener's report). Answered with `Done`."""
+
+    run: Run
+
+
+class Settle(Command, frozen=True, kw_only=True):
+    """Outcomes given by hand, in effect all or none (R36 to R39, DESIGN 15.1). Answered with `Settled`."""
+
+    queue: str
+    outcomes: tuple[OutcomeRows, ...]
+
+
+class SettleWhere(Command, frozen=True, kw_only=True):
+    """One outcome for every message that matches a filter (R37). Answered with `Settled`."""
+
+    queue: str
+    where: str
+    outcome: str
+    #: With cancel: how long the messages wait; None as the queue says.
+    retry_after_ms: int | None = None
+    #: With cancel and expire: why, as a dead letter keeps it.
+    error: str | None = None
+
+
+class Purge(Command, frozen=True, kw_only=True):
+    """Remove what is not leased, or what of it matches a filter. Answered with `Purged`."""
+
+    queue: str
+    where: str | None = None
+
+
+class FindDeadLetters(Command, frozen=True, kw_only=True):
+    """Name the dead letters of a queue, or those that match a filter. Answered with `DeadLetters`; changes nothing."""
+
+    queue: str
+    where: str | None = None
+
+
+class Redrive(Command, frozen=True, kw_only=True):
+    """Give dead letters back to their queue. Answered with `Redriven`."""
+
+    queue: str
+    ranges: Ranges
+
+
+class Apply(Command, frozen=True, kw_only=True):
+    """Replace the whole set of definitions. Answered with `Done`."""
+
+    definitions: dict[str, Any]
+    #: Queues whose recovery point is taken again.
+    reset: tuple[str, ...] = ()
+
+
+class Unsubscribe(SubscriptionCommand, frozen=True, kw_only=True):
+    """End a subscription; its leases return. Answered with `Done`."""
+
+
+class Pause(Command, frozen=True, kw_only=True):
+    """Grant nothing from now on. Answered with `Done`."""
+
+    queue: str
+
+
+class Unpause(Command, frozen=True, kw_only=True):
+    """Grant again. Answered with `Done`."""
+
+    queue: str
+
+
+QueueCommand = (
+    DrawIncarnation | Attach | Next | Rows | Renew | Leave | StartRun | EndRun | Prove | Settle | SettleWhere
+    | Purge | FindDeadLetters | Redrive | Unsubscribe | Pause | Unpause
+)  # fmt: skip
+
+AnyCommand = QueueCommand | Apply
