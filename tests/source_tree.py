@@ -10,8 +10,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-_TEXT_SUFFIXES = frozenset({"", ".conf", ".ipynb", ".lock", ".md", ".properties", ".py", ".sh", ".svg", ".toml"})
-_FOLDERS = (".ci", "conf", "docs", "jobs", "notebooks", "spark_queue", "tests", "tools")
+_TEXT_SUFFIXES = frozenset(
+    {"", ".conf", ".ipynb", ".lock", ".md", ".properties", ".py", ".scenario", ".sh", ".svg", ".toml", ".yaml", ".yml"}
+)
+_FOLDERS = (".ci", ".github", "conf", "docs", "jobs", "notebooks", "spark_queue", "tests", "tools")
 
 
 @dataclass(frozen=True, kw_only=True)

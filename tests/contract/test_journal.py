@@ -137,7 +137,7 @@ def test_two_claims_on_one_head_have_one_winner(world: World) -> None:
 
 
 def test_a_coordinator_that_refreshes_after_a_newer_claim_still_may_not_commit(world: World) -> None:
-    """Delta compares no transaction versions (PITFALLS B3), so a refreshed handle could commit; the check stops it."""
+    """Delta compares no transaction versions (tried), so a refreshed handle could commit; the check stops it."""
     old, new = world.open().control, world.open().control
     claim(old, 1)
     number = claim(new, 2)

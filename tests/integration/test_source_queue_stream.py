@@ -66,7 +66,7 @@ def _has_seen(seen: Seen, count: int) -> bool:
 
 
 def test_once_takes_one_batch_and_its_proof_is_heard_at_the_end(make_home: MakeHome) -> None:
-    """PITFALLS A4: after Trigger.Once Spark calls the source no more; the listener proves the batch."""
+    """DESIGN 7: after Trigger.Once Spark calls the source no more; the listener proves the batch."""
     home = make_home()
     home.publish(0, 30)
     seen = Seen()
@@ -76,7 +76,7 @@ def test_once_takes_one_batch_and_its_proof_is_heard_at_the_end(make_home: MakeH
 
 
 def test_empty_queue_at_first_start_waits_for_messages(make_home: MakeHome) -> None:
-    """PITFALLS A2: batch 0 is always built, here without a lease."""
+    """DESIGN 7: batch 0 is always built, here without a lease."""
     home = make_home()
     seen = Seen()
     with running(home.start(seen)) as query:
@@ -139,7 +139,7 @@ def test_batch_function_that_raises_fails_the_query_and_its_rows_come_again(make
 
 
 def test_batch_that_spark_has_committed_is_not_run_again_though_nobody_proved_it(make_home: MakeHome) -> None:
-    """Skipped commit(): the commit log alone proves the batch, at the next start (PITFALLS A2)."""
+    """Skipped commit(): the commit log alone proves the batch, at the next start (DESIGN 7)."""
     home = make_home()
     home.publish(0, 10)
     seen = Seen()

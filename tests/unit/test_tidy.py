@@ -1,4 +1,4 @@
-"""House rules that no linter knows (STYLE 17), read from the files themselves: each message is ``file:line: error: …``."""
+"""House rules that no linter knows, read from the files themselves: each message is ``file:line: error: …``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Runs every scenario of `scenarios/`: text in the language of `spark_queue.testing.scenario`.
 
 A file holds several, each under a line ``== title``; what stands before the first begins each of them. Titles name the rules
-(SEMANTICS Rn) and sections (P1 to P6, DESIGN) that they prove.
+(Rn) and sections (P1 to P6, DESIGN) that they prove.
 """
 
 from __future__ import annotations

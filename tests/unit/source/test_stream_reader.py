@@ -197,7 +197,7 @@ def test_stop_of_a_reader_that_never_planned_leaves_nothing(reader: QueueStreamR
 
 
 def test_sigterm_becomes_an_ordinary_exit_because_spark_ends_planners_with_it(reader: QueueStreamReader) -> None:
-    """PITFALLS A6: only on the way out of its loop does the planner process call stop."""
+    """DESIGN 7: only on the way out of its loop does the planner process call stop."""
     reader.initialOffset()
     with pytest.raises(SystemExit) as ended:
         signal.raise_signal(signal.SIGTERM)
