@@ -19,7 +19,7 @@ Row = Sequence[str]
 def tables(text: str) -> Sequence[Sequence[Row]]:
     """Give the tables of the section on words, without their heads: the glossary, and what is not to be said."""
     section = re.split(r"(?m)^## ", text.split("\n## 2 Words\n", 1)[1])[0]
-    found: list[list[Row]] = []
+    found: list[Sequence[Row]] = []
     for block in re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE):
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines()]
         found.append(rows[2:])
