@@ -1,0 +1,40 @@
+"""Every promised Python and Java has to pass `.ci/run`, and the hook before a commit is `make lint`."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from tests.source_tree import ROOT
+
+WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+HOOKS = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+
+
+def listed(key: str) -> list[str]:
+    """Give a list of texts in the workflow."""
+    [text] = re.findall(rf"(?m)^ +{key}: \[(.*)\]$", WORKFLOW)
+    return re.findall(r'"([^"]+)"', text)
+
+
+def test_every_python_that_is_promised_is_tried() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert listed("python") == re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+
+
+def test_every_java_that_set_up_takes_is_tried() -> None:
+    [versions] = re.findall(r"specification\\\.version = \(([\d|]+)\)", (ROOT / "tools" / "setup.sh").read_text(encoding="utf-8"))
+    assert listed("java") == versions.split("|")
+
+
+def test_actions_are_pinned_by_their_major_version() -> None:
+    used = re.findall(r"uses: (\S+)", WORKFLOW)
+    assert used
+    assert [action for action in used if not re.fullmatch(r"actions/[\w-]+@v\d+", action)] == []
+
+
+def test_what_runs_is_what_people_run() -> None:
+    assert re.findall(r"(?m)^ +- run: (.+)$", WORKFLOW) == [".ci/run"]
+    assert re.findall(r"(?m)^ +entry: (.+)$", HOOKS) == ["make lint"]
+    assert "repo: local" in HOOKS
+    assert "language: system" in HOOKS
