@@ -77,7 +77,7 @@ def test_a_refused_command_changes_nothing_and_the_reign_goes_on(world: World) -
 def test_a_commit_enters_as_a_whole_or_not_at_all(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A message file that cannot be read: its commit waits, with a name, and enters when the file is back (DESIGN 3.4)."""
+    """A message file that cannot be read: its commit waits, with a name, and enters when the file is back (DESIGN 10)."""
     world.publish(2)
     world.publish(3)
     entries = world.storage.entries["json"]
