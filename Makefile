@@ -1,6 +1,6 @@
 # Every target that needs it sets the project up first; a set-up that stands costs half a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench soak mutants readme rules clean
+.PHONY: help setup demo test lint bench soak mutants docs readme rules clean
 
 RUN := tools/run.sh
 
@@ -34,9 +34,12 @@ mutants: setup ## Plant each bug of the catalogue in a copy, and see whether the
 rules: setup ## Write tests/RULES.md anew: every rule of a queue, and the tests that prove it.
 	@$(RUN) python -m tests.rules
 
-readme: setup ## Write README's tables of keys and options anew from the registry.
-	@$(RUN) python -m tests.readme
+docs: setup ## Build the documentation's site into site/, and stop at the first thing that is wrong with it.
+	@NO_MKDOCS_2_WARNING=1 $(RUN) python -m mkdocs build --strict
+
+readme: setup ## Write the generated parts of README and docs anew: tables of keys, options, errors, views, figures, verbs and values.
+	@$(RUN) python -m tests.docs
 
 clean: ## Remove .venv, caches and what builds and runs leave.
-	@rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
+	@rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site spark-warehouse
 	@find . -name __pycache__ -prune -exec rm -rf {} +

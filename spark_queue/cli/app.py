@@ -77,7 +77,7 @@ def apply(
 @app.command()
 def options(
     *,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables of the README.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown, as the reference has them.")] = False,
     json: Json = False,
 ) -> None:
     """List every key of a definition file and every Spark option."""

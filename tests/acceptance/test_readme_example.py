@@ -1,4 +1,4 @@
-"""What README shows is run as it stands: the first example as a program, the others against queues of their own."""
+"""What README and docs/ show is run as it stands: the first example as a program, the others against queues of their own."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_queue import Journal
-from tests import readme
 from tests.acceptance.conftest import MakeJournal
 from tests.acceptance.plain_consumer import consumer
+from tests.docs import pages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +36,7 @@ def shop(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.spark
 def test_first_example_prints_what_it_consumed_and_acknowledged(shop: Path) -> None:
-    done = readme.run_example("first", folder=shop.parent)
+    done = pages.run_example("first", folder=shop.parent)
     assert done.returncode == 0, done.stderr
     assert "|       0|kettle|       2|             1|\n|       1|  lamp|       1|             1|\n" in done.stdout
     assert done.stdout.endswith("2 acknowledged\n")
@@ -49,7 +49,7 @@ def test_example_of_outcomes_settles_each_row_as_it_says(shop: Path, spark: Spar
     orders = spark.readStream.format("sparkqueue").option("queue", "WORK").option("subscription", "east").load(str(shop))
     inserted: list[int] = []
     names: dict[str, Any] = {"journal": journal, "orders": orders, "insert": _collect_into(inserted)}
-    exec(readme.example("outcomes"), names)
+    exec(pages.example("outcomes"), names)
     writer = names["writer"].option("checkpointLocation", str(shop.parent / "checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination()
     status = journal.queue("WORK").status()
@@ -60,7 +60,7 @@ def test_example_of_a_barrier_closes_the_books_behind_what_was_before(
     make_journal: MakeJournal, spark: SparkSession, tmp_path: Path
 ) -> None:
     """R68 to R70."""
-    journal = make_journal(tomllib.loads(readme.example("closing")))
+    journal = make_journal(tomllib.loads(pages.example("closing")))
     journal.publish([{"item": "kettle", "quantity": 1}] * 3, topic="WORK")
     happened: list[str] = []
     names: dict[str, Any] = {
@@ -69,7 +69,7 @@ def test_example_of_a_barrier_closes_the_books_behind_what_was_before(
         "insert": lambda rows: happened.append(f"{rows.count()} booked"),
         "close_the_books": lambda day: happened.append(f"{day} closed"),
     }
-    exec(readme.example("barrier"), names)
+    exec(pages.example("barrier"), names)
     journal.publish([{"item": "lamp", "quantity": 1}] * 2, topic="WORK")
     writer = names["writer"].option("checkpointLocation", str(tmp_path / "checkpoint"))
     writer.trigger(availableNow=True).start().awaitTermination()
@@ -86,10 +86,10 @@ ORDERS = [
 
 def test_example_of_a_subscription_filter_gets_what_matches(make_journal: MakeJournal, spark: SparkSession, tmp_path: Path) -> None:
     """R49."""
-    journal = make_journal(tomllib.loads(readme.example("choosing")))
+    journal = make_journal(tomllib.loads(pages.example("choosing")))
     journal.publish(ORDERS, topic="ORDERS")
     names: dict[str, Any] = {"journal": journal, "spark": spark}
-    exec(readme.example("filter"), names)
+    exec(pages.example("filter"), names)
     inserted: list[int] = []
     insert = _collect_into(inserted)
     writer = names["french"].writeStream.foreachBatch(lambda batch, _: insert(batch))
@@ -99,7 +99,7 @@ def test_example_of_a_subscription_filter_gets_what_matches(make_journal: MakeJo
 
 def test_example_of_choosing_gives_the_dearest_first_or_those_of_each_customer_in_order(make_journal: MakeJournal) -> None:
     """R65, R66."""
-    journal = make_journal(tomllib.loads(readme.example("choosing")))
+    journal = make_journal(tomllib.loads(pages.example("choosing")))
     journal.publish(ORDERS, topic="ORDERS")
     with consumer(journal, "DEAR_FIRST") as query:
         assert [row["item"] for row in query.drain(limit=1)] == ["table", "kettle", "lamp"]
@@ -112,11 +112,11 @@ def test_example_of_choosing_gives_the_dearest_first_or_those_of_each_customer_i
 def test_example_of_redriving_gives_back_what_its_filter_chooses(
     make_journal: MakeJournal, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    journal = make_journal(tomllib.loads(readme.example("failing")))
+    journal = make_journal(tomllib.loads(pages.example("failing")))
     journal.publish([{"item": "lamp", "quantity": quantity} for quantity in range(3)], topic="ORDERS")
     settled = [{"bookmark": bookmark, "outcome": "expire", "error": "no price"} for bookmark in range(3)]
     journal.queue("WORK").settle(settled)
-    exec(readme.example("redrive"), {"journal": journal})
+    exec(pages.example("redrive"), {"journal": journal})
     printed = capsys.readouterr().out
     assert "forced_expire  no price    3\n" in printed
     assert printed.endswith("2 went back, 0 were in somebody's hands\n")
@@ -131,7 +131,7 @@ def test_example_of_looking_back_tells_each_moment(make_journal: MakeJournal, ca
     journal.queue("WORK").settle([0], "expire")
     moments.append(datetime.now(UTC))
     names: dict[str, Any] = {"journal": journal, "moments": moments}
-    exec(readme.example("past"), names)
+    exec(pages.example("past"), names)
     told = [line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines()]
     assert told == ["3 in the queue, 0 dead letters", "2 in the queue, 1 dead letters"]
     assert len(names["messages"]) == 3
@@ -140,7 +140,7 @@ def test_example_of_looking_back_tells_each_moment(make_journal: MakeJournal, ca
 def test_example_of_settling_by_hand_settles_what_it_names(make_journal: MakeJournal, capsys: pytest.CaptureFixture[str]) -> None:
     journal = make_journal(DEFINITIONS)
     journal.publish([{"item": "lamp", "quantity": -1 if number < 5 else 1} for number in range(20)], topic="ORDERS")
-    exec(readme.example("settle"), {"journal": journal})
+    exec(pages.example("settle"), {"journal": journal})
     assert capsys.readouterr().out == "5 would be expired\n5 expired\n"
     status = journal.queue("WORK").status()
     assert (status.available, status.acknowledged, status.dead_letters) == (13, 2, 5)
@@ -149,7 +149,7 @@ def test_example_of_settling_by_hand_settles_what_it_names(make_journal: MakeJou
 def test_example_of_pausing_purges_and_lets_the_queue_go_on(make_journal: MakeJournal, capsys: pytest.CaptureFixture[str]) -> None:
     journal = make_journal(DEFINITIONS)
     journal.publish([{"item": item, "quantity": 1} for item in ("lamp", "kettle", "lamp")], topic="ORDERS")
-    exec(readme.example("pause"), {"journal": journal})
+    exec(pages.example("pause"), {"journal": journal})
     assert capsys.readouterr().out == "2 purged, 0 still leased\n"
     status = journal.queue("WORK").status()
     assert (status.available, status.paused) == (1, False)
@@ -190,7 +190,7 @@ def test_examples_of_looking_inside_and_of_replaying_read_what_there_is(
 
 def _values_of(name: str, names: dict[str, Any], places: dict[str, str]) -> list[Any]:
     """Run each statement of an example, with its places moved, and give what it is worth."""
-    code = readme.example(name)
+    code = pages.example(name)
     for shown, place in places.items():
         code = code.replace(f'"{shown}', f'"{place}')
     return [

@@ -21,7 +21,7 @@ from tests.source_tree import ROOT
 #: What the tests need of the repository.
 _COPIED = (
     "spark_queue", "tests", "jobs", "conf", "tools", "notebooks", "docs",
-    "Makefile", "pyproject.toml", "README.md", "pyspark_sparkqueue.py",
+    "Makefile", "mkdocs.yml", "pyproject.toml", "README.md", "pyspark_sparkqueue.py",
 )  # fmt: skip
 
 #: A bug may make a test wait for ever; then it is noticed, too.

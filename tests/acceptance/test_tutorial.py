@@ -1,0 +1,76 @@
+"""The tutorial is done as it is written: its files, commands and programs, page after page, in one new directory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_queue import Journal
+from tests.docs import pages
+
+#: How long each of the tutorial's Spark programs may take where the machine has other work, and how many there are.
+SPARK_S = 120
+SPARK_STARTS = 4
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """Give an empty directory; a coordinator of its journal ends with the test."""
+    yield tmp_path
+    subprocess.run([sys.executable, "-m", "spark_queue.cli", "stop", str(tmp_path / "shop")], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(SPARK_S * SPARK_STARTS)
+def test_tutorial_leads_from_nothing_to_two_queues(place: Path) -> None:
+    (place / "queues.toml").write_text(pages.example("tutorial_queues"), encoding="utf-8")
+    assert "kettle" in _done("tutorial_publish", place)
+    assert "Published 0 message(s), 3 were there already" in _done("tutorial_repeat", place)
+    assert "\n|           -1|\n" in _run("tutorial_look", place)
+
+    assert _run("tutorial_consume", place, "east").endswith("2 acknowledged, 1 dead letters, 0 left\n")
+    letters = _done("tutorial_letters", place)
+    assert letters.count("no quantity") >= 2
+
+    _book_everything(place)
+    _done("tutorial_redrive", place)
+    assert _rerun(place, "east").endswith("3 acknowledged, 0 dead letters, 0 left\n")
+
+    _done("tutorial_more", place)
+    assert _rerun(place, "west").endswith("1003 acknowledged, 0 dead letters, 0 left\n")
+    assert "published to topic 'ORDERS'" in _done("tutorial_asking", place)
+
+    with (place / "queues.toml").open("a", encoding="utf-8") as definitions:
+        definitions.write(pages.example("tutorial_large"))
+    _done("tutorial_apply", place)
+    assert Journal(str(place / "shop")).queue("LARGE_FIRST").status().available == 100
+
+
+def _done(name: str, place: Path) -> str:
+    done = pages.run_commands(name, folder=place)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _run(name: str, place: Path, *arguments: str) -> str:
+    done = pages.run_example(name, *arguments, folder=place)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _book_everything(place: Path) -> None:
+    """Change the program as page 3 says: put its function in the place of the one that is there."""
+    (changed,) = (block for block in pages.blocks("python") if block.startswith("def book") and "rows = batch.select" in block)
+    before, _, rest = pages.example("tutorial_consume").partition("def book")
+    _, _, after = rest.partition("\n\n\n")
+    (place / "consume.py").write_text(f"{before}{changed}\n\n{after}", encoding="utf-8")
+
+
+def _rerun(place: Path, subscription: str) -> str:
+    done = pages.run_file("consume.py", subscription, folder=place)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,91 @@
+"""What the reference says of figures, views and columns, whose names and types come from the product."""
+
+from __future__ import annotations
+
+#: Each figure of a queue's status.
+FIGURES = {
+    "queue": "The queue's name.",
+    "message_type": "Its message type.",
+    "semantics": "at-least-once or at-most-once.",
+    "paused": "Whether nothing is granted: somebody paused the queue, or an alarm stops every subscription.",
+    "alarm": "What somebody should look at: a subscription whose sink is down, messages that fail alone again and again, messages "
+    "that cannot enter, a message file that is gone or damaged. Where that file has to tell which messages the queue has, there "
+    "are no other figures.",
+    "queue_depth": "Messages in the queue: the sum of `available`, `backlog`, `delayed`, `held` and `inactive_message_count`. The "
+    "`backlog` of an at-most-once queue does not count: it has left the queue.",
+    "available": "Messages that are free to be given out.",
+    "backlog": "Messages that were given to subscriptions and are not yet settled or proven.",
+    "delayed": "Messages that wait for their time.",
+    "held": "Barriers that wait.",
+    "barriers_released": "Barriers that were released.",
+    "inactive_message_count": "Messages beyond the target depth.",
+    "deferred_ack_count": "How many of those beyond the target depth are acknowledged already.",
+    "dead_letters": "Dead letters that nobody has settled.",
+    "failed_expressions": "Messages on which an expression failed when they came.",
+    "entered": "Messages that ever entered.",
+    "acknowledged": "Messages that are done.",
+    "expired": "Messages that left by age, by a limit, by `expire` or by a purge.",
+    "expired_leases": "Messages whose lease ran out. Unless the queue is at-most-once, they came back. Kept across restarts.",
+    "max_backlog": "Most messages leased at once; 0 for no limit.",
+    "target_queue_depth": "Most active messages; 0 for no limit.",
+    "subscriptions": "How many subscriptions there are.",
+    "seconds_behind": "Age of the oldest message in the queue, in seconds: since it entered, was redriven, or came into this "
+    "dead-letter queue.",
+    "age_of_oldest_lease": "Age of the oldest lease, in seconds.",
+    "foreign_files": "Files that strangers appended to the message table.",
+    "longest_batch_seconds": "How long the batch that has been running for the longest has been running, in seconds, since its "
+    "rows were given out. A consumer that hangs renews its lease, so this shows it.",
+    "longest_batch_subscription": "The subscription whose batch that is.",
+}
+
+#: What each view shows.
+VIEW_MEANINGS = {
+    "messages": "The messages in a queue, oldest first, without those beyond its target depth. First come the columns of the "
+    "message type, then:",
+    "leases": "The leases of a queue that hold messages or are not proven yet.",
+    "dead_letters": "The dead letters of a queue that nobody has settled. Of a dead-letter queue: where its messages come from, "
+    "and why. It has the columns of `messages`, and:",
+    "history": "The control log: every record of what happened to queues. All queues, unless you name one.",
+    "subscriptions": "The subscriptions of a queue.",
+    "status": "One row for each queue, or for the one that you name. Its columns are the [figures of a queue](status.md).",
+}
+
+#: Columns of views and rows; with a view's name where a word means something else there.
+COLUMNS = {
+    "bookmark": "The message's number.",
+    "topic": "The topic that it was published under.",
+    "publisher": "Who published it; a name that begins with `~` stands for a publish without one.",
+    "sequence": "The publisher's number for it.",
+    "published_at": "When it was published, by the publisher's clock.",
+    "expires_at": "When it expires by its publisher's word; NULL for never.",
+    "state": "Where it is in [its life](../concepts/life-of-a-message.md).",
+    "subscription": "Who holds it, or who is meant.",
+    "lease": "The number of the lease.",
+    "leased_until": "When the lease ends, unless it is renewed.",
+    "due_at": "When a delayed message comes back.",
+    "history.due_at": "The time that the record sets: the end of a lease, or of a delay.",
+    "delivery_count": "How often it was delivered: 1 the first time.",
+    "cancel_count": "How often it was cancelled.",
+    "priority": "Its rank where the queue has a `priority`.",
+    "is_barrier": "Whether it is a barrier.",
+    "reason": "Why it is a dead letter.",
+    "history.reason": "Why it happened.",
+    "error": "The last error that was told.",
+    "removed_at": "When it left the queue.",
+    "messages": "How many messages the lease still holds.",
+    "granted_at": "When the lease was granted.",
+    "proven": "Whether Spark has committed its batch.",
+    "filter": "The subscription's filter; NULL for none.",
+    "max_backlog": "The subscription's `maxBacklog`.",
+    "backlog": "How many messages it holds and has not settled.",
+    "last_seen_at": "When its query called last.",
+    "incarnation": "Which start of its query is the newest.",
+    "record": "The record's number in the control log; `recordAsOf` takes it.",
+    "epoch": "The coordinator's reign that wrote it.",
+    "at": "When, by the coordinator's clock.",
+    "kind": "What happened.",
+    "message_type": "The message type that is meant.",
+    "queue": "The queue that is meant.",
+    "ranges": "The bookmarks that are meant: from `first`, up to `until` without it.",
+    "detail": "What else the record says, as JSON.",
+}
