@@ -1,4 +1,4 @@
-"""What becomes of values by the way in which they are published: the table of README, and what its test hands over.
+"""What becomes of values by the way in which they are published: the table of the reference, and what its test hands over.
 
 Each case is one row of the table: a value in the form that each way has for it, and what is stored then. A way that cannot say
 the value has no form for it.
@@ -287,7 +287,7 @@ CASES = (
 
 
 def to_markdown() -> str:
-    """Give the table of README."""
+    """Give the table of the reference."""
     rows = [(case.about, _type(case.declared), *(_shown(case.cell(way)) for way in WAYS)) for case in CASES]
     return "".join(f"| {' | '.join(row)} |\n" for row in [("Value", "Declared", *WAYS), ("---",) * (len(WAYS) + 2), *rows])
 

@@ -1,4 +1,4 @@
-"""What expressions may use, for people: ``sparkq options`` and README."""
+"""What expressions may use, for people: ``sparkq options`` and the reference."""
 
 from __future__ import annotations
 

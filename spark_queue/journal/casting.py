@@ -1,4 +1,4 @@
-"""Casting where nothing is lost, at any depth: one rule for every way in (README "What becomes of values").
+"""Casting where nothing is lost, at any depth: one rule for every way in (docs/reference/values.md).
 
 Arrow refuses overflow, and lets much else pass: times lose their hours, numbers their digits, instants their meaning. So pairs
 of types are allowed here one by one, and numbers go by their text, which says what a value is in every type.

@@ -1,6 +1,6 @@
 """What a user may set, in one registry: Spark options here, the keys of definition files in `core.definitions.keys`.
 
-Validation, did-you-mean errors, ``sparkq options`` and README's tables all come from it.
+Validation, did-you-mean errors, ``sparkq options`` and the reference's tables all come from it.
 """
 
 from __future__ import annotations

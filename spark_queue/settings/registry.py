@@ -1,4 +1,4 @@
-"""The registry of Spark options: one row each, from which validation, help texts and README's tables come.
+"""The registry of Spark options: one row each, from which validation, help texts and the reference's tables come.
 
 An option names the purposes it has a meaning for; two options that fill one field exclude one another.
 """

@@ -1,4 +1,4 @@
-"""The tables of options and keys that people read: ``sparkq options`` and README."""
+"""The tables of options and keys that people read: ``sparkq options`` and the reference."""
 
 from __future__ import annotations
 

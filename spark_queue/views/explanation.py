@@ -67,7 +67,7 @@ class MessageHistory:
     queue: str
     bookmark: int
     message_type: str
-    #: Where it is in the queue (README, "The life of a message"); None when it never came into it.
+    #: Where it is in the queue (docs/concepts/life-of-a-message.md); None when it never came into it.
     state: str | None
     #: Why it never came into the queue; None when it did.
     reason: str | None

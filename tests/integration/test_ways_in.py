@@ -1,4 +1,4 @@
-"""README's table of values by way in, cell by cell: every way in is given every value (DESIGN 9)."""
+"""The reference's table of values by way in, cell by cell: every way in is given every value (DESIGN 9)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def table_of(way: str) -> dict[str, str]:
-    """Give a column of README's table."""
+    """Give a column of the reference's table."""
     return {_name(case): case.cell(way) for case in CASES if way in case.given}
 
 

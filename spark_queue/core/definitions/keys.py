@@ -1,6 +1,6 @@
 """The keys of a definition file, as one table: parsing, defaults and their meaning (DESIGN 15.7).
 
-It feeds validation, `sparkq options`, README's tables and did-you-mean errors. Key names are stored for ever.
+It feeds validation, `sparkq options`, the reference's tables and did-you-mean errors. Key names are stored for ever.
 """
 
 from __future__ import annotations

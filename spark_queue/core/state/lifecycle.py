@@ -1,7 +1,7 @@
 """The life of a message in one queue, as one table.
 
 Two rules: every change of a message's state goes through `TRANSITIONS`, and a pair that is not in it changes nothing and
-raises. README's drawing is checked against this table.
+raises. The documentation's table of moves is made from this one.
 """
 
 from __future__ import annotations
