@@ -15,7 +15,7 @@ import typer
 
 from spark_queue import Journal
 from spark_queue.cli.app import app
-from spark_queue.core.state.lifecycle import Event, State
+from spark_queue.core.state.lifecycle import TRANSITIONS, Event, State
 from spark_queue.core.state.status import QueueStatus
 from spark_queue.errors import CATALOGUE
 from spark_queue.protocol.connection import TLS_ROOTS_VARIABLE
@@ -143,10 +143,22 @@ def test_wheel_has_the_name_that_is_told() -> None:
     assert set(re.findall(r"spark_queue-([\d.]+)-py3", TEXT)) == {version}
 
 
-def test_picture_is_well_formed_and_says_what_it_shows() -> None:
-    picture = ET.parse(ROOT / "docs" / "architecture.svg").getroot()
+@pytest.mark.parametrize("name", ["architecture", "lifecycle"])
+def test_picture_is_well_formed_and_says_what_it_shows(name: str) -> None:
+    picture = ET.parse(ROOT / "docs" / f"{name}.svg").getroot()
     spoken = {child.tag.rpartition("}")[2] for child in picture if (child.text or "").strip()}
     assert {"title", "desc"} <= spoken
+
+
+def test_picture_of_the_lifecycle_shows_moves_that_there_are() -> None:
+    picture = ET.parse(ROOT / "docs" / "lifecycle.svg").getroot()
+    moves = [path.attrib for path in picture.iter() if "data-event" in path.attrib]
+    assert moves
+    assert not [
+        move for move in moves if TRANSITIONS.get((State(move["data-from"]), Event(move["data-event"]))) != State(move["data-to"])
+    ]
+    written = Counter(text.text for text in picture.iter() if text.tag.endswith("}text"))
+    assert not Counter(move["data-event"] for move in moves) - written
 
 
 @pytest.mark.parametrize(("limit_s", "code"), [(3_600, 0), (0, 1)])
