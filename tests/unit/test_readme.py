@@ -157,7 +157,7 @@ def test_picture_of_the_lifecycle_shows_moves_that_there_are() -> None:
     assert not [
         move for move in moves if TRANSITIONS.get((State(move["data-from"]), Event(move["data-event"]))) != State(move["data-to"])
     ]
-    written = Counter(text.text for text in picture.iter() if text.tag.endswith("}text"))
+    written = Counter(text.text or "" for text in picture.iter() if text.tag.endswith("}text"))
     assert not Counter(move["data-event"] for move in moves) - written
 
 
