@@ -131,8 +131,8 @@ DECIDING = (
     ),
     Mutant(
         "a redrive takes what is leased in the dead-letter queue",
-        f"{_DECIDING}/redriving.py", "to_bitmap(command.ranges) & free_letters(turn.state, command.queue)",
-        "to_bitmap(command.ranges) & turn.ledger.rows[State.DEAD]",
+        f"{_DECIDING}/redriving.py",
+        " & free_letters(turn.state, command.queue)\n    if free:", " & turn.ledger.rows[State.DEAD]\n    if free:",
         (*_SCENARIOS, "tests/unit/client/test_redrive.py"),
     ),
     # Who is given what.

@@ -134,8 +134,10 @@ def test_error_codes_exist() -> None:
     variables = {TOKEN_FILE_VARIABLE, TLS_ROOTS_VARIABLE, "XDG_CACHE_HOME"}
     headings = "\n".join(re.findall(r"^#+ .+$", TEXT, re.MULTILINE))
     named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", TEXT)) | set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", headings))
+    # Topics and queues of the one example in the rules.
+    of_example = {name for name in named if name.startswith("ORDERS_")}
     assert named
-    assert named <= CATALOGUE.keys() | variables
+    assert named - of_example <= CATALOGUE.keys() | variables
 
 
 def test_wheel_has_the_name_that_is_told() -> None:
