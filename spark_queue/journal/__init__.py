@@ -16,7 +16,8 @@
 - `rows` → `stored_rows` → `staging` → `commit`, in front of them `publisher`: from a caller's rows to one atomic commit that
   is told from its repeat. Staging runs on executors too and loads pyarrow and obstore only.
 - `facts`, `segments`: what queues must know of entering messages, and which rows of which files a lease means.
-- `open`: making and opening; `upkeep`: keeping the logs short.
+- `reader`: what a journal says of itself, which is all that publishers load; `open`: making one, and opening it with what a
+  coordinator has; `upkeep`: keeping the logs short.
 
 What can go wrong, and what happens then:
 

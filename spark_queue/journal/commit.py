@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
@@ -15,7 +16,9 @@ from spark_queue.journal.layout import messages_key
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.staging import StagedFile, StagingPlan, read_staged, write_file
-from spark_queue.ports import Clock
+
+if TYPE_CHECKING:
+    from spark_queue.ports import Clock
 
 _NEXT_STEP = (
     "Whether the commit arrived is not known. Publishing again is safe under a publisher name with sequences; otherwise "

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.past import Past
-from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
+from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal import delta, log_entry, snapshot
 from spark_queue.journal.compare_and_swap import Proposal, compare_and_swap
 from spark_queue.journal.control_compaction import Merge
-from spark_queue.journal.control_files import (
-    ControlFile,
-    listing,
-    read_known,
-    read_records,
-    read_rows,
-    stage_records,
-    to_records_of,
-)
+from spark_queue.journal.control_files import listing, stage_records
 from spark_queue.journal.layout import CONTROL, Store, log_key
-from spark_queue.journal.record_table import SEPARATE_KINDS
-from spark_queue.journal.recovery import open_repaired
+from spark_queue.journal.reader import open_control
 
 #: How many entering messages cost as much to fold as one record, where a queue selects by expressions.
 MESSAGES_PER_RECORD = 50
@@ -73,7 +63,7 @@ class DeltaControlLog:
         JournalError
             NOT_A_JOURNAL, JOURNAL_DAMAGED when records are not dense or epochs go back, PROTOCOL_NEWER, STORE_FAILED.
         """
-        table = _open(self._store)
+        table = open_control(self._store)
         past = snapshot.load(self._store, listing(self._store, table))
         self._version, self._next_record = int(table.version()), past.next_record
         head = log_entry.read_entry(self._store, CONTROL, self._version)
@@ -175,7 +165,7 @@ class DeltaControlLog:
         JournalError
             STORE_FAILED, JOURNAL_DAMAGED.
         """
-        table = _open(self._store)
+        table = open_control(self._store)
         found = table.transaction_version(delta.COORDINATOR_TXN) or 0
         if found != epoch:
             raise self._deposed(epoch, f"the log carries epoch {found}")
@@ -214,60 +204,3 @@ class DeltaControlLog:
 def _replay_cost(records: Sequence[Record]) -> int:
     entered = sum(count_rows(record.ranges) for record in records if record.kind == Kind.ENTERED)
     return len(records) + entered // MESSAGES_PER_RECORD
-
-
-def read_log(store: Store) -> Sequence[Record]:
-    """Give every record in order, for those who only look.
-
-    Raises
-    ------
-    JournalError
-        NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
-    """
-    return read_records(store, list_files(store))
-
-
-def list_files(store: Store) -> Sequence[ControlFile]:
-    """Give the data files of the log, in the order of their records.
-
-    Raises
-    ------
-    JournalError
-        NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
-    """
-    return listing(store, _open(store))
-
-
-def read_log_rows(store: Store) -> pa.Table:
-    """Give the rows of every record in order (`record_table.CONTROL_SCHEMA`), for those who look for a few of them.
-
-    Raises
-    ------
-    JournalError
-        NOT_A_JOURNAL, JOURNAL_DAMAGED or STORE_FAILED.
-    """
-    return read_rows(store, list_files(store))
-
-
-def read_setup(store: Store) -> Sequence[Record]:
-    """Give the `journal_created` record and the newest `definitions_applied` without reading the rest.
-
-    Raises
-    ------
-    JournalError
-        NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
-    """
-    files = list_files(store)
-    kinds = {kind: [file.path for file in files if file.holds_only(kind)] for kind in SEPARATE_KINDS}
-    if not all(kinds.values()):
-        raise delta.damaged(store, "its control log names no journal", "The file with its first records is not listed.")
-    paths = [kinds[Kind.JOURNAL_CREATED][0], kinds[Kind.DEFINITIONS_APPLIED][-1]]
-    created, applied = (to_records_of(store, read_known(store, path))[-1] for path in paths)
-    return created, applied
-
-
-def _open(store: Store) -> DeltaTable:
-    table = open_repaired(store, CONTROL)
-    if table is None:
-        raise JournalError("NOT_A_JOURNAL", path=store.path, reason="it has no control log.")
-    return table

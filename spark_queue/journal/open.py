@@ -1,29 +1,26 @@
-"""Making and opening a journal on Delta."""
+"""Making a journal on Delta, and opening it with all that a coordinator has; `reader` has what publishers need."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
-
 from spark_queue.clock import SystemClock
-from spark_queue.core.deciding.creation import FORMAT, first_records
+from spark_queue.core.deciding.creation import first_records
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import BUILT_IN_COLUMNS, Definitions
 from spark_queue.core.message_files.segment import FactSource
-from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta, message_table
-from spark_queue.journal.control_files import stage_records, to_records_of
-from spark_queue.journal.control_log import DeltaControlLog, read_log, read_log_rows, read_setup
+from spark_queue.journal.control_files import stage_records
+from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.expressions import check_expressions
 from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.layout import CONTROL, Store, log_key, messages_key
 from spark_queue.journal.message_log import DeltaMessageLog
 from spark_queue.journal.message_upkeep import MessageLimits
+from spark_queue.journal.reader import JournalReader, open_reader
 from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.schema import check_columns, stored_schema
 from spark_queue.journal.upkeep import Upkeep
@@ -33,8 +30,8 @@ from spark_queue.ports import Clock, ControlLog
 _FIRST_TYPE = next(iter(BUILT_IN_COLUMNS))
 
 
-class DeltaJournal:
-    """`ports.Journal` on Delta; made by `open_journal`.
+class DeltaJournal(JournalReader):
+    """`ports.Journal` on Delta, as a coordinator needs it and who folds the log; made by `open_journal`.
 
     Parameters
     ----------
@@ -50,57 +47,11 @@ class DeltaJournal:
     facts: FactSource
 
     def __init__(self, store: Store, journal_id: str, *, limits: MessageLimits | None = None) -> None:
-        self.store = store
-        self.path = store.path
-        self.journal_id = journal_id
+        super().__init__(store, journal_id)
         self._control = DeltaControlLog(store)
         self.control = self._control
         self.facts = FileFacts(store)
         self._upkeep = Upkeep(store, journal_id, self._control, limits or MessageLimits())
-
-    def definitions(self) -> Definitions:
-        """Read the definitions that hold now; starts nothing and reads nothing else.
-
-        Raises
-        ------
-        JournalError
-            JOURNAL_MISMATCH when the journal was replaced since it was opened; JOURNAL_DAMAGED, STORE_FAILED.
-        """
-        created, applied = read_setup(self.store)
-        if created.detail["journal"] != self.journal_id:
-            found = created.detail["journal"]
-            raise JournalError("JOURNAL_MISMATCH", expected=self.journal_id, path=self.path, found=found)
-        return parsing.parse(applied.detail["definitions"])
-
-    def records(self) -> Sequence[Record]:
-        """Give every record of the control log, for those who only look.
-
-        Raises
-        ------
-        JournalError
-            JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
-        """
-        return read_log(self.store)
-
-    def record_rows(self) -> pa.Table:
-        """Give the rows of every record, for those who look for a few of them; `records_of` reads them.
-
-        Raises
-        ------
-        JournalError
-            JOURNAL_DAMAGED or STORE_FAILED.
-        """
-        return read_log_rows(self.store)
-
-    def records_of(self, rows: pa.Table) -> Sequence[Record]:
-        """Give the records of some of `record_rows`.
-
-        Raises
-        ------
-        JournalError
-            JOURNAL_DAMAGED or PROTOCOL_NEWER.
-        """
-        return to_records_of(self.store, rows)
 
     def messages(self, message_type: str) -> DeltaMessageLog:
         """Give the log of a message type."""
@@ -149,11 +100,7 @@ def open_journal(store: Store, *, limits: MessageLimits | None = None) -> DeltaJ
     JournalError
         NOT_A_JOURNAL, PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED.
     """
-    setup = read_setup(store)
-    written = setup[0].detail["format"]
-    if written > FORMAT:
-        raise JournalError("PROTOCOL_NEWER", path=store.path, what=f"format {written} (known: {FORMAT})")
-    return DeltaJournal(store, str(setup[0].detail["journal"]), limits=limits)
+    return DeltaJournal(store, open_reader(store).journal_id, limits=limits)
 
 
 def create_journal(store: Store, definitions: Definitions | None = None, *, clock: Clock | None = None) -> str:

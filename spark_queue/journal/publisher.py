@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -21,7 +22,9 @@ from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.schema import stored_schema
 from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file, topics_of
 from spark_queue.journal.stored_rows import RowShape, Sequences
-from spark_queue.ports import Clock
+
+if TYPE_CHECKING:
+    from spark_queue.ports import Clock
 
 __all__ = ["Identity", "OpenedName", "Published", "commit_staged", "make_plan", "open_name", "publish"]
 

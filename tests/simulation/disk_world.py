@@ -19,7 +19,7 @@ import pytest
 from spark_queue.core import replies
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record
-from spark_queue.journal import control_files, control_log, delta, upkeep
+from spark_queue.journal import control_files, delta, reader, upkeep
 from spark_queue.journal import open as opening
 from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.log_listing import first_unbroken
@@ -100,7 +100,7 @@ class DiskWorld(LoopWorld):
         """The committed records, whatever snapshots say."""
         version = len(self.bucket.tables[CONTROL])
         if self._log[0] != version:
-            self._log = (version, control_log.read_log(self.way(None)))
+            self._log = (version, reader.read_log(self.way(None)))
         return self._log[1]
 
     @property
@@ -229,7 +229,7 @@ def simulated_delta(world_random: Callable[[int], int]) -> Iterator[None]:
         patch.setattr(delta, "create_table_with_add_actions", simulated_table.create_table)
         patch.setattr(delta, "back_off", lambda attempt: None)
         patch.setattr(control_files, "ThreadPoolExecutor", InlineReaders)
-        for module in (control_files, control_log):
+        for module in (control_files, reader):
             patch.setattr(module, "read_known", simulated_table.known_files(control_files.read_known))
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=world_random(128), version=4))
         patch.setattr(upkeep, "CONTROL_CHECKPOINT_COMMITS", 4)

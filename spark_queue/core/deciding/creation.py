@@ -6,11 +6,8 @@ from spark_queue.core.commands import Apply
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.segment import FactSource
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import FORMAT, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
-
-#: Version of what is stored; a journal that says a higher one is refused.
-FORMAT = 1
 
 
 def first_records(journal_id: str, definitions: Definitions, facts: FactSource, *, now_ms: int) -> list[Record]:

@@ -10,8 +10,8 @@ from spark_queue import Journal
 from spark_queue.cli import doctor
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal import snapshot
-from spark_queue.journal.control_log import list_files
 from spark_queue.journal.open import open_journal
+from spark_queue.journal.reader import list_files
 from tests.unit.cli.sparkq import Terminal
 
 

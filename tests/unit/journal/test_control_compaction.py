@@ -15,8 +15,9 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal import control_compaction, control_files, log_entry
 from spark_queue.journal.control_files import read_records
-from spark_queue.journal.control_log import DeltaControlLog, read_log, read_setup
+from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL
+from spark_queue.journal.reader import read_log, read_setup
 from spark_queue.testing.scenario.facts import MemoryFacts
 from tests.unit.journal.control_on_disk import NOW_MS, files, filled, staged, table
 from tests.unit.journal.journal_on_disk import Disk, claim, left

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.journal import control_files, control_log, delta, log_entry
+from spark_queue.journal import control_files, delta, log_entry, reader
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL, Store
 from spark_queue.journal.record_table import CONTROL_SCHEMA
@@ -56,7 +56,7 @@ def test_definitions_stand_in_files_of_their_own_in_the_same_commit(disk: Disk) 
         return original(disk.store, path)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(control_log, "read_known", read_file)
+        patch.setattr(reader, "read_known", read_file)
         assert disk.open().definitions().journal.coordinator_idle_ms == 30 * 86_400_000
     assert {path[:20] for path in read} == {f"{0:020d}", f"{number + 1:020d}"}
     assert [record.record for record in DeltaControlLog(disk.store).load()] == list(range(number + 3))

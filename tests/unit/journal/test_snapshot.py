@@ -16,8 +16,9 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.past import Past
 from spark_queue.journal import snapshot, state_codec, upkeep
 from spark_queue.journal.control_files import listing
-from spark_queue.journal.control_log import DeltaControlLog, read_log
+from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import SNAPSHOTS
+from spark_queue.journal.reader import read_log
 from spark_queue.journal.snapshot import Header
 from spark_queue.testing.state_digest import digest
 from tests.unit.journal import control_on_disk

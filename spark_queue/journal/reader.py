@@ -1,0 +1,158 @@
+"""A journal as publishers need it, and who only looks: its definitions and its control log. Loads nothing that decides or folds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.records import FORMAT, Kind, Record
+from spark_queue.errors import JournalError
+from spark_queue.journal import delta
+from spark_queue.journal.control_files import ControlFile, listing, read_known, read_records, read_rows, to_records_of
+from spark_queue.journal.layout import CONTROL, Store
+from spark_queue.journal.record_table import SEPARATE_KINDS
+from spark_queue.journal.recovery import open_repaired
+
+
+class JournalReader:
+    """What a journal says of itself; made by `open_reader`.
+
+    Parameters
+    ----------
+    store : Store
+        The journal's place.
+    journal_id : str
+        Its id.
+    """
+
+    def __init__(self, store: Store, journal_id: str) -> None:
+        self.store = store
+        self.path = store.path
+        self.journal_id = journal_id
+
+    def definitions(self) -> Definitions:
+        """Read the definitions that hold now; starts nothing and reads nothing else.
+
+        Raises
+        ------
+        JournalError
+            JOURNAL_MISMATCH when the journal was replaced since it was opened; JOURNAL_DAMAGED, STORE_FAILED.
+        """
+        created, applied = read_setup(self.store)
+        if created.detail["journal"] != self.journal_id:
+            found = created.detail["journal"]
+            raise JournalError("JOURNAL_MISMATCH", expected=self.journal_id, path=self.path, found=found)
+        return parsing.parse(applied.detail["definitions"])
+
+    def records(self) -> Sequence[Record]:
+        """Give every record of the control log, for those who only look.
+
+        Raises
+        ------
+        JournalError
+            JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
+        """
+        return read_log(self.store)
+
+    def record_rows(self) -> pa.Table:
+        """Give the rows of every record, for those who look for a few of them; `records_of` reads them.
+
+        Raises
+        ------
+        JournalError
+            JOURNAL_DAMAGED or STORE_FAILED.
+        """
+        return read_log_rows(self.store)
+
+    def records_of(self, rows: pa.Table) -> Sequence[Record]:
+        """Give the records of some of `record_rows`.
+
+        Raises
+        ------
+        JournalError
+            JOURNAL_DAMAGED or PROTOCOL_NEWER.
+        """
+        return to_records_of(self.store, rows)
+
+
+def open_reader(store: Store) -> JournalReader:
+    """Open a journal for publishers and those who only look: reads its id, and nothing else.
+
+    Raises
+    ------
+    JournalError
+        NOT_A_JOURNAL, PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED.
+    """
+    created, _ = read_setup(store)
+    written = created.detail["format"]
+    if written > FORMAT:
+        raise JournalError("PROTOCOL_NEWER", path=store.path, what=f"format {written} (known: {FORMAT})")
+    return JournalReader(store, str(created.detail["journal"]))
+
+
+def read_log(store: Store) -> Sequence[Record]:
+    """Give every record in order, for those who only look.
+
+    Raises
+    ------
+    JournalError
+        NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
+    """
+    return read_records(store, list_files(store))
+
+
+def list_files(store: Store) -> Sequence[ControlFile]:
+    """Give the data files of the log, in the order of their records.
+
+    Raises
+    ------
+    JournalError
+        NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
+    """
+    return listing(store, open_control(store))
+
+
+def read_log_rows(store: Store) -> pa.Table:
+    """Give the rows of every record in order (`record_table.CONTROL_SCHEMA`), for those who look for a few of them.
+
+    Raises
+    ------
+    JournalError
+        NOT_A_JOURNAL, JOURNAL_DAMAGED or STORE_FAILED.
+    """
+    return read_rows(store, list_files(store))
+
+
+def read_setup(store: Store) -> Sequence[Record]:
+    """Give the `journal_created` record and the newest `definitions_applied` without reading the rest.
+
+    Raises
+    ------
+    JournalError
+        NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
+    """
+    files = list_files(store)
+    kinds = {kind: [file.path for file in files if file.holds_only(kind)] for kind in SEPARATE_KINDS}
+    if not all(kinds.values()):
+        raise delta.damaged(store, "its control log names no journal", "The file with its first records is not listed.")
+    paths = [kinds[Kind.JOURNAL_CREATED][0], kinds[Kind.DEFINITIONS_APPLIED][-1]]
+    created, applied = (to_records_of(store, read_known(store, path))[-1] for path in paths)
+    return created, applied
+
+
+def open_control(store: Store) -> DeltaTable:
+    """Open the table at its head; what a power loss tore there is repaired (`recovery`).
+
+    Raises
+    ------
+    JournalError
+        NOT_A_JOURNAL, PROTOCOL_NEWER, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED.
+    """
+    table = open_repaired(store, CONTROL)
+    if table is None:
+        raise JournalError("NOT_A_JOURNAL", path=store.path, reason="it has no control log.")
+    return table
