@@ -7,10 +7,8 @@ runs over both.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
-
-import pyarrow as pa
 
 from spark_queue.core.message_files.relocation import MergedFile
 from spark_queue.core.message_files.segment import FactSource, Segment
@@ -174,18 +172,3 @@ class Journal(Protocol):
     def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
         """Begin what keeps the logs short (DESIGN 4, 15.10), of a state that is committed; no commit waits for it."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowRanges:
-    """What executors must read for a lease: pieces of message files, oldest first.
-
-    Columns of `pieces`: ``path STRING`` (relative to the message table), ``first_row BIGINT`` (row within the file), ``rows
-    BIGINT``, ``bookmark BIGINT`` (of the first row), ``delivery_count INT``, ``cancel_count INT``, ``is_barrier BOOL``; where
-    the queue has an order key ``keys ARRAY<UINT64>``, the hash of the key of each row, NULL for a row without one.
-    """
-
-    message_type: str
-    lease: int
-    leased_until_ms: int
-    pieces: pa.Table = field(repr=False)

@@ -7,22 +7,20 @@ import random
 import threading
 import time
 import uuid
+from dataclasses import dataclass, field
 from typing import cast
 
 import msgspec
 import pyarrow as pa
 
-from spark_queue.client.launcher import launch
 from spark_queue.core import commands, replies
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.layout import Store
-from spark_queue.ports import RowRanges
 from spark_queue.protocol import codec, user_files, wire
 from spark_queue.protocol.connection import Connection, ConnectionLostError, Verdict, normalise_address
 from spark_queue.protocol.discovery import Hint, read_hint
 from spark_queue.protocol.host import host_id, is_loopback
 from spark_queue.protocol.journal_location import place_of
-from spark_queue.protocol.start_options import Orders
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,6 +42,21 @@ _PAUSE_S = (0.02, 0.1)
 
 #: Refusals that say "not this coordinator, or not yet": the same request is sent again.
 _PASSING = frozenset({"COORDINATOR_RECOVERING", "COORDINATOR_DEPOSED"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowRanges:
+    """What executors must read for a lease: pieces of message files, oldest first.
+
+    Columns of `pieces`: ``path STRING`` (relative to the message table), ``first_row BIGINT`` (row within the file), ``rows
+    BIGINT``, ``bookmark BIGINT`` (of the first row), ``delivery_count INT``, ``cancel_count INT``, ``is_barrier BOOL``; where
+    the queue has an order key ``keys ARRAY<UINT64>``, the hash of the key of each row, NULL for a row without one.
+    """
+
+    message_type: str
+    lease: int
+    leased_until_ms: int
+    pieces: pa.Table = field(repr=False)
 
 
 class CoordinatorClient:
@@ -168,6 +181,10 @@ class CoordinatorClient:
             return self._hinted_address() or self._launch(deadline_s)
 
     def _launch(self, deadline_s: float) -> str:
+        # Most calls find a coordinator that serves.
+        from spark_queue.client.launcher import launch  # noqa: PLC0415
+        from spark_queue.protocol.start_options import Orders  # noqa: PLC0415
+
         orders = Orders(path=self._store.path, storage_options=dict(self._store.storage_options), journal_id=self._journal_id)
         while True:
             try:

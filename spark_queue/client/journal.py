@@ -1,4 +1,7 @@
-"""`Journal`: what users hold of a journal. It is a value that opens nothing until asked (DESIGN 9)."""
+"""`Journal`: what users hold of a journal. It is a value that opens nothing until asked (DESIGN 9).
+
+Methods import what they need themselves: who only publishes loads neither what decides nor what looks.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_queue.client.changes import Change, plan, refuse_removals, with_trials
-from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.publisher import Publisher, publish
-from spark_queue.client.queue import Queue
-from spark_queue.core import commands
-from spark_queue.core.definitions.definition import Definitions
 from spark_queue.journal.layout import Store
-from spark_queue.journal.open import create_journal, open_journal
-from spark_queue.settings import load_definitions
-from spark_queue.views import look, read_view, view_schema
+from spark_queue.journal.reader import open_reader
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from spark_queue.client.changes import Change
+    from spark_queue.client.queue import Queue
+    from spark_queue.core.definitions.definition import Definitions
     from spark_queue.journal.commit import Published
 
 #: Definitions as users give them: a TOML file, or its tables as a dict.
@@ -60,6 +59,9 @@ class Journal:
         ConfigError
             What is wrong with the definitions; nothing was created.
         """
+        from spark_queue.journal.open import create_journal
+        from spark_queue.settings import load_definitions
+
         wanted = None if definitions is None else load_definitions(definitions)
         journal = cls(path, storage_options=storage_options)
         create_journal(journal.store, wanted)
@@ -78,11 +80,11 @@ class Journal:
         JournalError
             NOT_A_JOURNAL.
         """
-        return open_journal(self.store).journal_id
+        return open_reader(self.store).journal_id
 
     def definitions(self) -> Definitions:
         """Read the definitions that hold; starts nothing."""
-        return open_journal(self.store).definitions()
+        return open_reader(self.store).definitions()
 
     def apply(
         self, definitions: DefinitionSource, *, dry_run: bool = False, reset: Iterable[str] = (), remove: Iterable[str] = ()
@@ -111,6 +113,13 @@ class Journal:
             What is wrong with them, or MESSAGE_TYPE_CHANGED; DEFINITION_IN_USE also where they leave out a queue that `remove`
             does not name.
         """
+        from spark_queue.client.changes import plan, refuse_removals, with_trials
+        from spark_queue.client.coordinator_client import call_once
+        from spark_queue.core import commands
+        from spark_queue.journal.open import open_journal
+        from spark_queue.settings import load_definitions
+        from spark_queue.views import look
+
         wanted, resets = load_definitions(definitions), tuple(reset)
         opened = open_journal(self.store)
         moment = look(opened)
@@ -172,6 +181,8 @@ class Journal:
 
     def queue(self, name: str) -> Queue:
         """Give a queue by name; whether it exists is checked when it is used."""
+        from spark_queue.client.queue import Queue
+
         return Queue(self, name)
 
     def view(self, name: str, *, queue: str | None = None, as_of: datetime | int | None = None) -> pa.Table:
@@ -211,8 +222,13 @@ class Journal:
         SparkQueueError
             As `view`.
         """
+        from spark_queue.journal.open import open_journal
+        from spark_queue.views import look, read_view
+
         return read_view(self.store, look(open_journal(self.store), as_of), name, queue, columns=columns, limit=limit)
 
     def view_schema(self, name: str, *, queue: str | None = None) -> pa.Schema:
         """Give the columns of a view."""
+        from spark_queue.views import view_schema
+
         return view_schema(name, self.definitions(), queue)

@@ -12,9 +12,9 @@ from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.commit import Identity, Published
 from spark_queue.journal.layout import Store
-from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import OpenedName, make_plan, open_name
 from spark_queue.journal.publisher import publish as commit
+from spark_queue.journal.reader import open_reader
 from spark_queue.journal.rows import to_arrow
 
 _LOG = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def publish(
     """
     if first_sequence is not None and publisher is None:
         raise ConfigError("MISSING_OPTION", option="publisher", where="publish", reason="sequences are a publisher's.")
-    journal = open_journal(store)
+    journal = open_reader(store)
     target = _Target(store, journal.journal_id, journal.definitions(), coordinator)
     identity = Identity(publisher=publisher, exclusive=publisher is not None)
     return target.publish(data, topic=topic, expires_after=expires_after, identity=identity, first_sequence=first_sequence)
@@ -62,7 +62,7 @@ class Publisher:
         self._unsure = False
 
     def __enter__(self) -> Self:
-        journal = open_journal(self._store)
+        journal = open_reader(self._store)
         definitions = journal.definitions()
         publishable = [name for name, message_type in definitions.message_types.items() if message_type.topics]
         self._opened = open_name(self._store, journal.journal_id, publishable, self.name, durable=definitions.journal.durable)

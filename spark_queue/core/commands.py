@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from spark_queue.core.records import Ranges
+from spark_queue.core.records import Incarnation, Ranges
 from spark_queue.core.replies import Run
-from spark_queue.core.state.lease import Incarnation
 
 #: Version of the form of commands and replies.
 COMMAND_VERSION = 1

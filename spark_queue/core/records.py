@@ -15,6 +15,9 @@ from typing import Any
 #: Half-open ranges of bookmarks, ascending and disjoint, as they travel.
 Ranges = tuple[tuple[int, int], ...]
 
+#: `(epoch, n)`: which start of a planner speaks; pairs compare in order (DESIGN 15.6).
+Incarnation = tuple[int, int]
+
 #: Version of what is stored; a journal that says a higher one is refused.
 FORMAT = 1
 

@@ -2,14 +2,71 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import html
+from dataclasses import dataclass, fields
 
 import msgspec
 from pyroaring import BitMap64
 
-from spark_queue.core.records import Ranges
-from spark_queue.core.state.lease import Incarnation
-from spark_queue.core.state.status import QueueStatus
+from spark_queue.core.records import Incarnation, Ranges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStatus:
+    """One queue's figures at one moment."""
+
+    queue: str
+    message_type: str
+    semantics: str
+    #: Whether nothing is granted until somebody unpauses the queue, or the alarm of every subscription has stopped it.
+    paused: bool
+    #: What somebody should look at, such as a subscription on whose sink every message fails; None when all is well.
+    alarm: str | None
+    #: Messages in the queue: available, leased, delayed, held or inactive.
+    queue_depth: int
+    available: int
+    #: Messages given to subscriptions and not yet acknowledged, or lost again (R17, R23).
+    backlog: int
+    delayed: int
+    #: Barriers that wait until nothing stands before them (R68), and those that were released to the subscriptions.
+    held: int
+    barriers_released: int
+    #: Messages beyond the target depth (R79), and how many of them are acknowledged already (R83).
+    inactive_message_count: int
+    deferred_ack_count: int
+    dead_letters: int
+    #: Messages on which an expression failed as they came: they matched nothing, rank lowest, or are no barrier.
+    failed_expressions: int
+    #: Messages that ever entered, and what became of those that left.
+    entered: int
+    acknowledged: int
+    expired: int
+    #: Messages whose lease ran out: they came back, or, at most once, fill no backlog any more.
+    expired_leases: int
+    #: Most messages leased at once; 0 for no limit (R31).
+    max_backlog: int
+    #: Most messages that are active at once; 0 for no limit (R79).
+    target_queue_depth: int
+    subscriptions: int
+    #: Age of the oldest message in the queue, in seconds, which a redrive, or the way into a dead-letter queue, begins anew; None
+    #: when it is empty.
+    seconds_behind: float | None
+    #: Age of the oldest lease whose messages count in the backlog, in seconds; None without one.
+    age_of_oldest_lease: float | None
+    #: Message files that strangers appended to the type's table: no messages of the journal (JOURNAL_FOREIGN_APPEND).
+    foreign_files: int
+    #: How long the batch that runs for the longest has been running, in seconds, since its rows were granted or last taken up
+    #: again, and which subscription's it is: one that hangs may well renew its lease. None when no batch runs.
+    longest_batch_seconds: float | None = None
+    longest_batch_subscription: str | None = None
+
+    def _repr_html_(self) -> str:
+        """Show it as a table in a notebook."""
+        rows = (
+            f"<tr><th>{entry.name.replace('_', ' ')}</th><td>{_shown(getattr(self, entry.name))}</td></tr>"
+            for entry in fields(self)
+        )
+        return f"<table>{''.join(rows)}</table>"
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -122,3 +179,11 @@ class LeasedRows:
 
 
 CoreReply = Drawn | Granted | RowsOf | Renewed | RunStarted | Settled | Purged | DeadLetters | Redriven | Done
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int | float) else html.escape(str(value))

@@ -20,7 +20,7 @@ from spark_queue.journal.schema import schema_of
 
 _Bookmarks = NDArray[np.int64]
 
-#: The columns of `ports.RowRanges`.
+#: The columns of `RowRanges`.
 PIECES = schema_of(
     pa.field("path", pa.string(), nullable=False),
     pa.field("first_row", pa.int64(), nullable=False),

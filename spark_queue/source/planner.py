@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar, cast
 
-from spark_queue.client.coordinator_client import CoordinatorClient
+from spark_queue.client.coordinator_client import CoordinatorClient, RowRanges
 from spark_queue.core import commands, replies
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
-from spark_queue.ports import RowRanges
 from spark_queue.source.renewal import LeaseRenewer
 
 _log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ def cut(pieces: pa.Table, *, min_partitions: int | None, lease: int = 0, leased_
     Parameters
     ----------
     pieces
-        As in `ports.RowRanges`.
+        As in `RowRanges`.
     min_partitions
         Fewest partitions, where there are as many rows; None for as few as `PARTITION_ROWS` allows.
     lease, leased_until_ms

@@ -91,7 +91,7 @@ class TopicLog:
                 return self._known.entered_by(position.value - 1)
 
     def pieces(self, start: int, end: int) -> pa.Table:
-        """Give what must be read for the messages from `start` to before `end`, as `ports.RowRanges` has it.
+        """Give what must be read for the messages from `start` to before `end`, as `RowRanges` has it.
 
         A file that holds other topics too is named whole: the reader leaves their rows out.
 

@@ -6,7 +6,7 @@ only for the rows and columns that are shown.
 
 from __future__ import annotations
 
-from spark_queue.core.state.status import QueueStatus
+from spark_queue.core.replies import QueueStatus
 from spark_queue.views.explain import explain
 from spark_queue.views.explanation import MessageEvent, MessageHistory
 from spark_queue.views.look import look

@@ -13,6 +13,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.message_files.segment import FactSource
 from spark_queue.core.records import Kind, Record
+from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state import status
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CallerError, ConfigError
@@ -152,7 +153,7 @@ def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: in
     return count, moment_ms
 
 
-def queue_status(moment: Moment, queue: str) -> status.QueueStatus:
+def queue_status(moment: Moment, queue: str) -> QueueStatus:
     """Give a queue's figures at a moment; see `core.status`.
 
     What keeps messages from entering it is an alarm, too, and so is a message file that its consumers cannot read.

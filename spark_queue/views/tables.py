@@ -12,7 +12,7 @@ import pyarrow as pa
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import DETAIL_VERSION, Record
-from spark_queue.core.state.status import QueueStatus
+from spark_queue.core.replies import QueueStatus
 from spark_queue.errors import ConfigError, nearest
 from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import INSTANT

@@ -13,8 +13,8 @@ import typer
 from spark_queue import errors as product
 from spark_queue.cli.app import app
 from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.lifecycle import TRANSITIONS, State
-from spark_queue.core.state.status import QueueStatus
 from spark_queue.errors import CATALOGUE
 from spark_queue.settings import VIEWS, load_definitions
 from spark_queue.source.columns import queue_columns

@@ -11,8 +11,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.records import Outcome
-from spark_queue.core.state.lease import Incarnation
+from spark_queue.core.records import Incarnation, Outcome
 from spark_queue.errors import SparkQueueError
 from spark_queue.protocol import codec, wire
 from tests.simulation.checkpoint import Checkpoint

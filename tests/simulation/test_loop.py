@@ -12,9 +12,8 @@ from pyroaring import BitMap64
 
 from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
-from spark_queue.core.records import Kind, Record, Removal
+from spark_queue.core.records import Incarnation, Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.lease import Incarnation
 from spark_queue.core.state.lifecycle import State
 from spark_queue.testing.invariants import problems
 from spark_queue.testing.state_digest import of_ledger

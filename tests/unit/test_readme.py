@@ -15,8 +15,8 @@ import typer
 
 from spark_queue import Journal
 from spark_queue.cli.app import app
+from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.lifecycle import TRANSITIONS, Event, State
-from spark_queue.core.state.status import QueueStatus
 from spark_queue.errors import CATALOGUE
 from spark_queue.protocol.connection import TLS_ROOTS_VARIABLE
 from spark_queue.protocol.user_files import TOKEN_FILE_VARIABLE

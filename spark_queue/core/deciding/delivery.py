@@ -14,9 +14,9 @@ from spark_queue.core.deciding.session import Session
 from spark_queue.core.deciding.settlement import end_lease, give_back_failed, in_queue, prove
 from spark_queue.core.deciding.turn import Turn
 from spark_queue.core.definitions.definition import valid_name
-from spark_queue.core.records import Kind, Removal, Return
+from spark_queue.core.records import Incarnation, Kind, Removal, Return
 from spark_queue.core.replies import Done, Drawn, Granted, LeasedRows, Renewed, RowsOf
-from spark_queue.core.state.lease import Incarnation, Lease, Subscription
+from spark_queue.core.state.lease import Lease, Subscription
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, LeaseError
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_queue.core.state.lease import Incarnation, Lease
+from spark_queue.core.records import Incarnation
+from spark_queue.core.state.lease import Lease
 
 
 @dataclass(slots=True)

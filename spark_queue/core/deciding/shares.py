@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap64
 
-from spark_queue.core.state.lease import Incarnation, Subscription
+from spark_queue.core.records import Incarnation
+from spark_queue.core.state.lease import Subscription
 from spark_queue.core.state.ledger import QueueLedger
 
 

@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
 
+from spark_queue.core.records import Incarnation
 from spark_queue.core.state.alarm import Alarm, Suspect
-
-#: `(epoch, n)`: which start of a planner speaks; pairs compare in order (DESIGN 15.6).
-Incarnation = tuple[int, int]
 
 #: What a batch said of some rows before its proof: outcome, due time of a retry in milliseconds, error text.
 Staged = tuple[str, int | None, str | None]

@@ -10,9 +10,8 @@ from spark_queue.core.commands import AnyCommand
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.message_files.relocation import MergedFile, MovedRows, moved_record
 from spark_queue.core.message_files.segment import Segment, stretches
-from spark_queue.core.records import Kind, Record
+from spark_queue.core.records import Incarnation, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.lease import Incarnation
 from spark_queue.journal import state_codec
 from spark_queue.testing.fake_clock import FakeClock
 from spark_queue.testing.scenario.facts import MemoryFacts, Published

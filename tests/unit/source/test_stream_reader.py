@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from spark_queue.client.coordinator_client import RowRanges
 from spark_queue.core.deciding.creation import first_records
 from spark_queue.core.definitions.parsing import parse
 from spark_queue.core.replies import Granted
@@ -21,7 +22,6 @@ from spark_queue.core.state.status import queue_status
 from spark_queue.errors import LeaseError
 from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.layout import Store
-from spark_queue.ports import RowRanges
 from spark_queue.source.object_store import MessageFiles
 from spark_queue.source.offsets import QueueOffset
 from spark_queue.source.partitions import MessagePartition, MessageReader

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
-from spark_queue.core.records import Record
-from spark_queue.core.state.lease import Incarnation, Subscription
+from spark_queue.core.records import Incarnation, Record
+from spark_queue.core.state.lease import Subscription
 from spark_queue.core.state.ledger import QueueLedger
 
 

@@ -1,0 +1,31 @@
+"""What a publish costs a program that does nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from spark_queue import Journal
+from tests.source_tree import ROOT
+
+#: Modules of ours that a publish loads.
+MODULES_MAX = 50
+
+#: What only those have who decide, fold the log, keep it short, or look at it.
+HEAVY = "core.deciding core.state core.message_files coordinator expression ports journal.control_log journal.facts journal.upkeep views"
+
+PUBLISH = """
+import sys
+from spark_queue import Journal
+Journal(sys.argv[1]).publish([{"value": "1"}], topic="ORDERS")
+print(*(name for name in sys.modules if name.partition(".")[0] == "spark_queue"))
+"""
+
+
+def test_a_publish_loads_nothing_that_decides_or_looks(tmp_path: Path) -> None:
+    journal = Journal.create(str(tmp_path / "journal"), {"message_types": {"json": {"topics": ["ORDERS"]}}})
+    done = subprocess.run([sys.executable, "-c", PUBLISH, journal.path], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = done.stdout.split()
+    assert [name for name in loaded for heavy in HEAVY.split() if f"{name}.".startswith(f"spark_queue.{heavy}.")] == []
+    assert len(loaded) <= MODULES_MAX, sorted(loaded)
