@@ -181,9 +181,9 @@ class CoordinatorClient:
             return self._hinted_address() or self._launch(deadline_s)
 
     def _launch(self, deadline_s: float) -> str:
-        # Most calls find a coordinator that serves.
-        from spark_queue.client.launcher import launch  # noqa: PLC0415
-        from spark_queue.protocol.start_options import Orders  # noqa: PLC0415
+        # Most calls find a coordinator that serves, and load nothing that starts one.
+        from spark_queue.client.launcher import launch  # noqa: PLC0415 - as said above.
+        from spark_queue.protocol.start_options import Orders  # noqa: PLC0415 - as said above.
 
         orders = Orders(path=self._store.path, storage_options=dict(self._store.storage_options), journal_id=self._journal_id)
         while True:
