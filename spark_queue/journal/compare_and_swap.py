@@ -133,11 +133,7 @@ class TableHead:
             put = partial(delta.swap, self.table, [], schema=pa.schema([]), mark=mark, transactions=[(name, drawn)], at_ms=at_ms)
             return None if wanted is None else Proposal(token=mark.token, put=put)
 
-        if not self.commit(decide):
-            return drawn
-        # The look of the commit was before its sync: another may have come since.
-        self.refresh()
-        if self.table.transaction_version(name) != drawn:
+        if self.commit(decide) and self.table.transaction_version(name) != drawn:
             # Another drew the next one before this one was looked for: whoever is given a number is the newest by then.
             return self.draw(name, version, writer=writer, at_ms=at_ms)
         return drawn

@@ -20,7 +20,8 @@ KEEPING = (
     ),
     Mutant(
         "who was overtaken as it opened a name takes over the work of the newer holder",
-        f"{_JOURNAL}/compare_and_swap.py", "if self.table.transaction_version(name) != drawn:", "if drawn < 0:",
+        f"{_JOURNAL}/compare_and_swap.py", "if self.commit(decide) and self.table.transaction_version(name) != drawn:",
+        "if self.commit(decide) and drawn < 0:",
         ("tests/unit/journal/test_draw.py",),
     ),
     Mutant(
