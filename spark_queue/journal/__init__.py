@@ -3,9 +3,8 @@
 `PROTOCOL.md` says what is stored. How the code is laid out, from the bottom:
 
 - `layout`, `objects`: where things stand; whole objects, put-if-absent, syncing to the disk. Nothing else touches obstore.
-- `delta`: opening a table, one put-if-absent of an entry with our mark, a checkpoint. With `compare_and_swap`, `upkeep` and
+- `delta`: one commit as a compare-and-swap, with our mark; a checkpoint. With `transaction`, `upkeep`, `commit` and
   `message_table` the only callers of delta-rs.
-- `compare_and_swap`: one commit, step by step, in the order that outlives a power loss; every commit on a journal that stands.
 - `log_entry`: one `_delta_log/N.json` as we read it, and in the control log write it, ourselves; `recovery`: what a power loss
   tore.
 - `schema`, `record_table`: columns and records as Arrow.

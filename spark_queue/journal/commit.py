@@ -1,18 +1,18 @@
-"""Committing staged files, once: what of them is new at the head (DESIGN 4, 15.4, 15.5, 15.9)."""
+"""Committing staged files, once: the loop of decide, swap, look (DESIGN 4, 15.4, 15.5, 15.9)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
-from spark_queue.errors import CallerError
+from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.compare_and_swap import Proposal, TableHead
-from spark_queue.journal.layout import messages_key
+from spark_queue.journal.layout import log_key, messages_key
+from spark_queue.journal.log_entry import LogEntry, TornEntryError, read_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.staging import StagedFile, StagingPlan, read_staged, write_file
@@ -20,10 +20,9 @@ from spark_queue.journal.staging import StagedFile, StagingPlan, read_staged, wr
 if TYPE_CHECKING:
     from spark_queue.ports import Clock
 
-_NEXT_STEP = (
-    "Whether the commit arrived is not known. Publishing again is safe under a publisher name with sequences; otherwise "
-    "look first whether the rows are there."
-)
+#: Lost races in a row after which publishing gives up, and failures that no race explains.
+RACES_LIMIT = 200
+FAILURES_LIMIT = 3
 
 #: Staged files older than this are staged anew, in milliseconds: long before leftovers are deleted (after 24 h).
 RESTAGE_MS = 3600 * 1000
@@ -53,6 +52,15 @@ class Identity:
     number: int | None = None
     #: A namespaced Delta transaction id (``s:…`` or ``t:…``) and its version.
     transaction: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decision:
+    """What one attempt commits, decided on one version of the table."""
+
+    published: Published
+    files: Sequence[StagedFile] = ()
+    transactions: Sequence[tuple[str, int]] = ()
 
 
 class Commit:
@@ -98,49 +106,62 @@ class Commit:
         """
         self._check_ascending()
         table = open_messages(self._store, self._journal_id, self._plan.message_type)
-        self._head = TableHead(self._store, self._key, table, lambda: self._plan.durable, doing="publishing", next_step=_NEXT_STEP)
-        self._head.commit(self._propose)
-        return self._published
+        races = failures = 0
+        while True:
+            self._restage_old_files()
+            decision = self._decide(table)
+            base = int(table.version())
+            if self._plan.durable:
+                # Another's commit may not have reached the disk: torn below this one, it would be damage (PROTOCOL 6), and what
+                # is a repeat of it would be lost.
+                self._store.sync([log_key(self._key, base)])
+            if not decision.files:
+                return decision.published
+            failure = self._attempt(table, decision)
+            if self._look(table, base, decision):
+                if self._plan.durable:
+                    self._store.sync([log_key(self._key, base + 1)])
+                return decision.published
+            races, failures = (races + 1, 0) if table.version() > base else (races, failures + 1)
+            if races >= RACES_LIMIT:
+                raise JournalError("PUBLISH_CONTENDED", path=self._store.uri(self._key), attempts=races)
+            if failures >= FAILURES_LIMIT:
+                raise self._failed("The commit is not to be seen." if failure is None else self._store.reason(failure))
+            delta.back_off(races + failures)
 
     def _check_ascending(self) -> None:
-        publisher = self._identity.publisher
+        if self._identity.publisher is None:
+            return
         for earlier, later in zip(self._files, self._files[1:], strict=False):
-            if publisher is not None and later.first_sequence <= earlier.last_sequence:
-                sequence, previous = later.first_sequence, earlier.last_sequence
-                raise CallerError("SEQUENCE_NOT_ASCENDING", publisher=publisher, sequence=sequence, previous=previous)
+            if later.first_sequence <= earlier.last_sequence:
+                raise CallerError(
+                    "SEQUENCE_NOT_ASCENDING",
+                    publisher=self._identity.publisher,
+                    sequence=later.first_sequence,
+                    previous=earlier.last_sequence,
+                )
 
-    def _propose(self) -> Proposal | None:
-        """Decide what of the rows is new at the head; None where nothing is."""
-        self._restage_old_files()
-        identity, table = self._identity, self._head.table
+    def _decide(self, table: DeltaTable) -> _Decision:
+        identity = self._identity
         transactions: list[tuple[str, int]] = []
         if identity.exclusive:
             transactions.append(self._name_transaction(table))
-        staged: Sequence[StagedFile] = self._files
+        files: Sequence[StagedFile] = self._files
         persisted: int | None = None
         if identity.publisher is not None:
             persisted = table.transaction_version(f"p:{identity.publisher}")
             if persisted is not None:
-                staged = self._after(persisted)
-            if staged:
-                persisted = staged[-1].last_sequence
+                files = self._after(persisted)
+            if files:
+                persisted = files[-1].last_sequence
                 transactions.append((f"p:{identity.publisher}", persisted))
         if identity.transaction is not None:
             seen = table.transaction_version(identity.transaction[0])
-            staged = staged if seen is None or seen < identity.transaction[1] else ()
+            files = files if seen is None or seen < identity.transaction[1] else ()
             transactions.append(identity.transaction)
-        rows = _count(staged)
-        self._published = Published(rows=rows, duplicates=_count(self._files) - rows, persisted_sequence=persisted)
-        if not staged:
-            return None
-        now_ms = self._clock.wall_ms()
-        files = [
-            delta.NewFile(path=each.path, size_bytes=each.size_bytes, modified_ms=now_ms, stats=each.stats()) for each in staged
-        ]
-        put = partial(
-            delta.swap, table, files, schema=self._plan.shape.schema, mark=self._mark, transactions=transactions, at_ms=now_ms
-        )
-        return Proposal(token=self._mark.token, paths=[file.path for file in files], put=put)
+        rows = _count(files)
+        published = Published(rows=rows, duplicates=_count(self._files) - rows, persisted_sequence=persisted)
+        return _Decision(published=published, files=files, transactions=transactions)
 
     def _name_transaction(self, table: DeltaTable) -> tuple[str, int]:
         name, own = f"n:{self._identity.publisher}", self._identity.number
@@ -170,7 +191,7 @@ class Commit:
         """Tell whether a commit of this publisher that is still in the log started with the same sequence."""
         name = f"p:{self._identity.publisher}"
         for version in reversed(versions_after(self._store, self._key, -1)):
-            entry = self._head.entry(version)
+            entry = self._entry(version)
             if entry is not None and name in entry.transactions and entry.mark.get("first_sequence") == first_sequence:
                 return True
         return False
@@ -188,6 +209,65 @@ class Commit:
         rewritten = write_file(self._plan, rows, now_ms=self._clock.wall_ms())
         assert rewritten is not None, "a staged file has rows, and its last one is kept"
         return rewritten
+
+    def _attempt(self, table: DeltaTable, decision: _Decision) -> Exception | None:
+        now_ms = self._clock.wall_ms()
+        files = [
+            delta.NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=now_ms, stats=file.stats())
+            for file in decision.files
+        ]
+        try:
+            delta.swap(
+                table, files, schema=self._plan.shape.schema, mark=self._mark, transactions=decision.transactions, at_ms=now_ms
+            )
+        except (DeltaError, OSError) as failure:
+            # Refused, failed, or done with the reply lost: only looking tells.
+            return failure
+        return None
+
+    def _look(self, table: DeltaTable, base: int, decision: _Decision) -> bool:
+        """Refresh and tell whether the commit is there; nothing new is decided before that is known."""
+        reason = ""
+        for attempt in range(FAILURES_LIMIT):
+            try:
+                delta.refresh(self._store, self._key, table)
+                return self._has_landed(table, base, decision)
+            except JournalError as trouble:
+                if trouble.code != "STORE_FAILED":
+                    raise
+                reason = str(trouble.facts["reason"])
+            delta.back_off(attempt)
+        raise self._failed(reason)
+
+    def _has_landed(self, table: DeltaTable, base: int, decision: _Decision) -> bool:
+        entry = self._entry(base + 1)
+        if entry is not None and entry.token != self._mark.token:
+            return False
+        if entry is not None and (table.version() == base + 1 or self._entry(base) is not None):
+            return True
+        if entry is None and table.version() == base:
+            return False
+        # Entries were cleaned away during a pause: this one too after it had landed, or those around it before, so that it
+        # landed where nobody looks (tried). Whether its files are in the table tells, or were: they may have been merged since.
+        known = set(table.get_add_actions().column("path").to_pylist()) | self._taken_away_after(base)
+        return all(file.path in known for file in decision.files)
+
+    def _taken_away_after(self, version: int) -> set[str]:
+        entries = (self._entry(later) for later in versions_after(self._store, self._key, version))
+        return {remove["path"] for entry in entries if entry is not None for remove in entry.removes}
+
+    def _entry(self, version: int) -> LogEntry | None:
+        try:
+            return read_entry(self._store, self._key, version)
+        except TornEntryError:
+            return None
+
+    def _failed(self, reason: str) -> JournalError:
+        next_step = (
+            "Whether the commit arrived is not known. Publishing again is safe under a publisher name with sequences; otherwise "
+            "look first whether the rows are there."
+        )
+        return JournalError("STORE_FAILED", path=self._store.path, doing="publishing", reason=reason, next_step=next_step)
 
 
 def _count(files: Sequence[StagedFile]) -> int:

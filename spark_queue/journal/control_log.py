@@ -11,7 +11,6 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.past import Past
 from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal import delta, log_entry, snapshot
-from spark_queue.journal.compare_and_swap import Proposal, compare_and_swap
 from spark_queue.journal.control_compaction import Merge
 from spark_queue.journal.control_files import listing, stage_records
 from spark_queue.journal.layout import CONTROL, Store, log_key
@@ -119,29 +118,18 @@ class DeltaControlLog:
         self._commit(merge.files, epoch=merge.epoch, at_ms=merge.at_ms, removed=merge.removed)
 
     def _commit(self, files: Sequence[delta.NewFile], *, epoch: int, at_ms: int, removed: Sequence[str] = ()) -> None:
-        """Commit at the head, and check that it holds; any doubt about it ends the reign."""
+        """Commit at the head, in the order that outlives a power loss, and check that it holds."""
         base = self.version
         self._refuse_in_doubt(epoch)
-        mark = delta.Mark(writer="coordinator", is_append=not removed)
-        transactions = [(delta.COORDINATOR_TXN, epoch)]
-
-        def put() -> None:
-            self._is_in_doubt = True
-            with self._store.failures("committing records"):
-                created = log_entry.create_entry(
-                    self._store, CONTROL, base + 1, files, mark=mark, transactions=transactions, at_ms=at_ms, removed=removed
-                )
-            if not created:
-                raise self._deposed(epoch, f"version {base + 1} was committed by another")
-            self._is_in_doubt = False
-
-        def stands() -> bool:
-            self._check(base + 1, known=base, epoch=epoch)
-            return True
-
-        proposal = Proposal(token=mark.token, put=put, first=[f"{CONTROL}/{file.path}" for file in files])
-        compare_and_swap(self._store, log_key(CONTROL, base + 1), proposal, stands=stands, durable=lambda: self.durable)
-        self._version, self._token = base + 1, mark.token
+        if self.durable:
+            self._store.sync(f"{CONTROL}/{file.path}" for file in files)
+        self._is_in_doubt = True
+        token = self._swap(base + 1, files, epoch=epoch, at_ms=at_ms, removed=removed)
+        if self.durable:
+            self._store.sync([log_key(CONTROL, base + 1)])
+        self._is_in_doubt = False
+        self._check(base + 1, known=base, epoch=epoch)
+        self._version, self._token = base + 1, token
 
     def check(self, *, epoch: int) -> None:
         """Look whether the head is still the own last commit and the epoch the own one (P7).
@@ -176,6 +164,17 @@ class DeltaControlLog:
             if record.kind == Kind.DEFINITIONS_APPLIED:
                 journal = record.detail["definitions"].get("journal", {})
                 self.durable = journal.get("durability") == "fsync"
+
+    def _swap(self, version: int, files: Sequence[delta.NewFile], *, epoch: int, at_ms: int, removed: Sequence[str]) -> str:
+        mark = delta.Mark(writer="coordinator", is_append=not removed)
+        transactions = [(delta.COORDINATOR_TXN, epoch)]
+        with self._store.failures("committing records"):
+            created = log_entry.create_entry(
+                self._store, CONTROL, version, files, mark=mark, transactions=transactions, at_ms=at_ms, removed=removed
+            )
+        if not created:
+            raise self._deposed(epoch, f"version {version} was committed by another")
+        return mark.token
 
     def _check(self, head: int, *, known: int, epoch: int) -> None:
         """Look whether the log ends with the own commit `head`, of which `known` is an earlier one or itself (DESIGN 3.4).

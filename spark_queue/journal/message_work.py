@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from spark_queue.errors import CoordinatorError
+from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import delta, log_entry
-from spark_queue.journal.compare_and_swap import Proposal, TableHead
-from spark_queue.journal.layout import Store, messages_key
+from spark_queue.journal.layout import Store, log_key, messages_key
 from spark_queue.journal.message_log import Durability
 from spark_queue.journal.message_table import open_messages
+from spark_queue.journal.transaction import commit_transaction
+
+#: Races with publishers that one commit may lose.
+_ATTEMPTS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +63,27 @@ class MessageTableWork:
         self.key = messages_key(message_type)
         self.now_ms = now_ms
         self._epoch = epoch
+        self._durability = durability
         self._table = open_messages(store, journal_id, message_type)
-        # Only a reign that has claimed the table is fenced by it.
-        head = TableHead(store, self.key, self._table, lambda: durability.durable)
-        head.draw(delta.COORDINATOR_TXN, lambda found: epoch if found < epoch else None, writer="coordinator", at_ms=now_ms)
-        self._head = replace(head, fence=self._check_reign)
-        self._check_reign()
+        found = commit_transaction(
+            store,
+            self.key,
+            self._table,
+            name=delta.COORDINATOR_TXN,
+            version=lambda newest: epoch if newest < epoch else None,
+            writer="coordinator",
+            at_ms=now_ms,
+            durable=durability.durable,
+        )
+        if found != epoch:
+            raise self._deposed(f"message type '{message_type}' carries epoch {found}")
 
     def refresh(self) -> None:
         """Read the head, and check that the reign still holds."""
-        self._head.refresh()
+        delta.refresh(self.store, self.key, self._table)
+        found = self._table.transaction_version(delta.COORDINATOR_TXN)
+        if found != self._epoch:
+            raise self._deposed(f"message type '{self.message_type}' carries epoch {found}")
 
     def schema(self) -> pa.Schema:
         """Give the table's columns."""
@@ -96,26 +109,38 @@ class MessageTableWork:
         JournalError
             PUBLISH_CONTENDED, STORE_FAILED: the outcome may be unknown, which the next reading of the log settles.
         """
-        self.refresh()
-        return self._head.commit(partial(self._propose, change))
-
-    def _propose(self, change: TableChange) -> Proposal | None:
-        if not set(change.removed) <= self.sizes().keys():
-            return None
-        paths = [file.path for file in change.added]
-        put = partial(self._swap, int(self._table.version()) + 1, change)
-        return Proposal(token=change.mark.token, paths=paths, first=[f"{self.key}/{path}" for path in paths], put=put)
+        for attempt in range(_ATTEMPTS):
+            self.refresh()
+            if not set(change.removed) <= self.sizes().keys():
+                return False
+            base = int(self._table.version())
+            if self._swap(base + 1, change):
+                self._check_landed(base, change)
+                return True
+            delta.back_off(attempt)
+        raise JournalError("PUBLISH_CONTENDED", path=self.store.uri(self.key), attempts=_ATTEMPTS)
 
     def _swap(self, version: int, change: TableChange) -> bool:
         transactions = [(delta.COORDINATOR_TXN, self._epoch)]
+        durable = self._durability.durable
+        if durable:
+            self.store.sync([*(f"{self.key}/{file.path}" for file in change.added), log_key(self.key, version - 1)])
         with self.store.failures(f"committing to {self.key}"):
-            return log_entry.create_entry(
+            created = log_entry.create_entry(
                 self.store, self.key, version, change.added, mark=change.mark, transactions=transactions, at_ms=self.now_ms,
                 removed=change.removed,
             )  # fmt: skip
+        if created and durable:
+            self.store.sync([log_key(self.key, version)])
+        return created
 
-    def _check_reign(self) -> None:
-        found = self._table.transaction_version(delta.COORDINATOR_TXN)
-        if found != self._epoch:
-            reason = f"message type '{self.message_type}' carries epoch {found}"
-            raise CoordinatorError("COORDINATOR_DEPOSED", epoch=self._epoch, path=self.store.path, reason=reason)
+    def _check_landed(self, base: int, change: TableChange) -> None:
+        """Look whether the commit is where readers look: after a pause its version may have been cleaned away (DESIGN 3.4)."""
+        self.refresh()
+        standing = self.sizes().keys()
+        seen = all(file.path in standing for file in change.added) and not any(path in standing for path in change.removed)
+        if not seen:
+            raise self._deposed(f"its commit after version {base} of {self.key} is not to be seen")
+
+    def _deposed(self, reason: str) -> SparkQueueError:
+        return CoordinatorError("COORDINATOR_DEPOSED", epoch=self._epoch, path=self.store.path, reason=reason)

@@ -16,12 +16,12 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.definitions.definition import Definitions, valid_name
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.commit import Commit, Identity, Published
-from spark_queue.journal.compare_and_swap import TableHead
 from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.schema import stored_schema
 from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file, topics_of
 from spark_queue.journal.stored_rows import RowShape, Sequences
+from spark_queue.journal.transaction import commit_transaction
 
 if TYPE_CHECKING:
     from spark_queue.ports import Clock
@@ -178,8 +178,16 @@ def open_name(
     persisted: list[int] = []
     for message_type in message_types:
         table = open_messages(store, journal_id, message_type)
-        head = TableHead(store, messages_key(message_type), table, lambda: durable)
-        numbers[message_type] = head.draw(f"n:{name}", lambda found: found + 1, writer="publisher", at_ms=at_ms)
+        numbers[message_type] = commit_transaction(
+            store,
+            messages_key(message_type),
+            table,
+            name=f"n:{name}",
+            version=lambda found: found + 1,
+            writer="publisher",
+            at_ms=at_ms,
+            durable=durable,
+        )
         # Read after the number is drawn: an older opening that was still publishing is refused from here on.
         last = table.transaction_version(f"p:{name}")
         persisted += [] if last is None else [last]

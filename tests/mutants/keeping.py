@@ -15,14 +15,8 @@ _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 KEEPING = (
     Mutant(
         "two processes draw one number",
-        f"{_JOURNAL}/compare_and_swap.py", "if entry is not None and entry.token != proposal.token:", "if entry == '':",
-        ("tests/unit/journal/test_draw.py",),
-    ),
-    Mutant(
-        "who was overtaken as it opened a name takes over the work of the newer holder",
-        f"{_JOURNAL}/compare_and_swap.py", "if self.commit(decide) and self.table.transaction_version(name) != drawn:",
-        "if self.commit(decide) and drawn < 0:",
-        ("tests/unit/journal/test_draw.py",),
+        f"{_JOURNAL}/transaction.py", "        if won and table", "        if table",
+        ("tests/unit/journal/test_transaction.py",),
     ),
     Mutant(
         "an at-most-once lease of old keeps replaced files for ever",
@@ -165,23 +159,9 @@ KEEPING = (
     ),
     Mutant(
         "a merged file may be lost with its parts in a power loss",
-        f"{_JOURNAL}/message_work.py", 'first=[f"{self.key}/{path}" for path in paths], ', "",
-        ("tests/unit/journal/test_power_promises.py",),
-    ),
-    Mutant(
-        "a commit rests on one that a power loss may tear",
-        f"{_JOURNAL}/compare_and_swap.py", "                self.store.sync([log_key(self.key, base)])\n", "                pass\n",
-        ("tests/unit/journal/test_power_promises.py",),
-    ),
-    Mutant(
-        "the control log names files that a power loss may take",
-        f"{_JOURNAL}/compare_and_swap.py", "        store.sync(proposal.first)\n", "        pass\n",
-        ("tests/unit/journal/test_crash_states.py",),
-    ),
-    Mutant(
-        "a commit is confirmed that a power loss may take",
-        f"{_JOURNAL}/compare_and_swap.py", "        store.sync([entry])\n", "        pass\n",
-        ("tests/unit/journal/test_power_promises.py",),
+        f"{_JOURNAL}/message_work.py", '[*(f"{self.key}/{file.path}" for file in change.added), log_key(self.key, version - 1)]',
+        "[log_key(self.key, version - 1)]",
+        ("tests/unit/journal/test_message_compaction.py",),
     ),
     Mutant(
         "a checkpoint may be lost with the entries before it in a power loss",

@@ -18,7 +18,6 @@ from tests.simulation.test_journal import QUEUES, check_journal
 
 #: Seeds that once failed, and what was broken.
 KEPT_SEEDS: dict[int, str] = {
-    110: "whoever was overtaken while it opened a name was given a number that was old by then",
     183: "whoever found a torn head that another repaired in that moment took it for damage",
 }
 

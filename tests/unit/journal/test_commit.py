@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from spark_queue.errors import CallerError, JournalError
-from spark_queue.journal import commit, compare_and_swap, delta
+from spark_queue.journal import commit, delta
 from spark_queue.journal.layout import messages_key
 from spark_queue.journal.publisher import Identity, commit_staged, open_name, publish
 from spark_queue.journal.staging import stage_file
@@ -79,7 +79,7 @@ def test_commit_whose_reply_is_lost_is_found_behind_another_commit(disk: Disk, m
 @pytest.mark.parametrize("moment", ["refresh", "read_entry"])
 def test_nothing_is_decided_before_a_commit_was_looked_for(disk: Disk, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     """It landed, another followed, and looking fails at first: deciding again on the new head would publish it twice."""
-    module = delta if moment == "refresh" else compare_and_swap
+    module = delta if moment == "refresh" else commit
     original = getattr(module, moment)
 
     def fail_once(*_: Any) -> None:
@@ -143,14 +143,14 @@ def test_failure_that_goes_by_is_retried(disk: Disk, monkeypatch: pytest.MonkeyP
 
 
 def test_failure_that_stays_is_told_and_leaves_nothing(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    at_swap(monkeypatch, *[fail] * compare_and_swap.FAILURES_LIMIT)
+    at_swap(monkeypatch, *[fail] * commit.FAILURES_LIMIT)
     with pytest.raises(JournalError, match=r"STORE_FAILED.*while publishing: the store is on fire"):
         disk.publish([1])
     assert disk.tail_rows() == 0
 
 
 def test_endless_races_end(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare_and_swap, "RACES_LIMIT", 3)
+    monkeypatch.setattr(commit, "RACES_LIMIT", 3)
     at_swap(monkeypatch, *[fail_behind_another(disk, number) for number in range(3)])
     with pytest.raises(JournalError, match=r"PUBLISH_CONTENDED.*lost 3 races"):
         disk.publish([1])

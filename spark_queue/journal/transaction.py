@@ -1,0 +1,78 @@
+"""Committing a Delta transaction id alone: how names and epochs are drawn (DESIGN 3.4, 15.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from spark_queue.errors import JournalError
+from spark_queue.journal import delta
+from spark_queue.journal.layout import Store, log_key
+
+_TRANSACTION_ATTEMPTS = 100
+
+
+def commit_transaction(
+    store: Store,
+    key: str,
+    table: DeltaTable,
+    *,
+    name: str,
+    version: Callable[[int], int | None],
+    writer: str,
+    at_ms: int,
+    durable: bool,
+) -> int:
+    """Commit a Delta transaction id without files, and give the version that it then has.
+
+    Parameters
+    ----------
+    store : Store
+        The journal's place.
+    key : str
+        The table's folder.
+    table : DeltaTable
+        A handle; it is refreshed.
+    name : str
+        The transaction id.
+    version : Callable[[int], int or None]
+        Given the id's version (0 for none), the one to commit, or None to leave it; asked again after each lost race.
+    writer : str
+        For the mark.
+    at_ms : int
+        Milliseconds since 1970 UTC.
+    durable : bool
+        Whether the entry that it commits on must reach the disk first (PROTOCOL 6).
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED, PUBLISH_CONTENDED.
+    """
+    for attempt in range(_TRANSACTION_ATTEMPTS):
+        found = table.transaction_version(name) or 0
+        wanted = version(found)
+        if wanted is None:
+            return found
+        if durable:
+            store.sync([log_key(key, int(table.version()))])
+        won = _try_transaction(store, key, table, name=name, version=wanted, writer=writer, at_ms=at_ms)
+        delta.refresh(store, key, table)
+        if won and table.transaction_version(name) == wanted:
+            return wanted
+        delta.back_off(attempt)
+    raise JournalError("PUBLISH_CONTENDED", path=store.uri(key), attempts=_TRANSACTION_ATTEMPTS)
+
+
+def _try_transaction(store: Store, key: str, table: DeltaTable, *, name: str, version: int, writer: str, at_ms: int) -> bool:
+    with store.failures(f"committing to {key}"):
+        try:
+            delta.swap(table, [], schema=pa.schema([]), mark=delta.Mark(writer=writer), transactions=[(name, version)], at_ms=at_ms)
+        except CommitFailedError:
+            return False
+        except DeltaError as reason:
+            raise OSError(str(reason)) from None
+    return True
