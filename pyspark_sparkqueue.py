@@ -16,7 +16,7 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Give the short name of the format."""
+        """Return the short name of the format."""
         return "sparkqueue"
 
     def __new__(cls, options: dict[str, str]) -> Any:

@@ -27,7 +27,7 @@ def read_lines(path: Path) -> pa.Table:
 
 
 def by_day(lines: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """Give each day's lines, which follow each other in the file, with the number of its first line from 0."""
+    """Yield each day's lines, which follow each other in the file, with the number of its first line from 0."""
     days = pc.floor_temporal(lines.column("InvoiceDate"), unit="day").combine_chunks()
     firsts = [0, *(np.flatnonzero(np.diff(days.to_numpy())) + 1).tolist(), lines.num_rows]
     for first, until in pairwise(firsts):

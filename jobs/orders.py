@@ -34,22 +34,22 @@ def unbookable() -> Column:
 
 
 def amount() -> Column:
-    """Give what a line is worth, exactly: prices have up to three decimals."""
+    """Return what a line is worth, exactly: prices have up to three decimals."""
     return (F.col("Quantity") * F.col("UnitPrice").cast("decimal(12,4)")).cast("decimal(20,4)")
 
 
 def judged(lines: DataFrame) -> DataFrame:
-    """Give what books need of each line, and in column `error` why one cannot be booked."""
+    """Return what books need of each line, and in column `error` why one cannot be booked."""
     keys = [name for name in ("bookmark", "InvoiceNo", "Country") if name in lines.columns]
     return lines.select(*keys, F.to_date("InvoiceDate").alias("day"), amount().alias("amount"), unbookable().alias("error"))
 
 
 def booked(lines: DataFrame) -> DataFrame:
-    """Give the lines that can be booked."""
+    """Return the lines that can be booked."""
     return judged(lines).where("error IS NULL").drop("error")
 
 
 def revenue(lines: DataFrame) -> DataFrame:
-    """Give the revenue of booked lines per day and country."""
+    """Return the revenue of booked lines per day and country."""
     total = F.sum("amount").cast("decimal(20,4)")
     return lines.groupBy("day", "Country").agg(total.alias("revenue"), F.count("*").alias("lines"))

@@ -66,7 +66,7 @@ def read_revenue(path: Path) -> Revenue:
 
 
 def read_totals(path: Path) -> Totals:
-    """Give lines and amount of each day that a consumer's table holds, now that everything is over."""
+    """Return lines and amount of each day that a consumer's table holds, now that everything is over."""
     totals: Totals = defaultdict(lambda: (0, Decimal()))
     for row in DeltaTable(str(path)).to_pyarrow_table(columns=["day", "amount"]).to_pylist():
         lines, amount = totals[row["day"]]
@@ -75,13 +75,13 @@ def read_totals(path: Path) -> Totals:
 
 
 def read_closed(path: Path) -> Totals:
-    """Give what a consumer wrote of each day when it closed it."""
+    """Return what a consumer wrote of each day when it closed it."""
     rows = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
     return {row["day"]: (row["lines"], row["amount"]) for row in rows}
 
 
 def read_bookmarks(path: Path) -> BitMap64:
-    """Give the bookmarks in a consumer's table, each of which must be there once."""
+    """Return the bookmarks in a consumer's table, each of which must be there once."""
     bookmarks = DeltaTable(str(path)).to_pyarrow_table(columns=["bookmark"]).column("bookmark").to_numpy()
     rows = BitMap64(bookmarks)
     if len(rows) != len(bookmarks):
@@ -129,7 +129,7 @@ class Lives:
                     self.received[record["subscription"]].update(rows)
 
     def _closed(self) -> BitMap64:
-        """Give the lines before the newest barrier that was released."""
+        """Return the lines before the newest barrier that was released."""
         lines = BitMap64()
         lines.add_range(0, max(self.closes, default=0))
         return lines - self.closes
@@ -180,7 +180,7 @@ class Entry:
 
 
 def reconcile(books: Books, lives: Lives, tables: Mapping[str, BitMap64], revenues: Mapping[str, Revenue]) -> Iterator[Entry]:
-    """Give every figure of the lines that must balance."""
+    """Yield every figure of the lines that must balance."""
     booked = BitMap64.union(BitMap64(), *tables.values())
     everything = BitMap64()
     everything.add_range(0, books.lines + len(lives.closes))
@@ -216,7 +216,7 @@ def reconcile(books: Books, lives: Lives, tables: Mapping[str, BitMap64], revenu
 def reconcile_closes(
     books: Books, lives: Lives, period: str, closed: Mapping[str, Totals], totals: Mapping[str, Totals]
 ) -> Iterator[Entry]:
-    """Give every figure of the closes that must balance.
+    """Yield every figure of the closes that must balance.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def reconcile_closes(
 
 
 def expected_closes(books: Books, period: str) -> Iterator[int]:
-    """Give the bookmark of each close: behind the lines of its period and the closes before it."""
+    """Yield the bookmark of each close: behind the lines of its period and the closes before it."""
     ends = {f"{day:{PERIODS[period]}}": lines for day, lines in zip(books.days, accumulate(books.days.values()), strict=True)}
     for closes_before, lines in enumerate(ends.values()):
         yield lines + closes_before

@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def position(edge: str, value: str) -> dict[str, str]:
-    """Give the option that names a place in the log."""
+    """Return the option that names a place in the log."""
     is_bookmark = value in ("earliest", "latest") or value.isdecimal()
     return {f"{edge}{'Bookmark' if is_bookmark else 'Timestamp'}": value}
 

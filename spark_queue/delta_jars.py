@@ -35,7 +35,7 @@ _BROUGHT_BY_SPARK = ",".join(
 
 
 def jars() -> list[Path]:
-    """Give the jars, fetching them where they are not; who finds another process fetching waits for it.
+    """Return the jars, fetching them where they are not; who finds another process fetching waits for it.
 
     Raises
     ------
@@ -46,18 +46,18 @@ def jars() -> list[Path]:
 
 
 def found() -> list[Path]:
-    """Give the jars that are there: all or none."""
+    """Return the jars that are there: all or none."""
     return sorted(directory().glob("*.jar"))
 
 
 def directory() -> Path:
-    """Give the directory of the jars that fit the installed packages, whether it is there or not."""
+    """Return the directory of the jars that fit the installed packages, whether it is there or not."""
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "spark_queue" / coordinates().partition(":")[2].replace(":", "-")
 
 
 def coordinates() -> str:
-    """Give the Maven coordinates of Delta for the installed Spark, as the package `delta` would."""
+    """Return the Maven coordinates of Delta for the installed Spark, as the package `delta` would."""
     try:
         spark, delta = version("pyspark"), version("delta-spark")
     except PackageNotFoundError as missing:
@@ -68,7 +68,7 @@ def coordinates() -> str:
 
 
 def spark_home() -> Path:
-    """Give the Spark that this interpreter starts: the one that SPARK_HOME names, or pip's, which is not imported for it."""
+    """Return the Spark that this interpreter starts: the one that SPARK_HOME names, or pip's, which is not imported for it."""
     named = os.environ.get("SPARK_HOME")
     return Path(named) if named else Path(str(distribution("pyspark").locate_file("pyspark")))
 

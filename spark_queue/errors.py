@@ -99,7 +99,7 @@ def error(code: str, facts: Mapping[str, Any]) -> SparkQueueError:
 
 
 def nearest(name: str, known: Iterable[str], *, likeness: float = 0.5) -> str:
-    """Give the sentence that names the nearest known name, or an empty text when nothing is as like it, from 0 to 1."""
+    """Return the sentence that names the nearest known name, or an empty text when nothing is as like it, from 0 to 1."""
     lowered = {candidate.lower(): candidate for candidate in known}
     match = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=likeness)
     return f" Did you mean '{lowered[match[0]]}'?" if match else ""

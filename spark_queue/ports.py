@@ -94,7 +94,7 @@ class MessageLog(Protocol):
         ...
 
     def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
-        """Give the versions after `after_version` (-1 for all), in order, up to the head.
+        """Return the versions after `after_version` (-1 for all), in order, up to the head.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class Journal(Protocol):
         ...
 
     def messages(self, message_type: str) -> MessageLog:
-        """Give the log of a message type."""
+        """Return the log of a message type."""
         ...
 
     def create_message_table(self, message_type: str, columns: str) -> None:

@@ -59,7 +59,7 @@ def configure_spark(builder: SparkSession.Builder, *, packages: Iterable[str] = 
 
 
 def worker_python() -> dict[str, str]:
-    """Give the environment in which the workers of a Spark are this interpreter.
+    """Return the environment in which the workers of a Spark are this interpreter.
 
     Spark asks a shell whether it is there, without quotes. So where its path has a space, or the like, it goes by its name alone.
     """

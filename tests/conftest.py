@@ -45,7 +45,7 @@ def no_coordinator_is_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Give the one session of this process: two cores, Delta, UTC, and a quiet console."""
+    """Yield the one session of this process: two cores, Delta, UTC, and a quiet console."""
     from pyspark.sql import SparkSession
 
     from spark_queue import configure_spark

@@ -125,7 +125,7 @@ _NAMED = re.compile(r"\bR(\d{1,3})\b(?: to R(\d{1,3})\b)?")
 
 
 def proofs() -> dict[int, list[str]]:
-    """Give, for each rule, the tests that name it, as they are called."""
+    """Return, for each rule, the tests that name it, as they are called."""
     found: dict[int, list[str]] = defaultdict(list)
     for test, text in [*_python_tests(), *_scenarios()]:
         for rule in sorted(_rules_in(text)):
@@ -134,7 +134,7 @@ def proofs() -> dict[int, list[str]]:
 
 
 def document() -> str:
-    """Give the text of ``tests/RULES.md``."""
+    """Return the text of ``tests/RULES.md``."""
     known = proofs()
     lines = ["# The rules, and the tests that prove them", "", "Written by `make rules`; a test fails when it is out of date.", ""]
     for rule, about in RULES.items():

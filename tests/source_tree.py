@@ -32,7 +32,7 @@ class SourceFile:
         return cls(path=path, text=text, tree=ast.parse(text if path.endswith(".py") else "", filename=path))
 
     def error(self, line: int, text: str) -> str:
-        """Give the one-line message of a rule that this file breaks."""
+        """Return the one-line message of a rule that this file breaks."""
         return f"{self.path}:{line}: error: {text}"
 
     @property

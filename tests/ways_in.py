@@ -42,12 +42,12 @@ class Case:
     but: Mapping[str, str] = field(default_factory=dict)
 
     def cell(self, way: str) -> str:
-        """Give what is stored by one way."""
+        """Return what is stored by one way."""
         return self.but.get(way, self.becomes) if way in self.given else UNSAYABLE
 
 
 def told(value: Any) -> str:
-    """Give a stored value as the table tells it."""
+    """Return a stored value as the table tells it."""
     if value is None:
         return "NULL"
     if isinstance(value, float) and not math.isfinite(value):
@@ -128,7 +128,7 @@ def _exact(number: str, declared: str, becomes: str) -> Case:
 
 
 def _columns(row: Mapping[str, Any], *spark: str) -> dict[str, Any]:
-    """Give one row of several columns to every way; `spark` is its SELECT list."""
+    """Return one row of several columns to every way; `spark` is its SELECT list."""
     return {
         DICTS: [row],
         PANDAS: pd.DataFrame([row]),
@@ -287,7 +287,7 @@ CASES = (
 
 
 def to_markdown() -> str:
-    """Give the table of the reference."""
+    """Return the table of the reference."""
     rows = [(case.about, _type(case.declared), *(_shown(case.cell(way)) for way in WAYS)) for case in CASES]
     return "".join(f"| {' | '.join(row)} |\n" for row in [("Value", "Declared", *WAYS), ("---",) * (len(WAYS) + 2), *rows])
 

@@ -90,7 +90,7 @@ def doctor(path: str | None, storage: list[str] | None, *, fetch: bool, as_json:
 
 
 def _checks(journal: Journal, *, fetch: bool) -> dict[str, Callable[[], Finding]]:
-    """Give every trial by its name: those of this host, then those of the journal."""
+    """Return every trial by its name: those of this host, then those of the journal."""
     return {
         "python": _python,
         "packages": _packages,
@@ -116,7 +116,7 @@ def _tried(check: Callable[[], Finding]) -> Finding:
 
 @contextmanager
 def _target(path: str | None, storage: list[str] | None) -> Iterator[Journal]:
-    """Give the journal to try, or a scratch one that leaves nothing behind."""
+    """Yield the journal to try, or a scratch one that leaves nothing behind."""
     if path is not None:
         yield open_target(path, storage)
         return
@@ -238,7 +238,7 @@ def _clock(journal: Journal) -> Finding:
 
 
 def _control_log(journal: Journal) -> Finding:
-    """Tell how much of the control log the next start reads."""
+    """Return how much of the control log the next start reads."""
     files, snapshots = list_files(journal.store), snapshot.stored(journal.store)
     past = snapshot.load(journal.store, files)
     found = f"{past.next_record:,} records in {len(files):,} files; a start reads {len(past):,} of them"

@@ -29,14 +29,14 @@ def options(*, markdown: bool, as_json: bool) -> None:
 
 
 def to_markdown(rows: Sequence[RegistryRow]) -> str:
-    """Give a table as Markdown, as it stands in the reference."""
+    """Return a table as Markdown, as it stands in the reference."""
     lines = ["| Name | Default | For | Meaning |", "|---|---|---|---|"]
     lines += [f"| `{row.name}` | {row.default} | {row.applies_to} | {row.about} |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
 def expressions_to_markdown(accepted: Mapping[str, str]) -> str:
-    """Give what expressions may use as Markdown, as it stands in the reference."""
+    """Return what expressions may use as Markdown, as it stands in the reference."""
     lines = ["| Part | Accepted |", "|---|---|"]
     # A bar would end the cell.
     lines += [f"| {part} | {text.replace('|', chr(92) + '|')} |" for part, text in accepted.items()]

@@ -56,7 +56,7 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, title: s
 
 
 def columns_that_fit() -> int:
-    """Give how many columns a table for people may have, before it shows nothing but its borders."""
+    """Return how many columns a table for people may have, before it shows nothing but its borders."""
     return max(1, (out.width - 1) // (NARROWEST + _BORDER))
 
 

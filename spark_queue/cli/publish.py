@@ -103,7 +103,7 @@ def _what_stands(request: Request, sent: _Sent, refusal: SparkQueueError) -> str
 
 
 def _first_sequence(request: Request, opened: Publisher) -> int:
-    """Give the number of the file's first row: what the file is to earlier ones only its sender knows.
+    """Return the number of the file's first row: what the file is to earlier ones only its sender knows.
 
     Raises
     ------

@@ -61,7 +61,7 @@ class Source:
         return 0 if self.name == STDIN else self._raw.tell()
 
     def batches(self, batch_rows: int) -> Iterator[pa.Table | list[bytes]]:
-        """Give the rows in batches of `batch_rows`, the last one shorter: tables, or for JSON lines the lines as they stand.
+        """Yield the rows in batches of `batch_rows`, the last one shorter: tables, or for JSON lines the lines as they stand.
 
         A file that names columns but holds no row gives one empty table, so that its columns can be checked.
 

@@ -96,7 +96,7 @@ def _longest_batch(row: dict[str, Any]) -> str | None:
 
 
 def _notices(rows: list[dict[str, Any]]) -> list[Text]:
-    """Give what somebody should look at."""
+    """Return what somebody should look at."""
     foreign = {row["message_type"]: row["foreign_files"] for row in rows if row["foreign_files"]}
     notices = [
         Text(str(JournalError("JOURNAL_FOREIGN_APPEND", message_type=message_type, files=files)), style="yellow")

@@ -10,7 +10,7 @@ from spark_queue.settings import parse_timestamp
 
 
 def open_target(path: str, storage: list[str] | None, coordinator: str | None = None) -> Journal:
-    """Give the journal that the arguments name.
+    """Return the journal that the arguments name.
 
     Raises
     ------

@@ -79,7 +79,7 @@ def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], Momen
 
 
 def _of_snapshots(journal: DeltaJournal, moment: Moment, records: Sequence[Record]) -> tuple[list[str], list[str]]:
-    """Give problems and warnings: a snapshot that would be used says what the log says; one that cannot be costs time only."""
+    """Return problems and warnings: a snapshot that would be used says what the log says; one that cannot be costs time only."""
     problems, warnings = [], []
     for _, key in snapshot.stored(journal.store):
         try:

@@ -143,7 +143,7 @@ class CoordinatorClient:
         raise self._unavailable(reason)
 
     def _connect(self, deadline_s: float) -> Connection:
-        """Give the open connection, or find the coordinator; one thread searches while the others wait for it."""
+        """Return the open connection, or find the coordinator; one thread searches while the others wait for it."""
         connection = self._connection
         if connection is not None:
             return connection
@@ -162,7 +162,7 @@ class CoordinatorClient:
             self._connection = None
 
     def _find(self, deadline_s: float) -> str:
-        """Give an address that answered just now, starting a coordinator when there is none.
+        """Return an address that answered just now, starting a coordinator when there is none.
 
         Raises
         ------

@@ -180,7 +180,7 @@ class Journal:
         return Publisher(self.store, self.coordinator, name)
 
     def queue(self, name: str) -> Queue:
-        """Give a queue by name; whether it exists is checked when it is used."""
+        """Return a queue by name; whether it exists is checked when it is used."""
         from spark_queue.client.queue import Queue
 
         return Queue(self, name)
@@ -228,7 +228,7 @@ class Journal:
         return read_view(self.store, look(open_journal(self.store), as_of), name, queue, columns=columns, limit=limit)
 
     def view_schema(self, name: str, *, queue: str | None = None) -> pa.Schema:
-        """Give the columns of a view."""
+        """Return the columns of a view."""
         from spark_queue.views import view_schema
 
         return view_schema(name, self.definitions(), queue)

@@ -66,7 +66,7 @@ def launch(orders: Orders, *, timeout_s: float) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Give the environment of a coordinator process."""
+    """Return the environment of a coordinator process."""
     # The child must run the same code as its starter, which may have found it through sys.path alone, as under spark-submit.
     root = str(Path(spark_queue.__path__[0]).parent)
     known = os.environ.get("PYTHONPATH", "")
@@ -87,7 +87,7 @@ def _send(pipe: IO[bytes], orders: Orders) -> None:
 
 
 def _read_line(pipe: IO[bytes], timeout_s: float) -> bytes | None:
-    """Give the report; empty when the child ended without one, None when the time is over."""
+    """Return the report; empty when the child ended without one, None when the time is over."""
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         return pipe.readline() if selector.select(timeout_s) else None

@@ -25,7 +25,7 @@ _Column = Any
 
 
 def outcome_columns(queue: str, found: Iterable[str], batch: Iterable[str]) -> dict[str, str]:
-    """Give the columns to evaluate of what a batch function returned, and what each of them is called here.
+    """Return the columns to evaluate of what a batch function returned, and what each of them is called here.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def outcome_columns(queue: str, found: Iterable[str], batch: Iterable[str]) -> d
 
 
 def named_columns(queue: str, found: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
-    """Give those of some columns that mean wanted ones, and which each of them means.
+    """Return those of some columns that mean wanted ones, and which each of them means.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def named_columns(queue: str, found: Iterable[str], wanted: Iterable[str]) -> di
 
 
 def evaluated(queue: str, rows: Any, columns: Mapping[str, str]) -> pa.Table:
-    """Give columns of a DataFrame, of Spark or pandas, or of an Arrow table, under their names here.
+    """Return columns of a DataFrame, of Spark or pandas, or of an Arrow table, under their names here.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def read_outcomes(queue: str, table: pa.Table) -> tuple[OutcomeRows, ...]:
 
 
 def _from_pandas(queue: str, frame: Any, columns: Collection[str]) -> pa.Table:
-    """Give columns of a pandas frame as Arrow; what pandas calls missing (NaN, NaT, NA, None) is NULL.
+    """Return columns of a pandas frame as Arrow; what pandas calls missing (NaN, NaT, NA, None) is NULL.
 
     Raises
     ------

@@ -60,7 +60,7 @@ def check_error(queue: str, outcomes: Iterable[str | None], error: str | None) -
 def to_outcomes(
     queue: str, rows: Any, outcome: str, retry_after_ms: int | None = None, error: str | None = None
 ) -> Iterator[OutcomeRows]:
-    """Give the outcomes of rows, for each lease that they name; the other arguments count where they have no such column.
+    """Yield the outcomes of rows, for each lease that they name; the other arguments count where they have no such column.
 
     Raises
     ------

@@ -52,7 +52,7 @@ class Trial:
 
 
 def has_expressions(queue: QueueDefinition) -> bool:
-    """Tell whether there is anything to try out."""
+    """Return whether there is anything to try out."""
     return any(getattr(queue, key) is not None for key in EXPRESSION_KEYS)
 
 
@@ -93,7 +93,7 @@ def try_out(facts: FactSource, segments: Iterable[Segment], queue: QueueDefiniti
 
 
 def _found(facts: FactSource, segments: Iterable[Segment], queue: QueueDefinition) -> Iterator[tuple[BitMap64, EntryFacts]]:
-    """Give the messages of the queue's topics, and what its expressions say of them, until there are enough."""
+    """Yield the messages of the queue's topics, and what its expressions say of them, until there are enough."""
     # Names of queues are not empty, so this one is not confused with it.
     plain = replace(queue, name="", filter=None, barrier=None, priority=None, order_key=None)
     wanted = _MESSAGES
@@ -110,7 +110,7 @@ def _found(facts: FactSource, segments: Iterable[Segment], queue: QueueDefinitio
 
 
 def _newest_of(segment: Segment, count: int) -> Segment:
-    """Give the last messages of a segment, as one that stands in a larger file; when they expire is not asked."""
+    """Return the last messages of a segment, as one that stands in a larger file; when they expire is not asked."""
     skipped = max(0, segment.rows - count)
     first_row = segment.first_row + skipped
     rows = segment.rows - skipped

@@ -178,7 +178,7 @@ class Queue:
         return redrive(self._ask, self.name, where, per_second=per_second, on_progress=on_progress)
 
     def status(self, as_of: datetime | int | None = None) -> QueueStatus:
-        """Give the queue's figures, now or at a past moment; starts nothing."""
+        """Return the queue's figures, now or at a past moment; starts nothing."""
         return queue_status(look(open_journal(self.journal.store), as_of), self.name)
 
     def explain(self, bookmark: int, as_of: datetime | int | None = None) -> MessageHistory:

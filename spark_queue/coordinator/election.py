@@ -79,7 +79,7 @@ class Surroundings:
 
 
 def elect(control: ControlLog, candidate: Candidate, around: Surroundings) -> Reign | Serving:
-    """Give the coordinator that answers at the last claim, or claim the next epoch.
+    """Return the coordinator that answers at the last claim, or claim the next epoch.
 
     Raises
     ------

@@ -68,7 +68,7 @@ class Inbox:
             self._waiting.put(call)
 
     def take(self, timeout_s: float) -> list[Call]:
-        """Give every waiting call, waiting up to `timeout_s` for the first."""
+        """Return every waiting call, waiting up to `timeout_s` for the first."""
         calls: list[Call] = []
         try:
             calls.append(self._waiting.get(timeout=max(0.0, timeout_s)))

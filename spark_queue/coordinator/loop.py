@@ -86,13 +86,13 @@ class Loop:
             poll.call.answer(None)
 
     def is_over(self) -> bool:
-        """Tell whether it was stopped, or has been idle for long enough."""
+        """Return whether it was stopped, or has been idle for long enough."""
         idle_ms = self._clock.now_ms() - self._called_at_ms
         is_idle = self._ends_idle and not self._polls and idle_ms >= self._engine.state.definitions.journal.coordinator_idle_ms
         return self._stopped or is_idle
 
     def wait_ms(self) -> int:
-        """Give how long the next step may wait for a call, in milliseconds."""
+        """Return how long the next step may wait for a call, in milliseconds."""
         if self._tails:
             return 0
         now_ms = self._clock.now_ms()

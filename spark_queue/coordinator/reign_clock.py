@@ -33,11 +33,11 @@ class ReignClock:
         self._start_monotonic_ms = clock.monotonic_ms()
 
     def now_ms(self) -> int:
-        """Give the reign's time."""
+        """Return the reign's time."""
         return self._start_ms + self._clock.monotonic_ms() - self._start_monotonic_ms
 
     def host_ms(self) -> int:
-        """Give the reign's time, or the host's where that is earlier: by it the ages of files are judged.
+        """Return the reign's time, or the host's where that is earlier: by it the ages of files are judged.
 
         A store stamps files with its own time, so a reign that is ahead would take what was written just now for old.
         """

@@ -51,7 +51,7 @@ class Door:
         self._refusal = trouble
 
     def answer(self, frame: bytes, abandoned: Callable[[], bool]) -> tuple[wire.AnyReply, pa.Table | None]:
-        """Give the reply to a frame, waiting for the loop.
+        """Return the reply to a frame, waiting for the loop.
 
         Raises
         ------

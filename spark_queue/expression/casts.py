@@ -33,7 +33,7 @@ _TARGETS = {
 
 
 def target(node: exp.Cast) -> Kind:
-    """Give the type that a cast names."""
+    """Return the type that a cast names."""
     to = node.to
     if to.this == exp.DType.DECIMAL:
         numbers = [int(part.name) for part in to.expressions]
@@ -50,7 +50,7 @@ _NAMES = (*dict.fromkeys(str(kind) for kind in _TARGETS.values()), "DECIMAL(p,s)
 
 
 def constant(node: exp.Cast, text: str, kind: Kind) -> Value | None:
-    """Give a date or timestamp that is written as one; None for other types."""
+    """Return a date or timestamp that is written as one; None for other types."""
     if kind not in (DATE, TIMESTAMP):
         return None
     try:
@@ -102,7 +102,7 @@ _ADVICE = "Compare the value as it is, or use the functions of its type; `sparkq
 
 
 def _template(found: Kind, wanted: Kind) -> str | None:
-    """Give the SQL of a cast, NULL where it fails; None where it is not accepted."""
+    """Return the SQL of a cast, NULL where it fails; None where it is not accepted."""
     if found == STRING:
         return _from_text(wanted)
     if found == wanted or found.name == "VOID":
@@ -142,7 +142,7 @@ def _between_numbers(found: Kind, wanted: Kind) -> str | None:
 
 
 def _from_text(wanted: Kind) -> str | None:
-    """Give the SQL that reads a text without blanks at its ends."""
+    """Return the SQL that reads a text without blanks at its ends."""
     if wanted == BOOLEAN:
         return (
             "CASE WHEN lower({0}) IN ('t', 'true', 'y', 'yes', '1') THEN true "

@@ -86,7 +86,7 @@ def decimal(precision: int, scale: int) -> Kind:
 
 
 def kind_of(found: Any) -> Kind:
-    """Give the type of an Arrow column of a message."""
+    """Return the type of an Arrow column of a message."""
     if pa.types.is_decimal(found):
         return decimal(found.precision, found.scale)
     if pa.types.is_struct(found):
@@ -99,7 +99,7 @@ def kind_of(found: Any) -> Kind:
 
 
 def common(one: Kind, other: Kind) -> Kind | None:
-    """Give the type in which Spark compares two values; None where it would convert texts, or cannot."""
+    """Return the type in which Spark compares two values; None where it would convert texts, or cannot."""
     if other in (one, VOID):
         return one
     if one == VOID:
@@ -120,5 +120,5 @@ def common(one: Kind, other: Kind) -> Kind | None:
 
 
 def as_decimal(kind: Kind) -> Kind:
-    """Give the decimal type that holds a whole number or decimal."""
+    """Return the decimal type that holds a whole number or decimal."""
     return decimal(INTEGER_DIGITS[kind.name], 0) if kind.is_integer else kind

@@ -127,7 +127,7 @@ def _check_numbers(node: exp.Expression, *values: Value) -> None:
 
 
 def number(written: str) -> Value | None:
-    """Give the value of a number as it is written; None for more digits than a decimal has."""
+    """Return the value of a number as it is written; None for more digits than a decimal has."""
     if "e" in written.lower():
         value = float(written)
         return Value(kind=DOUBLE, sql=f"{value!r}::DOUBLE", literal=value)

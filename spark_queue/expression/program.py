@@ -170,7 +170,7 @@ def _column(rows: pa.Table, name: str, kind: pa.DataType) -> Any:
 
 
 def _without_zone(kind: Any) -> Any:
-    """Give a type whose instants are UTC without saying so: DuckDB would show them in a session's zone."""
+    """Return a type whose instants are UTC without saying so: DuckDB would show them in a session's zone."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us")
     if pa.types.is_struct(kind):
@@ -196,7 +196,7 @@ def _workers() -> ThreadPoolExecutor:
 
 @functools.cache
 def _engine() -> duckdb.DuckDBPyConnection:
-    """Give this process's engine: it sees the rows that it is given, and neither files nor extensions."""
+    """Return this process's engine: it sees the rows that it is given, and neither files nor extensions."""
     engine = duckdb.connect(config={"enable_external_access": False, "autoinstall_known_extensions": False})
     for name, change in (("unicode_lower", str.lower), ("unicode_upper", str.upper)):
         engine.create_function(name, change, ["VARCHAR"], "VARCHAR")

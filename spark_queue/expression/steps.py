@@ -45,7 +45,7 @@ class Steps:
         self._names: dict[str, str] = {}
 
     def column(self, name: str) -> str:
-        """Give the step that holds a column of the message."""
+        """Return the step that holds a column of the message."""
         for step, column in self.columns.items():
             if column == name:
                 return step
@@ -67,7 +67,7 @@ class Steps:
         return self._names[sql]
 
     def any(self, *fails: str | None) -> str | None:
-        """Give where any of them fails."""
+        """Return where any of them fails."""
         known = [each for each in fails if each is not None]
         return (
             self.add(" OR ".join(f"{{{number}}}" for number in range(len(known))), *known)
@@ -76,14 +76,14 @@ class Steps:
         )
 
     def when(self, condition: str, fails: str | None, *parts: str) -> str | None:
-        """Give where `fails` holds and the condition, a template over `parts`, is true: elsewhere Spark does not evaluate it."""
+        """Return where `fails` holds and the condition, a template over `parts`, is true: elsewhere Spark does not evaluate it."""
         if fails is None:
             return None
         last = f"{{{len(parts)}}}"
         return self.add(f"coalesce({condition}, false) AND {last}", *parts, fails)
 
     def strict(self, arguments: Iterable[Value]) -> str | None:
-        """Give where evaluating arguments fails, from the first on: after a NULL, Spark evaluates no other."""
+        """Return where evaluating arguments fails, from the first on: after a NULL, Spark evaluates no other."""
         fails: str | None = None
         for argument in reversed(list(arguments)):
             fails = self.any(argument.fails, self.when("{0} IS NOT NULL", fails, argument.sql))
@@ -101,7 +101,7 @@ class Steps:
         return Value(kind=kind, sql=sql, fails=fails)
 
     def select(self, outputs: Iterable[str]) -> str:
-        """Give the whole query over a table named `rows`."""
+        """Return the whole query over a table named `rows`."""
         base = ", ".join(f'"{name.replace(chr(34), chr(34) * 2)}" AS {step}' for step, name in self.columns.items())
         # Nothing of a user's text is in it but quoted names and constants.
         query = f"SELECT {base or 'NULL AS c'} FROM rows"  # noqa: S608 - as said above
@@ -111,7 +111,7 @@ class Steps:
 
 
 def literal_of(value: Value, kind: type, node: exp.Expression, what: str) -> object:
-    """Give the value of an argument that must be written as a literal."""
+    """Return the value of an argument that must be written as a literal."""
     if not isinstance(value.literal, kind) or isinstance(value.literal, bool):
         raise unsupported(node, f"{what} is no literal.", "Write it as a constant.")
     return value.literal

@@ -89,7 +89,7 @@ def _said(first: dict[str, Any]) -> str:
 
 
 def position(text: str, node: exp.Expression | None) -> str:
-    """Give the place of a node: by the first name or literal under it, whose place in the text is known."""
+    """Return the place of a node: by the first name or literal under it, whose place in the text is known."""
     if node is not None:
         for part in node.walk():
             if "start" in part.meta:

@@ -54,7 +54,7 @@ class Translator:
         self._names = ColumnNames(columns.names)
 
     def translate(self, node: exp.Expression) -> Value:
-        """Give the value of a node."""
+        """Return the value of a node."""
         for kind in type(node).__mro__:
             if kind in self._RULES:
                 return self._RULES[kind](self, node)

@@ -111,7 +111,7 @@ def _of_first(column: Any, reason: str) -> LossError:
 
 
 def refusal(found: pa.DataType, wanted: pa.DataType, *, timezone: str | None = None) -> str | None:
-    """Give why no value of one type can be told in another, neither of them nested; None where some can."""
+    """Return why no value of one type can be told in another, neither of them nested; None where some can."""
     have, want = _kind(found), _kind(wanted)
     if have is None or want is None:
         return f"{found} has no values of type {want or wanted}."
@@ -149,7 +149,7 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], _Kind], ...] = (
 
 
 def _unwrapped(column: Any) -> Column:
-    """Give the values of a column that stores each of them once, or whose type is a text by another name."""
+    """Return the values of a column that stores each of them once, or whose type is a text by another name."""
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if isinstance(column.type, pa.BaseExtensionType) and _kind(column.type.storage_type) is _Kind.TEXT:
@@ -181,7 +181,7 @@ def _zoned(column: Any, timezone: str) -> Any:
 
 
 def _first_failing(column: Column, convert: Callable[[Any], Column]) -> tuple[int, str]:
-    """Give the first row that Arrow does not cast, and what it says of it."""
+    """Return the first row that Arrow does not cast, and what it says of it."""
     first, until = 0, len(column)
     while until - first > 1:
         middle = (first + until) // 2
@@ -199,13 +199,13 @@ def _first_failing(column: Column, convert: Callable[[Any], Column]) -> tuple[in
 
 
 def sentence(reason: BaseException) -> str:
-    """Give an Arrow error as one line, without its advice to programmers of Arrow, and without most of a long value."""
+    """Return an Arrow error as one line, without its advice to programmers of Arrow, and without most of a long value."""
     text = " ".join(str(reason).split()).partition(" If these timestamps")[0]
     return f"{text if len(text) <= _REASON_CHARACTERS else f'{text[:_REASON_CHARACTERS]}…'}".rstrip(".") + "."
 
 
 def _changed(column: Any, done: Any) -> int | None:
-    """Give the first row that Arrow cast, and that is not what it was."""
+    """Return the first row that Arrow cast, and that is not what it was."""
     if types.is_date(done.type) and not types.is_string(column.type):
         return first_row(pc.not_equal(done.cast(column.type), column))
     if not types.is_floating(done.type) or (types.is_floating(column.type) and column.type.bit_width <= done.type.bit_width):
@@ -221,7 +221,7 @@ def _changed(column: Any, done: Any) -> int | None:
 
 
 def _tells(number: float, text: str) -> bool:
-    """Tell whether a number is what a text says: written with as many digits it is that text."""
+    """Return whether a number is what a text says: written with as many digits it is that text."""
     said = Decimal(text)
     if not said.is_finite() or not np.isfinite(number):
         return not said.is_finite()

@@ -173,7 +173,7 @@ class Commit:
         return name, own
 
     def _after(self, persisted: int) -> Sequence[StagedFile]:
-        """Give the files of the rows that are not in the log yet (DESIGN 15.5)."""
+        """Return the files of the rows that are not in the log yet (DESIGN 15.5)."""
         first, last = self._files[0].first_sequence, self._files[-1].last_sequence
         if last <= persisted:
             return ()
@@ -188,7 +188,7 @@ class Commit:
         return new
 
     def _repeats(self, first_sequence: int) -> bool:
-        """Tell whether a commit of this publisher that is still in the log started with the same sequence."""
+        """Return whether a commit of this publisher that is still in the log started with the same sequence."""
         name = f"p:{self._identity.publisher}"
         for version in reversed(versions_after(self._store, self._key, -1)):
             entry = self._entry(version)

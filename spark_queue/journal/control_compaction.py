@@ -43,7 +43,7 @@ class Merge:
 
 
 def plan(files: Sequence[ControlFile]) -> list[Sequence[ControlFile]]:
-    """Give the neighbours to merge, each group into one file.
+    """Return the neighbours to merge, each group into one file.
 
     In each stretch the newest files are merged, as far back as a file holds no more records than all newer ones together.
     What is left shrinks at least by half from file to file, so there are few; and each merge at least doubles the file that
@@ -96,7 +96,7 @@ def _merged(store: Store, group: Sequence[ControlFile]) -> pa.Table:
 
 
 def data_files(store: Store) -> dict[str, int]:
-    """Give the keys of the data files in the store, and when each was written by the store's own time, in milliseconds.
+    """Return the keys of the data files in the store, and when each was written by the store's own time, in milliseconds.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def data_files(store: Store) -> dict[str, int]:
 
 
 def leftovers(found: Mapping[str, int], files: Sequence[ControlFile]) -> list[str]:
-    """Give the keys of data files that may go: no listing names them, and they and what holds their records stood long enough.
+    """Return the keys of data files that may go: no listing names them, and they and what holds their records stood long enough.
 
     Replaced files, merged files that were never committed, and records of a reign that ended in the middle of a commit all
     are such. Times are the store's own, so no other clock matters.

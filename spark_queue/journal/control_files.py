@@ -45,7 +45,7 @@ class ControlFile:
         return self.last - self.first + 1
 
     def holds_only(self, kind: str) -> bool:
-        """Tell whether all of its records are of a kind."""
+        """Return whether all of its records are of a kind."""
         return self.kinds == (kind, kind)
 
     @property
@@ -55,7 +55,7 @@ class ControlFile:
 
 
 def listing(store: Store, table: DeltaTable) -> list[ControlFile]:
-    """Give the files of an open control log, in the order of their records.
+    """Return the files of an open control log, in the order of their records.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def listing(store: Store, table: DeltaTable) -> list[ControlFile]:
 
 
 def read_records(store: Store, files: Sequence[ControlFile], *, first: int = 0) -> list[Record]:
-    """Give every record of a listing from number `first` on, checked for gaps (DESIGN 4, power loss).
+    """Return every record of a listing from number `first` on, checked for gaps (DESIGN 4, power loss).
 
     Raises
     ------
@@ -85,7 +85,7 @@ def read_records(store: Store, files: Sequence[ControlFile], *, first: int = 0) 
 
 
 def read_rows(store: Store, files: Sequence[ControlFile], *, first: int = 0) -> pa.Table:
-    """Give the rows of every record of a listing from number `first` on, checked for gaps; making records of them costs more.
+    """Return the rows of every record of a listing from number `first` on, checked for gaps; making records of them costs more.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def _read(store: Store, path: str, *, columns: list[str] | None, first: int) -> 
 
 
 def _groups_since(file: pq.ParquetFile, row: int) -> tuple[list[int], int]:
-    """Give the row groups that hold rows from `row` on, and how many rows of the first of them come before it."""
+    """Return the row groups that hold rows from `row` on, and how many rows of the first of them come before it."""
     groups, start = list(range(file.num_row_groups)), max(0, row)
     while groups and start >= (rows := file.metadata.row_group(groups[0]).num_rows):
         groups, start = groups[1:], start - rows

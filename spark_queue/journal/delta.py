@@ -64,7 +64,7 @@ class Mark:
     retired: Sequence[str] = ()
 
     def commit_info(self, actions: int | None) -> dict[str, Any]:
-        """Give the commitInfo of a commit of `actions` further actions; a count lets a torn entry be told from a whole one."""
+        """Return the commitInfo of a commit of `actions` further actions; a count lets a torn entry be told from a whole one."""
         mark: dict[str, Any] = {"v": MARK_VERSION, "token": self.token, "writer": self.writer}
         if actions is not None:
             mark["actions"] = actions
@@ -91,11 +91,11 @@ class NewFile:
     data_change: bool = True
 
     def action(self) -> AddAction:
-        """Give delta-rs's form."""
+        """Return delta-rs's form."""
         return AddAction(self.path, self.size_bytes, {}, self.modified_ms, data_change=self.data_change, stats=self._stats())
 
     def entry(self) -> dict[str, Any]:
-        """Give the form that it has in a log entry."""
+        """Return the form that it has in a log entry."""
         return {
             "path": self.path,
             "partitionValues": {},

@@ -41,7 +41,7 @@ class PreparedFacts:
             self._prepared[segment.path, segment.first] = self._source.facts(segment, requests)
 
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
-        """Give the facts of a segment; see `FactSource`."""
+        """Return the facts of a segment; see `FactSource`."""
         wanted = tuple(requests)
         known = self._prepared.get((segment.path, segment.first))
         # A queue that was altered since asks for something else; barriers that nobody asks for are no harm.
@@ -50,7 +50,7 @@ class PreparedFacts:
         return self._source.facts(segment, wanted)
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
-        """Tell which of `rows` match a filter; see `FactSource`."""
+        """Return which of `rows` match a filter; see `FactSource`."""
         return self._source.matches(segments, expression, rows, columns=columns)
 
 
@@ -63,7 +63,7 @@ class MessageLogs(Protocol):
         ...
 
     def messages(self, message_type: str) -> MessageLog:
-        """Give the log of a message type."""
+        """Return the log of a message type."""
         ...
 
 
@@ -116,7 +116,7 @@ class Entrance:
         return read == GROUP_VERSIONS
 
     def is_file_back(self) -> bool:
-        """Tell whether a message file can be read again whose absence had a queue set aside when the log was folded."""
+        """Return whether a message file can be read again whose absence had a queue set aside when the log was folded."""
         state = self._engine.state
         for name, trouble in state.troubles.items():
             queue = state.definitions.queue(name)

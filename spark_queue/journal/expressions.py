@@ -95,14 +95,14 @@ def program(wanted: Iterable[Wanted], columns: str) -> Program:
 
 
 def wanted_of(request: FactRequest) -> set[Wanted]:
-    """Give all expressions that a queue needs of entering messages."""
+    """Return all expressions that a queue needs of entering messages."""
     return {*_wanted_by_key(request).values(), *(Wanted(text, FILTER) for text in request.filters)}
 
 
 def entry_facts(
     segment: Segment, request: FactRequest, rows: BitMap64, expires: Mapping[int, BitMap64], found: Mapping[Wanted, Found]
 ) -> EntryFacts:
-    """Give the facts of a queue from what its expressions found.
+    """Return the facts of a queue from what its expressions found.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def entry_facts(
 
 
 def bitmap_of(mask: NDArray[np.bool_], first: int) -> BitMap64:
-    """Give the bookmarks of the rows where `mask` holds, the first of which is `first`."""
+    """Return the bookmarks of the rows where `mask` holds, the first of which is `first`."""
     return from_array(np.flatnonzero(mask) + first)
 
 

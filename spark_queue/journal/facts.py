@@ -34,7 +34,7 @@ class FileFacts:
         self._files = MessageFiles(store)
 
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
-        """Give the facts of `segment` for each of `requests`, by queue name.
+        """Return the facts of `segment` for each of `requests`, by queue name.
 
         Raises
         ------
@@ -60,7 +60,7 @@ class FileFacts:
         return facts
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
-        """Tell which of `rows` match a filter; see `FactSource`.
+        """Return which of `rows` match a filter; see `FactSource`.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class FileFacts:
         return found
 
     def _pieces(self, segment: Segment, names: Sequence[str]) -> Iterable[pa.Table]:
-        """Give columns of the messages, part by part; where an expression needs none, no file is read."""
+        """Return columns of the messages, part by part; where an expression needs none, no file is read."""
         return self._files.pieces(segment, names) if names else [pa.table({"row": pa.nulls(segment.rows)})]
 
     def _expires(self, segment: Segment) -> Mapping[int, BitMap64]:
@@ -116,7 +116,7 @@ class _Topics:
 
 
 def _taken_by_statistics(segment: Segment, queue: QueueDefinition) -> bool | None:
-    """Tell whether the queue takes all of the segment's rows, or none; None when only the column can tell."""
+    """Return whether the queue takes all of the segment's rows, or none; None when only the column can tell."""
     if queue.underlying_topic is None:
         return False
     if segment.topic_min == segment.topic_max:

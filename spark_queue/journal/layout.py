@@ -82,7 +82,7 @@ class Store:
         return f"{self.path}/{key}"
 
     def read(self, key: str) -> bytes | None:
-        """Give an object's bytes, or None when there is none.
+        """Return an object's bytes, or None when there is none.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class Store:
             return True
 
     def list(self, prefix: str, *, after: str | None = None) -> list[StoredObject]:
-        """Give the objects under a folder, in the order of their keys, only those after a key if one is given.
+        """Return the objects under a folder, in the order of their keys, only those after a key if one is given.
 
         Raises
         ------
@@ -149,7 +149,7 @@ class Store:
                     continue
 
     def open(self, key: str) -> Any:
-        """Give something that `pyarrow.parquet` reads an object from: its path, or a file-like reader of ranges.
+        """Return something that `pyarrow.parquet` reads an object from: its path, or a file-like reader of ranges.
 
         Raises
         ------
@@ -165,7 +165,7 @@ class Store:
 
     @contextmanager
     def writer(self, key: str) -> Iterator[io.RawIOBase]:
-        """Give a file-like sink for a new object of a unique key; what fails half-way leaves at most a leftover.
+        """Yield a file-like sink for a new object of a unique key; what fails half-way leaves at most a leftover.
 
         Raises
         ------
@@ -250,7 +250,7 @@ class Store:
             raise JournalError("STORE_FAILED", path=self.path, doing=doing, reason=text, next_step=next_step) from None
 
     def reason(self, failure: BaseException) -> str:
-        """Give a failure's text in one line, cut in the middle where it is long, without the values of secret options."""
+        """Return a failure's text in one line, cut in the middle where it is long, without the values of secret options."""
         text = told(failure)
         for key, value in self.storage_options.items():
             if _SECRET_KEY.search(key) and len(value) >= 4:
@@ -263,12 +263,12 @@ class Store:
 
 
 def messages_key(message_type: str) -> str:
-    """Give the folder of a message type's table, relative to the journal."""
+    """Return the folder of a message type's table, relative to the journal."""
     return f"{MESSAGES}/{message_type}"
 
 
 def log_key(table: str, version: int) -> str:
-    """Give the key of one entry of a table's Delta log; `table` is the table's folder."""
+    """Return the key of one entry of a table's Delta log; `table` is the table's folder."""
     return f"{table}/_delta_log/{version:020d}.json"
 
 

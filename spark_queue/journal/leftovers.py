@@ -18,7 +18,7 @@ _OUR_NAME = re.compile(r"[0-9a-f]{32}\.parquet")
 
 
 def unnamed_files(store: Store, message_type: str, standing: Collection[str]) -> list[StoredObject]:
-    """Give the message files in the store that are not among those of the table.
+    """Return the message files in the store that are not among those of the table.
 
     Raises
     ------

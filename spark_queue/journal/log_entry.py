@@ -124,7 +124,7 @@ def create_entry(
 
 
 def is_torn(store: Store, table: str, version: int) -> bool:
-    """Tell whether a version's entry exists and is not whole.
+    """Return whether a version's entry exists and is not whole.
 
     Raises
     ------

@@ -6,12 +6,12 @@ from spark_queue.journal.layout import Store, log_key
 
 
 def version_of(key: str) -> int:
-    """Give the version that a file of a Delta log is named by."""
+    """Return the version that a file of a Delta log is named by."""
     return int(key.rsplit("/", 1)[1][:20])
 
 
 def versions_after(store: Store, table: str, version: int) -> list[int]:
-    """Give the versions beyond one for which the log has an entry, ascending.
+    """Return the versions beyond one for which the log has an entry, ascending.
 
     Raises
     ------
@@ -24,7 +24,7 @@ def versions_after(store: Store, table: str, version: int) -> list[int]:
 
 
 def first_unbroken(store: Store, table: str, version: int) -> int:
-    """Give the oldest version from which the log has an entry for each up to `version`, itself not asked for.
+    """Return the oldest version from which the log has an entry for each up to `version`, itself not asked for.
 
     What was cleaned away is no gap then, and what landed at a version that had gone before is none of the log.
 
@@ -40,7 +40,7 @@ def first_unbroken(store: Store, table: str, version: int) -> int:
 
 
 def missing_version(store: Store, table: str) -> int | None:
-    """Give the newest version that a reader of the log needs and that it has no entry for; None when none is missing.
+    """Return the newest version that a reader of the log needs and that it has no entry for; None when none is missing.
 
     Raises
     ------

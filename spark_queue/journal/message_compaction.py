@@ -44,7 +44,7 @@ class MergeLimits:
 
 
 def worth_merging(segments: Sequence[Segment], sizes: Mapping[str, int], limits: MergeLimits) -> list[list[Segment]]:
-    """Give runs of adjacent whole files to merge, oldest first, as far as one round goes.
+    """Return runs of adjacent whole files to merge, oldest first, as far as one round goes.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def worth_merging(segments: Sequence[Segment], sizes: Mapping[str, int], limits:
 
 
 def _balanced(run: list[Segment], sizes: Mapping[str, int], files_min: int) -> list[Segment]:
-    """Give the end of a run in which no file is larger than the others together; none when few files are left."""
+    """Return the end of a run in which no file is larger than the others together; none when few files are left."""
     while len(run) >= files_min:
         of_run = [sizes[file.path] for file in run]
         if sum(of_run) >= 2 * max(of_run):

@@ -33,7 +33,7 @@ class MessageFiles:
         self._last: tuple[str, pa.Table] = ("", pa.table({}))
 
     def read(self, segment: Segment, columns: Sequence[str]) -> pa.Table:
-        """Give columns of the segment's rows; one that the file does not have is left out.
+        """Return columns of the segment's rows; one that the file does not have is left out.
 
         Raises
         ------
@@ -54,7 +54,7 @@ class MessageFiles:
         return found.select([name for name in columns if name in there])
 
     def pieces(self, segment: Segment, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Give columns of the segment's rows part by part, so that a large file is never in memory as a whole.
+        """Yield columns of the segment's rows part by part, so that a large file is never in memory as a whole.
 
         A file of its own comes by some row groups at once; a merged one, which compaction keeps small, as `read` gives it.
 
@@ -82,7 +82,7 @@ class MessageFiles:
 
 
 def _pieces_of(file: pq.FileMetaData) -> Iterator[list[int]]:
-    """Give the row groups of a file in pieces: evaluating an expression costs milliseconds, however few rows there are."""
+    """Yield the row groups of a file in pieces: evaluating an expression costs milliseconds, however few rows there are."""
     groups: list[int] = []
     rows = size_bytes = 0
     for number in range(file.num_row_groups):

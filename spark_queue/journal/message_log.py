@@ -46,7 +46,7 @@ class DeltaMessageLog:
         self._durability = durability
 
     def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
-        """Give the versions after `after_version` (-1 for all), in order, up to the head.
+        """Yield the versions after `after_version` (-1 for all), in order, up to the head.
 
         Parameters
         ----------

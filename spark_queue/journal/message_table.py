@@ -41,12 +41,12 @@ def open_messages(store: Store, journal_id: str, message_type: str) -> DeltaTabl
 
 
 def description(journal_id: str) -> str:
-    """Give the Delta description of a journal's tables."""
+    """Return the Delta description of a journal's tables."""
     return _OWNER + journal_id
 
 
 def owner(table: DeltaTable) -> str:
-    """Give the id of the journal that a message table belongs to; empty when it says none."""
+    """Return the id of the journal that a message table belongs to; empty when it says none."""
     return str(table.metadata().description or "").removeprefix(_OWNER)
 
 

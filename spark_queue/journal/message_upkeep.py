@@ -67,7 +67,7 @@ class MessageUpkeep:
         )
 
     def due(self, state: JournalState, *, now_ms: int) -> dict[str, list[Job]]:
-        """Give what is due, by message type."""
+        """Return what is due, by message type."""
         jobs = {name: list(self._due(state, name, now_ms)) for name in state.message_types}
         return {name: of_type for name, of_type in jobs.items() if of_type}
 
@@ -101,7 +101,7 @@ class MessageUpkeep:
 
 
 def _oldest_reader_ms(state: JournalState, message_type: str, now_ms: int) -> int:
-    """Give when the oldest lease was granted whose rows may still be read where they stood then."""
+    """Return when the oldest lease was granted whose rows may still be read where they stood then."""
     ledgers = [ledger for ledger in state.queues.values() if ledger.definition.message_type == message_type]
     return min(
         (

@@ -86,12 +86,12 @@ class MessageTableWork:
             raise self._deposed(f"message type '{self.message_type}' carries epoch {found}")
 
     def schema(self) -> pa.Schema:
-        """Give the table's columns."""
+        """Return the table's columns."""
         exported: object = self._table.schema()
         return pa.schema(exported)  # type: ignore[arg-type]  # It speaks Arrow's C interface.
 
     def sizes(self) -> Mapping[str, int]:
-        """Give the sizes of the table's files by path, in bytes."""
+        """Return the sizes of the table's files by path, in bytes."""
         actions = pa.table(self._table.get_add_actions(flatten=True))
         paths: list[Any] = actions.column("path").to_pylist()
         sizes: list[Any] = actions.column("size_bytes").to_pylist()

@@ -39,7 +39,7 @@ class LossError(ValueError):
 
 
 def resolve_fields(names: Iterable[Any], wanted: Any, *, row: int, found: str) -> dict[str, str]:
-    """Give the declared field of each name.
+    """Return the declared field of each name.
 
     Raises
     ------
@@ -108,11 +108,11 @@ class _OfRows:
 
 
 def first_row(mask: Any) -> int | None:
-    """Give the first row where something holds; None where it never does."""
+    """Return the first row where something holds; None where it never does."""
     row = int(pc.index(mask, pa.scalar(value=True)).as_py())
     return None if row < 0 else row
 
 
 def fields_of(kind: Any) -> Iterator[Any]:
-    """Give the fields of a struct."""
+    """Return the fields of a struct."""
     return (kind.field(index) for index in range(kind.num_fields))

@@ -46,14 +46,14 @@ def stored_object(entry: Mapping[str, Any]) -> StoredObject:
 
 
 def told(failure: BaseException) -> str:
-    """Give the first line of a failure's text, and the causes that stand below it."""
+    """Return the first line of a failure's text, and the causes that stand below it."""
     first, *more = str(failure).strip().split("\n")
     causes = [cause[1] for line in more if (cause := _CAUSE.match(line))]
     return ": ".join([first, *causes]) or type(failure).__name__
 
 
 def split_options(options: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Give the options of a store and those of its HTTP client, as the keyword arguments that obstore takes."""
+    """Return the options of a store and those of its HTTP client, as the keyword arguments that obstore takes."""
     config: dict[str, str] = {}
     client_options: dict[str, str] = {}
     for key, value in options.items():
@@ -84,7 +84,7 @@ class ObjectSource(io.RawIOBase):
         return int(self._reader.seek(offset, whence))
 
     def tell(self) -> int:
-        """Give the place."""
+        """Return the place."""
         return int(self._reader.tell())
 
     def read(self, size: int | None = -1) -> bytes:
@@ -126,7 +126,7 @@ class ObjectSink(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Give the number of bytes written."""
+        """Return the number of bytes written."""
         return self._size_bytes
 
     def write(self, data: Any) -> int:

@@ -54,7 +54,7 @@ class DeltaJournal(JournalReader):
         self._upkeep = Upkeep(store, journal_id, self._control, limits or MessageLimits())
 
     def messages(self, message_type: str) -> DeltaMessageLog:
-        """Give the log of a message type."""
+        """Return the log of a message type."""
         return DeltaMessageLog(self.store, message_type, self._control)
 
     def create_message_table(self, message_type: str, columns: str) -> None:
@@ -144,7 +144,7 @@ def create_journal(store: Store, definitions: Definitions | None = None, *, cloc
 
 
 def _settle_id(store: Store) -> str:
-    """Give the id that all who create this journal at once agree on: the one in the first table that any of them makes."""
+    """Return the id that all who create this journal at once agree on: the one in the first table that any of them makes."""
     proposed = str(uuid.uuid4())
     key = messages_key(_FIRST_TYPE)
     schema = stored_schema(BUILT_IN_COLUMNS[_FIRST_TYPE])

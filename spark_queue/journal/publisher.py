@@ -195,7 +195,7 @@ def open_name(
 
 
 def _own_topics(plan: StagingPlan, rows: pa.Table) -> set[str]:
-    """Give the topics that rows will be stored under, before anything is written."""
+    """Return the topics that rows will be stored under, before anything is written."""
     shape = plan.shape
     if shape.topic is not None:
         found = {shape.topic}

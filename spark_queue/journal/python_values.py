@@ -116,7 +116,7 @@ _OWN: tuple[tuple[Any, pa.DataType], ...] = (
 
 
 def _first_bad(values: Sequence[Any], own: pa.DataType | None) -> int:
-    """Give the first value of which Arrow makes no column."""
+    """Return the first value of which Arrow makes no column."""
     for row, value in enumerate(values):
         try:
             pa.array([value], own)

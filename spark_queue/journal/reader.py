@@ -49,7 +49,7 @@ class JournalReader:
         return parsing.parse(applied.detail["definitions"])
 
     def records(self) -> Sequence[Record]:
-        """Give every record of the control log, for those who only look.
+        """Return every record of the control log, for those who only look.
 
         Raises
         ------
@@ -59,7 +59,7 @@ class JournalReader:
         return read_log(self.store)
 
     def record_rows(self) -> pa.Table:
-        """Give the rows of every record, for those who look for a few of them; `records_of` reads them.
+        """Return the rows of every record, for those who look for a few of them; `records_of` reads them.
 
         Raises
         ------
@@ -69,7 +69,7 @@ class JournalReader:
         return read_log_rows(self.store)
 
     def records_of(self, rows: pa.Table) -> Sequence[Record]:
-        """Give the records of some of `record_rows`.
+        """Return the records of some of `record_rows`.
 
         Raises
         ------
@@ -95,7 +95,7 @@ def open_reader(store: Store) -> JournalReader:
 
 
 def read_log(store: Store) -> Sequence[Record]:
-    """Give every record in order, for those who only look.
+    """Return every record in order, for those who only look.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def read_log(store: Store) -> Sequence[Record]:
 
 
 def list_files(store: Store) -> Sequence[ControlFile]:
-    """Give the data files of the log, in the order of their records.
+    """Return the data files of the log, in the order of their records.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def list_files(store: Store) -> Sequence[ControlFile]:
 
 
 def read_log_rows(store: Store) -> pa.Table:
-    """Give the rows of every record in order (`record_table.CONTROL_SCHEMA`), for those who look for a few of them.
+    """Return the rows of every record in order (`record_table.CONTROL_SCHEMA`), for those who look for a few of them.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def read_log_rows(store: Store) -> pa.Table:
 
 
 def read_setup(store: Store) -> Sequence[Record]:
-    """Give the `journal_created` record and the newest `definitions_applied` without reading the rest.
+    """Return the `journal_created` record and the newest `definitions_applied` without reading the rest.
 
     Raises
     ------

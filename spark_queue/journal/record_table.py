@@ -71,7 +71,7 @@ def to_records(table: pa.Table) -> Iterator[Record]:
 
 
 def stats(rows: pa.Table) -> dict[str, Any]:
-    """Give Delta's statistics of a file of these rows: what finding one's way among files needs."""
+    """Return Delta's statistics of a file of these rows: what finding one's way among files needs."""
     columns: dict[str, Any] = {name: pc.min_max(rows.column(name)).as_py() for name in ("record", "kind")}
     return {
         "numRecords": rows.num_rows,

@@ -32,7 +32,7 @@ _BESIDE: Mapping[str, pa.DataType] = {"topic": pa.string(), "expires_at": INSTAN
 
 
 def to_arrow(data: Any, definitions: Definitions, *, topic: str | None = None, timezone: str | None = None) -> tuple[str, pa.Table]:
-    """Give the message type that rows belong to, and the rows as a table.
+    """Return the message type that rows belong to, and the rows as a table.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def from_json_lines(
     timezone: str | None = None,
     first_line: int = 1,
 ) -> tuple[str, pa.Table]:
-    """Give the message type and the rows of JSON lines; blank lines are skipped.
+    """Return the message type and the rows of JSON lines; blank lines are skipped.
 
     A line is a body for message type ``json``, as it stands, and an object of columns for any other. `first_line` is the
     number of the first one, for errors.
@@ -106,7 +106,7 @@ class _Home:
         self._timezone = timezone
 
     def declared(self, names: Iterable[str]) -> list[str]:
-        """Give the declared name of each column."""
+        """Return the declared name of each column."""
         return self._names.resolve(names, where=self.where)
 
     def from_rows(self, rows: Sequence[Mapping[Any, Any]]) -> pa.Table:
@@ -123,7 +123,7 @@ class _Home:
         return self.table(columns, len(rows))
 
     def _values(self, rows: Sequence[Mapping[Any, Any]], names: list[Any]) -> list[Any]:
-        """Give a column of dicts, which may spell its name in different ways, though not one dict in two."""
+        """Return a column of dicts, which may spell its name in different ways, though not one dict in two."""
         if len(names) == 1:
             return [row.get(names[0]) for row in rows]
         for row in rows:
@@ -183,7 +183,7 @@ def _of_series(series: Any, wanted: pa.DataType, *, timezone: str | None, as_jso
 
 
 def _home(definitions: Definitions, topic: str | None, first: Any, rows: int) -> str:
-    """Give the message type of a publish; the topics of further rows are checked when they are staged."""
+    """Return the message type of a publish; the topics of further rows are checked when they are staged."""
     topic = topic if topic is not None else first
     if not isinstance(topic, str):
         raise CallerError("TOPIC_MISSING", rows=rows)
@@ -206,7 +206,7 @@ def _unreadable(row: int, what: str, expected: str) -> CallerError:
 
 
 def _json_rows(rows: list[Any]) -> list[Mapping[str, Any]]:
-    """Give the rows of message type json: all of a call have one form, or a body might be taken for a row."""
+    """Return the rows of message type json: all of a call have one form, or a body might be taken for a row."""
     forms = [_json_form(row, number) for number, row in enumerate(rows)]
     other = next((number for number, form in enumerate(forms) if form != forms[0]), None)
     if other is not None:
@@ -233,7 +233,7 @@ def _json_form(row: Any, number: int) -> str:
 
 
 def _json_text(body: Any, number: int) -> str | None:
-    """Give a body as JSON text; a text is one already, and None is none."""
+    """Return a body as JSON text; a text is one already, and None is none."""
     if body is None or isinstance(body, str):
         return body
     try:

@@ -68,7 +68,7 @@ _TOKEN = re.compile(
 
 @functools.lru_cache(maxsize=256)
 def user_schema(columns: str) -> pa.Schema:
-    """Give the Arrow schema of a message type's own columns.
+    """Return the Arrow schema of a message type's own columns.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def user_schema(columns: str) -> pa.Schema:
 
 @functools.lru_cache(maxsize=256)
 def stored_schema(columns: str) -> pa.Schema:
-    """Give the Arrow schema of a message file: the user's columns, then `ENVELOPE`.
+    """Return the Arrow schema of a message file: the user's columns, then `ENVELOPE`.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def check_columns(message_type: str, columns: str) -> None:
 
 
 def appended_columns(message_type: str, stored: pa.Schema, declared: pa.Schema) -> list[Field]:
-    """Give the fields that `declared` has beyond `stored`, which are appended to a table in use.
+    """Return the fields that `declared` has beyond `stored`, which are appended to a table in use.
 
     Parameters
     ----------

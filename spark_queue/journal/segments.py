@@ -93,7 +93,7 @@ def cut_pieces(
 
 
 def _keys(order_keys: OrderKeys, rows: BitMap64, lengths: _Bookmarks) -> pa.ListArray[Any]:
-    """Give the keys of the rows of each piece."""
+    """Return the keys of the rows of each piece."""
     keyed, hashes = order_keys.keys_of(rows)
     place = np.searchsorted(to_array(rows), keyed)
     keys, is_keyless = np.zeros(len(rows), dtype=np.uint64), np.ones(len(rows), dtype=np.bool_)
@@ -111,11 +111,11 @@ class _Runs:
     count: NDArray[np.int32]
 
     def at(self, bookmarks: _Bookmarks) -> NDArray[np.intp]:
-        """Give the number of the last run that starts at or before each bookmark; -1 for none."""
+        """Return the number of the last run that starts at or before each bookmark; -1 for none."""
         return np.searchsorted(self.first, bookmarks, side="right") - 1
 
     def cover(self, bookmarks: _Bookmarks) -> NDArray[np.bool_]:
-        """Tell which bookmarks lie in a run."""
+        """Return which bookmarks lie in a run."""
         run = self.at(bookmarks)
         covered: NDArray[np.bool_] = (run >= 0) & (bookmarks < self.until[run])
         return covered
@@ -133,7 +133,7 @@ def _runs(parts: Iterable[tuple[int, BitMap64]]) -> _Runs:
 
 
 def _edges(rows: BitMap64) -> _Bookmarks:
-    """Give first, until, first, until … of the runs; as in `core.ranges.to_ranges`, without making tuples."""
+    """Return first, until, first, until … of the runs; as in `core.ranges.to_ranges`, without making tuples."""
     edges: Any = (rows ^ rows.shift(1)).to_array()
     return np.frombuffer(edges, dtype=np.uint64).astype(np.int64)
 

@@ -66,7 +66,7 @@ def software() -> str:
 
 
 def _sources(folder: Traversable, place: str) -> Iterator[tuple[str, bytes]]:
-    """Give every source file at or below a folder with where it lies: a class that moved is not found by its old name."""
+    """Yield every source file at or below a folder with where it lies: a class that moved is not found by its old name."""
     for each in sorted(folder.iterdir(), key=lambda each: each.name):
         if each.is_dir():
             yield from _sources(each, f"{place}/{each.name}")
@@ -95,7 +95,7 @@ def write(store: Store, state: JournalState, last: Record) -> None:
 
 
 def stored(store: Store) -> list[tuple[int, str]]:
-    """Give the record and the key of each snapshot, newest first, whether it can be used or not.
+    """Return the record and the key of each snapshot, newest first, whether it can be used or not.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def stored(store: Store) -> list[tuple[int, str]]:
 
 
 def load(store: Store, files: Sequence[ControlFile]) -> Past:
-    """Give what the log of these files tells: from the newest usable snapshot, or from its beginning.
+    """Return what the log of these files tells: from the newest usable snapshot, or from its beginning.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def load(store: Store, files: Sequence[ControlFile]) -> Past:
 
 
 def shorten(store: Store, records: Sequence[Record]) -> Past:
-    """Give the same as these records, which begin with the log: from the newest usable snapshot of them, or all of them.
+    """Return the same as these records, which begin with the log: from the newest usable snapshot of them, or all of them.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def shorten(store: Store, records: Sequence[Record]) -> Past:
 
 
 def resume(store: Store, key: str, records: Sequence[Record]) -> Past:
-    """Give the same as these records, which begin with the log, from one snapshot.
+    """Return the same as these records, which begin with the log, from one snapshot.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def resume(store: Store, key: str, records: Sequence[Record]) -> Past:
 
 
 def _newest(store: Store, until: int, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> Past | None:
-    """Give what the newest usable snapshot of a record before `until` tells."""
+    """Return what the newest usable snapshot of a record before `until` tells."""
     for key in [key for number, key in stored(store) if number < until]:
         try:
             return _resumed(store, key, since, journal_id)
@@ -157,7 +157,7 @@ def _newest(store: Store, until: int, since: Callable[[int], Sequence[Record]], 
 
 
 def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> Past:
-    """Give what one snapshot tells, checked against the record that it ends with.
+    """Return what one snapshot tells, checked against the record that it ends with.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def _journal_id(store: Store, files: Sequence[ControlFile]) -> str:
 
 
 def _said(record: Record) -> str:
-    """Give what a record says, in short: another log may have another record of the same number."""
+    """Return what a record says, in short: another log may have another record of the same number."""
     plain: dict[str, Any] = {name: getattr(record, name) for name in Record.__slots__}
     plain["ranges"] = [[int(first), int(until)] for first, until in record.ranges]
     return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()

@@ -60,7 +60,7 @@ class StagedFile:
     expires_max_us: int | None = None
 
     def stats(self) -> dict[str, object]:
-        """Give Delta's statistics (DESIGN 15.17)."""
+        """Return Delta's statistics (DESIGN 15.17)."""
         # Delta keeps milliseconds: the range is widened to them, never narrowed.
         return statistics(
             rows=self.rows,
@@ -75,7 +75,7 @@ class StagedFile:
 def statistics(
     *, rows: int, topic_min: str, topic_max: str, expires_null_count: int, expires_min_ms: int | None, expires_max_ms: int | None
 ) -> dict[str, object]:
-    """Give Delta's statistics of a message file (DESIGN 15.17)."""
+    """Return Delta's statistics of a message file (DESIGN 15.17)."""
     low: dict[str, object] = {"topic": topic_min}
     high: dict[str, object] = {"topic": topic_max}
     if expires_min_ms is not None and expires_max_ms is not None:
@@ -148,7 +148,7 @@ def write_file(plan: StagingPlan, stored: Iterator[pa.Table], *, now_ms: int) ->
 
 
 def read_staged(plan: StagingPlan, file: StagedFile, *, after_sequence: int | None) -> Iterator[pa.Table]:
-    """Give the stored rows of a staged file again, those after a sequence only if one is given.
+    """Yield the stored rows of a staged file again, those after a sequence only if one is given.
 
     Raises
     ------
@@ -209,7 +209,7 @@ class _Tally:
 
 
 def topics_of(files: Iterable[StagedFile]) -> set[str]:
-    """Give every topic of some staged files."""
+    """Return every topic of some staged files."""
     return {topic for file in files for topic in file.topics}
 
 
@@ -226,7 +226,7 @@ def grouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def row_group_rows(table: pa.Table) -> int:
-    """Give the rows of a row group for rows of this size."""
+    """Return the rows of a row group for rows of this size."""
     row_bytes = max(1, table.nbytes // table.num_rows)
     return max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // row_bytes))
 

@@ -30,7 +30,7 @@ _LEFT_OUT = frozenset({"facts"})
 
 
 def encode(state: JournalState) -> bytes:
-    """Give a state as bytes.
+    """Return a state as bytes.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def decode(data: bytes) -> JournalState:
 
 
 def _packed(value: Any) -> Any:
-    """Give a value as msgpack knows it: what is not plain becomes a list that begins with what it is."""
+    """Return a value as msgpack knows it: what is not plain becomes a list that begins with what it is."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -81,7 +81,7 @@ def _packed(value: Any) -> Any:
 
 
 def _packed_list(values: list[Any]) -> Any:
-    """Give many values: plain ones as they are, objects of one class as columns, since there may be very many."""
+    """Return many values: plain ones as they are, objects of one class as columns, since there may be very many."""
     kinds = set(map(type, values))
     if kinds <= _PLAIN:
         return ["plain", values]

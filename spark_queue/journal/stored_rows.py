@@ -48,7 +48,7 @@ class Sequences:
         self._column = column
 
     def take(self, rows: pa.RecordBatch) -> Column:
-        """Give the numbers of the next rows.
+        """Return the numbers of the next rows.
 
         Raises
         ------
@@ -124,7 +124,7 @@ class RowShape:
         return table
 
     def declared(self, names: list[str]) -> list[str]:
-        """Give the declared name of each column.
+        """Return the declared name of each column.
 
         Raises
         ------
@@ -183,7 +183,7 @@ def cast_column(column: Column, wanted: pa.Field[Any], *, where: str, row: int =
 
 
 def mismatch(wanted: pa.Field[Any], lost: LossError, *, where: str, row: int = 0) -> CallerError:
-    """Give the refusal of a value; `row` is the number of the first row that was looked at."""
+    """Return the refusal of a value; `row` is the number of the first row that was looked at."""
     expected = f"{wanted.type}{'' if wanted.nullable else ' NOT NULL'}"
     facts = {"column": wanted.name, "where": where, "found": lost.found, "expected": expected, "reason": lost.reason}
     return CallerError("COLUMN_TYPE_MISMATCH", **facts, row=row + lost.row)

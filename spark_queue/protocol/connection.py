@@ -125,7 +125,7 @@ def ping(address: str, journal_id: str, place: str, timeout_s: float) -> Verdict
 
 
 def normalise_address(address: str) -> str:
-    """Give an address as a Flight URI: ``host:port`` means TLS, except on loopback."""
+    """Return an address as a Flight URI: ``host:port`` means TLS, except on loopback."""
     if "://" in address:
         return address
     plain = f"grpc://{address}"

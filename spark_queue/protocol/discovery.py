@@ -22,7 +22,7 @@ class HintStore(Protocol):
     """The object operations that the hint needs; `spark_queue.journal.layout.Store` has them."""
 
     def read(self, key: str) -> bytes | None:
-        """Give an object, or None."""
+        """Return an object, or None."""
         ...
 
     def write(self, key: str, data: bytes) -> None:
@@ -47,7 +47,7 @@ class Hint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_hint(store: HintStore, journal_id: str) -> Hint | None:
-    """Give the journal's hint; None when there is none, or none that can be read."""
+    """Return the journal's hint; None when there is none, or none that can be read."""
     data = store.read(HINT_KEY)
     if data is None:
         return None

@@ -16,7 +16,7 @@ _NETWORK_NAMESPACE = Path("/proc/self/ns/net")
 
 @functools.cache
 def host_id() -> str:
-    """Give what two processes share exactly when they reach each other over loopback.
+    """Return what two processes share exactly when they reach each other over loopback.
 
     On Linux that is the boot id and the inode of the network namespace, so two containers on one machine differ; on macOS
     the hardware UUID; elsewhere what the network card or the host's name tells.
@@ -37,7 +37,7 @@ def _hardware_uuid() -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether an address such as ``grpc://127.0.0.1:40123`` can only be reached from its own host."""
+    """Return whether an address such as ``grpc://127.0.0.1:40123`` can only be reached from its own host."""
     host = urlsplit(address).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

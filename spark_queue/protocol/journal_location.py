@@ -9,7 +9,7 @@ from spark_queue.journal.layout import Store
 
 
 def place_of(store: Store) -> str:
-    """Give what tells a journal from its copies, as printable ASCII; empty for a directory that is not there.
+    """Return what tells a journal from its copies, as printable ASCII; empty for a directory that is not there.
 
     A directory's inode number is the same by every path and mount, on every host, and after a move within its file system. An
     object store's bucket and prefix are the same by every scheme that leads there.

@@ -22,7 +22,7 @@ class Bind:
     tls_key: str | None = None
 
     def location(self) -> str:
-        """Give the Flight location to bind.
+        """Return the Flight location to bind.
 
         Raises
         ------

@@ -27,13 +27,13 @@ _LOG_LIMIT_BYTES = 10 * 1024 * 1024
 
 
 def state_directory() -> Path:
-    """Give the directory of token and logs, made on first use."""
+    """Return the directory of token and logs, made on first use."""
     root = os.environ.get("XDG_STATE_HOME")
     return _own_directory(Path(root) / "spark_queue" if root else Path.home() / ".local" / "state" / "spark_queue")
 
 
 def runtime_directory() -> Path:
-    """Give the directory of locks, which one host has for itself, made on first use."""
+    """Return the directory of locks, which one host has for itself, made on first use."""
     root = os.environ.get("XDG_RUNTIME_DIR")
     shared = Path(tempfile.gettempdir()) / f"spark_queue-{os.getuid()}"
     return _own_directory(Path(root) / "spark_queue" if root else shared, "XDG_RUNTIME_DIR")
@@ -52,7 +52,7 @@ def _own_directory(directory: Path, variable: str = "XDG_STATE_HOME") -> Path:
 
 
 def token_path() -> Path:
-    """Give the token file: the one that `TOKEN_FILE_VARIABLE` names, or the user's own."""
+    """Return the token file: the one that `TOKEN_FILE_VARIABLE` names, or the user's own."""
     named = os.environ.get(TOKEN_FILE_VARIABLE)
     return Path(named) if named else state_directory() / "token"
 
@@ -110,7 +110,7 @@ def _check_private(path: Path, status: os.stat_result) -> None:
 
 
 def log_path(journal_id: str, place: str) -> Path:
-    """Give the log file of a journal's coordinators at one place (`place_of`): a copy has the same id, and a log of its own."""
+    """Return the log file of a journal's coordinators at one place (`place_of`): a copy has the same id, and a log of its own."""
     mark = hashlib.blake2s(place.encode(), digest_size=4).hexdigest()
     return state_directory() / f"coordinator-{journal_id}-{mark}.log"
 

@@ -43,7 +43,7 @@ _TYPES: Mapping[Purpose, type[Options]] = {
 
 
 def read_purpose(options: Mapping[str, str], *, streaming: bool) -> Purpose:
-    """Tell what a read is for: a stream names exactly one of queue and topic; a batch of a queue is a view of it.
+    """Return what a read is for: a stream names exactly one of queue and topic; a batch of a queue is a view of it.
 
     Raises
     ------

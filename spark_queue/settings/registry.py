@@ -33,7 +33,7 @@ class Option:
     about: str
 
     def default_for(self, purpose: Purpose) -> str | None:
-        """Give the text that stands for an absent option."""
+        """Return the text that stands for an absent option."""
         return self.default.get(purpose) if isinstance(self.default, Mapping) else self.default
 
 

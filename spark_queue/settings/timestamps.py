@@ -27,7 +27,7 @@ def parse_timestamp(value: str) -> datetime:
 
 
 def ambiguous(moment: datetime, *, value: str, where: str) -> CallerError:
-    """Give the refusal TIMESTAMP_AMBIGUOUS of a time without an offset, with two readings that differ."""
+    """Return the refusal TIMESTAMP_AMBIGUOUS of a time without an offset, with two readings that differ."""
     # Where this host's zone is UTC, somebody else's reading shows what is meant.
     utc, local = moment.replace(tzinfo=UTC), moment.astimezone()
     local = local if local.utcoffset() else moment.replace(tzinfo=timezone(timedelta(hours=1)))
@@ -35,6 +35,6 @@ def ambiguous(moment: datetime, *, value: str, where: str) -> CallerError:
 
 
 def to_ms(moment: datetime) -> int:
-    """Give an aware time as whole milliseconds since 1970 UTC, rounded down."""
+    """Return an aware time as whole milliseconds since 1970 UTC, rounded down."""
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000

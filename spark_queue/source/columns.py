@@ -22,17 +22,17 @@ _OF_LEASE = (
 
 
 def queue_columns(columns: str) -> pa.Schema:
-    """Give what a queue stream of a message type reads; `columns` is the type's DDL."""
+    """Return what a queue stream of a message type reads; `columns` is the type's DDL."""
     return pa.schema([*user_schema(columns), _BOOKMARK, *ENVELOPE, *_OF_LEASE])
 
 
 def topic_columns(columns: str) -> pa.Schema:
-    """Give what a read of a topic gives, which has no leases; `columns` is the type's DDL."""
+    """Return what a read of a topic gives, which has no leases; `columns` is the type's DDL."""
     return pa.schema([*user_schema(columns), _BOOKMARK, *ENVELOPE])
 
 
 def chosen(available: pa.Schema, names: tuple[str, ...] | None, *, where: str) -> pa.Schema:
-    """Give the named columns, in that order and in their own spelling, or all of them.
+    """Return the named columns, in that order and in their own spelling, or all of them.
 
     Raises
     ------
@@ -45,5 +45,5 @@ def chosen(available: pa.Schema, names: tuple[str, ...] | None, *, where: str) -
 
 
 def to_spark(schema: pa.Schema) -> StructType:
-    """Give a schema as Spark's; times without a zone are wall-clock readings, as in the journal."""
+    """Return a schema as Spark's; times without a zone are wall-clock readings, as in the journal."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)

@@ -36,42 +36,42 @@ class SparkQueueDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Give the short name of the format."""
+        """Return the short name of the format."""
         return "sparkqueue"
 
     def schema(self) -> StructType:
-        """Give the columns of the read that the options describe; wrong options are refused before anything starts."""
+        """Return the columns of the read that the options describe; wrong options are refused before anything starts."""
         from spark_queue.source import loading
 
         self._target, schema = loading.describe(self._options)
         return schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Give the stream of a queue or of a topic."""
+        """Return the stream of a queue or of a topic."""
         from spark_queue.source import loading
 
         return loading.stream_reader(self._options, self._found(), schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Give the batch read of a topic or of a view."""
+        """Return the batch read of a topic or of a view."""
         from spark_queue.source import loading
 
         return loading.batch_reader(self._options, self._found(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001 - Spark's signature.
-        """Give what publishes each micro-batch."""
+        """Return what publishes each micro-batch."""
         from spark_queue.source import stream_writer, writing
 
         return stream_writer.StreamWriter(writing.plan_write(self._options, schema, overwrite=overwrite, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature.
-        """Give what publishes a DataFrame."""
+        """Return what publishes a DataFrame."""
         from spark_queue.source import stream_writer, writing
 
         return stream_writer.BatchWriter(writing.plan_write(self._options, schema, overwrite=overwrite, streaming=False))
 
     def _found(self) -> Target:
-        """Give what the read is of; a schema that the user named keeps Spark from asking for ours before."""
+        """Return what the read is of; a schema that the user named keeps Spark from asking for ours before."""
         if self._target is None:
             self.schema()
         return cast(Target, self._target)

@@ -143,5 +143,5 @@ class BatchWrapper:
 
 
 def _is_slip(failure: Exception) -> bool:
-    """Tell whether outcomes were misspoken: giving such a batch back would only repeat the slip."""
+    """Return whether outcomes were misspoken: giving such a batch back would only repeat the slip."""
     return isinstance(failure, CallerError) and failure.code == "OUTCOME_INVALID"

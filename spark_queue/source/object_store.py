@@ -88,7 +88,7 @@ class MessageFiles:
                 raise ConfigError("STORAGE_OPTION_UNSUPPORTED", option=option, reason=reason, supported=names)
 
     def opener(self) -> Callable[[str], pa.NativeFile]:
-        """Give what opens a file by its path relative to the table.
+        """Return what opens a file by its path relative to the table.
 
         Opening raises JournalError MESSAGE_FILE_MISSING where the store does not give the file.
         """

@@ -24,7 +24,7 @@ class _Offset:
     journal: str
 
     def to_json(self) -> dict[str, Any]:
-        """Give the form that Spark stores, in its fixed key order."""
+        """Return the form that Spark stores, in its fixed key order."""
         return {"v": OFFSET_VERSION, **asdict(self)}
 
     def check(self, stored: Mapping[str, Any]) -> Self:

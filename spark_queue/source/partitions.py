@@ -78,7 +78,7 @@ class MessageReader:
         object.__setattr__(self, "_stored", frozenset({*self.schema.names, *topic} - _APPENDED.keys()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a partition, in its order.
+        """Return the rows of a partition, in its order.
 
         Raises
         ------
@@ -135,11 +135,11 @@ class _Chosen:
     counts: _Array
 
     def spread(self, values: _Array) -> _Column:
-        """Give each row the value of its piece."""
+        """Return each row the value of its piece."""
         return pa.array(np.repeat(values[self.index], self.counts))
 
     def rows(self) -> _Array:
-        """Give the numbers of the rows within the file."""
+        """Return the numbers of the rows within the file."""
         return _count_up(self.first_row, self.counts)
 
     def bookmarks(self) -> _Column:
@@ -164,7 +164,7 @@ _APPENDED: dict[str, Callable[[_Chosen, MessagePartition], _Column]] = {
 
 
 def _count_up(first: _Array, counts: _Array) -> _Array:
-    """Give first, first + 1, … for each entry, one after the other."""
+    """Return first, first + 1, … for each entry, one after the other."""
     ends = np.cumsum(counts)
     counted: _Array = np.arange(ends[-1], dtype=np.int64) + np.repeat(first - (ends - counts), counts)
     return counted

@@ -54,7 +54,7 @@ def cut(pieces: pa.Table, *, min_partitions: int | None, lease: int = 0, leased_
 
 
 def _shares_by_key(columns: _Columns, keys_of_pieces: Any, count: int) -> Iterator[_Columns]:
-    """Give each key to one partition; small keys go by the handful, so that the large ones can be spread evenly."""
+    """Yield each key to one partition; small keys go by the handful, so that the large ones can be spread evenly."""
     keys, handfuls = keys_of_pieces.combine_chunks().flatten(), _HANDFULS * count
     rows = np.arange(len(keys))
     handful = np.where(keys.is_null(), rows % handfuls, keys.fill_null(0).to_numpy() % np.uint64(handfuls)).astype(np.int64)
@@ -69,7 +69,7 @@ def _shares_by_key(columns: _Columns, keys_of_pieces: Any, count: int) -> Iterat
 
 
 def _joined(columns: _Columns, rows: NDArray[Any], piece: NDArray[Any], offset: NDArray[Any]) -> _Columns:
-    """Give some rows as pieces: those that follow each other in one piece are one again."""
+    """Return some rows as pieces: those that follow each other in one piece are one again."""
     begins = np.r_[True, (np.diff(rows) != 1) | (np.diff(piece[rows]) != 0)]
     first = rows[begins]
     share = {name: values[piece[first]] for name, values in columns.items()}
@@ -96,7 +96,7 @@ def _shares(columns: _Columns, count: int) -> Iterator[_Columns]:
 
 
 def _cuts(ends: NDArray[Any], count: int) -> NDArray[Any]:
-    """Give the row counts at which partitions begin and end.
+    """Return the row counts at which partitions begin and end.
 
     A cut moves to the nearest end of a piece when that is close: otherwise two tasks would decode one row group.
     """

@@ -61,12 +61,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seated()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Give the subscription's backlog."""
+        """Return the subscription's backlog."""
         self._seated()
         return ReadMaxRows(self._stream.max_backlog)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Give the place before the first lease; a constant, because Spark asks again after a restart."""
+        """Return the place before the first lease; a constant, because Spark asks again after a restart."""
         self._seated()
         return self._stream.start.to_json()
 
@@ -87,7 +87,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if granted.lease == place.lease else replace(place, lease=granted.lease).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Give the queue's figures, as `Queue.status` names them, for Spark's progress and UI (R119)."""
+        """Return the queue's figures, as `Queue.status` names them, for Spark's progress and UI (R119)."""
         return self._status
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -107,7 +107,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a partition; executors run the same of `MessageReader`."""
+        """Return the rows of a partition; executors run the same of `MessageReader`."""
         return self._stream.reader.read(partition)
 
     def stop(self) -> None:
@@ -119,7 +119,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             planner.leave()
 
     def _seated(self) -> QueuePlanner:
-        """Give the planner, which draws its incarnation now if this is the first call of this start (DESIGN 15.6)."""
+        """Return the planner, which draws its incarnation now if this is the first call of this start (DESIGN 15.6)."""
         if self._planner is None:
             # Spark ends planners with SIGTERM and calls `stop` only on the way out, so make it an ordinary exit.
             _on_sigterm(lambda *_: sys.exit(0))

@@ -98,7 +98,7 @@ def _stage(job: WriteJob, batches: Iterator[pa.RecordBatch], *, query_id: str | 
 
 
 def _type_of(job: WriteJob, rows: pa.RecordBatch) -> str:
-    """Give the message type of the first row's topic; the commit checks that all topics are of one type."""
+    """Return the message type of the first row's topic; the commit checks that all topics are of one type."""
     from spark_queue.core.definitions.column_names import ColumnNames
     from spark_queue.core.definitions.parsing import parse
 
@@ -114,5 +114,5 @@ def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """Give what tasks staged, in the order of the DataFrame's partitions; a failed task has no message."""
+    """Return what tasks staged, in the order of the DataFrame's partitions; a failed task has no message."""
     return [message for message in messages if isinstance(message, Staged)]

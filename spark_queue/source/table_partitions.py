@@ -27,7 +27,7 @@ class TableReader:
     schema: pa.Schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a partition, by column name."""
+        """Return the rows of a partition, by column name."""
         if not isinstance(partition, TablePartition):
             # Spark plans one empty partition where there is none.
             return iter(())

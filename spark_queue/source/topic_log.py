@@ -79,7 +79,7 @@ class TopicLog:
             self._version = entry.version
 
     def bookmark(self, position: Position) -> int:
-        """Give the bookmark of a position as the log stands now: of the first message that is not before it."""
+        """Return the bookmark of a position as the log stands now: of the first message that is not before it."""
         match position.kind:
             case "earliest":
                 return self._known.kept_from
@@ -91,7 +91,7 @@ class TopicLog:
                 return self._known.entered_by(position.value - 1)
 
     def pieces(self, start: int, end: int) -> pa.Table:
-        """Give what must be read for the messages from `start` to before `end`, as `RowRanges` has it.
+        """Return what must be read for the messages from `start` to before `end`, as `RowRanges` has it.
 
         A file that holds other topics too is named whole: the reader leaves their rows out.
 

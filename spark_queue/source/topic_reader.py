@@ -61,11 +61,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def initialOffset(self) -> dict[str, Any]:
-        """Give the place before the first batch; a constant, because Spark asks again after a restart."""
+        """Return the place before the first batch; a constant, because Spark asks again after a restart."""
         return self._first_offset.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002 - Spark's signature.
-        """Give the end of the topic, or the very `start` where nothing is new, since Spark compares offsets as text."""
+        """Return the end of the topic, or the very `start` where nothing is new, since Spark compares offsets as text."""
         place = self._first_offset.check(start)
         log = self._opened()
         if not self._available_now:
@@ -86,7 +86,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(cut(log.pieces(max(first, lowest), until), min_partitions=self._options.min_partitions))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a partition; executors run the same of `MessageReader`."""
+        """Return the rows of a partition; executors run the same of `MessageReader`."""
         return self._reader.read(partition)
 
     def _opened(self) -> TopicLog:
@@ -112,5 +112,5 @@ class TopicBatchReader(DataSourceReader):
         return list(cut(pieces, min_partitions=self._options.min_partitions))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a partition; executors run the same of `MessageReader`."""
+        """Return the rows of a partition; executors run the same of `MessageReader`."""
         return self._reader.read(partition)

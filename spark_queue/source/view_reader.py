@@ -48,7 +48,7 @@ class ViewReader(DataSourceReader):
         return [TablePartition(table.slice(row, PARTITION_ROWS)) for row in range(0, table.num_rows, PARTITION_ROWS)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a partition; executors run the same of `TableReader`."""
+        """Return the rows of a partition; executors run the same of `TableReader`."""
         return TableReader(self._schema).read(partition)
 
     def _table(self) -> pa.Table:

@@ -11,7 +11,7 @@ from spark_queue.core.state.lifecycle import ACTIVE, State
 
 
 def of_active_part(ledger: QueueLedger) -> Iterator[str]:
-    """Give what is broken: the active part is full as long as anything waits, and what comes up acknowledged is gone."""
+    """Yield what is broken: the active part is full as long as anything waits, and what comes up acknowledged is gone."""
     inactive, target = ledger.rows[State.INACTIVE], ledger.definition.target_queue_depth
     if inactive and sum(len(ledger.rows[state]) for state in ACTIVE) < max(target, 1):
         yield f"{len(inactive)} message(s) are inactive, and the active part is not full"

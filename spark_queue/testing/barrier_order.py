@@ -29,7 +29,7 @@ class _Line:
 
 
 def of_barriers(ledger: QueueLedger) -> Iterator[str]:
-    """Give what is broken in a queue: what is held waits for something, nothing behind it is leased, what was released is gone."""
+    """Yield what is broken in a queue: what is held waits for something, nothing behind it is leased, what was released is gone."""
     held = ledger.rows[State.HELD]
     if not held.issubset(ledger.barriers):
         yield f"message {(held - ledger.barriers).min()} is held and no barrier"

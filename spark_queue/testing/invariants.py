@@ -28,7 +28,7 @@ from spark_queue.testing.key_order import of_order_keys
 
 
 def of_state(state: JournalState) -> list[str]:
-    """Give what is broken in a folded state: nothing lost, nothing in two places, leases within what they were granted."""
+    """Return what is broken in a folded state: nothing lost, nothing in two places, leases within what they were granted."""
     broken: list[str] = []
     for name, message_type in state.message_types.items():
         broken += [f"message type '{name}': {text}" for text in _of_segments(message_type)]
@@ -41,13 +41,13 @@ def of_state(state: JournalState) -> list[str]:
 
 
 def of_ledger(ledger: QueueLedger) -> list[str]:
-    """Give what is broken in one queue."""
+    """Return what is broken in one queue."""
     parts = (_conservation, of_active_part, _leases, _subscriptions, _filters, of_order_keys, of_barriers, _failing)
     return [text for part in parts for text in part(ledger)]
 
 
 def of_records(records: Sequence[Record]) -> list[str]:
-    """Give what is broken in a control log: dense records, rising epochs, and lives of messages that make sense."""
+    """Return what is broken in a control log: dense records, rising epochs, and lives of messages that make sense."""
     broken: list[str] = []
     if not records or records[0].kind != Kind.JOURNAL_CREATED:
         broken.append("the control log does not begin with journal_created")
@@ -65,7 +65,7 @@ def of_records(records: Sequence[Record]) -> list[str]:
 
 
 def of_message_log(records: Sequence[Record], message_type: str, entries: Iterable[MessageLogEntry]) -> list[str]:
-    """Give what is broken between the `entered` records of a message type and its log.
+    """Return what is broken between the `entered` records of a message type and its log.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ class _Lives:
 
 
 def _leased_by(record: Record, rows: BitMap64) -> BitMap64:
-    """Give what a grant or resume leases: a barrier is given to many, and leased to nobody."""
+    """Return what a grant or resume leases: a barrier is given to many, and leased to nobody."""
     return BitMap64() if record.detail.get("barrier") else rows
 
 
@@ -288,7 +288,7 @@ def _ended_before(rows: BitMap64, ended: BitMap64) -> Iterator[str]:
 
 
 def problems(state: JournalState, records: Sequence[Record], logs: Mapping[str, Iterable[MessageLogEntry]]) -> list[str]:
-    """Give everything that is broken in a journal: its state, its control log, and both against the message logs."""
+    """Return everything that is broken in a journal: its state, its control log, and both against the message logs."""
     broken = [*of_records(records), *of_state(state)]
     for message_type, entries in logs.items():
         broken += of_message_log(records, message_type, entries)

@@ -10,7 +10,7 @@ from spark_queue.core.state.ledger import QueueLedger
 
 
 def of_order_keys(ledger: QueueLedger) -> Iterator[str]:
-    """Give what is broken in a queue: a key is held by one lease at most, and by what that lease has under way."""
+    """Yield what is broken in a queue: a key is held by one lease at most, and by what that lease has under way."""
     order_keys = ledger.selection.order_keys
     under_way = [order_keys.keys_of(ledger.outstanding(lease)) for lease in ledger.leases.values()]
     if sum(len(rows) for rows, _ in under_way) != len(order_keys.held) or any(

@@ -227,7 +227,7 @@ class MemoryMessageLog:
                 raise JournalError("JOURNAL_DAMAGED", path=self._storage.path, what=what, reason=reason)
 
     def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
-        """Give the versions after `after_version`, in order, up to the head; there are no gaps here.
+        """Yield the versions after `after_version`, in order, up to the head; there are no gaps here.
 
         Raises
         ------
@@ -258,7 +258,7 @@ class MemoryJournal:
         self.facts = storage.facts
 
     def messages(self, message_type: str) -> MemoryMessageLog:
-        """Give the log of a message type."""
+        """Return the log of a message type."""
         return MemoryMessageLog(self.storage, message_type)
 
     def create_message_table(self, message_type: str, columns: str) -> None:

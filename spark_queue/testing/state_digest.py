@@ -19,7 +19,7 @@ from spark_queue.core.state.lifecycle import IN_QUEUE
 
 
 def digest(state: JournalState) -> dict[str, Any]:
-    """Give everything that a state knows, in values that share nothing with it."""
+    """Return everything that a state knows, in values that share nothing with it."""
     return {
         "journal": state.journal_id,
         "epoch": state.epoch,
@@ -35,7 +35,7 @@ def digest(state: JournalState) -> dict[str, Any]:
 
 
 def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
-    """Give everything that one queue's ledger knows."""
+    """Return everything that one queue's ledger knows."""
     return {
         "definition": ledger.definition,
         "start": ledger.start,
@@ -65,13 +65,13 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
 
 
 def _times(ledger: QueueLedger, times: Expirations) -> dict[int, Any]:
-    """Give the times of what is in the queue; the others are forgotten when time passes, not when a record says so."""
+    """Return the times of what is in the queue; the others are forgotten when time passes, not when a record says so."""
     in_queue = BitMap64.union(*(ledger.rows[state] for state in IN_QUEUE))
     return {at_ms: to_ranges(rows & in_queue) for at_ms, rows in times.items() if rows.intersect(in_queue)}
 
 
 def _selection(ledger: QueueLedger) -> dict[str, Any]:
-    """Give the facts of what is in the queue or may come back; the others are forgotten some time or other."""
+    """Return the facts of what is in the queue or may come back; the others are forgotten some time or other."""
     selection, standing = ledger.selection, ledger.standing
     return {
         "matches": {text: to_ranges(rows & standing) for text, rows in selection.matches.items()},

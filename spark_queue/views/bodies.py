@@ -21,7 +21,7 @@ _WITHOUT_BODIES = "Look at a later moment, or choose columns that the queue know
 
 
 def read_bodies(store: Store, message_type: MessageTypeState, bookmarks: Bookmarks, schema: pa.Schema) -> pa.Table:
-    """Give columns of messages, in the order of their bookmarks.
+    """Return columns of messages, in the order of their bookmarks.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ _THREADS = 16
 
 
 def find_damage(store: Store, state: JournalState, queue: str) -> str | None:
-    """Give what is wrong with the first message file that a queue's consumers need next, None when nothing is.
+    """Return what is wrong with the first message file that a queue's consumers need next, None when nothing is.
 
     The files of the oldest messages are opened, which finds what is missing or cut off; what a batch failed on is read, which
     finds any damage.
@@ -52,7 +52,7 @@ def find_damage(store: Store, state: JournalState, queue: str) -> str | None:
 
 
 def _next_files(message_type: MessageTypeState, waiting: BitMap64) -> list[Segment]:
-    """Give the last segment in each of the files of the oldest messages."""
+    """Return the last segment in each of the files of the oldest messages."""
     found: dict[str, Segment] = {}
     while waiting and len(found) < FILES_LIMIT:
         segment = message_type.segment_of(waiting.min())

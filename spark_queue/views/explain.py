@@ -211,7 +211,7 @@ class _Life:
             yield MessageEvent(at=_at(at_ms), event="committed", record=None, queue=None, text=text)
 
     def _body(self) -> tuple[Mapping[str, Any], str | None]:
-        """Give what was published, and why it cannot be read if so."""
+        """Return what was published, and why it cannot be read if so."""
         columns = self._state.definitions.message_type(self._type).columns
         # The value of a key is shown where it is a column.
         key = self._state.definitions.queue(self._queue).order_key

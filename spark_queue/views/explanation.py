@@ -127,7 +127,7 @@ class MessageHistory:
         return f"<h4>{html.escape(self._title())}</h4>{notes}<table>{facts}</table><table>{head}{events}</table>"
 
     def _told(self) -> list[MessageEvent]:
-        """Give the events as they read best: a proof is recorded after what follows from it, in one commit, and told before."""
+        """Return the events as they read best: a proof is recorded after what follows from it, in one commit, and told before."""
         told: list[MessageEvent] = []
         for event in self.events:
             place = len(told)

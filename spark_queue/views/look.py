@@ -25,7 +25,7 @@ _READING = (Kind.ENTERED, Kind.FOREIGN, Kind.MOVED)
 
 
 def look(journal: DeltaJournal, as_of: datetime | int | None = None) -> Moment:
-    """Give the journal at a moment; starts nothing and changes nothing.
+    """Return the journal at a moment; starts nothing and changes nothing.
 
     One rule holds for now and for a past time: what was published by then counts as entered, by the coordinator's own rule,
     whether one happened to run or not (DESIGN 15.15). When it was published the message log's entry tells; it is kept for a day
@@ -75,7 +75,7 @@ class Commits:
         self._times_ms = cache(self._list)
 
     def time_ms(self, message_type: str, version: int) -> int | None:
-        """Give the time of a version in milliseconds; None when its entry is gone."""
+        """Return the time of a version in milliseconds; None when its entry is gone."""
         return self._times_ms(message_type).get(log_key(messages_key(message_type), version))
 
     def _list(self, message_type: str) -> dict[str, int]:
@@ -100,7 +100,7 @@ class PublishedBy:
         self._journal, self._commits, self._now_ms = journal, commits, now_ms
 
     def messages(self, message_type: str) -> _TailUntil:
-        """Give the log of a message type."""
+        """Return the log of a message type."""
 
         def is_past(entry: MessageLogEntry) -> bool:
             at_ms = self._commits.time_ms(message_type, entry.version)

@@ -42,17 +42,17 @@ _DEATH = make_schema(reason=pa.string(), error=pa.string(), removed_at=INSTANT)
 
 
 def messages_schema(columns_ddl: str) -> pa.Schema:
-    """Give the columns of view ``messages`` for a message type: its own, the bookmark, the journal's, the queue's."""
+    """Return the columns of view ``messages`` for a message type: its own, the bookmark, the journal's, the queue's."""
     return pa.schema([*user_schema(columns_ddl), pa.field("bookmark", pa.int64()), *ENVELOPE, *_PLACE])
 
 
 def dead_letters_schema(columns_ddl: str) -> pa.Schema:
-    """Give the columns of view ``dead_letters`` for a message type."""
+    """Return the columns of view ``dead_letters`` for a message type."""
     return pa.schema([*messages_schema(columns_ddl), *_DEATH])
 
 
 def messages(store: Store, moment: Moment, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
-    """Give the messages in a queue, oldest first; those that left it are in its history, inactive ones are not shown (R80)."""
+    """Return the messages in a queue, oldest first; those that left it are in its history, inactive ones are not shown (R80)."""
     ledger = moment.state.ledger(queue)
     states = {state: ledger.rows[state] for state in (*ACTIVE, State.HELD)}
     due = ledger.due(moment.now_ms)
@@ -81,7 +81,7 @@ def messages(store: Store, moment: Moment, queue: str, *, columns: Sequence[str]
 
 
 def dead_letters(store: Store, moment: Moment, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
-    """Give a queue's dead letters, oldest first; those that its dead-letter queue has settled are gone."""
+    """Return a queue's dead letters, oldest first; those that its dead-letter queue has settled are gone."""
     letters = standing_letters(moment.state, queue)
     rows = _limited(BitMap64.union(BitMap64(), *(letter.rows for letter in letters)), limit)
     place = _Columns(to_array(rows))
@@ -132,7 +132,7 @@ class _Columns:
         self._whole[name] = pa.array(values).take(pa.array(places, mask=places < 0))
 
     def column(self, field: pa.Field[Any]) -> Any:
-        """Give a column of the table."""
+        """Return a column of the table."""
         if field.name == "bookmark":
             return pa.array(self.bookmarks)
         if field.name in self._whole:

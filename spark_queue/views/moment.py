@@ -80,7 +80,7 @@ def moment_of(
 
 
 def _start(records: Sequence[Record], count: int, facts: FactSource, store: Store | None) -> JournalState:
-    """Give the state of the newest snapshot within the first `count` records, or one that has folded nothing."""
+    """Return the state of the newest snapshot within the first `count` records, or one that has folded nothing."""
     state = None if store is None else snapshot.shorten(store, records[:count]).state
     # What was retired since is in the snapshot, but in no view.
     if state is None or any(record.kind == Kind.RETIRED for record in records[state.next_record :]):
@@ -121,7 +121,7 @@ def fold_until(
 
 
 def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: int) -> tuple[int, int]:
-    """Tell how many records, given by their times, lie before a moment or at it, and the moment's time.
+    """Return how many records, given by their times, lie before a moment or at it, and the moment's time.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: in
 
 
 def queue_status(moment: Moment, queue: str) -> QueueStatus:
-    """Give a queue's figures at a moment; see `core.status`.
+    """Return a queue's figures at a moment; see `core.status`.
 
     What keeps messages from entering it is an alarm, too, and so is a message file that its consumers cannot read.
     """

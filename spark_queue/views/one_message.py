@@ -60,14 +60,14 @@ class MessageRows:
         self._lease = _numbers(rows.column("lease"))
 
     def queues(self, queue: str) -> list[str]:
-        """Give the queue, its dead-letter queue if the message went there, and the queue that it came from."""
+        """Return the queue, its dead-letter queue if the message went there, and the queue that it came from."""
         found = self._rows.filter(pa.array(self._touching & self._kinds([Kind.DEAD_LETTERED])))
         names, details = (found.column(name).to_pylist() for name in ("queue", "detail"))
         pairs = {(msgspec.json.decode(str(detail))["source"], str(name)) for name, detail in zip(names, details, strict=True)}
         return list(dict.fromkeys([queue, *(name for pair in sorted(pairs) if queue in pair for name in pair)]))
 
     def chosen(self, queues: Iterable[str]) -> pa.Table:
-        """Give the rows that tell the message's life in some queues."""
+        """Return the rows that tell the message's life in some queues."""
         mask = self._kinds(_GENERAL) | (self._message_type & self._kinds([Kind.MOVED]))
         mask |= self._message_type & self._touching & self._kinds(_OF_FILES)
         # How far the message log was read, to count on from there.
@@ -92,7 +92,7 @@ class MessageRows:
 
 
 def one_of(column: Any, values: Iterable[str]) -> _Mask:
-    """Tell which rows of a column have one of some values."""
+    """Return which rows of a column have one of some values."""
     mask: _Mask = pc.is_in(column, value_set=pa.array([str(value) for value in values])).to_numpy()
     return mask.copy()
 
@@ -103,7 +103,7 @@ def _numbers(column: Any) -> NDArray[np.int64]:
 
 
 def _touching(ranges: Any, bookmark: int) -> _Mask:
-    """Tell which rows have a range with the bookmark."""
+    """Return which rows have a range with the bookmark."""
     lists = ranges.combine_chunks()
     flat = lists.flatten()
     hits = np.flatnonzero((flat.field("first").to_numpy() <= bookmark) & (flat.field("until").to_numpy() > bookmark))
@@ -135,7 +135,7 @@ class MessageFacts:
         self.asked: dict[str, tuple[QueueDefinition, EntryFacts]] = {}
 
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
-        """Give the facts of the message, where it is in the segment; see `FactSource`."""
+        """Return the facts of the message, where it is in the segment; see `FactSource`."""
         requests = tuple(requests)
         if not segment.first <= self._bookmark < segment.until:
             return {
@@ -147,7 +147,7 @@ class MessageFacts:
         return facts
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
-        """Tell whether the message matches a filter; see `FactSource`."""
+        """Return whether the message matches a filter; see `FactSource`."""
         its = [self._row(segment) for segment in segments if segment.first <= self._bookmark < segment.until]
         return self._source.matches(its, expression, rows, columns=columns)
 

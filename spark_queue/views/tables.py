@@ -61,7 +61,7 @@ _STATUS = pa.schema([pa.field(entry.name, _ARROW_TYPES[str(entry.type)]) for ent
 
 
 def view_schema(name: str, definitions: Definitions, queue: str | None) -> pa.Schema:
-    """Give a view's columns without reading anything; those of message views depend on the queue's message type.
+    """Return a view's columns without reading anything; those of message views depend on the queue's message type.
 
     Raises
     ------

@@ -21,7 +21,7 @@ _REMOVALS: Mapping[str, str] = {
 
 
 def tell(record: Record) -> str:
-    """Give what happened, as people read it; a kind that is unknown here gives its name."""
+    """Return what happened, as people read it; a kind that is unknown here gives its name."""
     text = _TEXTS.get(record.kind)
     told = str(record.kind) if text is None else text(record)
     error = record.detail.get("error")

@@ -70,5 +70,5 @@ def consumer(
 
 
 def ids(rows: list[dict[str, Any]]) -> list[int]:
-    """Give the ids of rows of the tests' message type, in the order of the rows."""
+    """Return the ids of rows of the tests' message type, in the order of the rows."""
     return [row["id"] for row in rows]

@@ -30,7 +30,7 @@ DEFINITIONS = {
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """Give what runs a story in the client's process."""
+    """Yield what runs a story in the client's process."""
     pytest.importorskip("grpc", reason="a client of Spark Connect needs grpcio (pip install 'pyspark[connect]')")
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         home = str(tmp_path_factory.mktemp("server"))

@@ -103,7 +103,7 @@ class Shop:
         return deaths
 
     def acknowledged(self) -> Counter[int]:
-        """Give how often the control log says of each message that it was acknowledged."""
+        """Return how often the control log says of each message that it was acknowledged."""
         records = [record for record in self.home.history("removed") if record["reason"] == "acknowledged"]
         ranges = [piece for record in records for piece in record["ranges"]]
         return Counter(bookmark for piece in ranges for bookmark in range(piece["first"], piece["until"]))

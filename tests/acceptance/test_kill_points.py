@@ -31,7 +31,7 @@ SHORT_FORM = {("planner", GRANTED), ("coordinator", SINK_WRITTEN), ("worker", IN
 
 
 def pairs() -> Iterator[Any]:
-    """Give every victim with every point it is killed at; what is not of the short form is marked slow."""
+    """Yield every victim with every point it is killed at; what is not of the short form is marked slow."""
     for victim, points in PAIRS.items():
         for point in points:
             yield pytest.param(victim, point, marks=() if (victim, point) in SHORT_FORM else pytest.mark.slow)
@@ -39,7 +39,7 @@ def pairs() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drill]:
-    """Give one queue and its consumer for the whole file: state grows over all kills."""
+    """Yield one queue and its consumer for the whole file: state grows over all kills."""
     drill = Drill(tmp_path_factory.mktemp("drill"))
     try:
         drill.publish()

@@ -23,7 +23,7 @@ Story = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """Give what runs a story in the driver process."""
+    """Yield what runs a story in the driver process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         pool.submit(cluster.start, str(tmp_path_factory.mktemp("spark"))).result(STORY_S)
         yield lambda story, *arguments, **options: pool.submit(story, *arguments, **options).result(STORY_S)

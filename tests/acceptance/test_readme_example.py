@@ -29,7 +29,7 @@ DEFINITIONS = {
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Path]:
-    """Give the place of a journal whose coordinator, if one starts, ends with the test."""
+    """Yield the place of a journal whose coordinator, if one starts, ends with the test."""
     yield tmp_path / "shop"
     subprocess.run([sys.executable, "-m", "spark_queue.cli", "stop", str(tmp_path / "shop")], check=True, stdout=subprocess.DEVNULL)
 

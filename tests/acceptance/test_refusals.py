@@ -156,7 +156,7 @@ def test_ten_thousand_topics_are_published_routed_and_consumed(make_journal: Mak
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Give a disk of 4 MB of its own."""
+    """Yield a disk of 4 MB of its own."""
     mount, umount = shutil.which("mount"), shutil.which("umount")
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -19,7 +19,7 @@ SPARK_STARTS = 3
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """Give an empty directory; a coordinator of its journal ends with the test."""
+    """Yield an empty directory; a coordinator of its journal ends with the test."""
     yield tmp_path
     subprocess.run([sys.executable, "-m", "spark_queue.cli", "stop", str(tmp_path / "shop")], check=True, stdout=subprocess.DEVNULL)
 

@@ -50,7 +50,7 @@ def _run(name: str, place: Path, runs: int) -> list[Figure]:
 
 
 def _scratch() -> Path:
-    """Give the repository's own scratch directory: a temporary one may lie in memory, and would flatter every commit."""
+    """Return the repository's own scratch directory: a temporary one may lie in memory, and would flatter every commit."""
     scratch = ROOT / "build"
     scratch.mkdir(exist_ok=True)
     return scratch

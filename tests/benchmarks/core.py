@@ -52,7 +52,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 def lease_s(
     limit: int, facts: FactSource, *, queue: Mapping[str, Any] | None = None, filter_sql: str | None = None, leases: int = LEASES
 ) -> float:
-    """Give the median time of proving a lease and granting the next, in seconds.
+    """Return the median time of proving a lease and granting the next, in seconds.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def lease_s(
 
 
 def engine_of(facts: FactSource, queue: Mapping[str, Any], *, until: int = MANY_MESSAGES, queues: int = 1) -> Engine:
-    """Give an engine whose messages have entered.
+    """Return an engine whose messages have entered.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 
 def _lease_ms(facts: _Facts, *, subscriptions: int = 1, queues: int = 1, **keys: Any) -> float:
-    """Give the median time of proving a lease and granting the next, in milliseconds."""
+    """Return the median time of proving a lease and granting the next, in milliseconds."""
     engine = engine_of(facts, keys, until=facts.rows.max() + 1, queues=queues)
     names = [f"s{number}" for number in range(subscriptions)]
     planners = {name: started(engine, QUEUE, name, max_backlog=_LIMIT, now_ms=NOW_MS) for name in names}
@@ -97,7 +97,7 @@ def _whole(messages: int) -> _Facts:
 
 
 def _torn(ranges: int) -> _Facts:
-    """Give a million messages in as many ranges."""
+    """Return a million messages in as many ranges."""
     each = max(1, 1_000_000 // ranges)
     return _Facts(rows=to_bitmap([(2 * each * number, 2 * each * number + each) for number in range(ranges)]))
 

@@ -55,7 +55,7 @@ def _times_s(bench: Bench, journal: BenchJournal, *, available: int) -> tuple[li
 
 
 def _enter_s(store: Store, *, available: int) -> float:
-    """Give the time from a coordinator's look at the log to the commit of what it found, in seconds."""
+    """Return the time from a coordinator's look at the log to the commit of what it found, in seconds."""
     opened = open_journal(store)
     facts = PreparedFacts(opened.facts)
     state = JournalState(facts)

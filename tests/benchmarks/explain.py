@@ -47,7 +47,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 
 def _life(opened: DeltaJournal) -> Iterator[Record]:
-    """Give the records of a queue whose leases all ran out once, and were proven then."""
+    """Yield the records of a queue whose leases all ran out once, and were proven then."""
     yield Record(kind=Kind.EPOCH_CLAIMED, detail={"host": "h", "address": "a", "pid": 1})
     first = 0
     for entry in opened.messages("json").tail(-1):

@@ -54,7 +54,7 @@ class _Work:
         self.done.update(numbers)
 
     def lone_s(self, until_s: float) -> float:
-        """Give how long the lone tries took, and the waiting for them, until some moment."""
+        """Return how long the lone tries took, and the waiting for them, until some moment."""
         ends = [began_s for began_s, _ in self.batches[1:]] + [until_s]
         return sum(end_s - began_s for (began_s, is_lone), end_s in zip(self.batches, ends, strict=True) if is_lone)
 
@@ -119,6 +119,6 @@ def _run(
 
 
 def _is_over(journal: Journal, queue: str, good: int, *, is_limited: bool) -> bool:
-    """Tell whether the good rows are acknowledged and, with a limit, the bad ones dead letters."""
+    """Return whether the good rows are acknowledged and, with a limit, the bad ones dead letters."""
     status = journal.queue(queue).status()
     return status.acknowledged == good and not (is_limited and status.queue_depth)

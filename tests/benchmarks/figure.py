@@ -47,21 +47,21 @@ Measure = Callable[[Bench], Iterator[Figure]]
 
 
 def median(values: Iterable[float]) -> float:
-    """Give the median."""
+    """Return the median."""
     return statistics.median(values)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Give the value that `share` of all values do not exceed, such as 0.99."""
+    """Return the value that `share` of all values do not exceed, such as 0.99."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def spread(values: Sequence[float], unit: str = "") -> str:
-    """Tell how many runs there were, and their range, for a note."""
+    """Return how many runs there were, and their range, for a note."""
     return f"{len(values)} runs, {shown(min(values))} to {shown(max(values))}{f' {unit}' if unit else ''}"
 
 
 def shown(value: float) -> str:
-    """Give a number with three significant digits, or whole."""
+    """Return a number with three significant digits, or whole."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

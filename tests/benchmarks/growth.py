@@ -80,7 +80,7 @@ class _Reign:
         self.commit(commits)
 
     def commit(self, commits: int) -> list[float]:
-        """Give the time of each commit, in milliseconds, with what the loop does for the upkeep between two of them."""
+        """Return the time of each commit, in milliseconds, with what the loop does for the upkeep between two of them."""
         times_ms = []
         for _ in range(commits):
             now_ms, self._call = self._clock.wall_ms(), self._call + 1

@@ -52,12 +52,12 @@ _PING_PAUSE_S = 0.01
 
 
 def counted(numbers: pa.Array[Any]) -> Any:
-    """Give the smallest JSON messages, each with its number."""
+    """Return the smallest JSON messages, each with its number."""
     return _joined('{"n": ', numbers, "}")
 
 
 def orders(numbers: pa.Array[Any]) -> Any:
-    """Give JSON messages of a usual size, with the fields that `SELECTIVE` reads."""
+    """Return JSON messages of a usual size, with the fields that `SELECTIVE` reads."""
     of = numbers.to_numpy()
     prices, urgencies = pa.array(of % 200), pa.array(of % 16)
     countries = pa.array(["DE", "US", "FR"]).take(pa.array(of % 3))
@@ -99,7 +99,7 @@ class BenchJournal:
             publish(plan, self.journal_id, definitions, pa.table({"value": bodies(numbers)}))
 
     def client(self) -> CoordinatorClient:
-        """Give a new caller, which starts a coordinator where none answers."""
+        """Return a new caller, which starts a coordinator where none answers."""
         return CoordinatorClient(self.store, self.journal_id)
 
     def serving(self) -> wire.Pong:
@@ -174,5 +174,5 @@ def kill_serving(journal: Journal) -> None:
 
 
 def request() -> str:
-    """Give a new request id."""
+    """Return a new request id."""
     return uuid.uuid4().hex

@@ -42,7 +42,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 
 def _pair(spark: SparkSession, place: Path, *, delta_first: bool) -> tuple[list[float], list[float]]:
-    """Give the times of one run by the queue and of one by bare Delta, each on a journal of its own, in milliseconds."""
+    """Return the times of one run by the queue and of one by bare Delta, each on a journal of its own, in milliseconds."""
     turns = [_by_queue, _by_delta]
     times_ms = {}
     for turn in reversed(turns) if delta_first else turns:

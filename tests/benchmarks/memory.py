@@ -53,7 +53,7 @@ def _recovered_mib(journal: BenchJournal) -> float:
 
 
 def _settled_mib(journal: BenchJournal, process: psutil.Process) -> float:
-    """Give the memory once everything has entered, and a few calls have warmed what every coordinator warms."""
+    """Return the memory once everything has entered, and a few calls have warmed what every coordinator warms."""
     client = journal.client()
     for _ in range(5):
         client.call(wire.Nudge(journal=journal.journal_id, request=request(), message_type="json"))

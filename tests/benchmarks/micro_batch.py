@@ -57,7 +57,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 
 def profile(bench: Bench) -> Iterator[Figure]:
-    """Tell where the time of `latestOffset` goes, and what of it is the coordinator's; no budgets."""
+    """Yield where the time of `latestOffset` goes, and what of it is the coordinator's; no budgets."""
     batches = BATCHES // 5
     journal = _journal(bench, 0, batches)
     told = bench.place / "steps.json"

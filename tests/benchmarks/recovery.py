@@ -50,7 +50,7 @@ def with_expressions(bench: Bench) -> Iterator[Figure]:
 
 
 def _times_s(bench: Bench, journal: BenchJournal, *, entered: int, snapshot: bool = False) -> list[float]:
-    """Give how long each caller waited, in seconds, that found the coordinator killed."""
+    """Return how long each caller waited, in seconds, that found the coordinator killed."""
     pong, never = journal.serving(), threading.Event()
     try:
         planner = journal.planner()

@@ -66,7 +66,7 @@ def _journal(place: Path, runs: int) -> tuple[Journal, int]:
 
 
 def _rates(spark: SparkSession, journal: Journal, table: str, bench: Bench, lines: int) -> tuple[Pairs, Pairs]:
-    """Give lines per second of queue and of Delta, whole and steady; the first run only warms up."""
+    """Return lines per second of queue and of Delta, whole and steady; the first run only warms up."""
     whole: Pairs = []
     steady: Pairs = []
     for run in range(bench.runs + 1):

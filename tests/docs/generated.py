@@ -29,7 +29,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
 
 
 def generated(text: str) -> str:
-    """Give a page's text with every generated part as the product has it now."""
+    """Return a page's text with every generated part as the product has it now."""
     return _GENERATED.sub(lambda found: f"{found['begin']}{PARTS[found['name']]()}{found['end']}", text)
 
 

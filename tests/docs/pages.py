@@ -54,7 +54,7 @@ def pages() -> list[Page]:
 
 
 def page(path: str) -> Page:
-    """Give one page by its path in the repository."""
+    """Return one page by its path in the repository."""
     return next(found for found in pages() if found.path == path)
 
 
@@ -64,12 +64,12 @@ def example_names() -> list[str]:
 
 
 def example(name: str) -> str:
-    """Give the code, or the definitions, of an example that a test runs."""
+    """Return the code, or the definitions, of an example that a test runs."""
     return next(found[2] for one in pages() for found in _EXAMPLE.finditer(one.text) if found[1] == name)
 
 
 def blocks(language: str) -> list[str]:
-    """Give every fenced block of a language, page by page."""
+    """Return every fenced block of a language, page by page."""
     return [text for one in pages() for found, text in _BLOCK.findall(one.text) if found == language]
 
 

@@ -32,7 +32,7 @@ _PLAIN = {pa.string(): "STRING", pa.int64(): "BIGINT", pa.int32(): "INT", pa.boo
 
 
 def errors() -> str:
-    """Give every error by class: its code as a heading, and its text."""
+    """Return every error by class: its code as a heading, and its text."""
     parts = []
     for kind in dict.fromkeys(refusal.error for refusal in CATALOGUE.values()):
         # The first line of the class's own words.
@@ -48,17 +48,17 @@ def _with_gaps(text: str) -> str:
 
 
 def figures() -> str:
-    """Give the figures of a queue's status."""
+    """Return the figures of a queue's status."""
     return _table(("Figure", "Meaning"), [(f"`{entry.name}`", FIGURES[entry.name]) for entry in fields(QueueStatus)])
 
 
 def rows() -> str:
-    """Give the columns that a stream of a queue adds to those of its message type."""
+    """Return the columns that a stream of a queue adds to those of its message type."""
     return _columns(queue_columns(_OWN))
 
 
 def views() -> str:
-    """Give every view: what it shows, and its columns."""
+    """Return every view: what it shows, and its columns."""
     parts = []
     for name in VIEWS:
         parts.append(f"## {name}\n\n{VIEW_MEANINGS[name]}\n")
@@ -72,7 +72,7 @@ def views() -> str:
 
 
 def _columns(schema: pa.Schema, *, of_view: str = "") -> str:
-    """Give columns as a table, without those of the message type itself."""
+    """Return columns as a table, without those of the message type itself."""
     of_others = [field for field in schema if field.name != "item"]
     meanings = [COLUMNS.get(f"{of_view}.{field.name}") or COLUMNS[field.name] for field in of_others]
     named = [(f"`{field.name}`", _spark_type(field.type)) for field in of_others]
@@ -94,7 +94,7 @@ def _spark_type(arrow_type: pa.DataType) -> str:
 
 
 def verbs() -> str:
-    """Give every verb of the command line: what it does, and its arguments and options."""
+    """Return every verb of the command line: what it does, and its arguments and options."""
     group: Any = typer.main.get_command(app)
     return "\n" + "\n".join(_verb(name, group.commands[name]) for name in sorted(group.commands)) + "\n"
 
@@ -121,7 +121,7 @@ def _default(option: Any) -> str:
 
 
 def lifecycle() -> str:
-    """Give the transitions of a message: a row for each state that it leaves, a column for each that it comes to."""
+    """Return the transitions of a message: a row for each state that it leaves, a column for each that it comes to."""
     reached = [state for state in State if any(after is state for after in TRANSITIONS.values())]
     cells = [
         (f"**{before}**", *(", ".join(_events(before, after)) for after in reached))

@@ -68,7 +68,7 @@ class World:
         publish(plan, self.journal_id, definitions, pa.table({"value": values}))
 
     def client(self, **options: Any) -> CoordinatorClient:
-        """Give a new caller."""
+        """Return a new caller."""
         return CoordinatorClient(self.store, self.journal_id, **options)
 
     def ping(self) -> wire.Pong:
@@ -116,7 +116,7 @@ class World:
         return open_journal(self.store).records()
 
     def claims(self) -> list[Record]:
-        """Give the claims of all reigns so far."""
+        """Return the claims of all reigns so far."""
         return [record for record in self.records() if record.kind == Kind.EPOCH_CLAIMED]
 
     def end(self) -> None:
@@ -181,7 +181,7 @@ class Planner:
         return self.client.rows(self.rows_request(), timeout_s=DEADLINE_S)
 
     def bookmarks(self) -> list[int]:
-        """Give the bookmarks of the current lease."""
+        """Return the bookmarks of the current lease."""
         return [
             first + row for piece in self.rows().pieces.to_pylist() for first in [piece["bookmark"]] for row in range(piece["rows"])
         ]
@@ -224,5 +224,5 @@ def wait_for_end(pid: int) -> None:
 
 
 def request_id() -> str:
-    """Give a new request id."""
+    """Return a new request id."""
     return uuid.uuid4().hex

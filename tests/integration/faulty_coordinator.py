@@ -121,7 +121,7 @@ class FaultyControl:
 
 
 def faulty_work(faults: Faults) -> dict[str, Any]:
-    """Give methods of `MessageTableWork` that die or stall at one point."""
+    """Return methods of `MessageTableWork` that die or stall at one point."""
     commit_table, swap_table = MessageTableWork.commit, MessageTableWork._swap
 
     def commit(work: MessageTableWork, change: TableChange) -> bool:

@@ -49,7 +49,7 @@ def s3_server(*arguments: str) -> Iterator[str]:
 
 
 def s3_options(endpoint: str) -> dict[str, str]:
-    """Give the storage options of a server."""
+    """Return the storage options of a server."""
     return {
         "aws_access_key_id": "key-of-the-tests",
         "aws_secret_access_key": SECRET,
@@ -60,7 +60,7 @@ def s3_options(endpoint: str) -> dict[str, str]:
 
 
 def objects(endpoint: str) -> Mapping[str, bytes]:
-    """Give every object that the server holds."""
+    """Return every object that the server holds."""
     import obstore
     from obstore.store import S3Store
 

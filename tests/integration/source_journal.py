@@ -26,7 +26,7 @@ COLUMNS = "id BIGINT NOT NULL, item STRING"
 
 
 def definitions(**queue: Any) -> dict[str, Any]:
-    """Give definitions of one message type, one topic, and queue WORK with the given keys."""
+    """Return definitions of one message type, one topic, and queue WORK with the given keys."""
     return {
         "message_types": {"order": {"columns": COLUMNS, "topics": ["ORDERS"]}},
         "queues": {"WORK": {"underlying_topic": "ORDERS", **queue}},
@@ -34,7 +34,7 @@ def definitions(**queue: Any) -> dict[str, Any]:
 
 
 def orders(first: int, count: int) -> list[dict[str, Any]]:
-    """Give rows with the ids first, first + 1, …"""
+    """Return rows with the ids first, first + 1, …"""
     return [{"id": number, "item": f"item {number}"} for number in range(first, first + count)]
 
 
@@ -89,7 +89,7 @@ class SourceJournal:
         return [row for row in self.journal.view("history").to_pylist() if row["kind"] == kind]
 
     def figures(self) -> tuple[int, int, int]:
-        """Give how many messages are available, leased and acknowledged."""
+        """Return how many messages are available, leased and acknowledged."""
         status = self.journal.queue("WORK").status()
         return status.available, status.backlog, status.acknowledged
 

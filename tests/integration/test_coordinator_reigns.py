@@ -24,7 +24,7 @@ DAY_MS = 86_400_000
 
 
 def in_another_namespace() -> list[str] | None:
-    """Give the command prefix that runs a process on what counts as another host, if this machine allows it."""
+    """Return the command prefix that runs a process on what counts as another host, if this machine allows it."""
     unshare, ip = shutil.which("unshare"), shutil.which("ip")
     if unshare is None or ip is None:
         return None
@@ -35,7 +35,7 @@ def in_another_namespace() -> list[str] | None:
 
 @pytest.fixture(params=["network namespace", "named host"])
 def elsewhere(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Give the options that start a coordinator on another host, really or by name."""
+    """Return the options that start a coordinator on another host, really or by name."""
     if request.param == "named host":
         return {"faults": Faults(host="elsewhere", silence_s=0.5, watch_s=8.0)}
     prefix = in_another_namespace()

@@ -47,13 +47,13 @@ def command(*arguments: str) -> list[str]:
 
 
 def contents(journal: Journal, queue: str) -> dict[int, int]:
-    """Give what waits in a queue: amounts by bookmark."""
+    """Return what waits in a queue: amounts by bookmark."""
     found = journal.view("messages", queue=queue).to_pylist()
     return {row["bookmark"]: row["amount"] for row in found}
 
 
 def redriven(journal: Journal, queue: str) -> list[int]:
-    """Give the bookmarks that the log says were redriven, each as often as it was."""
+    """Return the bookmarks that the log says were redriven, each as often as it was."""
     history = journal.view("history", queue=queue).to_pylist()
     ranges = [piece for row in history if row["kind"] == Kind.REDRIVEN for piece in row["ranges"]]
     return sorted(row for piece in ranges for row in range(piece["first"], piece["until"]))

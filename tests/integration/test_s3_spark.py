@@ -29,7 +29,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def options(endpoint: str) -> dict[str, str]:
-    """Give the options of a read or write."""
+    """Return the options of a read or write."""
     return {f"storage.{name}": value for name, value in s3_options(endpoint).items()}
 
 

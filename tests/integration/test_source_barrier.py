@@ -36,7 +36,7 @@ class Heard:
 
 
 def failing_first(heard: Heard) -> Callable[[DataFrame, int], None]:
-    """Give a batch function that raises on the first batch that it hears."""
+    """Return a batch function that raises on the first batch that it hears."""
 
     def fn(batch: DataFrame, batch_id: int) -> None:
         heard(batch, batch_id)

@@ -23,7 +23,7 @@ def write(frame: DataFrame, home: SourceJournal, *, mode: str = "append", **opti
 
 
 def published(home: SourceJournal) -> list[int]:
-    """Give the ids in queue WORK, in log order."""
+    """Return the ids in queue WORK, in log order."""
     return [int(row["id"]) for row in home.journal.view("messages", queue="WORK").to_pylist()]
 
 

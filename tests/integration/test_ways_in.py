@@ -60,7 +60,7 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def table_of(way: str) -> dict[str, str]:
-    """Give a column of the reference's table."""
+    """Return a column of the reference's table."""
     return {_name(case): case.cell(way) for case in CASES if way in case.given}
 
 
@@ -84,7 +84,7 @@ def _outcome(journal: Journal, case: Case, way: str, publish: Publish) -> str:
 
 
 def stored(journal: Journal, topic: str) -> list[Any]:
-    """Give the values in the queue of a topic, oldest first."""
+    """Return the values in the queue of a topic, oldest first."""
     column = "value" if topic == "json" else "it"
     values: list[Any] = journal.peek("messages", queue=topic, columns=[column]).column(column).to_pylist()
     return values

@@ -78,7 +78,7 @@ def _but_behind(queue: Queue, lease: Lease, messages: list[Message]) -> list[Mes
 
 
 def read(queue: Queue, name: str, number: int, *, again: bool) -> set[int]:
-    """Give the rows of a batch to a planner; `again` when it asked before, in this reign."""
+    """Return the rows of a batch to a planner; `again` when it asked before, in this reign."""
     subscription = queue.subscriptions[name]
     lease = subscription.open
     if lease is None or lease.number != number:
@@ -113,7 +113,7 @@ def answer_again(queue: Queue, name: str) -> None:
 
 
 def _resumable(queue: Queue, subscription: Subscription, lease: Lease) -> list[int]:
-    """Give what is still held, and what came back and is neither gone nor held up by its key (P2)."""
+    """Return what is still held, and what came back and is neither gone nor held up by its key (P2)."""
     if lease.barrier:
         return sorted(lease.rows & set(subscription.barriers))
     back = {bookmark for bookmark in lease.claim - lease.held if _is_there(queue, queue.messages[bookmark])}
@@ -124,7 +124,7 @@ def _resumable(queue: Queue, subscription: Subscription, lease: Lease) -> list[i
 
 
 def _is_there(queue: Queue, message: Message) -> bool:
-    """Tell whether a message that came back may be read again: not before somebody who cancelled it by hand wants that."""
+    """Return whether a message that came back may be read again: not before somebody who cancelled it by hand wants that."""
     return message.state in IN_QUEUE and not (message.state == "delayed" and message.due > queue.now)
 
 
@@ -241,7 +241,7 @@ def _fail_alone(queue: Queue, subscription: Subscription, lease: Lease, message:
 
 
 def _is_suspect(queue: Queue, subscription: Subscription, lease: Lease) -> bool:
-    """Tell whether it may be the sink's fault that a lone message failed: others wait that can tell."""
+    """Return whether it may be the sink's fault that a lone message failed: others wait that can tell."""
     others = {each.bookmark for each in queue.allowed(subscription) if not each.lone} | subscription.fresh
     return subscription.alarm is not None or (lease.failed and len(others - lease.rows) >= SUSPECTS)
 

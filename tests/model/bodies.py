@@ -34,12 +34,12 @@ class Files:
         self.standing: dict[str, list[int]] = {}
 
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
-        """Give the facts of a segment."""
+        """Return the facts of a segment."""
         self._look_up(segment)
         return {each.queue.name: self._facts(segment, each) for each in requests}
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
-        """Give what matches among the rows."""
+        """Return what matches among the rows."""
         known = BitMap64()
         for segment in segments:
             self._look_up(segment)

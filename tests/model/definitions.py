@@ -42,12 +42,12 @@ class Rules:
     letters_kept_ms: int | None = None
 
     def delay_ms(self, times: int, otherwise: int = 0) -> int:
-        """Give the delay of a cancel after so many, or of a probe (DESIGN 8)."""
+        """Return the delay of a cancel after so many, or of a probe (DESIGN 8)."""
         first, longest, factor = self.backoff or (otherwise, otherwise, 1)
         return min(longest, int(first * factor**times))
 
     def lone_delay_ms(self, times: int) -> int:
-        """Give how long a message waits that fails alone, after so many times before (DESIGN 15.12)."""
+        """Return how long a message waits that fails alone, after so many times before (DESIGN 15.12)."""
         first, longest, factor = self.backoff or (1_000, 300_000, 2)
         return min(longest, int(first * factor**times))
 
@@ -98,7 +98,7 @@ _STARTS: dict[Any, Any] = {"1970-01-01T00:00:20+00:00": ("at", 20_000)}
 
 
 def table_of(name: str, drawn: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the table that a user would write, without the keys that exclude one another."""
+    """Return the table that a user would write, without the keys that exclude one another."""
     if name in LETTER_QUEUES:
         return {"message_type": "json", "fairness_window": "1ms", **{key: each for key, each in drawn.items() if each is not None}}
     left_out = {"order"}
@@ -113,7 +113,7 @@ def table_of(name: str, drawn: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tables_of(drawn: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Give the tables of all queues; a dead-letter queue has one source, and is there while it has one."""
+    """Return the tables of all queues; a dead-letter queue has one source, and is there while it has one."""
     tables = {name: table_of(name, keys) for name, keys in drawn.items()}
     used: set[str] = set()
     for table in tables.values():
@@ -124,7 +124,7 @@ def tables_of(drawn: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any
 
 
 def rules_of(table: Mapping[str, Any]) -> Rules:
-    """Give what a table means."""
+    """Return what a table means."""
 
     def asked(key: str) -> Any:
         return QUESTIONS[table[key]] if key in table else None

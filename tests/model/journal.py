@@ -85,7 +85,7 @@ class Journal:
         return True
 
     def _forbids(self, name: str, wanted: Mapping[str, Rules], resets: Iterable[str]) -> bool:
-        """Tell whether what a queue holds forbids new definitions."""
+        """Return whether what a queue holds forbids new definitions."""
         queue, gets = self.queues[name], next((other for other, rules in wanted.items() if rules.letters == name), None)
         if name in resets and gets is not None and queue.having(*WAITING, "leased"):
             return True
@@ -95,7 +95,7 @@ class Journal:
         return is_other and bool(queue.having(*WAITING, "leased", "dead"))
 
     def _sources(self) -> dict[str, str]:
-        """Give whose dead letters each dead-letter queue takes."""
+        """Return whose dead letters each dead-letter queue takes."""
         return {queue.rules.letters: name for name, queue in self.queues.items() if queue.rules.letters is not None}
 
     def end_letter(self, queue: Queue, bookmark: int, reason: str) -> None:
@@ -106,7 +106,7 @@ class Journal:
             source.remove(letter, reason)
 
     def source_of(self, queue: Queue) -> Queue | None:
-        """Give the queue whose dead letters come to a queue."""
+        """Return the queue whose dead letters come to a queue."""
         return next((each for each in self.queues.values() if each.letters is queue), None)
 
     def _start(self, rules: Rules) -> int:
@@ -174,7 +174,7 @@ def _expire(queue: Queue) -> None:
 
 
 def forbids(queue: Queue, wanted: Rules | None) -> bool:
-    """Tell whether what is in flight forbids new rules; None for a queue that goes or begins anew."""
+    """Return whether what is in flight forbids new rules; None for a queue that goes or begins anew."""
     under_way = sum(map(queue.backlog, queue.subscriptions.values()))
     if wanted is None:
         return any(lease.held for lease in queue.leases())

@@ -232,7 +232,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def _differing(one: Any, other: Any, at: str = "") -> list[str]:
-    """Tell where two digests differ."""
+    """Return where two digests differ."""
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         return [each for key in one for each in _differing(one[key], other[key], f"{at}.{key}")]
     return [] if one == other else [f"{at}: {one} {other}"]

@@ -39,11 +39,11 @@ class Queue:
         return self.journal.queues.get(self.rules.letters or "")
 
     def having(self, *states: str) -> list[Message]:
-        """Give the messages in some states, oldest first."""
+        """Return the messages in some states, oldest first."""
         return sorted((each for each in self.messages.values() if each.state in states), key=lambda each: each.bookmark)
 
     def leases(self) -> Iterable[Lease]:
-        """Give every lease of every subscription."""
+        """Return every lease of every subscription."""
         return (lease for subscription in self.subscriptions.values() for lease in subscription.leases)
 
     def enter(self, message: Message) -> None:
@@ -74,7 +74,7 @@ class Queue:
                     subscription.barriers.append(held[0].bookmark)
 
     def next(self, name: str, limit: int) -> Lease | None:
-        """Give the next messages, or the next barrier alone; None when nothing is there."""
+        """Return the next messages, or the next barrier alone; None when nothing is there."""
         subscription = self.subscriptions[name]
         if self.paused or (subscription.alarm is not None and self.now < subscription.alarm[0]):
             return None
@@ -110,7 +110,7 @@ class Queue:
         lease.claim.add(message.bookmark)
 
     def choose(self, subscription: Subscription, count: int) -> list[Message]:
-        """Give the messages that are due to a subscription: those that it tries apart, or a batch."""
+        """Return the messages that are due to a subscription: those that it tries apart, or a batch."""
         heads = self.allowed(subscription)
         runs = order.with_runs(self, heads, [each for each in self.free(subscription) if not each.lone])
         batch = [each for each in sorted(runs, key=lambda each: (-self.rank(each), each.bookmark)) if not each.lone]
@@ -119,11 +119,11 @@ class Queue:
         return (subscription.tries_apart(heads, sorted(piece, key=lambda each: each.bookmark)) or batch)[:count]
 
     def allowed(self, subscription: Subscription) -> list[Message]:
-        """Give what a subscription may be given, of each key the oldest, whatever room it has, oldest first."""
+        """Return what a subscription may be given, of each key the oldest, whatever room it has, oldest first."""
         return [each for each in self.free(subscription) if not self.is_blocked(each)]
 
     def free(self, subscription: Subscription) -> list[Message]:
-        """Give what a subscription may be given if its key allows it, oldest first."""
+        """Return what a subscription may be given if its key allows it, oldest first."""
         ends = [each.bookmark for each in self.having("held")[:1]] + subscription.barriers[:1]
         return [
             message
@@ -135,12 +135,12 @@ class Queue:
         ]
 
     def rank(self, message: Message) -> int:
-        """Give a message's priority; what is no number from 0 on ranks lowest (R66)."""
+        """Return a message's priority; what is no number from 0 on ranks lowest (R66)."""
         value = None if self.rules.priority is None else self.rules.priority(message.body)
         return value if isinstance(value, int) and value >= 0 else -1
 
     def is_blocked(self, message: Message, *, beside: Container[int] = ()) -> bool:
-        """Tell whether an older message of its key is in the queue, or any other of it is leased, but those it would go with."""
+        """Return whether an older message of its key is in the queue, or any other of it is leased, but those it would go with."""
         under_way = {row for lease in self.leases() for row in self.outstanding(lease)}
         return any(
             (each.state in (*IN_QUEUE, "inactive") and each.bookmark < message.bookmark) or each.bookmark in under_way
@@ -149,18 +149,18 @@ class Queue:
         )
 
     def room(self, subscription: Subscription) -> int:
-        """Give how many more messages may be under way (R24, R31), and are tried at once after batches that failed."""
+        """Return how many more messages may be under way (R24, R31), and are tried at once after batches that failed."""
         mine, all_of_them = self.backlog(subscription), sum(map(self.backlog, self.subscriptions.values()))
         limits = [(subscription.backlog, mine), (self.rules.max_per_subscription, mine), (self.rules.max_backlog, all_of_them)]
         rooms = [limit - used for number, (limit, used) in enumerate(limits) if limit or number == 0]
         return max(0, min([*rooms, *([] if subscription.most is None else [subscription.most])]))
 
     def backlog(self, subscription: Subscription) -> int:
-        """Give what a subscription was given and has not acknowledged, or lost the lease of (R17, R23, R31, R71)."""
+        """Return what a subscription was given and has not acknowledged, or lost the lease of (R17, R23, R31, R71)."""
         return sum(len(self.outstanding(each)) for each in subscription.leases)
 
     def outstanding(self, lease: Lease) -> set[int]:
-        """Give what of a lease counts; at most once it is all of it, until the proof or its end."""
+        """Return what of a lease counts; at most once it is all of it, until the proof or its end."""
         counts_whole = self.rules.at_most_once and not (lease.barrier or lease.proven or lease.lapsed)
         return lease.rows if counts_whole else lease.held
 
@@ -218,7 +218,7 @@ class Queue:
                 lease.claim.discard(message.bookmark)
 
     def is_old(self, message: Message) -> bool:
-        """Tell whether a message is past its age; its own expiration wins."""
+        """Return whether a message is past its age; its own expiration wins."""
         if message.expires_at is not None:
             return message.expires_at <= self.now
         return self.rules.expiration_ms is not None and message.entered_at + self.rules.expiration_ms <= self.now

@@ -13,13 +13,13 @@ ACTIVE = ("available", "leased", "delayed")
 
 
 def is_alike(queue: Queue, one: Message, other: Message) -> bool:
-    """Tell whether two messages have the same key."""
+    """Return whether two messages have the same key."""
     key = queue.rules.key
     return key is not None and key(one.body) is not None and key(one.body) == key(other.body) and not one.is_barrier
 
 
 def with_runs(queue: Queue, heads: Iterable[Message], free: Iterable[Message]) -> list[Message]:
-    """Give the oldest of their keys, and what of the others follows them without a gap, up to the longest run."""
+    """Return the oldest of their keys, and what of the others follows them without a gap, up to the longest run."""
     together = {each.bookmark: each for each in heads}
     for message in free:
         run = [each for each in together.values() if is_alike(queue, each, message)]
@@ -29,14 +29,14 @@ def with_runs(queue: Queue, heads: Iterable[Message], free: Iterable[Message]) -
 
 
 def behind(queue: Queue, cancelled: Iterable[Message], among: Iterable[Message]) -> list[Message]:
-    """Give what stands behind a cancelled message of its key, which goes back with it; one that a cancel ends holds up nobody."""
+    """Return what stands behind a cancelled message of its key, which goes back with it; one that a cancel ends holds up nobody."""
     among = [each for each in among if each.state in ACTIVE]
     staying = [each for each in cancelled if each.state in ACTIVE and not (each in among and _ends_by_cancel(queue, each))]
     return [each for each in among if any(is_alike(queue, old, each) and old.bookmark < each.bookmark for old in staying)]
 
 
 def behind_said(queue: Queue, lease: Lease, among: Iterable[Message]) -> list[Message]:
-    """Give what stands behind what the batch of a lease cancelled."""
+    """Return what stands behind what the batch of a lease cancelled."""
     cancelled = [queue.messages[bookmark] for bookmark, (outcome, _) in lease.said.items() if outcome == "cancel"]
     return behind(queue, cancelled, among)
 

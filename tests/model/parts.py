@@ -88,7 +88,7 @@ class Subscription:
         return next((lease for lease in self.leases if not lease.proven), None)
 
     def tries_apart(self, allowed: list[Message], suspicious: list[Message]) -> list[Message]:
-        """Give what it tries by itself: one that tells who is to blame, one that failed alone, or half of what failed."""
+        """Return what it tries by itself: one that tells who is to blame, one that failed alone, or half of what failed."""
         allowed = [each for each in allowed if each.bookmark not in self.suspects] or allowed
         others, lone = [each for each in allowed if not each.lone], [each for each in allowed if each.lone]
         if self.alarm is not None:
@@ -105,5 +105,5 @@ class Subscription:
         return {bookmark for bookmark, (_, _, lone) in self.suspects.items() if not lone}
 
     def may_take(self, bookmark: int) -> bool:
-        """Tell whether its run gets a message that is there for it."""
+        """Return whether its run gets a message that is there for it."""
         return self.until is None or (bookmark < self.until and bookmark not in self.given)

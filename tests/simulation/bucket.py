@@ -41,7 +41,7 @@ class TableState:
     transactions: dict[str, int] = field(default_factory=dict)
 
     def after(self, entry: bytes) -> TableState:
-        """Give the table after one more entry."""
+        """Return the table after one more entry."""
         description, files, transactions = self.description, dict(self.files), dict(self.transactions)
         for action in map(msgspec.json.decode, entry.splitlines()):
             if "add" in action:
@@ -109,7 +109,7 @@ class Bucket:
         self.create(*self.late.pop(0))
 
     def is_readable(self, table: str) -> bool:
-        """Tell whether a reader who comes now finds what it needs: a checkpoint, or the beginning, and every entry since."""
+        """Return whether a reader who comes now finds what it needs: a checkpoint, or the beginning, and every entry since."""
         head = len(self.tables[table]) - 1
         served = [-1, *(version for version in range(head + 1) if self._checkpoint(table, version) in self.objects)]
         return all(f"{table}/_delta_log/{version:020d}.json" in self.objects for version in range(served[-1] + 1, head + 1))

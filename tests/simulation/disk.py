@@ -86,7 +86,7 @@ class Disk(Bucket):
             self._read_again(table)
 
     def is_readable(self, table: str) -> bool:
-        """Tell whether a reader who comes now finds what it needs; a torn checkpoint or a hint at a lost one is refused (tried)."""
+        """Return whether a reader who comes now finds what it needs; a torn checkpoint or a hint at a lost one is refused (tried)."""
         folder, head = f"{table}/_delta_log", len(self.tables[table]) - 1
         checkpoints = sorted(key for key in self.objects if key.startswith(folder) and key.endswith(".checkpoint.parquet"))
         newest = checkpoints[-1] if checkpoints else ""
@@ -107,7 +107,7 @@ class Disk(Bucket):
         loose.is_forced = loose.is_named = False
 
     def _outcomes(self, key: str, loose: _Loose) -> Iterable[Written | None]:
-        """Give what the disk may hold of an object."""
+        """Yield what the disk may hold of an object."""
         found = self.objects.get(key)
         if found is None or not loose.is_named:
             yield loose.before

@@ -165,7 +165,7 @@ class DiskWorld(LoopWorld):
         super().drain(rounds=rounds)
 
     def is_empty(self) -> bool:
-        """Tell whether every message entered and reached its end."""
+        """Return whether every message entered and reached its end."""
         self._note_order()
         return super().is_empty() and self.reigning.message_types[TYPE].entered_until == len(self.order)
 

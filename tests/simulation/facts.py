@@ -12,12 +12,12 @@ from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segm
 
 
 def is_barrier(bookmark: int) -> bool:
-    """Tell which messages are barriers where the queue has any: every seventh, and now and then two back to back."""
+    """Return which messages are barriers where the queue has any: every seventh, and now and then two back to back."""
     return bookmark % 7 == 5 or bookmark % 21 == 6
 
 
 def key_of(bookmark: int) -> int:
-    """Give the key of a message where the queue orders by one."""
+    """Return the key of a message where the queue orders by one."""
     return bookmark % 3
 
 
@@ -25,7 +25,7 @@ class WholeSegments:
     """Every message enters every queue of its type."""
 
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
-        """Give all rows of the segment to each queue."""
+        """Return all rows of the segment to each queue."""
         rows = to_bitmap([(segment.first, segment.until)])
         barriers = BitMap64([row for row in rows if is_barrier(row)])
         keyed = np.arange(segment.first, segment.until)

@@ -12,7 +12,7 @@ from tests.simulation.promises import rows_of
 
 
 def delivered_out_of_order(log: Sequence[Record], key_of: Callable[[int], Any]) -> list[tuple[int, int]]:
-    """Give (record, bookmark) of every delivery before an older message of its key is finished, but for those in its own lease.
+    """Return (record, bookmark) of every delivery before an older message of its key is finished, but for those in its own lease.
 
     And of every delivery while another lease has a message of its key. What a lease has already it keeps when an older message
     is redriven.

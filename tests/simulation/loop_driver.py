@@ -34,7 +34,7 @@ _BY_HAND: tuple[Callable[..., wire.AnyRequest], ...] = (
 
 
 def rows_of(pieces: pa.Table) -> BitMap64:
-    """Give the bookmarks of the row ranges that executors would read."""
+    """Return the bookmarks of the row ranges that executors would read."""
     firsts, counts = pieces.column("bookmark").to_numpy().tolist(), pieces.column("rows").to_numpy().tolist()
     return to_bitmap([(first, first + count) for first, count in zip(firsts, counts, strict=True)])
 
@@ -48,7 +48,7 @@ class Client:
         self.requests: set[str] = set()
 
     def ask(self, kind: Callable[..., wire.AnyRequest], **fields: Any) -> Steps:
-        """Give the call that was answered; a refusal is raised."""
+        """Yield the call that was answered; a refusal is raised."""
         request = self.world.request(kind, **fields)
         self.requests.add(request.request)
         while True:

@@ -108,7 +108,7 @@ class LoopWorld:
         return self.drivers
 
     def is_barrier(self, bookmark: int) -> bool:
-        """Tell which messages were published as barriers."""
+        """Return which messages were published as barriers."""
         return "barrier" in self.settings and self.published[bookmark].attributes["b"] == 1
 
     def publish(self, messages: int) -> None:
@@ -199,7 +199,7 @@ class LoopWorld:
                 self.advance(1_000)
 
     def is_empty(self) -> bool:
-        """Tell whether every message has reached its end."""
+        """Return whether every message has reached its end."""
         ledger = self.reigning.queues[QUEUE]
         return ledger.depth == 0 and not any(each.barriers for each in ledger.subscriptions.values())
 

@@ -42,24 +42,24 @@ class World(Protocol):
         ...
 
     def is_barrier(self, bookmark: int) -> bool:
-        """Tell which messages were published as barriers."""
+        """Return which messages were published as barriers."""
         ...
 
 
 def committed_rows(world: World) -> BitMap64:
-    """Give what stood in a batch that Spark committed, as a stateful query would have counted it."""
+    """Return what stood in a batch that Spark committed, as a stateful query would have counted it."""
     contents = (rows for each in world.consumers for rows in each.checkpoint.contents[: each.checkpoint.committed])
     return BitMap64.union(BitMap64(), *contents)
 
 
 def rows_of(record: Record) -> Iterator[int]:
-    """Give the bookmarks that a record speaks of."""
+    """Yield the bookmarks that a record speaks of."""
     for first, until in record.ranges:
         yield from range(first, until)
 
 
 def removals_from_another_lease(world: World) -> list[tuple[int, int]]:
-    """Give (record, bookmark) of every removal in the name of one lease while another lease held the message (P5)."""
+    """Return (record, bookmark) of every removal in the name of one lease while another lease held the message (P5)."""
     holder: dict[int, int | None] = {}
     wrong = []
     for record in world.log:
@@ -76,7 +76,7 @@ def removals_from_another_lease(world: World) -> list[tuple[int, int]]:
 
 
 def granted_past_age(world: World, expiration_ms: int) -> list[tuple[int, int]]:
-    """Give (record, bookmark) of every grant of a message that was past its age by the time of that record (R50 to R52)."""
+    """Return (record, bookmark) of every grant of a message that was past its age by the time of that record (R50 to R52)."""
     begun_ms: dict[int, int] = {}
     wrong = []
     for record in world.log:
@@ -88,12 +88,12 @@ def granted_past_age(world: World, expiration_ms: int) -> list[tuple[int, int]]:
 
 
 def is_by_hand(world: World, record: Record) -> bool:
-    """Tell whether an operator asked for what a record says."""
+    """Return whether an operator asked for what a record says."""
     return record.detail.get("request") in world.by_hand
 
 
 def committed_after_disconnect(world: World) -> list[tuple[int, int]]:
-    """Give (lease, bookmark) where a leave gave a message back although its batch was committed with it (P6)."""
+    """Return (lease, bookmark) where a leave gave a message back although its batch was committed with it (P6)."""
     last: dict[tuple[int, int], str] = {}
     for record in world.log:
         if record.queue == QUEUE and record.kind in (Kind.GRANTED, Kind.RESUMED, Kind.RETURNED):
@@ -109,7 +109,7 @@ def committed_after_disconnect(world: World) -> list[tuple[int, int]]:
 
 
 def expired_by_an_older_run(world: World) -> list[tuple[int, int]]:
-    """Give (lease, bookmark) that a proof expired although the run that Spark committed did not say so (P4)."""
+    """Return (lease, bookmark) that a proof expired although the run that Spark committed did not say so (P4)."""
     said = {lease: rows for driver in world.consumers for lease, rows in driver.said.items()}
     wrong = []
     pending: list[tuple[int, int]] = []
@@ -128,7 +128,7 @@ def expired_by_an_older_run(world: World) -> list[tuple[int, int]]:
 
 
 def letters_not_ended_once(world: World, letters: str) -> list[tuple[int, int]]:
-    """Give (record, bookmark) of whatever a message cannot do where it is, if it ends once and is in one queue only.
+    """Return (record, bookmark) of whatever a message cannot do where it is, if it ends once and is in one queue only.
 
     It leaves its queue as a dead letter and comes back by a redrive, each from the other's state, until it is removed for good.
     In the dead-letter queue it enters and leaves in turn.
@@ -148,7 +148,7 @@ def letters_not_ended_once(world: World, letters: str) -> list[tuple[int, int]]:
 
 
 def _step(record: Record, *, in_letters: bool) -> tuple[tuple[State, ...], State | None]:
-    """Give where messages may be that a record speaks of, and where they are after it."""
+    """Return where messages may be that a record speaks of, and where they are after it."""
     match record.kind:
         case Kind.GRANTED | Kind.RESUMED:
             return (State.AVAILABLE,), None
@@ -165,7 +165,7 @@ def _step(record: Record, *, in_letters: bool) -> tuple[tuple[State, ...], State
 
 
 def removals_by_a_lease_from_before_a_redrive(world: World) -> list[tuple[int, int]]:
-    """Give (record, bookmark) of every removal by a lease that has not held the message since it was redriven (P5)."""
+    """Return (record, bookmark) of every removal by a lease that has not held the message since it was redriven (P5)."""
     holders: dict[int, set[int | None]] = {}
     wrong = []
     for record in world.log:
@@ -180,7 +180,7 @@ def removals_by_a_lease_from_before_a_redrive(world: World) -> list[tuple[int, i
 
 
 def barriers_not_received_once(world: World) -> list[tuple[str, int]]:
-    """Give (subscription, bookmark) of every barrier that stood in another number of committed batches than promised (R70).
+    """Return (subscription, bookmark) of every barrier that stood in another number of committed batches than promised (R70).
 
     One for each subscription that its release names, none for another; and alone in its batch.
     """
@@ -201,7 +201,7 @@ def barriers_not_received_once(world: World) -> list[tuple[str, int]]:
 
 
 def granted_out_of_order(world: World) -> list[tuple[int, int]]:
-    """Give (record, bookmark) of every message granted before a barrier that it stands behind, or after one before which it stands.
+    """Return (record, bookmark) of every message granted before a barrier that it stands behind, or after one before which it stands.
 
     R68, R69; dead letters that came back would be the exception, and nobody redrives here.
     """

@@ -34,7 +34,7 @@ class Application:
     confirmed: set[int] = field(default_factory=set)
 
     def sequence(self, batch: int) -> int:
-        """Give the number of a batch's first message."""
+        """Return the number of a batch's first message."""
         return 1 + sum(map(len, self.batches[:batch]))
 
 

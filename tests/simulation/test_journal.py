@@ -70,14 +70,14 @@ def check_journal(world: DiskWorld) -> JournalState:
 
 
 def folded(world: DiskWorld) -> JournalState:
-    """Give what the next coordinator would know without snapshots."""
+    """Return what the next coordinator would know without snapshots."""
     state = JournalState(FileFacts(world.way(None)))
     state.fold_all(list(world.log))
     return state
 
 
 def published_otherwise(world: DiskWorld) -> list[str]:
-    """Give what the message log holds otherwise than its publishers were told (R94, R95, R98)."""
+    """Return what the message log holds otherwise than its publishers were told (R94, R95, R98)."""
     times, place = Counter(world.order), {message: at for at, message in enumerate(world.order)}
     wrong = [f"message {message} stands {count} times in the log" for message, count in times.items() if count > 1]
     for publisher in world.publishers:
@@ -91,7 +91,7 @@ def published_otherwise(world: DiskWorld) -> list[str]:
 
 
 def transactions_that_go_back(world: DiskWorld) -> list[str]:
-    """Give where somebody committed who had been overtaken: an older epoch, or an older holder of a name (R98, DESIGN 3.4)."""
+    """Return where somebody committed who had been overtaken: an older epoch, or an older holder of a name (R98, DESIGN 3.4)."""
     return [
         f"version {later.version} of {table} sets {name} back to {later.transactions[name]}"
         for table, states in world.bucket.tables.items()

@@ -89,25 +89,25 @@ def test_a_troubled_loop_keeps_every_promise(seed: int) -> None:
 
 
 def folded(world: LoopWorld) -> JournalState:
-    """Give what the next coordinator would know."""
+    """Return what the next coordinator would know."""
     state = JournalState(world.storage.facts)
     state.fold_all(list(world.log))
     return state
 
 
 def taken(world: LoopWorld) -> BitMap64:
-    """Give what must have entered the queue."""
+    """Return what must have entered the queue."""
     below = 2 if "filter" in world.settings else 0
     return BitMap64([row for row, message in enumerate(world.published) if int(message.attributes["n"]) >= below])
 
 
 def of_queue(world: LoopWorld, *kinds: Kind) -> list[Record]:
-    """Give the queue's records of some kinds."""
+    """Return the queue's records of some kinds."""
     return [record for record in world.log if record.queue == QUEUE and record.kind in kinds]
 
 
 def acknowledged_by_nobody(world: LoopWorld) -> BitMap64:
-    """Give what was acknowledged although no batch that Spark committed contained it, and nobody said so by hand (R15)."""
+    """Return what was acknowledged although no batch that Spark committed contained it, and nobody said so by hand (R15)."""
     rows = BitMap64()
     for record in of_queue(world, Kind.REMOVED):
         if record.reason == Removal.ACKNOWLEDGED and not promises.is_by_hand(world, record):
@@ -117,7 +117,7 @@ def acknowledged_by_nobody(world: LoopWorld) -> BitMap64:
 
 
 def answers_without_a_record(world: LoopWorld) -> list[str]:
-    """Give the answers that the final log does not know of: a lease of somebody else's, or rows that it did not have (P7)."""
+    """Return the answers that the final log does not know of: a lease of somebody else's, or rows that it did not have (P7)."""
     granted = {record.lease: record.subscription for record in of_queue(world, Kind.GRANTED)}
     covered = {
         (record.lease, record.detail["incarnation"][0], record.detail["incarnation"][1], tuple(map(tuple, record.ranges)))
@@ -139,7 +139,7 @@ def answers_without_a_record(world: LoopWorld) -> list[str]:
 
 
 def done_twice(world: LoopWorld) -> list[str]:
-    """Give the requests by hand that took effect in two commits, because they were asked twice."""
+    """Return the requests by hand that took effect in two commits, because they were asked twice."""
     commits: Counter[str] = Counter()
     for commit in world.storage.commits:
         commits.update({str(record.detail.get("request")) for record in commit.records} & world.by_hand)
@@ -147,7 +147,7 @@ def done_twice(world: LoopWorld) -> list[str]:
 
 
 def read_by_two_planners(world: LoopWorld) -> list[int]:
-    """Give the messages of an at-most-once queue that two planner starts were told to read (R16)."""
+    """Return the messages of an at-most-once queue that two planner starts were told to read (R16)."""
     readers: dict[int, set[tuple[str, Incarnation]]] = {}
     if world.settings.get("semantics") == "at-most-once":
         for request, reply, pieces in world.answers:

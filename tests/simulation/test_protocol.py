@@ -46,7 +46,7 @@ def run(seed: int, *, steps: int = 400, **settings: object) -> World:
 
 
 def removed_rows(world: World, reason: Removal) -> BitMap64:
-    """Give what the log says left the queue for a reason."""
+    """Return what the log says left the queue for a reason."""
     rows = BitMap64()
     for record in world.coordinator.log:
         if record.kind == Kind.REMOVED and record.queue == QUEUE and record.reason == reason:

@@ -54,11 +54,11 @@ class Work:
         self._is_done = True
 
     def done(self) -> bool:
-        """Tell whether it was done."""
+        """Return whether it was done."""
         return self._is_done
 
     def result(self) -> Any:
-        """Give what it found."""
+        """Return what it found."""
         if self._failure is not None:
             raise self._failure
         return self._found

@@ -123,7 +123,7 @@ class Driver:
             self._ask(commands.Prove(**self._place, run=run))
 
     def _failure(self, rows: BitMap64) -> str | None:
-        """Give what fn raises on a batch."""
+        """Return what fn raises on a batch."""
         if rows and self.now < self.world.down_until_ms:
             return "the sink is down"
         return "poison" if self.poison >= 0 and self.poison in rows else None
@@ -198,7 +198,7 @@ class World:
         return self.drivers
 
     def is_barrier(self, bookmark: int) -> bool:
-        """Tell which messages are barriers."""
+        """Return which messages are barriers."""
         return bool(self.coordinator.definitions["queues"][QUEUE].get("barrier")) and facts.is_barrier(bookmark)
 
     def read(self, subscription: str, lease: int, incarnation: tuple[int, int], rows: BitMap64) -> None:
@@ -264,7 +264,7 @@ class World:
                 self.coordinator.now_ms += 6_000
 
     def is_done(self) -> bool:
-        """Tell whether nothing is left for anybody, and nobody is in the middle of a batch."""
+        """Return whether nothing is left for anybody, and nobody is in the middle of a batch."""
         queues = self.coordinator.engine.state.queues
         return all(
             driver.checkpoint.is_caught_up

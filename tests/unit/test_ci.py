@@ -12,7 +12,7 @@ HOOKS = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
 
 
 def listed(key: str) -> list[str]:
-    """Give a list of texts in the workflow."""
+    """Return a list of texts in the workflow."""
     [text] = re.findall(rf"(?m)^ +{key}: \[(.*)\]$", WORKFLOW)
     return re.findall(r'"([^"]+)"', text)
 

@@ -40,17 +40,17 @@ _PROTOCOL_RULE_DIGITS = 1
 
 
 def headings(text: str) -> set[str]:
-    """Give the numbers of the sections of a text, such as ``15.11``."""
+    """Return the numbers of the sections of a text, such as ``15.11``."""
     return set(re.findall(rf"(?m)^#{{2,3}} ({_NUMBER})\.? ", text))
 
 
 def rules_of(text: str) -> set[str]:
-    """Give the rules that a text defines, such as ``R52``: each begins its own paragraph."""
+    """Return the rules that a text defines, such as ``R52``: each begins its own paragraph."""
     return set(re.findall(r"(?m)^\*\*([RP]\d+)\.\*\* ", text))
 
 
 def said(file: SourceFile) -> Iterator[tuple[int, str]]:
-    """Give what a file says to people, by line: of Python comments and texts, of a notebook its cells, else everything."""
+    """Yield what a file says to people, by line: of Python comments and texts, of a notebook its cells, else everything."""
     if file.path.endswith(".py"):
         for token in tokenize.generate_tokens(io.StringIO(file.text).readline):
             if tokenize.tok_name[token.type] in {"COMMENT", "STRING", "FSTRING_MIDDLE"}:
@@ -63,7 +63,7 @@ def said(file: SourceFile) -> Iterator[tuple[int, str]]:
 
 
 def cited(line: str) -> Iterator[tuple[str, str]]:
-    """Give every text and number that a line cites, ranges one by one."""
+    """Yield every text and number that a line cites, ranges one by one."""
     for word, numbers in _SECTIONS.findall(line):
         for part in re.split(r", | and ", numbers):
             first, _, last = part.partition(" to ")
@@ -75,7 +75,7 @@ def cited(line: str) -> Iterator[tuple[str, str]]:
 
 
 def _between(first: str, last: str) -> list[str]:
-    """Give the numbers of a range: the last parts of ``3.3`` to ``3.5`` are counted through."""
+    """Return the numbers of a range: the last parts of ``3.3`` to ``3.5`` are counted through."""
     start, _, low = first.rpartition(".")
     high = last.rpartition(".")[2]
     return [f"{start}.{number}" if start else str(number) for number in range(int(low), int(high) + 1)]

@@ -35,7 +35,7 @@ FETCH = [sys.executable, "-c", "from spark_queue import delta_jars; print(*delta
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
-    """Give what makes a Spark whose `spark-submit` goes on as a script says, beside an empty cache."""
+    """Return what makes a Spark whose `spark-submit` goes on as a script says, beside an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "a spark"))
     monkeypatch.setenv("FAKE", str(tmp_path))

@@ -17,7 +17,7 @@ _PATH = re.compile(r"`((?:\.ci|conf|docs|jobs|spark_queue|tests|tools)/[\w./*-]+
 
 
 def anchors(text: str) -> set[str]:
-    """Give the names by which the headings of a text can be linked."""
+    """Return the names by which the headings of a text can be linked."""
     told = re.findall(r"(?m)^#+ (.+)$", text)
     return {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in told}
 

@@ -33,7 +33,7 @@ def raise_problems(file: SourceFile) -> Iterator[str]:
 
 
 def missing_facts(call: ast.Call, text: str) -> set[str]:
-    """Give the facts that a text names and a call does not; none where the call passes a whole mapping on."""
+    """Return the facts that a text names and a call does not; none where the call passes a whole mapping on."""
     keywords = [keyword.arg for keyword in call.keywords]
     if None in keywords or len(call.args) > 1:
         return set()
@@ -41,7 +41,7 @@ def missing_facts(call: ast.Call, text: str) -> set[str]:
 
 
 def facts_of(text: str) -> set[str]:
-    """Give the names of the facts that a catalogue text speaks of."""
+    """Return the names of the facts that a catalogue text speaks of."""
     return {name.split(".")[0].split("[")[0] for _, name, _, _ in Formatter().parse(text) if name}
 
 

@@ -17,7 +17,7 @@ Row = Sequence[str]
 
 
 def tables(text: str) -> Sequence[Sequence[Row]]:
-    """Give the tables of the section on words, without their heads: the glossary, and what is not to be said."""
+    """Return the tables of the section on words, without their heads: the glossary, and what is not to be said."""
     section = re.split(r"(?m)^## ", text.split("\n## 2 Words\n", 1)[1])[0]
     found: list[Sequence[Row]] = []
     for block in re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE):
@@ -27,17 +27,17 @@ def tables(text: str) -> Sequence[Sequence[Row]]:
 
 
 def names(cell: str) -> list[str]:
-    """Give what stands in backquotes."""
+    """Return what stands in backquotes."""
     return re.findall(r"`([^`]+)`", cell)
 
 
 def modules_of(files: Iterable[SourceFile]) -> set[str]:
-    """Give the modules and packages of some files, dotted."""
+    """Return the modules and packages of some files, dotted."""
     return {file.module for file in files}
 
 
 def classes_of(files: Iterable[SourceFile]) -> set[str]:
-    """Give the names of the classes that some files define."""
+    """Return the names of the classes that some files define."""
     return {node.name for file in files for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)}
 
 

@@ -100,7 +100,7 @@ def within(module: str, names: Iterable[str]) -> bool:
 
 
 def layer(module: str) -> int | None:
-    """Give the number of a module's layer, by the longest name of `LAYERS` that it lies under."""
+    """Return the number of a module's layer, by the longest name of `LAYERS` that it lies under."""
     homes = [(len(name), number) for number, names in enumerate(LAYERS) for name in names if within(module, (name,))]
     home = max(homes, default=None)
     # The bare package is no home for what lies in it: a new module is given a layer on purpose.
@@ -122,7 +122,7 @@ def layer_problems(file: SourceFile, modules: Iterable[str]) -> Iterator[str]:
 
 
 def resolved(name: str, modules: Iterable[str]) -> str | None:
-    """Give the module of ours that an imported name belongs to, or None where it is not ours."""
+    """Return the module of ours that an imported name belongs to, or None where it is not ours."""
     candidates = (name, name.rpartition(".")[0])
     return next((candidate for candidate in candidates if candidate in modules), None)
 
@@ -153,7 +153,7 @@ def load_problems(files: Iterable[SourceFile]) -> Iterator[str]:
 
 
 def loaded(start: str, tree: Mapping[str, SourceFile]) -> set[str]:
-    """Give all modules of ours that importing one of them loads, with the packages they lie in."""
+    """Return all modules of ours that importing one of them loads, with the packages they lie in."""
     seen: set[str] = set()
     waiting = [start]
     while waiting:

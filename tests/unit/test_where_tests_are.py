@@ -19,7 +19,7 @@ _ROW = re.compile(r"(?m)^\| `([\w/]+\.py)` \|([^|]*)\|([^|]*)\|$")
 
 
 def table(text: str) -> list[tuple[str, list[str]]]:
-    """Give each row of the table: its module, and the files that cover it, as paths below ``tests``."""
+    """Return each row of the table: its module, and the files that cover it, as paths below ``tests``."""
     rows = []
     for module, scenarios, tests in _ROW.findall(text.split(HEADING, 1)[1]):
         told = [f"{SCENARIOS}/{name}.scenario" for name in re.findall(r"`(\w+)`", scenarios)]

@@ -49,11 +49,11 @@ class Counts:
             self.increment(rows)
 
     def at_least(self, count: int, rows: BitMap64) -> BitMap64:
-        """Give those of `rows` that were counted at least `count` times (count from 1)."""
+        """Return those of `rows` that were counted at least `count` times (count from 1)."""
         return rows & self._levels[count - 1] if count <= len(self._levels) else BitMap64()
 
     def split(self, rows: BitMap64) -> Iterator[tuple[int, BitMap64]]:
-        """Give `rows` in parts of equal count, lowest count first; empty parts are left out."""
+        """Yield `rows` in parts of equal count, lowest count first; empty parts are left out."""
         for count, level in enumerate(self._levels):
             more = rows & level
             if len(more) < len(rows):
@@ -63,5 +63,5 @@ class Counts:
             yield len(self._levels), rows
 
     def of(self, bookmark: int) -> int:
-        """Give the count of one bookmark."""
+        """Return the count of one bookmark."""
         return sum(bookmark in level for level in self._levels)

@@ -57,7 +57,7 @@ class Expirations(Mapping[int, BitMap64]):
             self.add({at_ms: rows})
 
     def next_after(self, at_ms: int, *, gone: BitMap64) -> int | None:
-        """Give the first time after `at_ms` at which a bookmark expires that is not `gone`; None when there is none.
+        """Return the first time after `at_ms` at which a bookmark expires that is not `gone`; None when there is none.
 
         Times of nothing but what is gone are forgotten on the way, so that none is looked at again.
         """
@@ -68,12 +68,12 @@ class Expirations(Mapping[int, BitMap64]):
         return self._times[start] if start < len(self._times) else None
 
     def first_of(self, parts: Sequence[BitMap64], *, gone: BitMap64) -> int | None:
-        """Give the first time of a bookmark that is in one of the parts; forgets leading times of nothing but what is gone."""
+        """Return the first time of a bookmark that is in one of the parts; forgets leading times of nothing but what is gone."""
         self.next_after(-1, gone=gone)
         return next((at_ms for at_ms in self._times if any(self._by_time[at_ms].intersect(part) for part in parts)), None)
 
     def overdue(self, now_ms: int) -> BitMap64:
-        """Give the bookmarks whose time has come."""
+        """Return the bookmarks whose time has come."""
         return BitMap64.union(BitMap64(), *(self._by_time[at_ms] for at_ms in self._until(now_ms)))
 
     def forget(self, now_ms: int, *, kept: BitMap64) -> None:

@@ -27,7 +27,7 @@ class KeyNumbers:
         return self._count
 
     def numbers(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """Give the number of each key; a new key gets the next one."""
+        """Return the number of each key; a new key gets the next one."""
         distinct, inverse = np.unique(hashes, return_inverse=True)
         numbers = self._find(distinct)
         new = np.flatnonzero(numbers == NONE)
@@ -74,7 +74,7 @@ class KeyNumbers:
 
 
 def grown(numbers: NDArray[_Number], count: int, *, filled_with: int = NONE) -> NDArray[_Number]:
-    """Give room for `count` numbers."""
+    """Return room for `count` numbers."""
     if count <= len(numbers):
         return numbers
     larger = np.full(max(1024, count + count // 4), filled_with).astype(numbers.dtype)

@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 
 def to_array(rows: BitMap64) -> NDArray[np.int64]:
-    """Give the ascending bookmarks of a bitmap."""
+    """Return the ascending bookmarks of a bitmap."""
     return np.frombuffer(rows.to_array(), dtype=np.uint64).astype(np.int64)
 
 

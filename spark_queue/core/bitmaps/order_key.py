@@ -110,7 +110,7 @@ class OrderKeys:
             self._mark_oldest(self._count_held(self._places(rows), -1))
 
     def runs(self, heads: BitMap64, rows: BitMap64, *, count: int, longest: int) -> BitMap64:
-        """Give the `count` oldest of `heads` and of what follows them in their keys without a gap; cost follows what is found.
+        """Return the `count` oldest of `heads` and of what follows them in their keys without a gap; cost follows what is found.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class OrderKeys:
             width *= 4
 
     def together(self, rows: BitMap64, held: BitMap64) -> BitMap64:
-        """Give those of `rows` that may be leased beside what their lease still holds: nothing else of their keys is ahead."""
+        """Return those of `rows` that may be leased beside what their lease still holds: nothing else of their keys is ahead."""
         places, unbroken, rank = self._chains(self._places(rows | held))
         if not len(places):
             return rows
@@ -156,7 +156,7 @@ class OrderKeys:
         return rows - self._rows(places[~(unbroken & is_free)])
 
     def followers(self, rows: BitMap64, among: BitMap64) -> BitMap64:
-        """Give those of `among` that stand behind one of `rows` in their key."""
+        """Return those of `among` that stand behind one of `rows` in their key."""
         leaders, others = self._places(rows), self._places(among)
         if not len(leaders):
             return BitMap64()
@@ -166,7 +166,7 @@ class OrderKeys:
         return self._rows(others[is_behind])
 
     def keys_of(self, rows: BitMap64) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Give those of `rows` that have a key, ascending, and its hash beside it."""
+        """Return those of `rows` that have a key, ascending, and its hash beside it."""
         places = self._places(rows)
         return self._bookmarks[places], self._keys.hashes[self._key[places]]
 
@@ -174,7 +174,7 @@ class OrderKeys:
         return self._count
 
     def kept(self, rows: BitMap64) -> OrderKeys:
-        """Give the same without anything but `rows`, which hold all that is in the queue."""
+        """Return the same without anything but `rows`, which hold all that is in the queue."""
         fewer, places = OrderKeys(), self._places(rows)
         bookmarks = self._bookmarks[places]
         fewer.add(bookmarks, self._keys.hashes[self._key[places]])
@@ -213,7 +213,7 @@ class OrderKeys:
         return keys
 
     def _chains(self, places: Places) -> tuple[Places, NDArray[np.bool_], Places]:
-        """Give places by key; whether each is the oldest of its key or follows it without a gap; and its number in its key."""
+        """Return places by key; whether each is the oldest of its key or follows it without a gap; and its number in its key."""
         places = self._by_key(places)
         if not len(places):
             return places, np.empty(0, dtype=np.bool_), places
@@ -235,13 +235,13 @@ class OrderKeys:
         return from_array(np.sort(self._bookmarks[places]))
 
     def _among(self, places: Places, rows: BitMap64) -> Places:
-        """Give those of some ascending places whose messages are among `rows`."""
+        """Return those of some ascending places whose messages are among `rows`."""
         bookmarks = self._bookmarks[places]
         inside = to_array(from_array(bookmarks) & rows)
         return places if len(inside) == len(places) else places[np.searchsorted(bookmarks, inside)]
 
     def _places(self, rows: BitMap64) -> Places:
-        """Give the places of those of `rows` that have a key, ascending."""
+        """Return the places of those of `rows` that have a key, ascending."""
         if not self._count or not rows:
             return np.empty(0, dtype=np.int64)
         known, wanted = self._bookmarks[: self._count], to_array(rows)

@@ -55,7 +55,7 @@ class Priorities:
                 self._digits[digit] |= from_array(chosen)
 
     def first(self, rows: BitMap64, count: int) -> BitMap64:
-        """Give the `count` of `rows` that come first: by priority descending, the oldest first within one value."""
+        """Return the `count` of `rows` that come first: by priority descending, the oldest first within one value."""
         if count >= len(rows):
             return rows.copy()
         taken = self._first_by_digits(rows & self.ranked, count) if self._digits else self._first_by_levels(rows, count)
@@ -64,7 +64,7 @@ class Priorities:
         return taken
 
     def levels(self, rows: BitMap64) -> Iterator[BitMap64]:
-        """Give `rows` in parts of one priority each, the highest first and those without one last."""
+        """Yield `rows` in parts of one priority each, the highest first and those without one last."""
         if self._digits:
             bookmarks, values = self.of(rows)
             order = np.argsort(~values, kind="stable")
@@ -75,7 +75,7 @@ class Priorities:
         yield rows - self.ranked
 
     def of(self, rows: BitMap64) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Give those of `rows` that have a priority, ascending, and that priority beside it."""
+        """Return those of `rows` that have a priority, ascending, and that priority beside it."""
         bookmarks = to_array(rows & self.ranked)
         values = np.zeros(len(bookmarks), dtype=np.uint64)
         for value, level in self._levels.items():
@@ -130,7 +130,7 @@ class Priorities:
 
 
 def _oldest_common(rows: BitMap64, level: BitMap64, count: int) -> BitMap64:
-    """Give the `count` oldest of what both hold, looking no further than they are found."""
+    """Return the `count` oldest of what both hold, looking no further than they are found."""
     found = BitMap64()
     if not rows or not level:
         return found

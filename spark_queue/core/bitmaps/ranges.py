@@ -70,13 +70,13 @@ def to_bitmap(ranges: Iterable[tuple[int, int]]) -> BitMap64:
 
 
 def to_ranges(rows: BitMap64) -> RangeArray:
-    """Give the ascending half-open ranges of a bitmap."""
+    """Return the ascending half-open ranges of a bitmap."""
     ends: Any = edges(rows).to_array()
     return RangeArray(np.frombuffer(ends, dtype=np.uint64).astype(np.int64))
 
 
 def holds(ranges: Sequence[tuple[int, int]], row: int) -> bool:
-    """Tell whether a row lies in ascending half-open ranges."""
+    """Return whether a row lies in ascending half-open ranges."""
     ends = _ends(ranges)
     return bool(np.searchsorted(ends, row, side="right") % 2)
 
@@ -92,18 +92,18 @@ def _ends(ranges: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
 
 
 def edges(rows: BitMap64) -> BitMap64:
-    """Give the first row of each run, and the row after its last."""
+    """Return the first row of each run, and the row after its last."""
     # These are exactly what a bitmap XOR itself shifted by one keeps.
     return rows ^ rows.shift(1)
 
 
 def oldest(rows: BitMap64, count: int) -> BitMap64:
-    """Give the `count` lowest rows, or all of them when there are fewer, as a new bitmap."""
+    """Return the `count` lowest rows, or all of them when there are fewer, as a new bitmap."""
     if count >= len(rows):
         return rows.copy()
     return rows[:count]
 
 
 def below(rows: BitMap64, until: int) -> BitMap64:
-    """Give the rows before bookmark `until`, as a new bitmap."""
+    """Return the rows before bookmark `until`, as a new bitmap."""
     return oldest(rows, rows.range_cardinality(0, until))

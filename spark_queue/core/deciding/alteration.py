@@ -106,14 +106,14 @@ def _source(queue: QueueDefinition) -> str:
 
 
 def starts(state: JournalState, wanted: Definitions, resets: Collection[str]) -> dict[str, int]:
-    """Give the bookmarks at which queues start that are new or begin anew; UNKNOWN_QUEUE for one that is not `wanted`."""
+    """Return the bookmarks at which queues start that are new or begin anew; UNKNOWN_QUEUE for one that is not `wanted`."""
     fresh = {name: wanted.queue(name) for name in resets}
     fresh |= {name: queue for name, queue in wanted.queues.items() if name not in state.queues}
     return {name: recovery_point(state, queue) for name, queue in fresh.items()}
 
 
 def past_barriers(state: JournalState, wanted: Definitions, starts: Mapping[str, int]) -> dict[str, Ranges]:
-    """Give the messages that are there already and are barriers of queues that begin, for the record that decides it once (R75).
+    """Return the messages that are there already and are barriers of queues that begin, for the record that decides it once (R75).
 
     A queue for which a missing file would have to be read is left out: it is set aside.
     """

@@ -39,7 +39,7 @@ def release(turn: Turn) -> None:
 
 
 def _oldest_with_takers(ledger: QueueLedger, due: BitMap64) -> tuple[list[str], BitMap64]:
-    """Give the subscriptions whose filter matches the oldest of `due`, and the barriers up to the first that others get (R73)."""
+    """Return the subscriptions whose filter matches the oldest of `due`, and the barriers up to the first that others get (R73)."""
     names, until = [], due.max() + 1
     for name, subscription in sorted(ledger.subscriptions.items()):
         matching = due if subscription.filter is None else due & ledger.selection.matches[subscription.filter]
@@ -51,13 +51,13 @@ def _oldest_with_takers(ledger: QueueLedger, due: BitMap64) -> tuple[list[str], 
 
 
 def before_held(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
-    """Give those of `rows` that stand before the oldest held barrier (R69)."""
+    """Return those of `rows` that stand before the oldest held barrier (R69)."""
     held = ledger.rows[State.HELD]
     return below(rows, held.min()) if held else rows
 
 
 def pending(subscription: Subscription) -> BitMap64:
-    """Give the barrier that a subscription must be given next; empty when there is none, or it waits for the next run."""
+    """Return the barrier that a subscription must be given next; empty when there is none, or it waits for the next run."""
     barrier = subscription.barriers[:1]
     if subscription.run_until is not None:
         barrier = below(barrier, subscription.run_until) - subscription.run_granted
@@ -76,7 +76,7 @@ def receive(turn: Turn, lease: Lease) -> None:
 
 
 def deliveries(subscription: Subscription) -> Counts:
-    """Give how often each of the barriers that a subscription waits for was delivered to it."""
+    """Return how often each of the barriers that a subscription waits for was delivered to it."""
     counts = Counts()
     for _ in range(subscription.barrier_deliveries):
         counts.increment(subscription.barriers[:1])
@@ -84,7 +84,7 @@ def deliveries(subscription: Subscription) -> Counts:
 
 
 def is_spent(turn: Turn, subscription: Subscription) -> bool:
-    """Tell whether a subscription's oldest barrier was delivered as often as a message may be."""
+    """Return whether a subscription's oldest barrier was delivered as often as a message may be."""
     maximum = turn.ledger.definition.max_deliveries
     return bool(maximum) and subscription.barrier_deliveries >= maximum
 

@@ -11,7 +11,7 @@ from spark_queue.core.state.journal_state import JournalState
 
 
 def first_records(journal_id: str, definitions: Definitions, facts: FactSource, *, now_ms: int) -> list[Record]:
-    """Give the records that create a journal: what it is, and what it holds.
+    """Return the records that create a journal: what it is, and what it holds.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ EXPLICIT = "explicit"
 
 
 def draw_incarnation(turn: Turn, _: DrawIncarnation) -> Drawn:
-    """Give a planner start its place in the order; records nothing (DESIGN 15.6)."""
+    """Return a planner start its place in the order; records nothing (DESIGN 15.6)."""
     return Drawn(incarnation=turn.sessions.draw(turn.state.epoch), lease_period_ms=turn.ledger.definition.lease_period_ms)
 
 
@@ -128,7 +128,7 @@ def granted(turn: Turn, lease: Lease) -> Granted:
 
 
 def lease_rows(turn: Turn, command: Rows) -> LeasedRows:
-    """Give the rows that the micro-batch of a lease reads, resuming it under a newer planner (P2, P3).
+    """Return the rows that the micro-batch of a lease reads, resuming it under a newer planner (P2, P3).
 
     A settled lease reads as empty. Acts once per incarnation and lease: a repeat gives the same rows and changes nothing.
     """
@@ -195,12 +195,12 @@ def end_subscription(turn: Turn, subscription: Subscription, *, reason: str) -> 
 
 
 def _is_claimed_once(turn: Turn, lease: Lease) -> bool:
-    """Tell whether only the first planner start that asks gets the rows (R16); a barrier is everybody's until its proof."""
+    """Return whether only the first planner start that asks gets the rows (R16); a barrier is everybody's until its proof."""
     return turn.ledger.definition.at_most_once and not lease.is_barrier
 
 
 def _claim_rows(turn: Turn, lease: Lease, session: Session, *, call: int) -> BitMap64:
-    """Give an at-most-once lease's rows to the first planner start that asks, and to no other (DESIGN 7).
+    """Return an at-most-once lease's rows to the first planner start that asks, and to no other (DESIGN 7).
 
     One that lapsed begins anew with it. Not where others may have gone on with its keys: its rows come too late for their order.
     """
@@ -238,7 +238,7 @@ def _resume_run(turn: Turn, lease: Lease, session: Session, *, call: int) -> Non
 
 
 def _resumable(turn: Turn, lease: Lease) -> BitMap64:
-    """Give what a resume may cover: what is still held, and what came back and is not held up by its order key (P2).
+    """Return what a resume may cover: what is still held, and what came back and is not held up by its order key (P2).
 
     A barrier is its subscription's until the proof: nobody else takes it from there.
     """

@@ -25,11 +25,11 @@ class Order(Protocol):
     """The order in which messages are granted."""
 
     def first(self, rows: BitMap64, count: int) -> BitMap64:
-        """Give the `count` of `rows` that come first."""
+        """Return the `count` of `rows` that come first."""
         ...
 
     def levels(self, rows: BitMap64) -> Iterable[BitMap64]:
-        """Give `rows` in parts, those that come first first; within each the oldest come first."""
+        """Return `rows` in parts, those that come first first; within each the oldest come first."""
         ...
 
 
@@ -103,7 +103,7 @@ def assign(model: str, candidates: Sequence[Candidate], *, last: int, messages: 
 
 
 def _keep(candidates: Iterable[Candidate], messages: int, order: Order) -> dict[str, BitMap64]:
-    """Give each what is kept for it, as far as it still can have it, and nobody else."""
+    """Return each what is kept for it, as far as it still can have it, and nobody else."""
     parts: dict[str, BitMap64] = {}
     for each in candidates:
         part = parts[each.name] = order.first(each.kept & each.rows, min(each.room, messages))
@@ -126,7 +126,7 @@ class _Line:
         self._scale = lcm(*(each.max_backlog for each in candidates))
 
     def serve(self, count: int, members: Iterable[Candidate]) -> Counter[str]:
-        """Give `count` messages to those whom they match, and tell how many to whom."""
+        """Return `count` messages to those whom they match, and tell how many to whom."""
         line = sorted((each for each in members if each.room), key=self._turn)
         slots = [self._slots(each) for each in line]
         shares = _share(count, slots)
@@ -140,7 +140,7 @@ class _Line:
         return Counter({each.name: share for each, share in zip(line, shares, strict=True)})
 
     def _turn(self, each: Candidate) -> tuple[bool, int]:
-        """Give its place among equal slots: after the one served last, or the first found (R33)."""
+        """Return its place among equal slots: after the one served last, or the first found (R33)."""
         return (not self._proportional and each.position <= self.last, each.position)
 
     def _slots(self, each: Candidate) -> tuple[int, int, int]:
@@ -150,7 +150,7 @@ class _Line:
 
 
 def _share(count: int, slots: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Give how many of the `count` lowest slots belong to each.
+    """Return how many of the `count` lowest slots belong to each.
 
     Parameters
     ----------
@@ -181,12 +181,12 @@ def _share(count: int, slots: Sequence[tuple[int, int, int]]) -> list[int]:
 
 
 def _below(value: int, slots: Iterable[tuple[int, int, int]]) -> list[int]:
-    """Give how many slots below a value each has."""
+    """Return how many slots below a value each has."""
     return [min(room, max(0, -(-value // unit) - start)) for start, unit, room in slots]
 
 
 def _groups(candidates: Iterable[Candidate]) -> list[tuple[BitMap64, int]]:
-    """Give the different bitmaps of the candidates, and who has each as bits by their place among the candidates."""
+    """Return the different bitmaps of the candidates, and who has each as bits by their place among the candidates."""
     groups: list[tuple[BitMap64, int]] = []
     for number, each in enumerate(candidates):
         same = next((index for index, (rows, _) in enumerate(groups) if rows is each.rows or rows == each.rows), None)
@@ -198,7 +198,7 @@ def _groups(candidates: Iterable[Candidate]) -> list[tuple[BitMap64, int]]:
 
 
 def _runs(groups: Sequence[tuple[BitMap64, int]], order: Order) -> Iterator[tuple[int, int]]:
-    """Give runs of messages that follow each other in the order of grants and match the same candidates: who, and how many."""
+    """Yield runs of messages that follow each other in the order of grants and match the same candidates: who, and how many."""
     if len(groups) == 1:
         # However they are ordered, any of them may stand for any other.
         yield groups[0][1], len(groups[0][0])
@@ -213,7 +213,7 @@ def _runs(groups: Sequence[tuple[BitMap64, int]], order: Order) -> Iterator[tupl
 
 
 def _alike(groups: Iterable[tuple[BitMap64, int]], who: int) -> BitMap64:
-    """Give the messages that match exactly the candidates of `who`."""
+    """Return the messages that match exactly the candidates of `who`."""
     groups = tuple(groups)
     matched = BitMap64.intersection(*(rows for rows, members in groups if members & who))
     return matched - BitMap64.union(BitMap64(), *(rows for rows, members in groups if not members & who))

@@ -61,12 +61,12 @@ def grant(turn: Turn, subscription: Subscription, session: Session, *, call: int
 
 
 def grantable(turn: Turn, subscription: Subscription) -> BitMap64:
-    """Give the messages that may be leased to a subscription now, whatever room it has; of those of a key the oldest."""
+    """Return the messages that may be leased to a subscription now, whatever room it has; of those of a key the oldest."""
     return turn.ledger.selection.heads(_free(turn, subscription))
 
 
 def _free(turn: Turn, subscription: Subscription) -> BitMap64:
-    """Give the messages that a subscription may be given now, as far as the order of their keys allows."""
+    """Return the messages that a subscription may be given now, as far as the order of their keys allows."""
     rows = turn.ledger.rows[State.AVAILABLE]
     due = turn.ledger.due(turn.now_ms)
     if due:
@@ -80,7 +80,7 @@ def _free(turn: Turn, subscription: Subscription) -> BitMap64:
 
 
 def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
-    """Give those of `rows` that never failed alone: what batches are made of (DESIGN 15.12)."""
+    """Return those of `rows` that never failed alone: what batches are made of (DESIGN 15.12)."""
     return rows - ledger.lone_failures.at_least(1, rows)
 
 
@@ -93,7 +93,7 @@ def is_withheld(turn: Turn, subscription: Subscription) -> bool:
 
 
 def _take_part(turn: Turn, asker: Subscription, limit: int) -> BitMap64:
-    """Give what the model of fairness gives to the asker now; what it gives to others is kept for them (R32 to R35)."""
+    """Return what the model of fairness gives to the asker now; what it gives to others is kept for them (R32 to R35)."""
     ledger, queue, shares = turn.ledger, turn.ledger.definition, turn.shares
     backlogs = ledger.backlogs()
     left = queue.max_backlog - backlogs.total() if queue.max_backlog else UNLIMITED
@@ -129,7 +129,7 @@ def _take_part(turn: Turn, asker: Subscription, limit: int) -> BitMap64:
 
 
 def _with_runs(turn: Turn, subscription: Subscription, heads: BitMap64, count: int, *, among: BitMap64 | None = None) -> BitMap64:
-    """Give what comes first of `heads`, and of what follows them in their keys: what is shared out is keys as a whole.
+    """Return what comes first of `heads`, and of what follows them in their keys: what is shared out is keys as a whole.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def _with_runs(turn: Turn, subscription: Subscription, heads: BitMap64, count: i
 def _candidates(
     turn: Turn, rooms: Mapping[str, int], backlogs: Counter[str], known: dict[tuple[str | None, str], BitMap64]
 ) -> list[Candidate]:
-    """Give those who have room, each with what it may be given; subscriptions that are alike share one bitmap.
+    """Return those who have room, each with what it may be given; subscriptions that are alike share one bitmap.
 
     Parameters
     ----------
@@ -176,23 +176,23 @@ def _candidates(
 
 
 def _alike(subscription: Subscription) -> tuple[str | None, str]:
-    """Give what is the same for all subscriptions that may be given the same: the filter, unless a run or a barrier bounds it."""
+    """Return what is the same for all subscriptions that may be given the same: the filter, unless a run or a barrier bounds it."""
     is_bound = subscription.run_until is not None or bool(subscription.barriers)
     return subscription.filter, subscription.name if is_bound else ""
 
 
 def _room(ledger: QueueLedger, subscription: Subscription, backlogs: Counter[str]) -> int:
-    """Give how many more messages its own backlog and its failing batches allow (R24)."""
+    """Return how many more messages its own backlog and its failing batches allow (R24)."""
     room = _backlog_limit(ledger, subscription) - backlogs[subscription.name]
     return room if subscription.isolation_limit is None else min(room, subscription.isolation_limit)
 
 
 def _backlog_limit(ledger: QueueLedger, subscription: Subscription) -> int:
-    """Give how many messages it may have unacknowledged (R24)."""
+    """Return how many messages it may have unacknowledged (R24)."""
     return min(subscription.max_backlog, ledger.definition.max_per_subscription_backlog or UNLIMITED)
 
 
 def _served_last(ledger: QueueLedger) -> str:
-    """Give the subscription of the newest lease; empty before the first."""
+    """Return the subscription of the newest lease; empty before the first."""
     newest = max(ledger.subscriptions.values(), key=lambda each: each.lease)
     return newest.name if newest.lease else ""

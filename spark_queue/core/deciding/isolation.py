@@ -35,7 +35,7 @@ def isolate(turn: Turn, lease: Lease, rows: BitMap64) -> None:
 
 
 def is_suspect(turn: Turn, lease: Lease) -> bool:
-    """Tell whether the lone message of a lease that did not succeed may have failed by the sink's fault.
+    """Return whether the lone message of a lease that did not succeed may have failed by the sink's fault.
 
     Where too few others wait to find out, it is held against the message, as ever.
     """
@@ -61,12 +61,12 @@ def suspect(turn: Turn, lease: Lease, reason: Return, *, due_at_ms: int) -> None
 
 
 def failed_alone(lease: Lease) -> dict[str, Any]:
-    """Give what the record says that returns a message that failed alone."""
+    """Return what the record says that returns a message that failed alone."""
     return {"alone": True} | ({} if lease.failure is None else {"error": lease.failure})
 
 
 def lone_due_ms(turn: Turn, rows: BitMap64) -> int:
-    """Give when a message that fails alone now may be tried again: later each time."""
+    """Return when a message that fails alone now may be tried again: later each time."""
     backoff = turn.ledger.definition.retry_backoff or LONE_BACKOFF
     return turn.now_ms + backoff.delay_ms(turn.ledger.lone_failures.of(rows.min()))
 

@@ -49,7 +49,7 @@ def remove_aged(turn: Turn, rows: BitMap64, *, lease: Lease | None = None) -> Bi
 
 
 def aged(turn: Turn, rows: BitMap64) -> BitMap64:
-    """Give those of `rows` that are past their age."""
+    """Return those of `rows` that are past their age."""
     aged_until = turn.state.aged_until(turn.ledger.definition, turn.now_ms)
     return turn.ledger.over_age(rows, now_ms=turn.now_ms, aged_until=aged_until)
 

@@ -24,7 +24,7 @@ class Retention:
         self._looked_at_ms = 0
 
     def due(self, state: JournalState, *, now_ms: int) -> list[Record]:
-        """Give the records that let messages go now.
+        """Return the records that let messages go now.
 
         Needed is whatever is in a queue, in any state, or is a dead letter; and what an at-most-once reader may still be reading.
         A queue that is set aside might need everything.

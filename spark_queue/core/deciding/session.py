@@ -29,7 +29,7 @@ class Session:
     returned: int = 0
 
     def cannot_be_committed(self, lease: Lease) -> bool:
-        """Tell whether it is certain that Spark has not committed, and will not commit, the batch of `lease` (P6)."""
+        """Return whether it is certain that Spark has not committed, and will not commit, the batch of `lease` (P6)."""
         running = self.started == lease.number != self.returned
         return self.granted == lease.number and not lease.resumed and (self.unasked == lease.number or running)
 

@@ -156,7 +156,7 @@ def _cancel(
 
 
 def _ended_by_cancel(turn: Turn, rows: BitMap64) -> tuple[BitMap64, BitMap64, BitMap64]:
-    """Give the rows that were cancelled as often as they may be, and of the others those past their age, or their deliveries."""
+    """Return the rows that were cancelled as often as they may be, and of the others those past their age, or their deliveries."""
     limit = turn.ledger.definition.max_cancels
     over_limit = turn.ledger.cancelled.at_least(limit, rows) if limit else BitMap64()
     over_age = aged(turn, rows - over_limit)
@@ -164,7 +164,7 @@ def _ended_by_cancel(turn: Turn, rows: BitMap64) -> tuple[BitMap64, BitMap64, Bi
 
 
 def _retries(turn: Turn, rows: BitMap64, due_at_ms: int | None) -> Iterator[tuple[int | None, BitMap64]]:
-    """Give cancelled rows with the time at which they become available: as they were cancelled, or by `retry_backoff`."""
+    """Yield cancelled rows with the time at which they become available: as they were cancelled, or by `retry_backoff`."""
     backoff = turn.ledger.definition.retry_backoff
     if due_at_ms is not None or backoff is None:
         if rows:
@@ -181,14 +181,14 @@ def _acknowledge_rest(turn: Turn, lease: Lease) -> None:
 
 
 def _spent(turn: Turn, rows: BitMap64, *, undelivered: bool = False) -> BitMap64:
-    """Give the rows that were delivered as often as they may be."""
+    """Return the rows that were delivered as often as they may be."""
     maximum = turn.ledger.definition.max_deliveries
     # A grant that nobody asked for counts no longer once its messages are back.
     return turn.ledger.delivered.at_least(maximum + undelivered, rows) if maximum else BitMap64()
 
 
 def _settleable(turn: Turn, lease: Lease) -> BitMap64:
-    """Give what a lease's batch may still settle: what nobody else has taken, and dead letters that its own end made (P5)."""
+    """Return what a lease's batch may still settle: what nobody else has taken, and dead letters that its own end made (P5)."""
     if len(lease.held) == len(lease.claim):
         return lease.held.copy()
     dead = lease.claim & turn.ledger.rows[State.DEAD]
@@ -199,6 +199,6 @@ def _settleable(turn: Turn, lease: Lease) -> BitMap64:
 
 
 def in_queue(turn: Turn, rows: BitMap64) -> BitMap64:
-    """Give those of `rows` that are in the active part of the queue: available, leased or delayed."""
+    """Return those of `rows` that are in the active part of the queue: available, leased or delayed."""
     members = turn.ledger.rows
     return (rows & members[State.AVAILABLE]) | (rows & members[State.LEASED]) | (rows & members[State.DELAYED])

@@ -47,7 +47,7 @@ class Shares:
         self._polls[subscription.name] = Poll(incarnation=subscription.incarnation, at_ms=now_ms, limit=limit)
 
     def polling(self, ledger: QueueLedger, now_ms: int) -> Iterator[tuple[Subscription, int]]:
-        """Give the subscriptions that have polled within the window, and how many messages each asked for."""
+        """Yield the subscriptions that have polled within the window, and how many messages each asked for."""
         for name, poll in self._polls.items():
             subscription = ledger.subscriptions.get(name)
             if subscription is None or subscription.left or subscription.incarnation != poll.incarnation:
@@ -61,6 +61,6 @@ class Shares:
         self.kept = {name: rows for name, rows in self.kept.items() if name in polling}
 
     def next_lapse_ms(self, ledger: QueueLedger) -> int | None:
-        """Give when something that is kept for somebody is everybody's again; None when nothing is kept."""
+        """Return when something that is kept for somebody is everybody's again; None when nothing is kept."""
         window_ms = ledger.definition.fairness_window_ms
         return min((self._polls[name].at_ms + window_ms for name, rows in self.kept.items() if rows), default=None)

@@ -55,7 +55,7 @@ def tick(turn: Turn, *, reign_began_at_ms: int) -> None:
 
 
 def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, ticked_at_ms: int) -> int | None:
-    """Give the earliest time at which a lease or a share ends, a delay falls due, or a message may expire; None for never.
+    """Return the earliest time at which a lease or a share ends, a delay falls due, or a message may expire; None for never.
 
     Parameters
     ----------
@@ -93,6 +93,6 @@ def expire(turns: Iterable[Turn]) -> None:
 
 
 def _waiting(ledger: QueueLedger, aged_until: int, *, overdue: bool) -> BitMap64:
-    """Give the messages without a lease that might be over age."""
+    """Return the messages without a lease that might be over age."""
     waiting = BitMap64.union(*(ledger.rows[state] for state in _UNLEASED))
     return waiting if overdue else below(waiting, aged_until)

@@ -14,7 +14,7 @@ from spark_queue.core.state.lifecycle import State
 
 
 def tried_apart(ledger: QueueLedger, subscription: Subscription, rows: BitMap64, *, piece: BitMap64) -> BitMap64:
-    """Give what a subscription tries by itself next; empty where it takes the next batch.
+    """Return what a subscription tries by itself next; empty where it takes the next batch.
 
     Parameters
     ----------
@@ -38,13 +38,13 @@ def tried_apart(ledger: QueueLedger, subscription: Subscription, rows: BitMap64,
 
 
 def _seeks_success(subscription: Subscription) -> bool:
-    """Tell whether it is found out now whether messages or the sink are to blame."""
+    """Return whether it is found out now whether messages or the sink are to blame."""
     suspects = subscription.fresh_suspects
     return suspects > 1 or (suspects == 1 and bool(subscription.failed))
 
 
 def _waits_longest(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
-    """Give the one of some messages without a lease that has been due for the longest time; the oldest of several."""
+    """Return the one of some messages without a lease that has been due for the longest time; the oldest of several."""
     due = rows & ledger.rows[State.AVAILABLE]
     if not due:
         due = rows & ledger.delayed[min(due_at_ms for due_at_ms, part in ledger.delayed.items() if part.intersect(rows))]

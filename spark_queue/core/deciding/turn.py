@@ -41,7 +41,7 @@ class Turn:
         self.emit_record(kind, ranges=() if rows is None else to_ranges(rows), detail=detail, **fields)
 
     def subscription(self, name: str) -> Subscription:
-        """Give a subscription of this queue; UNKNOWN_SUBSCRIPTION names the nearest."""
+        """Return a subscription of this queue; UNKNOWN_SUBSCRIPTION names the nearest."""
         known = self.ledger.subscriptions
         if name not in known:
             raise CallerError(
@@ -50,7 +50,7 @@ class Turn:
         return known[name]
 
     def matching(self, where: str, rows: BitMap64) -> BitMap64:
-        """Tell which of `rows` match a filter."""
+        """Return which of `rows` match a filter."""
         return self.state.matching(self.ledger, where, rows)
 
     @property

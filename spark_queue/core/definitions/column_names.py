@@ -40,15 +40,15 @@ class ColumnNames:
         return True
 
     def find(self, name: str) -> str | None:
-        """Give the column that a name means, in its own spelling; None where there is none."""
+        """Return the column that a name means, in its own spelling; None where there is none."""
         return self._names.get(name.lower())
 
     def nearest(self, name: str) -> str:
-        """Give the sentence that names the nearest column, or an empty text."""
+        """Return the sentence that names the nearest column, or an empty text."""
         return errors.nearest(name, self._names.values())
 
     def resolve(self, names: Iterable[str], *, where: str) -> list[str]:
-        """Give the column that each name means, in its own spelling.
+        """Return the column that each name means, in its own spelling.
 
         Parameters
         ----------

@@ -97,7 +97,7 @@ class QueueDefinition:
         return self.semantics == AT_MOST_ONCE
 
     def takes(self, topic: str) -> bool:
-        """Tell whether messages of `topic` enter this queue."""
+        """Return whether messages of `topic` enter this queue."""
         return self.underlying_topic is not None and topic_matches(self.underlying_topic, topic)
 
 
@@ -120,23 +120,23 @@ class Definitions:
         object.__setattr__(self, "_patterns", {entry: kind for entry, kind in entries if is_pattern(entry)})
 
     def queue(self, name: str) -> QueueDefinition:
-        """Give a queue by name; UNKNOWN_QUEUE names the nearest."""
+        """Return a queue by name; UNKNOWN_QUEUE names the nearest."""
         if name not in self.queues:
             raise ConfigError("UNKNOWN_QUEUE", queue=name, nearest=nearest(name, self.queues))
         return self.queues[name]
 
     def source_of(self, queue: str) -> str | None:
-        """Give the queue whose dead letters come to a queue; None for one that is no dead-letter queue."""
+        """Return the queue whose dead letters come to a queue; None for one that is no dead-letter queue."""
         return next((name for name, each in self.queues.items() if each.dead_letter_queue == queue), None)
 
     def message_type(self, name: str) -> MessageTypeDefinition:
-        """Give a message type by name; UNKNOWN_MESSAGE_TYPE names the nearest."""
+        """Return a message type by name; UNKNOWN_MESSAGE_TYPE names the nearest."""
         if name not in self.message_types:
             raise ConfigError("UNKNOWN_MESSAGE_TYPE", message_type=name, nearest=nearest(name, self.message_types))
         return self.message_types[name]
 
     def route(self, topic: str) -> tuple[str, MessageTypeDefinition]:
-        """Give the topic that a publish to `topic` is written under, and its message type (R62, R63).
+        """Return the topic that a publish to `topic` is written under, and its message type (R62, R63).
 
         A publish to a queue's own name goes to its `default_publish_target`.
 
@@ -171,15 +171,15 @@ QUIET.log_errors = False
 
 
 def is_pattern(entry: str) -> bool:
-    """Tell whether a topic entry is an RE2 pattern (DESIGN 15.8)."""
+    """Return whether a topic entry is an RE2 pattern (DESIGN 15.8)."""
     return entry.startswith("^")
 
 
 def topic_matches(entry: str, topic: str) -> bool:
-    """Tell whether a topic entry, a name or a pattern, takes the whole of `topic`."""
+    """Return whether a topic entry, a name or a pattern, takes the whole of `topic`."""
     return bool(re2.fullmatch(entry, topic)) if is_pattern(entry) else entry == topic
 
 
 def valid_name(name: str) -> bool:
-    """Tell whether a name follows the topic grammar (DESIGN 4)."""
+    """Return whether a name follows the topic grammar (DESIGN 4)."""
     return NAME_PATTERN.fullmatch(name) is not None and name not in {".", ".."}

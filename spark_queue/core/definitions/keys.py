@@ -54,7 +54,7 @@ class Backoff:
     factor: float
 
     def delay_ms(self, times: int) -> int:
-        """Give the delay after `times` earlier ones, in milliseconds."""
+        """Return the delay after `times` earlier ones, in milliseconds."""
         try:
             return min(self.max_ms, round(self.first_ms * self.factor**times))
         except OverflowError:

@@ -63,7 +63,7 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
 
 
 def _tables(stored: Mapping[str, Any], key: str) -> Mapping[str, Mapping[str, Any]]:
-    """Give the named tables under `key`; what is no table of tables is refused."""
+    """Return the named tables under `key`; what is no table of tables is refused."""
     tables = stored.get(key, {})
     if not isinstance(tables, Mapping):
         raise ConfigError("BAD_VALUE", key=key, where="the definitions", value=tables, expected="tables of keys by name")
@@ -176,7 +176,7 @@ def _parse_queue(name: str, table: Mapping[str, Any], known: Definitions, *, is_
 
 
 def _renewal_limit_ms(table: Mapping[str, Any], values: Mapping[str, Any], where: str) -> int:
-    """Give how long a lease may be renewed: not less than its first period, and where nothing is said no longer than by default."""
+    """Return how long a lease may be renewed: not less than its first period, and where nothing is said no longer than by default."""
     limit_ms, period_ms = int(values["lease_renewal_limit_ms"]), int(values["lease_period_ms"])
     if "lease_renewal_limit" in table and limit_ms < period_ms:
         reason = "a lease would have to end before its first period is over."
@@ -185,7 +185,7 @@ def _renewal_limit_ms(table: Mapping[str, Any], values: Mapping[str, Any], where
 
 
 def _at_most_once_fairness(table: Mapping[str, Any], where: str) -> str:
-    """Give the one model that at-most-once queues have (R34)."""
+    """Return the one model that at-most-once queues have (R34)."""
     if table.get("fairness", ROUND_ROBIN) != ROUND_ROBIN:
         reason = f"an at-most-once queue is shared out by {ROUND_ROBIN} only (R34)."
         raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="fairness, semantics")

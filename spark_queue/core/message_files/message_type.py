@@ -70,21 +70,21 @@ class MessageTypeState:
         self.version, self.token = segment.version, segment.token
 
     def segment_of(self, bookmark: int) -> Segment:
-        """Give the segment that holds an entered bookmark."""
+        """Return the segment that holds an entered bookmark."""
         return self.segments[bisect_right(self.segments, bookmark, key=lambda segment: segment.first) - 1]
 
     def entered_by(self, at_ms: int) -> int:
-        """Give the bookmark before which every message had entered at `at_ms` or earlier."""
+        """Return the bookmark before which every message had entered at `at_ms` or earlier."""
         index = bisect_right(self.segments, at_ms, key=lambda segment: segment.entered_at_ms)
         return self.segments[index - 1].until if index else 0
 
     def overlapping(self, first: int, until: int) -> list[Segment]:
-        """Give the segments that hold some of the bookmarks from `first` to before `until`."""
+        """Return the segments that hold some of the bookmarks from `first` to before `until`."""
         low = bisect_right(self.segments, first, key=lambda segment: segment.until)
         return self.segments[low : max(low, self._index(until))]
 
     def ranges_in(self, paths: Collection[str]) -> Ranges:
-        """Give the bookmarks of what stands in some files."""
+        """Return the bookmarks of what stands in some files."""
         return tuple((segment.first, segment.until) for segment in self.segments if segment.path in paths)
 
     def retired_error(self, segment: Segment, *, start: int, end: int, next_step: str) -> JournalError:
@@ -95,7 +95,7 @@ class MessageTypeState:
         return JournalError("MESSAGES_RETIRED", message_type=segment.message_type, next_step=next_step, **facts)
 
     def fits(self, file: MergedFile) -> bool:
-        """Tell whether a merged file was made of what stands here now: bookmarks keep their meaning."""
+        """Return whether a merged file was made of what stands here now: bookmarks keep their meaning."""
         return bool(file.parts) and all(self._fits(part) for part in file.parts)
 
     def _fits(self, part: MovedRows) -> bool:

@@ -43,14 +43,14 @@ class MergedFile:
         return sum(part.rows for part in self.parts)
 
     def places(self) -> Iterator[tuple[MovedRows, int]]:
-        """Give each part with the row of this file at which it begins."""
+        """Yield each part with the row of this file at which it begins."""
         row = 0
         for part in self.parts:
             yield part, row
             row += part.rows
 
     def stored(self) -> dict[str, Any]:
-        """Give the form of records, of commitInfo and of the file's own metadata (PROTOCOL.md, section 8)."""
+        """Return the form of records, of commitInfo and of the file's own metadata (PROTOCOL.md, section 8)."""
         return {"path": self.path, "from": [[part.path, part.first_row, part.rows, part.bookmark] for part in self.parts]}
 
     @staticmethod
@@ -64,7 +64,7 @@ class MergedFile:
 
 
 def merged_files(record: Record) -> list[MergedFile]:
-    """Give what a `moved` record tells of."""
+    """Return what a `moved` record tells of."""
     return [MergedFile.from_stored(file) for file in record.detail["files"]]
 
 
@@ -156,15 +156,15 @@ class Foresight:
                 self._told[queue].pop(0)
 
     def told(self, queue: str) -> tuple[BitMap64, BitMap64]:
-        """Give the messages that records show to be in a queue, from here to its end, and the barriers."""
+        """Return the messages that records show to be in a queue, from here to its end, and the barriers."""
         return self._told[queue][0] if queue in self._told else (BitMap64(), BitMap64())
 
     def place(self, segment: Segment) -> Segment:
-        """Give a segment as it will stand when the log is folded."""
+        """Return a segment as it will stand when the log is folded."""
         places = self._places.get(segment.message_type)
         found = segment if places is None else places.of(segment)
         return replace(found, retired=True) if segment.first in self.retired(segment.message_type) else found
 
     def retired(self, message_type: str) -> BitMap64:
-        """Give the bookmarks of a type that are retired when the log is folded."""
+        """Return the bookmarks of a type that are retired when the log is folded."""
         return self._retired.get(message_type, BitMap64())

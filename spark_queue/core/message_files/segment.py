@@ -157,24 +157,24 @@ class EntryFacts:
     failed: BitMap64 = field(default_factory=BitMap64)
 
     def with_barriers(self, barriers: Ranges) -> EntryFacts:
-        """Give the facts with the barriers that were recorded on entering, whatever their expression would say now (R75)."""
+        """Return the facts with the barriers that were recorded on entering, whatever their expression would say now (R75)."""
         held = to_bitmap(barriers)
         return replace(self, rows=self.rows | held, barriers=held) if held or self.barriers else self
 
     def without_keys_of_barriers(self) -> EntryFacts:
-        """Give the facts with no order key for barriers: nobody leases one, and many are given it at once."""
+        """Return the facts with no order key for barriers: nobody leases one, and many are given it at once."""
         if not self.barriers or not len(self.keyed):
             return self
         kept = np.isin(self.keyed, to_array(self.barriers), invert=True)
         return replace(self, keyed=self.keyed[kept], keys=self.keys[kept])
 
     def as_told(self, messages: BitMap64, barriers: BitMap64) -> EntryFacts:
-        """Give the facts with the barriers that records show, whatever their expression says by now (DESIGN 4)."""
+        """Return the facts with the barriers that records show, whatever their expression says by now (DESIGN 4)."""
         held = (self.barriers - messages) | (self.rows & barriers)
         return self if held == self.barriers else replace(self, barriers=held)
 
     def among(self, rows: BitMap64) -> EntryFacts:
-        """Give the facts of `rows` alone."""
+        """Return the facts of `rows` alone."""
         ranked, keyed = (np.isin(each, to_array(rows)) for each in (self.ranked, self.keyed))
         return EntryFacts(
             rows=self.rows & rows,
@@ -189,7 +189,7 @@ class EntryFacts:
         )
 
     def since(self, start: int) -> EntryFacts:
-        """Give the facts of the bookmarks from `start` on."""
+        """Return the facts of the bookmarks from `start` on."""
         if min((each.min() for each in (self.rows, self.failed) if each), default=start) >= start:
             return self
         kept = self.among(self.rows - below(self.rows, start))
@@ -200,11 +200,11 @@ class FactSource(Protocol):
     """Computes facts of segments for the fold; the real one reads statistics first and columns only where it must."""
 
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
-        """Give the facts of `segment` for each of `requests`, by queue name."""
+        """Return the facts of `segment` for each of `requests`, by queue name."""
         ...
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
-        """Tell which of `rows` match a filter: a subscription's new one (R49), or one that settles, redrives or purges (R37).
+        """Return which of `rows` match a filter: a subscription's new one (R49), or one that settles, redrives or purges (R37).
 
         Parameters
         ----------

@@ -16,7 +16,7 @@ from spark_queue.core.state.lifecycle import LEFT
 
 
 def oldest_ms(state: JournalState, ledger: QueueLedger, parts: Iterable[BitMap64]) -> int | None:
-    """Give when the oldest message in any of the parts began to age, in milliseconds; None when they are empty.
+    """Return when the oldest message in any of the parts began to age, in milliseconds; None when they are empty.
 
     Its cost follows bitmaps, not messages: every poll of a stream asks for it.
     """

@@ -46,7 +46,7 @@ class DeadLetters:
         self._letters.append(letter)
 
     def before(self, at_ms: int) -> BitMap64:
-        """Give the messages that became dead letters at `at_ms` or earlier."""
+        """Return the messages that became dead letters at `at_ms` or earlier."""
         return BitMap64.union(BitMap64(), *(letter.rows for letter in self._letters if letter.removed_at_ms <= at_ms))
 
     @property

@@ -64,15 +64,15 @@ class JournalState:
         self._requests: dict[str, int] = {}
 
     def has_done(self, request: str) -> bool:
-        """Tell whether a request that changes something took effect lately; its caller may ask again when the reply was lost."""
+        """Return whether a request that changes something took effect lately; its caller may ask again when the reply was lost."""
         return request in self._requests
 
     def messages_of(self, request: str) -> int:
-        """Give how many messages a request that was done lately settled or purged."""
+        """Return how many messages a request that was done lately settled or purged."""
         return self._requests[request]
 
     def ledger(self, queue: str) -> QueueLedger:
-        """Give a queue's ledger.
+        """Return a queue's ledger.
 
         Raises
         ------
@@ -151,7 +151,7 @@ class JournalState:
             del self._requests[next(iter(self._requests))]
 
     def aged_until(self, queue: QueueDefinition, now_ms: int) -> int:
-        """Give the bookmark before which messages are older than the queue's `expiration`; 0 when it has none."""
+        """Return the bookmark before which messages are older than the queue's `expiration`; 0 when it has none."""
         if queue.expiration_ms is None:
             return 0
         return self.message_types[queue.message_type].entered_by(now_ms - queue.expiration_ms)
@@ -166,7 +166,7 @@ class JournalState:
             self.enter(segment, ledgers, barriers=barriers)
 
     def find_barriers(self, segment: Segment, requests: Iterable[FactRequest] | None = None) -> dict[str, Ranges]:
-        """Tell which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75).
+        """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75).
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class JournalState:
         return {name: tuple(to_ranges(each.barriers)) for name, each in facts.items() if each.barriers}
 
     def queues_of(self, message_type: str) -> list[QueueLedger]:
-        """Give the queues that messages of a type enter from its log."""
+        """Return the queues that messages of a type enter from its log."""
         ledgers = self.queues.values()
         return [each for each in ledgers if each.definition.message_type == message_type and each.definition.underlying_topic]
 
@@ -209,7 +209,7 @@ class JournalState:
             wanted[name].enter(self._as_told(segment, wanted[name], facts).since(wanted[name].start))
 
     def _as_told(self, segment: Segment, ledger: QueueLedger, facts: EntryFacts) -> EntryFacts:
-        """Give facts as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""
+        """Return facts as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""
         messages, barriers = self.foresight.told(ledger.definition.name)
         here = to_bitmap([(segment.first, segment.until)])
         missing = ((here & messages) | (here & barriers)) - facts.rows
@@ -218,7 +218,7 @@ class JournalState:
         return facts.as_told(messages, barriers)
 
     def facts_of_any(self, ledger: QueueLedger, rows: BitMap64) -> Iterator[EntryFacts]:
-        """Give the facts of all messages of the files that hold `rows`, as if a queue took whatever is published."""
+        """Yield the facts of all messages of the files that hold `rows`, as if a queue took whatever is published."""
         for segment in map(self.foresight.place, self.message_types[ledger.definition.message_type].segments):
             if not segment.retired and rows.range_cardinality(segment.first, segment.until):
                 yield from self._facts_of_any(segment, ledger)
@@ -228,7 +228,7 @@ class JournalState:
         return self._facts_of(segment, [replace(ledger.fact_request(barriers=False), queue=takes_any)]).values()
 
     def _facts_of(self, segment: Segment, requests: list[FactRequest]) -> Mapping[str, EntryFacts]:
-        """Give the facts for each queue, and set aside the queues for which a file would have to be read that is not whole."""
+        """Return the facts for each queue, and set aside the queues for which a file would have to be read that is not whole."""
         try:
             return self.facts.facts(segment, requests)
         except JournalError as trouble:
@@ -272,7 +272,7 @@ class JournalState:
         return True
 
     def matching(self, ledger: QueueLedger, filter_sql: str, rows: BitMap64) -> BitMap64:
-        """Tell which of `rows` of a queue match a filter.
+        """Return which of `rows` of a queue match a filter.
 
         Raises
         ------

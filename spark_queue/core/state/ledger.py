@@ -85,12 +85,12 @@ class QueueLedger:
         return BitMap64.union(self.entered - self.rows[State.REMOVED], *map(self.outstanding, self.leases.values()))
 
     def open_lease(self, subscription: Subscription) -> Lease | None:
-        """Give the subscription's unproven lease, if it has one."""
+        """Return the subscription's unproven lease, if it has one."""
         lease = self.leases.get(subscription.lease)
         return None if lease is None or lease.proven else lease
 
     def outstanding(self, lease: Lease) -> BitMap64:
-        """Give what a lease has that is neither acknowledged nor expired; at most once that is what it was granted (R17, R31)."""
+        """Return what a lease has that is neither acknowledged nor expired; at most once that is what it was granted (R17, R31)."""
         if self.definition.at_most_once and not (lease.is_barrier or lease.proven or lease.lapsed):
             return lease.rows
         return lease.held
@@ -117,7 +117,7 @@ class QueueLedger:
         return BitMap64.union(BitMap64(), *(rows for until_ms, rows in self.deferred.items() if until_ms > now_ms))
 
     def fact_request(self, *, barriers: bool = True) -> FactRequest:
-        """Give what must be known of messages before they enter; without their barriers, where a record tells them."""
+        """Return what must be known of messages before they enter; without their barriers, where a record tells them."""
         return FactRequest(queue=self.definition, filters=frozenset(self.selection.matches), barriers=barriers)
 
     def enter(self, facts: EntryFacts) -> None:
@@ -217,13 +217,13 @@ class QueueLedger:
             self.removed_counts.clear()
 
     def overdue(self, now_ms: int) -> BitMap64:
-        """Give the bookmarks whose own expiration has passed, or that were redriven longer ago than the queue's."""
+        """Return the bookmarks whose own expiration has passed, or that were redriven longer ago than the queue's."""
         expiration_ms = self.definition.expiration_ms
         aged = BitMap64() if expiration_ms is None else self.begun.overdue(now_ms - expiration_ms)
         return self.expires.overdue(now_ms) | aged
 
     def over_age(self, rows: BitMap64, *, now_ms: int, aged_until: int) -> BitMap64:
-        """Give those of `rows` that are overdue, or that stand before `aged_until` and have no time of their own."""
+        """Return those of `rows` that are overdue, or that stand before `aged_until` and have no time of their own."""
         aged = BitMap64()
         aged.add_range(0, aged_until)
         return rows & (self.overdue(now_ms) | (aged - self.expires.rows - self.begun.rows))

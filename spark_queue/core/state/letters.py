@@ -15,7 +15,7 @@ from spark_queue.errors import CallerError
 
 
 def dead_letters(state: JournalState, queue: str, where: str | None) -> BitMap64:
-    """Give the dead letters of a queue, or those that match a filter, wherever they are now.
+    """Return the dead letters of a queue, or those that match a filter, wherever they are now.
 
     Raises
     ------
@@ -33,7 +33,7 @@ def dead_letters(state: JournalState, queue: str, where: str | None) -> BitMap64
 
 
 def standing_letters(state: JournalState, queue: str) -> list[DeadLetter]:
-    """Give a queue's dead letters, with why they died.
+    """Return a queue's dead letters, with why they died.
 
     Asked of a dead-letter queue, those of its source that are in it, and those that died again there: what died before there was
     one never comes. Asked of the source, also those.
@@ -48,7 +48,7 @@ def standing_letters(state: JournalState, queue: str) -> list[DeadLetter]:
 
 
 def free_letters(state: JournalState, queue: str) -> BitMap64:
-    """Give the dead letters of a queue that nobody has leased in its dead-letter queue, and that did not die again there."""
+    """Return the dead letters of a queue that nobody has leased in its dead-letter queue, and that did not die again there."""
     ledger = state.ledger(queue)
     dead, home = ledger.rows[State.DEAD].copy(), ledger.definition.dead_letter_queue
     if home is not None:
@@ -58,7 +58,7 @@ def free_letters(state: JournalState, queue: str) -> BitMap64:
 
 
 def waiting_letters(letters: QueueLedger) -> BitMap64:
-    """Give what waits in a dead-letter queue: nobody has it leased."""
+    """Return what waits in a dead-letter queue: nobody has it leased."""
     return BitMap64.union(*(letters.rows[state] for state in (State.AVAILABLE, State.DELAYED, State.INACTIVE)))
 
 

@@ -34,22 +34,22 @@ class Selection:
         self.order_keys.add(facts.keyed, facts.keys)
 
     def matching(self, rows: BitMap64, text: str | None) -> BitMap64:
-        """Give those of `rows` that match a filter; None for everything."""
+        """Return those of `rows` that match a filter; None for everything."""
         return rows if text is None else rows & self.matches[text]
 
     def heads(self, rows: BitMap64) -> BitMap64:
-        """Give those of `rows` that no older or held message of their key holds up.
+        """Return those of `rows` that no older or held message of their key holds up.
 
         Order wins over filters: a key whose oldest message does not match waits until somebody else has taken that one.
         """
         return rows - self.order_keys.behind if self.order_keys.behind else rows
 
     def first(self, rows: BitMap64, count: int) -> BitMap64:
-        """Give the `count` of `rows` that come first (R47, R66)."""
+        """Return the `count` of `rows` that come first (R47, R66)."""
         return self.priorities.first(rows, count)
 
     def is_mostly_gone(self, standing: int) -> bool:
-        """Tell whether most of what is known is of messages that are gone, given how many are not."""
+        """Return whether most of what is known is of messages that are gone, given how many are not."""
         known = (len(self.priorities.ranked), len(self.order_keys), *map(len, self.matches.values()))
         return max(known) > 2 * standing + _GONE_MAX
 

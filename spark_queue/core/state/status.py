@@ -17,7 +17,7 @@ from spark_queue.core.state.lifecycle import IN_QUEUE, State
 
 
 def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus:
-    """Give a queue's figures.
+    """Return a queue's figures.
 
     Its cost follows open leases and bitmaps, not messages: every poll of a stream asks for them.
 
@@ -68,7 +68,7 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
 
 
 def _running(ledger: QueueLedger, now_ms: int) -> Iterator[Lease]:
-    """Give the leases whose batch is not known to be over: not proven, and not at their end."""
+    """Yield the leases whose batch is not known to be over: not proven, and not at their end."""
     for lease in ledger.leases.values():
         is_over = lease.proven or lease.due_at_ms <= now_ms
         if not is_over and (lease.is_barrier or ledger.outstanding(lease)):
@@ -76,7 +76,7 @@ def _running(ledger: QueueLedger, now_ms: int) -> Iterator[Lease]:
 
 
 def alarms(ledger: QueueLedger) -> dict[str, Alarm]:
-    """Give what somebody should look at, by subscription; under no name the messages that failed alone too often."""
+    """Return what somebody should look at, by subscription; under no name the messages that failed alone too often."""
     found = {each.name: each.alarm for each in ledger.subscriptions.values() if each.alarm is not None}
     stuck = ledger.lone_failures.at_least(LONE_FAILURES_LIMIT + 1, ledger.entered)
     if stuck and ledger.stuck is not None:

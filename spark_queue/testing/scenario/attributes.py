@@ -30,12 +30,12 @@ def number_or_text(word: str) -> int | str:
 
 
 def matches(expression: str | None, attributes: Attributes) -> bool:
-    """Tell whether a message meets a condition; None is met by all."""
+    """Return whether a message meets a condition; None is met by all."""
     return expression is None or all(_compare(part.split(), attributes) for part in expression.split(" and "))
 
 
 def fails(expression: str | None, attributes: Attributes) -> bool:
-    """Tell whether a condition, or a priority, fails on a message."""
+    """Return whether a condition, or a priority, fails on a message."""
     for words in (part.split() for part in expression.split(" and ")) if expression else ():
         found, wanted = attributes.get(words[0]), number_or_text(words[-1]) if len(words) > 1 else 0
         if found is not None and not isinstance(found, type(wanted)):
@@ -44,13 +44,13 @@ def fails(expression: str | None, attributes: Attributes) -> bool:
 
 
 def priority_of(expression: str | None, attributes: Attributes) -> int | None:
-    """Give a message's priority; None for the lowest (R66)."""
+    """Return a message's priority; None for the lowest (R66)."""
     value = None if expression is None else attributes.get(expression)
     return value if isinstance(value, int) and 0 <= value < 2**64 else None
 
 
 def key_of(expression: str | None, attributes: Attributes) -> int | None:
-    """Give the stable hash of a message's order key; None where it has none."""
+    """Return the stable hash of a message's order key; None where it has none."""
     value = None if expression is None else attributes.get(expression)
     return None if value is None else int.from_bytes(blake2b(str(value).encode(), digest_size=8).digest(), "big")
 

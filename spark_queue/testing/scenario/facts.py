@@ -34,7 +34,7 @@ class MemoryFacts:
         self._files[path] = tuple(messages)
 
     def messages(self, segment: Segment) -> tuple[Published, ...]:
-        """Give the messages of a segment."""
+        """Return the messages of a segment."""
         return self._files[segment.path][segment.first_row : segment.first_row + segment.rows]
 
     def remove(self, path: str) -> None:
@@ -43,11 +43,11 @@ class MemoryFacts:
         self._known.pop(path, None)
 
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
-        """Give the facts of `segment` for each of `requests`, by queue name."""
+        """Return the facts of `segment` for each of `requests`, by queue name."""
         return {each.queue.name: self._known_facts(segment, each) for each in requests}
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
-        """Tell which of `rows` match a filter."""
+        """Return which of `rows` match a filter."""
         del columns
         messages = {bookmark: message for segment in segments for bookmark, message in self._messages(segment).items()}
         return BitMap64([row for row in rows if matches(expression, messages[row].attributes)])

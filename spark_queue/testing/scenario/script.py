@@ -39,7 +39,7 @@ class Words:
         return self._words.pop(0)
 
     def peek(self) -> str:
-        """Give the next word and leave it; an empty text when none is left."""
+        """Return the next word and leave it; an empty text when none is left."""
         return self._words[0] if self._words else ""
 
     def option(self, name: str) -> str | None:

@@ -49,12 +49,12 @@ class Consumer:
             )  # fmt: skip
 
     def processes(self) -> list[psutil.Process]:
-        """Give the driver and all below it, without the coordinator, which outlives them."""
+        """Return the driver and all below it, without the coordinator, which outlives them."""
         driver = psutil.Process(self.driver.pid)
         return [part for part in (driver, *driver.children(recursive=True)) if not _is(part, "coordinator")]
 
     def parts(self, victim: str) -> list[psutil.Process]:
-        """Give the processes of one kind; a worker is below the daemon that forks workers, which stays."""
+        """Return the processes of one kind; a worker is below the daemon that forks workers, which stays."""
         found = [part for part in self.processes() if _is(part, victim)]
         return found if victim != "worker" else [part for part in found if part.ppid() in {each.pid for each in found}]
 
@@ -80,7 +80,7 @@ class Consumer:
             self.stop()
 
     def log(self) -> str:
-        """Give the end of what it said."""
+        """Return the end of what it said."""
         return (self._folder / "log").read_text(errors="replace")[-3_000:]
 
 
@@ -131,16 +131,16 @@ class Drill:
         self.consumer.wait_until(lambda: len(self.acknowledged()) >= self.published)
 
     def history(self, kind: str) -> list[dict[str, Any]]:
-        """Give the control log's records of one kind about the consumer's queue."""
+        """Return the control log's records of one kind about the consumer's queue."""
         return [record for record in self.journal.view("history", queue="WORK").to_pylist() if record["kind"] == kind]
 
     def acknowledged(self) -> list[int]:
-        """Give the bookmarks of all delete markers."""
+        """Return the bookmarks of all delete markers."""
         ranges = [each for record in self.history("removed") if record["reason"] == "acknowledged" for each in record["ranges"]]
         return sorted(row for each in ranges for row in range(each["first"], each["until"]))
 
     def is_proven(self, lease: int) -> bool:
-        """Tell whether a lease was proven."""
+        """Return whether a lease was proven."""
         return any(record["lease"] == lease for record in self.history("proven"))
 
     def wait_for_proof(self, lease: int) -> None:
@@ -148,7 +148,7 @@ class Drill:
         self.consumer.wait_until(lambda: self.is_proven(lease))
 
     def offsets_name(self, lease: int) -> bool:
-        """Tell whether Spark's offset log names a lease."""
+        """Return whether Spark's offset log names a lease."""
         logs = (self._folder / "checkpoint-s" / "offsets").glob("[0-9]*")
         return any(f'"lease":{lease}}}' in log.read_text().replace(" ", "") for log in logs)
 
@@ -159,7 +159,7 @@ class Drill:
         self.consumer.end()
 
     def counts(self) -> dict[str, int]:
-        """Give what the sink holds in the end; runs of one batch must have said the same."""
+        """Return what the sink holds in the end; runs of one batch must have said the same."""
         return counts_of(self._folder / "sink")
 
     def undisturbed_counts(self) -> dict[str, int]:
@@ -181,7 +181,7 @@ def item_of(number: int) -> str:
 
 
 def counts_of(sink: Path) -> dict[str, int]:
-    """Give the newest count of each item."""
+    """Return the newest count of each item."""
     runs = sorted((json.loads(file.read_text()) for file in sink.glob("*.json")), key=lambda run: run["batch"])
     batches: dict[int, dict[str, int]] = {}
     for run in runs:

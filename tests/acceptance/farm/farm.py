@@ -116,7 +116,7 @@ class Farm:
         return True
 
     def _coordinators(self) -> list[psutil.Process]:
-        """Give the coordinators that this farm's consumers started; they outlive them, and tell whose they are by a variable."""
+        """Return the coordinators that this farm's consumers started; they outlive them, and tell whose they are by a variable."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -128,7 +128,7 @@ class Farm:
         return found
 
     def _parts(self, name: str) -> list[psutil.Process]:
-        """Give the parts of a kind of the consumers whose stream has begun: what is only starting proves little by its death."""
+        """Return the parts of a kind of the consumers whose stream has begun: what is only starting proves little by its death."""
         found = []
         for consumer in self._consumers.values():
             try:

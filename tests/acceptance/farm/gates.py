@@ -57,7 +57,7 @@ class Gates:
         self._closed(point).unlink(missing_ok=True)
 
     def who_came_to(self, point: str) -> int | None:
-        """Give the id of the process that came to a closed gate, if one did."""
+        """Return the id of the process that came to a closed gate, if one did."""
         reached = self._reached(point)
         return int(reached.read_text()) if reached.exists() else None
 

@@ -21,13 +21,13 @@ class Load:
     queues: Mapping[str, Mapping[str, Any]]
 
     def definitions(self) -> dict[str, Any]:
-        """Give the journal's definitions."""
+        """Return the journal's definitions."""
         queues = {name: dict(keys) for name, keys in self.queues.items()}
         return {"journal": {"coordinator_idle": "5s"}, "message_types": {"json": {"topics": ["ORDERS"]}}, "queues": queues}
 
 
 def _ordered(number: int) -> dict[str, Any]:
-    """Give an order of one of many customers; every tenth message is none, and every so often the books are closed."""
+    """Return an order of one of many customers; every tenth message is none, and every so often the books are closed."""
     kind = CLOSE if number % 1_500 == 1_499 else NOISE if number % 10 == 3 else LINE
     # Few of them are busy: each of their batches is a run.
     customer = number * 7919 % (997 if number % 3 else 5)
@@ -96,7 +96,7 @@ class Order:
         return row not in self._before or self._before[row] in self._gone or self._before[row] in together
 
     def _front(self) -> int:
-        """Give the oldest message that is in the queue."""
+        """Return the oldest message that is in the queue."""
         while self._oldest < self.published and (self._oldest in self._gone or self.kinds[self._oldest] == NOISE):
             self._oldest += 1
         return self._oldest

@@ -23,7 +23,7 @@ max_cancels = {max_cancels}
 
 
 def begin(messages: int, *, max_deliveries: int = 0, max_cancels: int = 0) -> World:
-    """Give a world whose queue `Q` has some messages."""
+    """Return a world whose queue `Q` has some messages."""
     world = World()
     definitions = tomllib.loads(DEFINITIONS.format(max_deliveries=max_deliveries, max_cancels=max_cancels))
     world.decide(commands.Apply(definitions=definitions))
@@ -82,7 +82,7 @@ class FailingQuery:
         raise AssertionError("it goes on for ever")
 
     def _fail(self) -> bool:
-        """Tell what fn raised, or nothing; gives whether the query lives on."""
+        """Return what fn raised, or nothing; gives whether the query lives on."""
         run = self._world.decide(commands.StartRun(queue="Q", subscription="s")).run
         if self._reports:
             self._world.decide(commands.EndRun(queue="Q", subscription="s", run=run, error="boom", cancel=self._cancels))

@@ -29,7 +29,7 @@ settle D acknowledge 0 -> acknowledged 1
 
 
 def as_before(world: World) -> list[Record]:
-    """Give the records as older software made them."""
+    """Return the records as older software made them."""
     told = [each for each in world.committed if (each.kind, each.queue, each.reason) != (Kind.REMOVED, "Q", "acknowledged")]
     assert len(told) == len(world.committed) - 1
     return [replace(record, record=number) for number, record in enumerate(told)]

@@ -71,7 +71,7 @@ class Model:
         self.scenario.run(text)
 
     def expected(self, number: int, limit: int) -> list[int]:
-        """Give what the next grant must take, message by message."""
+        """Return what the next grant must take, message by message."""
         ledger = self.scenario.world.state.ledger("Q")
         now_ms = self.scenario.world.now_ms
         waiting = set(ledger.rows[State.AVAILABLE]) | {

@@ -33,7 +33,7 @@ def on_disk(disk: Disk) -> set[str]:
 
 
 def filled(disk: Disk, commits: int = 8, make: Callable[[int], Record] = left) -> tuple[DeltaControlLog, int]:
-    """Give a control log of a reign with some commits of one record, and the number of its next record."""
+    """Return a control log of a reign with some commits of one record, and the number of its next record."""
     control = DeltaControlLog(disk.store)
     record = claim(control)
     for number in range(record, record + commits):

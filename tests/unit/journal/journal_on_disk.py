@@ -55,17 +55,17 @@ class Disk:
         return publish(self.plan(topic), self.journal_id, self.definitions, orders(ids), **options)
 
     def stored(self) -> pa.Table:
-        """Give the table of type order as any Delta reader sees it."""
+        """Return the table of type order as any Delta reader sees it."""
         table = DeltaTable(self.store.messages_uri("order"), storage_options=dict(self.store.storage_options))
         return table.to_pyarrow_table()
 
     def ids(self) -> list[int]:
-        """Give the ids that a Delta reader sees, sorted."""
+        """Return the ids that a Delta reader sees, sorted."""
         stored: list[Any] = self.stored().column("id").to_pylist()
         return sorted(stored)
 
     def tail_rows(self) -> int:
-        """Give the number of rows that the message log tells of."""
+        """Return the number of rows that the message log tells of."""
         return sum(added.rows for entry in self.open().messages("order").tail(-1) for added in entry.added)
 
     def log_path(self, table: str, version: int) -> Path:
@@ -84,5 +84,5 @@ def claim(control: ControlLog, epoch: int = 1) -> int:
 
 
 def left(record: int, epoch: int = 1) -> Record:
-    """Give some record."""
+    """Return some record."""
     return Record(kind=Kind.LEFT, record=record, epoch=epoch, at_ms=record, queue="WORK", subscription="s")

@@ -87,7 +87,7 @@ def publish_some(disk: Disk, count: int, *, rows: int = 3, first: int = 0) -> No
 
 
 def bodies(reign: Reign, disk: Disk) -> list[Any]:
-    """Give id and item of every entered message, in the order of bookmarks."""
+    """Return id and item of every entered message, in the order of bookmarks."""
     state = reign.state.message_types["order"]
     schema = schema_of(pa.field("id", pa.int64()), pa.field("item", pa.string()), pa.field("topic", pa.string()))
     return read_bodies(disk.store, state, np.arange(state.entered_until), schema).to_pylist()

@@ -85,7 +85,7 @@ def spoil(path: Path, state: str) -> None:
 
 
 def is_reported(entry: Path, log: str, told: str) -> bool:
-    """Tell whether what was set aside is what the power loss left, and was told of; nothing else may be set aside."""
+    """Return whether what was set aside is what the power loss left, and was told of; nothing else may be set aside."""
     aside = Path(f"{entry}.torn")
     if log in ("absent", "whole"):
         return not aside.exists() and "torn" not in told
@@ -147,7 +147,7 @@ class Synced:
 
 
 def possible(commit: Commit, synced: list[Synced], *, is_committed: bool) -> Iterator[tuple[str, str]]:
-    """Give the states of data file and log entry that a power loss may leave after these calls."""
+    """Yield the states of data file and log entry that a power loss may leave after these calls."""
     paths = [each.path for each in synced]
     is_data_safe = {commit.data, commit.folder} <= set(paths)
     is_log_safe = {commit.entry, commit.entry.parent} <= set(paths)

@@ -26,7 +26,7 @@ def tail(disk: Disk, after: int = -1) -> list[MessageLogEntry]:
 
 
 def tail_until_trouble(disk: Disk) -> tuple[list[int], JournalError]:
-    """Give the versions before the trouble, and the trouble."""
+    """Return the versions before the trouble, and the trouble."""
     seen: list[int] = []
     with pytest.raises(JournalError) as trouble:
         seen.extend(entry.version for entry in disk.open().messages("order").tail(-1))

@@ -44,7 +44,7 @@ def work(due: dict[str, list[Any]]) -> list[str]:
 
 
 def search_is_due(scenario: Scenario, *, begun_ms: int) -> bool:
-    """Tell whether an upkeep that began then looks for files that nothing names."""
+    """Return whether an upkeep that began then looks for files that nothing names."""
     tables, state = upkeep(), scenario.world.engine.state
     tables.due(state, now_ms=begun_ms)
     return "_delete" in work(tables.due(state, now_ms=scenario.world.now_ms))

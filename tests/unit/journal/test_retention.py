@@ -42,7 +42,7 @@ def disk(tmp_path: Path) -> Disk:
 
 
 def paths(disk: Disk) -> set[str]:
-    """Give the message files in the store."""
+    """Return the message files in the store."""
     return {path.name for path in Path(disk.store.messages_uri("order")).glob("*.parquet")}
 
 
@@ -54,7 +54,7 @@ def age(disk: Disk, age_ms: int) -> None:
 
 
 def retired(disk: Disk) -> Reign:
-    """Give a reign in which the first two of four files were consumed, and are over their retention."""
+    """Return a reign in which the first two of four files were consumed, and are over their retention."""
     for number in range(4):
         disk.publish([number * 2, number * 2 + 1], topic="ORDERS")
     reign = Reign(disk, epoch=1, limits=LIMITS)

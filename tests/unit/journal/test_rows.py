@@ -37,7 +37,7 @@ NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 
 
 def stored(data: Any, topic: str | None = "WIDE", *, lines: bool = False) -> list[dict[str, Any]]:
-    """Give the rows as they would be stored, without what is NULL."""
+    """Return the rows as they would be stored, without what is NULL."""
     message_type, table = (from_json_lines if lines else to_arrow)(data, DEFINITIONS, topic=topic)
     plan = make_plan(Store("nowhere"), DEFINITIONS, message_type=message_type, topic=topic, expires_after_ms=None)
     sequences = Sequences(publisher="p", first=1)
@@ -56,7 +56,7 @@ def refusal(data: Any, topic: str | None = "WIDE", *, lines: bool = False) -> Sp
 
 
 def bodies(data: Any) -> list[str | None]:
-    """Give the bodies of message type json as they would be stored."""
+    """Return the bodies of message type json as they would be stored."""
     return [row.get("value") for row in stored(data, "EVENTS")]
 
 

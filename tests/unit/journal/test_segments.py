@@ -43,7 +43,7 @@ def counts(*levels: set[int]) -> Counts:
 
 
 def by_row(segments: list[Segment], rows: set[int], delivered: Counts, cancelled: Counts) -> list[tuple[Any, ...]]:
-    """Give the pieces the slow way: neighbours that agree in everything share one."""
+    """Return the pieces the slow way: neighbours that agree in everything share one."""
     facts = []
     for bookmark in sorted(rows):
         segment = next(segment for segment in segments if segment.first <= bookmark < segment.until)

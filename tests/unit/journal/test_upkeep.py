@@ -43,7 +43,7 @@ def versions(disk: Disk, table: str, suffix: str = ".json") -> list[int]:
 
 
 def entered_state(order: int) -> JournalState:
-    """Give a state in which a version of type order has entered."""
+    """Return a state in which a version of type order has entered."""
     state = JournalState(MemoryFacts())
     state.message_types = {"order": MessageTypeState(), "json": MessageTypeState()}
     state.message_types["order"].version = order

@@ -35,7 +35,7 @@ class Coordinator:
         return self.heard.get(timeout=DEADLINE_S)
 
     def is_silent(self) -> bool:
-        """Tell whether nothing is heard for many intervals."""
+        """Return whether nothing is heard for many intervals."""
         try:
             self.heard.get(timeout=0.1)
         except queue.Empty:

@@ -37,7 +37,7 @@ class FixedPlanner:
 
 
 def progress(granted: Granted, queue: str) -> dict[str, Any] | None:
-    """Give what Spark shows after a poll with this answer."""
+    """Return what Spark shows after a poll with this answer."""
     start = QueueOffset(journal="j", queue=queue, subscription="s")
     reader = MessageReader(files=MessageFiles(root="/nowhere", options={}), schema=pa.schema([]))
     seat: Any = FixedPlanner(granted)

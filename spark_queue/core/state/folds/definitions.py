@@ -56,7 +56,7 @@ def _alter(state: JournalState, ledger: QueueLedger, queue: QueueDefinition) -> 
 
 
 def _begun(state: JournalState, queue: QueueDefinition, old: QueueLedger | None, *, start: int) -> QueueLedger:
-    """Give a queue that begins, or begins anew: lease numbers are never reused, subscriptions and pauses outlive it (15.6)."""
+    """Return a queue that begins, or begins anew: lease numbers are never reused, subscriptions and pauses outlive it (15.6)."""
     ledger = QueueLedger(queue, start=start)
     ledger.retired = state.foresight.retired(queue.message_type)
     ledger.next_lease = state.lease_numbers.get(queue.name, 1)

@@ -37,5 +37,5 @@ def unpaused(ledger: QueueLedger, record: Record) -> None:
 
 
 def probe_backoff(ledger: QueueLedger) -> Backoff:
-    """Give how long to wait from one lone message to the next during an alarm."""
+    """Return how long to wait from one lone message to the next during an alarm."""
     return ledger.definition.retry_backoff or PROBE_BACKOFF

@@ -65,6 +65,6 @@ def _drop_matches(ledger: QueueLedger) -> None:
 
 
 def incarnation_of(record: Record) -> Incarnation:
-    """Give the planner start that a record names."""
+    """Return the planner start that a record names."""
     epoch, number = record.detail["incarnation"]
     return (epoch, number)
