@@ -122,7 +122,7 @@ class Demo:
         self._deriving: list[Submitted] = []
 
     def run(self) -> bool:
-        """Do everything; tells whether the books balance."""
+        """Do everything; returns whether the books balance."""
         try:
             _say(
                 f"two consumers will share real order lines, and close the books of each {self._close}; one of them is killed and "
@@ -221,7 +221,7 @@ class Demo:
         return dict(self._journal.view("status", queue=QUEUE).to_pylist()[0])
 
     def _derives(self) -> bool:
-        """Start the next job that only reads when the one before has ended; tells whether any runs."""
+        """Start the next job that only reads when the one before has ended; returns whether any runs."""
         if self._waiting and not _running(self._deriving):
             self._deriving.append(self._waiting.pop(0)())
         return bool(_running(self._deriving))

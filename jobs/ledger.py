@@ -45,7 +45,7 @@ class Ledger:
         self._closed = max((day["last"] for day in self._days.to_pyarrow_table().to_pylist()), default=-1)
 
     def book(self, lines: pa.Table) -> pa.Table:
-        """Write the lines that can be booked and are not there yet; gives bookmark and error of the others.
+        """Write the lines that can be booked and are not there yet; returns bookmark and error of the others.
 
         Parameters
         ----------

@@ -14,7 +14,7 @@ from spark_queue.core.message_files.relocation import MergedFile
 from spark_queue.core.message_files.segment import FactSource, Segment
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.past import Past
+from spark_queue.core.state.log_tail import LogTail
 
 
 class Clock(Protocol):
@@ -112,7 +112,7 @@ class MessageLog(Protocol):
 class ControlLog(Protocol):
     """The log of what happened to queues; one writer, fenced by the log itself (DESIGN 3.4)."""
 
-    def load(self) -> Past:
+    def load(self) -> LogTail:
         """Refresh and give every record in order, or a state and every record since, and take the head as the place to append at.
 
         Raises
@@ -145,7 +145,7 @@ class ControlLog(Protocol):
         ...
 
 
-class Journal(Protocol):
+class JournalPort(Protocol):
     """A journal as the coordinator sees it."""
 
     #: For messages and logs.

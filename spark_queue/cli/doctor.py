@@ -33,7 +33,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import list_files
 from spark_queue.journal.store_time import store_time_ms
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.journal_location import place_of
+from spark_queue.protocol.journal_location import location_of
 from spark_queue.session import worker_python
 
 #: Java versions that Spark 4.2 runs on.
@@ -274,7 +274,7 @@ def _coordinator(journal: Journal) -> Finding:
 
 
 def _log(journal: Journal, journal_id: str) -> Path:
-    return user_files.log_path(journal_id, place_of(journal.store))
+    return user_files.log_path(journal_id, location_of(journal.store))
 
 
 def _ping(journal: Journal) -> wire.Pong:

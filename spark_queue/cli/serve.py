@@ -16,8 +16,8 @@ from spark_queue.coordinator.process import serve as serve_here
 from spark_queue.coordinator.process import stand_by
 from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.journal_location import place_of
-from spark_queue.protocol.start_options import Bind, Orders
+from spark_queue.protocol.journal_location import location_of
+from spark_queue.protocol.start_options import Bind, StartOptions
 
 #: How long a background coordinator may take to say where it serves, in seconds.
 START_S = 60.0
@@ -43,7 +43,7 @@ def serve(
     """
     journal = open_target(path, storage)
     store, journal_id = journal.store, journal.journal_id()
-    orders = Orders(
+    orders = StartOptions(
         path=store.path,
         storage_options=dict(store.storage_options),
         journal_id=journal_id,
@@ -55,7 +55,7 @@ def serve(
         address = launch(orders, timeout_s=START_S)
         _announce(journal_id, address, as_json=as_json)
         if not as_json:
-            out.print(f"Its log: {user_files.log_path(journal_id, place_of(store))}", soft_wrap=True)
+            out.print(f"Its log: {user_files.log_path(journal_id, location_of(store))}", soft_wrap=True)
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 

@@ -16,7 +16,7 @@ from spark_queue.cli.output import columns_that_fit, out, show_json, table
 from spark_queue.cli.target import open_target, parse_as_of
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
-from spark_queue.views.telling import to_text
+from spark_queue.views.event_texts import to_text
 
 #: Time between two looks of --watch, in seconds.
 WATCH_S = 2.0
@@ -45,13 +45,13 @@ def status(path: str, queue: str | None, storage: list[str] | None, *, watch: bo
     """Show how the queues are doing."""
     journal, moment = open_target(path, storage), parse_as_of(as_of)
 
-    def look() -> list[dict[str, Any]]:
+    def state_at() -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = journal.view("status", queue=queue, as_of=moment).to_pylist()
         return rows
 
     if watch:
-        _watch(look, as_json=as_json)
-    rows = look()
+        _watch(state_at, as_json=as_json)
+    rows = state_at()
     if as_json:
         show_json(rows)
     elif not rows:
@@ -62,16 +62,16 @@ def status(path: str, queue: str | None, storage: list[str] | None, *, watch: bo
         raise SystemExit(ALARM_EXIT_CODE)
 
 
-def _watch(look: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoReturn:
+def _watch(state_at: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoReturn:
     """Look again and again: on a terminal in place, elsewhere by appending."""
     if out.is_terminal and not as_json:
         with Live(console=out, auto_refresh=False) as live:
             while True:
-                rows = look()
+                rows = state_at()
                 live.update(Group(_table(rows), *_notices(rows)), refresh=True)
                 time.sleep(WATCH_S)
     while True:
-        rows = look()
+        rows = state_at()
         if as_json:
             show_json(rows)
         else:

@@ -24,7 +24,7 @@ from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.ports import MessageLogEntry
 from spark_queue.testing import invariants
 from spark_queue.testing.state_digest import digest
-from spark_queue.views import Moment, look, moment_of
+from spark_queue.views import PointInTime, point_in_time, state_at
 
 
 def verify(path: str, storage: list[str] | None, *, as_json: bool) -> None:
@@ -38,7 +38,7 @@ def verify(path: str, storage: list[str] | None, *, as_json: bool) -> None:
             problems += of_snapshots
             problems += _of_logs(journal, moment, records)
             # What was published and has not entered yet must be whole, too.
-            seen = look(journal)
+            seen = state_at(journal)
             problems += _of_strangers(seen)
             problems += _of_files(journal.store, seen, bar)
     if as_json:
@@ -49,7 +49,9 @@ def verify(path: str, storage: list[str] | None, *, as_json: bool) -> None:
         sys.exit(1)
 
 
-def _show(journal: DeltaJournal, records: Sequence[Record], seen: Moment | None, problems: list[str], warnings: list[str]) -> None:
+def _show(
+    journal: DeltaJournal, records: Sequence[Record], seen: PointInTime | None, problems: list[str], warnings: list[str]
+) -> None:
     for warning in warnings:
         out.print(warning, style="yellow", markup=False, soft_wrap=True)
     for problem in problems:
@@ -63,7 +65,7 @@ def _show(journal: DeltaJournal, records: Sequence[Record], seen: Moment | None,
         out.print(f"Journal {journal.journal_id}: {text}", soft_wrap=True)
 
 
-def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], Moment | None, list[str]]:
+def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], PointInTime | None, list[str]]:
     task = bar.add_task("control log", total=1)
     try:
         records = journal.records()
@@ -71,14 +73,14 @@ def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], Momen
         return (), None, [str(damage)]
     problems = invariants.of_records(records)
     try:
-        moment = moment_of(records, journal.facts, as_of=None, now_ms=SystemClock().wall_ms())
+        moment = point_in_time(records, journal.facts, as_of=None, now_ms=SystemClock().wall_ms())
     except SparkQueueError as damage:
         return records, None, [*problems, str(damage)]
     bar.update(task, completed=1)
     return records, moment, problems + invariants.of_state(moment.state)
 
 
-def _of_snapshots(journal: DeltaJournal, moment: Moment, records: Sequence[Record]) -> tuple[list[str], list[str]]:
+def _of_snapshots(journal: DeltaJournal, moment: PointInTime, records: Sequence[Record]) -> tuple[list[str], list[str]]:
     """Return problems and warnings: a snapshot that would be used says what the log says; one that cannot be costs time only."""
     problems, warnings = [], []
     for _, key in snapshot.stored(journal.store):
@@ -100,7 +102,7 @@ def _of_snapshots(journal: DeltaJournal, moment: Moment, records: Sequence[Recor
     return problems, warnings
 
 
-def _of_logs(journal: DeltaJournal, moment: Moment, records: Sequence[Record]) -> list[str]:
+def _of_logs(journal: DeltaJournal, moment: PointInTime, records: Sequence[Record]) -> list[str]:
     problems: list[str] = []
     for name, known in moment.state.message_types.items():
         entries: list[MessageLogEntry] = []
@@ -117,12 +119,12 @@ def _of_logs(journal: DeltaJournal, moment: Moment, records: Sequence[Record]) -
     return problems
 
 
-def _of_strangers(moment: Moment) -> list[str]:
+def _of_strangers(moment: PointInTime) -> list[str]:
     foreign = {name: known.foreign_files for name, known in moment.state.message_types.items()}
     return [str(JournalError("JOURNAL_FOREIGN_APPEND", message_type=name, files=files)) for name, files in foreign.items() if files]
 
 
-def _of_files(store: Store, moment: Moment, bar: Progress) -> list[str]:
+def _of_files(store: Store, moment: PointInTime, bar: Progress) -> list[str]:
     """Read every column of every message file: a footer says nothing of the pages behind it."""
     files = [file for known in moment.state.message_types.values() for file in stretches(known.segments) if not file.retired]
     task = bar.add_task("message files", total=len(files))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from spark_queue.client.previews import Trial, has_expressions, try_out
+from spark_queue.client.previews import Preview, has_expressions, preview
 from spark_queue.core.commands import Apply
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions.definition import Definitions
@@ -16,7 +16,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError
 from spark_queue.journal.expressions import EXPRESSION_KEYS, check_expressions
 from spark_queue.journal.schema import appended_columns, check_columns, user_schema
-from spark_queue.views import Moment, queue_status
+from spark_queue.views import PointInTime, queue_status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Change:
     before: Any = None
     after: Any = None
     #: What the queue's expressions select; only of a dry run, beside the first change of a queue that touches them.
-    trial: Trial | None = None
+    trial: Preview | None = None
 
     def __str__(self) -> str:
         """Say it in a line, and a trial in another."""
@@ -40,7 +40,7 @@ class Change:
         return f"{self.action} {self.where}{what}{tried}"
 
 
-def plan(moment: Moment, wanted: Definitions, *, reset: tuple[str, ...]) -> list[Change]:
+def plan(moment: PointInTime, wanted: Definitions, *, reset: tuple[str, ...]) -> list[Change]:
     """Check new definitions against a journal as it is, and list what they change.
 
     Parameters
@@ -70,7 +70,7 @@ def plan(moment: Moment, wanted: Definitions, *, reset: tuple[str, ...]) -> list
     return changes
 
 
-def refuse_removals(moment: Moment, wanted: Definitions, *, named: Collection[str]) -> None:
+def refuse_removals(moment: PointInTime, wanted: Definitions, *, named: Collection[str]) -> None:
     """Refuse to let a queue go that new definitions leave out and nobody has named: its name may only be misspelt.
 
     Parameters
@@ -99,7 +99,7 @@ def refuse_removals(moment: Moment, wanted: Definitions, *, named: Collection[st
             raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step=next_step)
 
 
-def with_trials(changes: Iterable[Change], wanted: Definitions, state: JournalState, facts: FactSource) -> list[Change]:
+def with_previews(changes: Iterable[Change], wanted: Definitions, state: JournalState, facts: FactSource) -> list[Change]:
     """Try the expressions of new and changed queues out on messages of the journal.
 
     Parameters
@@ -124,7 +124,7 @@ def with_trials(changes: Iterable[Change], wanted: Definitions, state: JournalSt
         queue = touched.pop(change.where, None) if change.key is None or change.key in EXPRESSION_KEYS else None
         if queue is not None:
             segments = reversed(state.message_types[queue.message_type].segments)
-            change = replace(change, trial=try_out(facts, segments, queue))
+            change = replace(change, trial=preview(facts, segments, queue))
         tried.append(change)
     return tried
 

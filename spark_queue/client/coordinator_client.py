@@ -18,9 +18,9 @@ from spark_queue.errors import CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
 from spark_queue.protocol.connection import Connection, ConnectionLostError, Verdict, normalise_address
-from spark_queue.protocol.discovery import Hint, read_hint
+from spark_queue.protocol.discovery import Advertisement, read_advertisement
 from spark_queue.protocol.host import host_id, is_loopback
-from spark_queue.protocol.journal_location import place_of
+from spark_queue.protocol.journal_location import location_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -183,9 +183,9 @@ class CoordinatorClient:
     def _launch(self, deadline_s: float) -> str:
         # Most calls find a coordinator that serves, and load nothing that starts one.
         from spark_queue.client.launcher import launch  # noqa: PLC0415 - as said above.
-        from spark_queue.protocol.start_options import Orders  # noqa: PLC0415 - as said above.
+        from spark_queue.protocol.start_options import StartOptions  # noqa: PLC0415 - as said above.
 
-        orders = Orders(path=self._store.path, storage_options=dict(self._store.storage_options), journal_id=self._journal_id)
+        orders = StartOptions(path=self._store.path, storage_options=dict(self._store.storage_options), journal_id=self._journal_id)
         while True:
             try:
                 return launch(orders, timeout_s=max(0.0, deadline_s - time.monotonic()))
@@ -196,7 +196,7 @@ class CoordinatorClient:
                 _LOG.info("Lost an election: %s", refusal)
 
     def _hinted_address(self) -> str | None:
-        hint = read_hint(self._store, self._journal_id)
+        hint = read_advertisement(self._store, self._journal_id)
         if hint is None or not _reachable(hint):
             return None
         connection = self._open(hint.address)
@@ -206,10 +206,10 @@ class CoordinatorClient:
             connection.close()
 
     def _open(self, address: str) -> Connection:
-        return Connection(address, self._journal_id, place_of(self._store))
+        return Connection(address, self._journal_id, location_of(self._store))
 
     def _unavailable(self, reason: str) -> CoordinatorError:
-        log = str(user_files.log_path(self._journal_id, place_of(self._store)))
+        log = str(user_files.log_path(self._journal_id, location_of(self._store)))
         return CoordinatorError("COORDINATOR_UNAVAILABLE", path=self._store.path, reason=reason, log=log)
 
 
@@ -245,7 +245,7 @@ def call_once(
         client.close()
 
 
-def _reachable(hint: Hint) -> bool:
+def _reachable(hint: Advertisement) -> bool:
     # A loopback address of another host would lead to a stranger on this one.
     return hint.host == host_id() or not is_loopback(hint.address)
 

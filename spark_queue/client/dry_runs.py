@@ -8,7 +8,7 @@ from spark_queue.core.replies import CoreReply, LeasedRows
 from spark_queue.journal.expressions import check_command
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
-from spark_queue.views import look
+from spark_queue.views import state_at
 
 
 def answer_dry(store: Store, command: AnyCommand) -> CoreReply:
@@ -26,7 +26,7 @@ def answer_dry(store: Store, command: AnyCommand) -> CoreReply:
     SparkQueueError
         The refusal.
     """
-    moment = look(open_journal(store))
+    moment = state_at(open_journal(store))
     check_command(moment.state, command)
     reply = Engine(moment.state).decide(command, now_ms=moment.now_ms)
     if reply is None or isinstance(reply, LeasedRows):

@@ -113,21 +113,21 @@ class Journal:
             What is wrong with them, or MESSAGE_TYPE_CHANGED; DEFINITION_IN_USE also where they leave out a queue that `remove`
             does not name.
         """
-        from spark_queue.client.changes import plan, refuse_removals, with_trials
+        from spark_queue.client.changes import plan, refuse_removals, with_previews
         from spark_queue.client.coordinator_client import call_once
         from spark_queue.core import commands
         from spark_queue.journal.open import open_journal
         from spark_queue.settings import load_definitions
-        from spark_queue.views import look
+        from spark_queue.views import state_at
 
         wanted, resets = load_definitions(definitions), tuple(reset)
         opened = open_journal(self.store)
-        moment = look(opened)
+        moment = state_at(opened)
         if not dry_run:
             refuse_removals(moment, wanted, named=set(remove))
         changes = plan(moment, wanted, reset=resets)
         if dry_run:
-            return with_trials(changes, wanted, moment.state, opened.facts)
+            return with_previews(changes, wanted, moment.state, opened.facts)
         if changes:
             command = commands.Apply(definitions=dict(wanted.stored), reset=resets)
             call_once(self.store, opened.journal_id, command, address=self.coordinator)
@@ -223,9 +223,9 @@ class Journal:
             As `view`.
         """
         from spark_queue.journal.open import open_journal
-        from spark_queue.views import look, read_view
+        from spark_queue.views import read_view, state_at
 
-        return read_view(self.store, look(open_journal(self.store), as_of), name, queue, columns=columns, limit=limit)
+        return read_view(self.store, state_at(open_journal(self.store), as_of), name, queue, columns=columns, limit=limit)
 
     def view_schema(self, name: str, *, queue: str | None = None) -> pa.Schema:
         """Return the columns of a view."""

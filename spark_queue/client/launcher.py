@@ -20,8 +20,8 @@ import spark_queue
 from spark_queue.errors import CoordinatorError, error
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import user_files
-from spark_queue.protocol.journal_location import place_of
-from spark_queue.protocol.start_options import Orders, Report
+from spark_queue.protocol.journal_location import location_of
+from spark_queue.protocol.start_options import Report, StartOptions
 
 _MODULE = "spark_queue.coordinator"
 
@@ -35,7 +35,7 @@ _FRUGAL = {
 }
 
 
-def launch(orders: Orders, *, timeout_s: float) -> str:
+def launch(orders: StartOptions, *, timeout_s: float) -> str:
     """Start a coordinator process and give the address that serves now: its own, or that of one it found alive.
 
     Raises
@@ -73,11 +73,11 @@ def environment() -> dict[str, str]:
     return {**_FRUGAL, **os.environ, "PYTHONPATH": os.pathsep.join([root, known] if known else [root])}
 
 
-def _place(orders: Orders) -> str:
-    return place_of(Store(orders.path, orders.storage_options))
+def _place(orders: StartOptions) -> str:
+    return location_of(Store(orders.path, orders.storage_options))
 
 
-def _send(pipe: IO[bytes], orders: Orders) -> None:
+def _send(pipe: IO[bytes], orders: StartOptions) -> None:
     try:
         with pipe:
             pipe.write(msgspec.json.encode(orders))
@@ -93,7 +93,7 @@ def _read_line(pipe: IO[bytes], timeout_s: float) -> bytes | None:
         return pipe.readline() if selector.select(timeout_s) else None
 
 
-def _address(line: bytes | None, orders: Orders, timeout_s: float) -> str:
+def _address(line: bytes | None, orders: StartOptions, timeout_s: float) -> str:
     log = str(user_files.log_path(orders.journal_id, _place(orders)))
     if not line:
         reason = f"it did not report within {timeout_s:.0f} s." if line is None else "it ended without a report."

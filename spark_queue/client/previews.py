@@ -23,7 +23,7 @@ _EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class Preview:
     """What the expressions of a queue select of the newest messages of its topics."""
 
     #: Messages that were looked at.
@@ -56,7 +56,7 @@ def has_expressions(queue: QueueDefinition) -> bool:
     return any(getattr(queue, key) is not None for key in EXPRESSION_KEYS)
 
 
-def try_out(facts: FactSource, segments: Iterable[Segment], queue: QueueDefinition) -> Trial:
+def preview(facts: FactSource, segments: Iterable[Segment], queue: QueueDefinition) -> Preview:
     """Evaluate the expressions of a queue over the newest messages of its topics.
 
     Parameters
@@ -81,7 +81,7 @@ def try_out(facts: FactSource, segments: Iterable[Segment], queue: QueueDefiniti
         failed |= found.failed
         barriers += len(found.barriers)
         priorities.update(found.priorities.tolist())
-    return Trial(
+    return Preview(
         messages=messages,
         matched=len(matched),
         matched_examples=_newest(matched),

@@ -14,7 +14,7 @@ from spark_queue.client.redrive import redrive
 from spark_queue.core import commands, replies
 from spark_queue.errors import CallerError
 from spark_queue.journal.open import open_journal
-from spark_queue.views import MessageHistory, QueueStatus, explain, look, queue_status
+from spark_queue.views import MessageHistory, QueueStatus, explain, queue_status, state_at
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -179,7 +179,7 @@ class Queue:
 
     def status(self, as_of: datetime | int | None = None) -> QueueStatus:
         """Return the queue's figures, now or at a past moment; starts nothing."""
-        return queue_status(look(open_journal(self.journal.store), as_of), self.name)
+        return queue_status(state_at(open_journal(self.journal.store), as_of), self.name)
 
     def explain(self, bookmark: int, as_of: datetime | int | None = None) -> MessageHistory:
         """Tell the whole life of a message: publish, each lease, outcome and return, its end, and where it is now; starts nothing.

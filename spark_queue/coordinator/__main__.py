@@ -10,13 +10,13 @@ import msgspec
 
 from spark_queue.coordinator.process import serve
 from spark_queue.errors import SparkQueueError
-from spark_queue.protocol.start_options import Orders, Report
+from spark_queue.protocol.start_options import Report, StartOptions
 
 
 def main() -> int:
     """Take orders from stdin, report one line on stdout, and serve."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=f"%(asctime)s {os.getpid()} %(levelname)s %(message)s")
-    orders = msgspec.json.decode(sys.stdin.buffer.read(), type=Orders)
+    orders = msgspec.json.decode(sys.stdin.buffer.read(), type=StartOptions)
     # The starter's directory may be unmounted while this process lives on.
     os.chdir("/")
     try:

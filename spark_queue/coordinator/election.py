@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from spark_queue.coordinator.reign_clock import ReignClock, check_skew
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.past import Past
+from spark_queue.core.state.log_tail import LogTail
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import Clock, ControlLog
 from spark_queue.protocol.connection import Verdict
-from spark_queue.protocol.discovery import RENEWAL_S, Hint, HintStore, read_hint
+from spark_queue.protocol.discovery import RENEWAL_S, Advertisement, AdvertisementStore, read_advertisement
 from spark_queue.protocol.host import is_loopback
 
 _LOG = logging.getLogger(__name__)
@@ -68,17 +68,17 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ElectionPorts:
     """What an election looks at beside the log."""
 
-    hints: HintStore
+    hints: AdvertisementStore
     ping: Pinger
     clock: Clock
     #: Waits some seconds.
     pause: Callable[[float], None]
 
 
-def elect(control: ControlLog, candidate: Candidate, around: Surroundings) -> Reign | Serving:
+def elect(control: ControlLog, candidate: Candidate, around: ElectionPorts) -> Reign | Serving:
     """Return the coordinator that answers at the last claim, or claim the next epoch.
 
     Raises
@@ -101,7 +101,7 @@ def elect(control: ControlLog, candidate: Candidate, around: Surroundings) -> Re
     return _claim(control, past, last, candidate, around.clock)
 
 
-def _answers(last: Record, candidate: Candidate, around: Surroundings) -> bool:
+def _answers(last: Record, candidate: Candidate, around: ElectionPorts) -> bool:
     address = str(last.detail["address"])
     same_host = last.detail["host"] == candidate.host
     # Another host's loopback address leads to nobody, or to a stranger on this host; at the own one only the candidate listens.
@@ -113,23 +113,23 @@ def _answers(last: Record, candidate: Candidate, around: Surroundings) -> bool:
     return False
 
 
-def _leave_living_hint_alone(candidate: Candidate, around: Surroundings) -> None:
+def _leave_living_hint_alone(candidate: Candidate, around: ElectionPorts) -> None:
     """Watch the hint for three renewals by the own monotonic clock; another host's clock is not compared with."""
-    first = read_hint(around.hints, candidate.journal_id)
+    first = read_advertisement(around.hints, candidate.journal_id)
     start_ms = around.clock.monotonic_ms()
     while around.clock.monotonic_ms() - start_ms < WATCH_S * 1000:
         around.pause(1.0)
-        hint = read_hint(around.hints, candidate.journal_id)
+        hint = read_advertisement(around.hints, candidate.journal_id)
         if hint is not None and hint != first:
             raise _elsewhere(hint, candidate, around)
 
 
-def _elsewhere(hint: Hint, candidate: Candidate, around: Surroundings) -> CoordinatorError:
+def _elsewhere(hint: Advertisement, candidate: Candidate, around: ElectionPorts) -> CoordinatorError:
     age_s = max(0, around.clock.wall_ms() - hint.renewed_at_ms) // 1000
     return CoordinatorError("COORDINATOR_ELSEWHERE", path=candidate.path, host=hint.host, age_s=age_s)
 
 
-def _claim(control: ControlLog, past: Past, last: Record | None, candidate: Candidate, clock: Clock) -> Reign:
+def _claim(control: ControlLog, past: LogTail, last: Record | None, candidate: Candidate, clock: Clock) -> Reign:
     check_skew(clock, last_record_ms=past.last_at_ms, path=candidate.path, accepted=candidate.accept_clock)
     reign_clock = ReignClock(clock, last_record_ms=past.last_at_ms)
     claim = Record(

@@ -19,7 +19,7 @@ from spark_queue.core import commands, replies
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
-from spark_queue.ports import Journal
+from spark_queue.ports import JournalPort
 from spark_queue.protocol import codec, wire
 
 _LOG = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Loop:
     """
 
     def __init__(
-        self, *, journal: Journal, engine: Engine, commands: Commands, entrance: Entrance, inbox: Inbox, clock: ReignClock,
+        self, *, journal: JournalPort, engine: Engine, commands: Commands, entrance: Entrance, inbox: Inbox, clock: ReignClock,
         epoch: int, ends_idle: bool,
     ) -> None:  # fmt: skip
         self._journal = journal
@@ -169,7 +169,7 @@ class Loop:
         self._read_log(message_type, finds_gaps=now_ms + wait_ms < self._round_at_ms)
 
     def _run(self, call: Call, command: commands.AnyCommand, now_ms: int) -> bool:
-        """Run a call's command and keep its answer for after the commit; tells whether there is one."""
+        """Run a call's command and keep its answer for after the commit; returns whether there is one."""
         state = self._engine.state
         before = (state.next_record, state.definitions)
         try:

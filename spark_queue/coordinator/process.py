@@ -18,21 +18,21 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator.election import SILENCE_S, WATCH_S, Candidate, Reign, Serving, Surroundings, elect
+from spark_queue.coordinator.election import SILENCE_S, WATCH_S, Candidate, ElectionPorts, Reign, Serving, elect
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.loop import Loop, ReignEndedError
 from spark_queue.coordinator.recovery import recover
-from spark_queue.coordinator.server import Door, Server
+from spark_queue.coordinator.server import Admission, Server
 from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
-from spark_queue.ports import Clock, Journal
+from spark_queue.ports import Clock, JournalPort
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.connection import Verdict, ping
-from spark_queue.protocol.discovery import Beacon, Hint, read_hint
+from spark_queue.protocol.discovery import Advertisement, Advertiser, read_advertisement
 from spark_queue.protocol.host import host_id
-from spark_queue.protocol.journal_location import place_of
-from spark_queue.protocol.start_options import Bind, Orders
+from spark_queue.protocol.journal_location import location_of
+from spark_queue.protocol.start_options import Bind, StartOptions
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,12 +59,12 @@ EXIT_DOUBT = 70
 class Environment:
     """What a coordinator takes from outside."""
 
-    open_journal: Callable[[Store], Journal] = open_journal
+    open_journal: Callable[[Store], JournalPort] = open_journal
     clock: Clock = field(default_factory=SystemClock)
     host: str = field(default_factory=host_id)
 
 
-def serve(orders: Orders, announce: Callable[[str], None], environment: Environment | None = None) -> NoReturn:
+def serve(orders: StartOptions, announce: Callable[[str], None], environment: Environment | None = None) -> NoReturn:
     """Serve a journal until the coordinator is stopped or idle; the end of a won reign is the end of the process.
 
     Parameters
@@ -80,11 +80,13 @@ def serve(orders: Orders, announce: Callable[[str], None], environment: Environm
     around = environment or Environment()
     store = Store(orders.path, orders.storage_options)
     journal = around.open_journal(store)
-    door = Door(path=store.path, journal_id=orders.journal_id)
+    admission = Admission(path=store.path, journal_id=orders.journal_id)
     # One that was started on demand has callers, who must have got their token from elsewhere.
     token = user_files.token(makes_named=not orders.ends_idle)
     _refuse_own_port(orders.bind, store, orders.journal_id, around)
-    server = Server(bind=orders.bind, token=token, journal_id=orders.journal_id, door=door, place=lambda: place_of(store))
+    server = Server(
+        bind=orders.bind, token=token, journal_id=orders.journal_id, admission=admission, place=lambda: location_of(store)
+    )
     candidate = Candidate(
         journal_id=orders.journal_id, path=store.path, host=around.host, address=server.address, pid=os.getpid(),
         accept_clock=orders.accept_clock,
@@ -96,16 +98,16 @@ def serve(orders: Orders, announce: Callable[[str], None], environment: Environm
     except BaseException:
         server.shutdown()
         raise
-    door.claimed(outcome.epoch)
-    beacon = Beacon(store, _hint(outcome, candidate), wall_ms=around.clock.wall_ms, deposed=_end_deposed)
+    admission.claimed(outcome.epoch)
+    beacon = Advertiser(store, _hint(outcome, candidate), wall_ms=around.clock.wall_ms, deposed=_end_deposed)
     # Before the starter goes on: whoever waited behind it must find the hint.
     beacon.start()
     announce(candidate.address)
-    _reign(outcome, journal, server, door, beacon, ends_idle=orders.ends_idle)
+    _reign(outcome, journal, server, admission, beacon, ends_idle=orders.ends_idle)
 
 
 def stand_by(
-    orders: Orders, announce: Callable[[str], None], waits: Callable[[SparkQueueError], None], told_to_end: threading.Event
+    orders: StartOptions, announce: Callable[[str], None], waits: Callable[[SparkQueueError], None], told_to_end: threading.Event
 ) -> NoReturn:
     """Serve a journal as `serve` does, as soon as nobody else does.
 
@@ -123,7 +125,7 @@ def stand_by(
     SparkQueueError
         What waiting does not mend.
     """
-    place, told = place_of(Store(orders.path, orders.storage_options)), False
+    place, told = location_of(Store(orders.path, orders.storage_options)), False
     while True:
         try:
             serve(orders, announce)
@@ -146,7 +148,7 @@ def _pause(told_to_end: threading.Event) -> None:
 
 def _refuse_own_port(bind: Bind, store: Store, journal_id: str, around: Environment) -> None:
     """Refuse to listen where the journal's coordinator does, in its own words: Flight would not say who has the port."""
-    hint = read_hint(store, journal_id)
+    hint = read_advertisement(store, journal_id)
     if hint is None or (hint.host, hint.address) != (around.host, bind.location()):
         return
     if around.clock.wall_ms() - hint.renewed_at_ms < WATCH_S * 1000:
@@ -154,26 +156,28 @@ def _refuse_own_port(bind: Bind, store: Store, journal_id: str, around: Environm
             raise CoordinatorError("COORDINATOR_SERVES", path=store.path, address=hint.address)
 
 
-def _elect(journal: Journal, store: Store, candidate: Candidate, clock: Clock) -> Reign | Serving:
+def _elect(journal: JournalPort, store: Store, candidate: Candidate, clock: Clock) -> Reign | Serving:
     def ask(address: str, timeout_s: float) -> Verdict:
-        return ping(address, candidate.journal_id, place_of(store), timeout_s)
+        return ping(address, candidate.journal_id, location_of(store), timeout_s)
 
-    return elect(journal.control, candidate, Surroundings(hints=store, ping=ask, clock=clock, pause=time.sleep))
+    return elect(journal.control, candidate, ElectionPorts(hints=store, ping=ask, clock=clock, pause=time.sleep))
 
 
-def _hint(reign: Reign, candidate: Candidate) -> Hint:
-    return Hint(
+def _hint(reign: Reign, candidate: Candidate) -> Advertisement:
+    return Advertisement(
         journal=candidate.journal_id, address=candidate.address, host=candidate.host, epoch=reign.epoch, pid=candidate.pid,
         renewed_at_ms=0,
     )  # fmt: skip
 
 
-def _reign(reign: Reign, journal: Journal, server: Server, door: Door, beacon: Beacon, *, ends_idle: bool) -> NoReturn:
+def _reign(
+    reign: Reign, journal: JournalPort, server: Server, admission: Admission, beacon: Advertiser, *, ends_idle: bool
+) -> NoReturn:
     try:
         inbox = Inbox()
         _stop_on_signals(inbox)
-        loop = _recover(reign, journal, inbox, door, ends_idle=ends_idle)
-        door.open(inbox)
+        loop = _recover(reign, journal, inbox, admission, ends_idle=ends_idle)
+        admission.open(inbox)
         _LOG.info("Epoch %d serves %s at %s.", reign.epoch, journal.path, server.address)
         loop.run()
         for call in inbox.close():
@@ -189,12 +193,12 @@ def _reign(reign: Reign, journal: Journal, server: Server, door: Door, beacon: B
         _exit(EXIT_DOUBT)
 
 
-def _recover(reign: Reign, journal: Journal, inbox: Inbox, door: Door, *, ends_idle: bool) -> Loop:
+def _recover(reign: Reign, journal: JournalPort, inbox: Inbox, admission: Admission, *, ends_idle: bool) -> Loop:
     try:
         return recover(reign, journal, inbox, ends_idle=ends_idle)
     except SparkQueueError as trouble:
         # The next coordinator would fail in the same way, so callers hear why before this one ends.
-        door.refuse(trouble)
+        admission.refuse(trouble)
         time.sleep(REFUSAL_S)
         raise
 
@@ -211,7 +215,7 @@ def _stop_on_signals(inbox: Inbox) -> None:
         signal.signal(number, stop)
 
 
-def _end_deposed(newer: Hint) -> None:
+def _end_deposed(newer: Advertisement) -> None:
     _LOG.error("Epoch %d has begun at %s; this reign is over.", newer.epoch, newer.address)
     _exit(EXIT_DOUBT)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_queue import memory
+from spark_queue import allocator
 from spark_queue.coordinator.commands import Commands
 from spark_queue.coordinator.election import Reign
 from spark_queue.coordinator.inbox import Inbox
@@ -11,10 +11,10 @@ from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.entering import Entrance, PreparedFacts
 from spark_queue.journal.segments import cut_pieces
-from spark_queue.ports import Journal
+from spark_queue.ports import JournalPort
 
 
-def recover(reign: Reign, journal: Journal, inbox: Inbox, *, ends_idle: bool) -> Loop:
+def recover(reign: Reign, journal: JournalPort, inbox: Inbox, *, ends_idle: bool) -> Loop:
     """Fold the log, and make the first commit of the reign; the loop that is given can serve.
 
     Raises
@@ -46,5 +46,5 @@ def recover(reign: Reign, journal: Journal, inbox: Inbox, *, ends_idle: bool) ->
     )
     # The take-over is durable, and what was published meanwhile has entered, before the first call is heard.
     loop.step([])
-    memory.give_back()
+    allocator.return_free_memory()
     return loop

@@ -24,7 +24,7 @@ _PLACE_NOT_OURS = "its journal is at another place: one is a copy of the other"
 _PART_BYTES = 4 * 1024 * 1024
 
 
-class Door:
+class Admission:
     """What every call passes before the loop: it must be well-formed, of this version and for this journal.
 
     Pings are answered here, also while the loop is busy: they say that the process lives, not what the queues hold. Until
@@ -89,12 +89,12 @@ class Server(flight.FlightServerBase):
     Parameters
     ----------
     place : callable
-        Tells where the journal's path leads now (`place_of`): a copy may have taken the original's place.
+        Tells where the journal's path leads now (`location_of`): a copy may have taken the original's place.
     """
 
-    def __init__(self, *, bind: Bind, token: str, journal_id: str, door: Door, place: Callable[[], str]) -> None:
+    def __init__(self, *, bind: Bind, token: str, journal_id: str, admission: Admission, place: Callable[[], str]) -> None:
         self._bind = bind
-        self._door = door
+        self._door = admission
         options: dict[str, Any] = {"middleware": {"caller": _CallerCheck(token, journal_id, place)}}
         location = bind.location()
         try:

@@ -94,14 +94,14 @@ class Return(StrEnum):
     ORDER_KEY = "order_key"
 
 
-class Pause(StrEnum):
+class PauseReason(StrEnum):
     """Why a queue grants nothing, or little: until somebody unpauses it, or until a message succeeds again."""
 
     USER = "user"
     ALARM = "alarm"
 
 
-class Unpause(StrEnum):
+class UnpauseReason(StrEnum):
     """What ended a pause: somebody's word ends every pause, a lone message that succeeded ends the alarm only."""
 
     USER = "user"

@@ -14,7 +14,7 @@ from spark_queue.expression.kinds import (
     DOUBLE,
     STRING,
     TIMESTAMP,
-    Kind,
+    ValueKind,
     common,
     decimal,
 )
@@ -27,12 +27,13 @@ _BLANK_END = r"'^[\x00-\x20\x7f]|[\x00-\x20\x7f]$'"
 _INTEGER = r"'[+-]?[0-9]+'"
 _NUMBER = r"'[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?'"
 _TARGETS = {
-    "BOOLEAN": BOOLEAN, "TINYINT": Kind("TINYINT"), "SMALLINT": Kind("SMALLINT"), "INT": Kind("INT"), "BIGINT": BIGINT,
-    "FLOAT": Kind("FLOAT"), "DOUBLE": DOUBLE, "TEXT": STRING, "VARCHAR": STRING, "DATE": DATE, "TIMESTAMPTZ": TIMESTAMP,
+    "BOOLEAN": BOOLEAN, "TINYINT": ValueKind("TINYINT"), "SMALLINT": ValueKind("SMALLINT"), "INT": ValueKind("INT"),
+    "BIGINT": BIGINT, "FLOAT": ValueKind("FLOAT"), "DOUBLE": DOUBLE, "TEXT": STRING, "VARCHAR": STRING, "DATE": DATE,
+    "TIMESTAMPTZ": TIMESTAMP,
 }  # fmt: skip
 
 
-def target(node: exp.Cast) -> Kind:
+def target(node: exp.Cast) -> ValueKind:
     """Return the type that a cast names."""
     to = node.to
     if to.this == exp.DType.DECIMAL:
@@ -49,7 +50,7 @@ def target(node: exp.Cast) -> Kind:
 _NAMES = (*dict.fromkeys(str(kind) for kind in _TARGETS.values()), "DECIMAL(p,s)")
 
 
-def constant(node: exp.Cast, text: str, kind: Kind) -> Value | None:
+def constant(node: exp.Cast, text: str, kind: ValueKind) -> Value | None:
     """Return a date or timestamp that is written as one; None for other types."""
     if kind not in (DATE, TIMESTAMP):
         return None
@@ -64,7 +65,7 @@ def constant(node: exp.Cast, text: str, kind: Kind) -> Value | None:
     return Value(kind=TIMESTAMP, sql=f"TIMESTAMP '{moment.replace(tzinfo=None).isoformat(' ')}'", literal=moment)
 
 
-def widen(steps: Steps, value: Value, kind: Kind) -> Value:
+def widen(steps: Steps, value: Value, kind: ValueKind) -> Value:
     """Convert to a type that Spark converts to by itself, which never fails."""
     if value.kind == kind:
         return value
@@ -74,7 +75,7 @@ def widen(steps: Steps, value: Value, kind: Kind) -> Value:
 
 def together(steps: Steps, node: exp.Expression, *values: Value) -> tuple[Value, ...]:
     """Convert values to the type that they have in common."""
-    kind: Kind | None = values[0].kind
+    kind: ValueKind | None = values[0].kind
     for value in values[1:]:
         kind = None if kind is None else common(kind, value.kind)
     if kind is None or kind.is_nested:
@@ -83,7 +84,7 @@ def together(steps: Steps, node: exp.Expression, *values: Value) -> tuple[Value,
     return tuple(widen(steps, value, kind) for value in values)
 
 
-def cast(steps: Steps, node: exp.Expression | None, value: Value, kind: Kind) -> Value:
+def cast(steps: Steps, node: exp.Expression | None, value: Value, kind: ValueKind) -> Value:
     """Cast as `CAST` does."""
     if value.kind in (kind, STRING) and kind == STRING:
         return value
@@ -101,7 +102,7 @@ def cast(steps: Steps, node: exp.Expression | None, value: Value, kind: Kind) ->
 _ADVICE = "Compare the value as it is, or use the functions of its type; `sparkq options` lists them."
 
 
-def _template(found: Kind, wanted: Kind) -> str | None:
+def _template(found: ValueKind, wanted: ValueKind) -> str | None:
     """Return the SQL of a cast, NULL where it fails; None where it is not accepted."""
     if found == STRING:
         return _from_text(wanted)
@@ -127,7 +128,7 @@ _DECIMAL_TO_DOUBLE = "CAST(CAST({0} AS VARCHAR) AS DOUBLE)"
 _EPOCH = "(epoch_us({0}) - ((epoch_us({0}) % 1000000) + 1000000) % 1000000) // 1000000"
 
 
-def _between_numbers(found: Kind, wanted: Kind) -> str | None:
+def _between_numbers(found: ValueKind, wanted: ValueKind) -> str | None:
     if wanted.is_integer:
         if not found.is_fraction:
             return f"TRY_CAST({'trunc({0})' if found.scale else '{0}'} AS {wanted.duckdb})"
@@ -141,7 +142,7 @@ def _between_numbers(found: Kind, wanted: Kind) -> str | None:
     return f"CAST({{0}} AS {wanted.duckdb})"
 
 
-def _from_text(wanted: Kind) -> str | None:
+def _from_text(wanted: ValueKind) -> str | None:
     """Return the SQL that reads a text without blanks at its ends."""
     if wanted == BOOLEAN:
         return (

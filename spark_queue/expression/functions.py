@@ -10,7 +10,7 @@ from sqlglot import exp
 from spark_queue.errors import nearest
 from spark_queue.expression import choices, nested
 from spark_queue.expression.casts import together
-from spark_queue.expression.kinds import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, Kind
+from spark_queue.expression.kinds import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, ValueKind
 from spark_queue.expression.operators import modulo
 from spark_queue.expression.steps import Build, Steps, Value, literal_of
 from spark_queue.expression.syntax import invalid, unsupported
@@ -77,12 +77,12 @@ _REFUSED = {
 }
 
 
-def _simple(result: Kind, sql: str, *kinds: Kind) -> Build:
+def _simple(result: ValueKind, sql: str, *kinds: ValueKind) -> Build:
     """Build a function of fixed types that is NULL where an argument is and never fails."""
 
     def build(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
         for value, kind in zip(arguments, kinds, strict=True):
-            if value.kind not in (kind, Kind("VOID")):
+            if value.kind not in (kind, ValueKind("VOID")):
                 raise unsupported(node, f"a {kind} is expected where {value.kind} is given.", "Write the CAST that you mean.")
         return steps.apply(result, sql, *arguments)
 
@@ -94,7 +94,7 @@ def _in_case(name: str) -> Build:
     return _simple(STRING, f"CASE WHEN length({{0}}) = strlen({{0}}) THEN {name}({{0}}) ELSE unicode_{name}({{0}}) END", STRING)
 
 
-def _text_with_literal(result: Kind, sql: str) -> Build:
+def _text_with_literal(result: ValueKind, sql: str) -> Build:
     """Build a function of a text and literal texts that are not empty."""
 
     def build(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
@@ -146,7 +146,7 @@ def _end_of_text(name: str) -> Build:
 
 
 def _concat(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
-    if any(value.kind not in (STRING, Kind("VOID")) for value in arguments):
+    if any(value.kind not in (STRING, ValueKind("VOID")) for value in arguments):
         raise unsupported(node, "it joins what is no text.", "Write the CAST to STRING that you mean.")
     parts = " || ".join(f"CAST({{{number}}} AS VARCHAR)" for number in range(len(arguments)))
     sql = steps.add(f"({parts})", *[value.sql for value in arguments])

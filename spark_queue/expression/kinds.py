@@ -10,7 +10,7 @@ import pyarrow as pa
 DIGITS_MAX = 38
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """A Spark type."""
 
     name: str
@@ -18,7 +18,7 @@ class Kind(NamedTuple):
     precision: int = 0
     scale: int = 0
     #: Fields of a struct by name; the element of an array, key and value of a map under names of their own.
-    parts: tuple[tuple[str, Kind], ...] = ()
+    parts: tuple[tuple[str, ValueKind], ...] = ()
 
     def __str__(self) -> str:
         return f"DECIMAL({self.precision},{self.scale})" if self.name == "DECIMAL" else self.name
@@ -54,51 +54,51 @@ INTEGER_DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20}
 
 _DUCKDB = {"STRING": "VARCHAR", "BINARY": "BLOB", "INT": "INTEGER", "TIMESTAMP_NTZ": "TIMESTAMP", "VOID": "INTEGER"}
 
-BOOLEAN = Kind("BOOLEAN")
-INT = Kind("INT")
-BIGINT = Kind("BIGINT")
-DOUBLE = Kind("DOUBLE")
-STRING = Kind("STRING")
-DATE = Kind("DATE")
-TIMESTAMP = Kind("TIMESTAMP")
+BOOLEAN = ValueKind("BOOLEAN")
+INT = ValueKind("INT")
+BIGINT = ValueKind("BIGINT")
+DOUBLE = ValueKind("DOUBLE")
+STRING = ValueKind("STRING")
+DATE = ValueKind("DATE")
+TIMESTAMP = ValueKind("TIMESTAMP")
 #: The type of a bare NULL.
-VOID = Kind("VOID")
+VOID = ValueKind("VOID")
 
-_SIMPLE: dict[pa.DataType, Kind] = {
+_SIMPLE: dict[pa.DataType, ValueKind] = {
     pa.bool_(): BOOLEAN,
-    pa.int8(): Kind("TINYINT"),
-    pa.int16(): Kind("SMALLINT"),
+    pa.int8(): ValueKind("TINYINT"),
+    pa.int16(): ValueKind("SMALLINT"),
     pa.int32(): INT,
     pa.int64(): BIGINT,
-    pa.float32(): Kind("FLOAT"),
+    pa.float32(): ValueKind("FLOAT"),
     pa.float64(): DOUBLE,
     pa.string(): STRING,
-    pa.binary(): Kind("BINARY"),
+    pa.binary(): ValueKind("BINARY"),
     pa.date32(): DATE,
-    pa.timestamp("us"): Kind("TIMESTAMP_NTZ"),
+    pa.timestamp("us"): ValueKind("TIMESTAMP_NTZ"),
     pa.timestamp("us", tz="UTC"): TIMESTAMP,
 }
 
 
-def decimal(precision: int, scale: int) -> Kind:
+def decimal(precision: int, scale: int) -> ValueKind:
     """Make a decimal type."""
-    return Kind("DECIMAL", precision, scale)
+    return ValueKind("DECIMAL", precision, scale)
 
 
-def kind_of(found: Any) -> Kind:
+def kind_of(found: Any) -> ValueKind:
     """Return the type of an Arrow column of a message."""
     if pa.types.is_decimal(found):
         return decimal(found.precision, found.scale)
     if pa.types.is_struct(found):
-        return Kind("STRUCT", parts=tuple((field.name, kind_of(field.type)) for field in found))
+        return ValueKind("STRUCT", parts=tuple((field.name, kind_of(field.type)) for field in found))
     if pa.types.is_map(found):
-        return Kind("MAP", parts=(("key", kind_of(found.key_type)), ("value", kind_of(found.item_type))))
+        return ValueKind("MAP", parts=(("key", kind_of(found.key_type)), ("value", kind_of(found.item_type))))
     if pa.types.is_list(found):
-        return Kind("ARRAY", parts=(("element", kind_of(found.value_type)),))
+        return ValueKind("ARRAY", parts=(("element", kind_of(found.value_type)),))
     return _SIMPLE[found]
 
 
-def common(one: Kind, other: Kind) -> Kind | None:
+def common(one: ValueKind, other: ValueKind) -> ValueKind | None:
     """Return the type in which Spark compares two values; None where it would convert texts, or cannot."""
     if other in (one, VOID):
         return one
@@ -112,13 +112,13 @@ def common(one: Kind, other: Kind) -> Kind | None:
         return max(one, other, key=lambda kind: INTEGER_DIGITS[kind.name])
     if one.is_fraction or other.is_fraction:
         narrow = {"FLOAT", "TINYINT", "SMALLINT"}
-        return Kind("FLOAT") if {one.name, other.name} <= narrow else DOUBLE
+        return ValueKind("FLOAT") if {one.name, other.name} <= narrow else DOUBLE
     one, other = as_decimal(one), as_decimal(other)
     scale = max(one.scale, other.scale)
     precision = max(one.precision - one.scale, other.precision - other.scale) + scale
     return decimal(precision, scale) if precision <= DIGITS_MAX else None
 
 
-def as_decimal(kind: Kind) -> Kind:
+def as_decimal(kind: ValueKind) -> ValueKind:
     """Return the decimal type that holds a whole number or decimal."""
     return decimal(INTEGER_DIGITS[kind.name], 0) if kind.is_integer else kind

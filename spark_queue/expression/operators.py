@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from spark_queue.expression.casts import together, widen
-from spark_queue.expression.kinds import BIGINT, BOOLEAN, DIGITS_MAX, DOUBLE, VOID, Kind, as_decimal, decimal
+from spark_queue.expression.kinds import BIGINT, BOOLEAN, DIGITS_MAX, DOUBLE, VOID, ValueKind, as_decimal, decimal
 from spark_queue.expression.steps import Steps, Value
 from spark_queue.expression.syntax import unsupported
 
@@ -73,7 +73,7 @@ def _calculate_decimals(steps: Steps, node: exp.Expression, sign: str, one: Valu
     return steps.apply(kind, f"CAST({{0}} {sign} {{1}} AS {kind})", one, other)
 
 
-def _wide(kind: Kind) -> Kind:
+def _wide(kind: ValueKind) -> ValueKind:
     return kind if kind.precision > _NARROW_DIGITS else decimal(_NARROW_DIGITS + 1, kind.scale)
 
 
@@ -138,7 +138,7 @@ def number(written: str) -> Value | None:
         return Value(kind=kind, sql=f"'{written}'::{kind}", literal=written) if kind.precision <= DIGITS_MAX else None
     whole = int(written)
     if -(2**63) <= whole < 2**63:
-        kind = Kind("INT") if -(2**31) <= whole < 2**31 else BIGINT
+        kind = ValueKind("INT") if -(2**31) <= whole < 2**31 else BIGINT
         return Value(kind=kind, sql=f"'{whole}'::{kind.duckdb}", literal=whole)
     kind = decimal(len(str(abs(whole))), 0)
     return Value(kind=kind, sql=f"'{whole}'::{kind}", literal=written) if kind.precision <= DIGITS_MAX else None

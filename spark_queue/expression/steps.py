@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from sqlglot import exp
 
-from spark_queue.expression.kinds import Kind
+from spark_queue.expression.kinds import ValueKind
 from spark_queue.expression.syntax import unsupported
 
 _STEPS_MAX = 2_000
@@ -22,7 +22,7 @@ _STEPS_MAX = 2_000
 class Value:
     """Part of an expression: its type, the column or constant that holds it, and where evaluating it would raise."""
 
-    kind: Kind
+    kind: ValueKind
     sql: str
     #: Column that is true where Spark would raise, never NULL; None where it never would.
     fails: str | None = None
@@ -54,7 +54,7 @@ class Steps:
         return step
 
     def add(self, template: str, *parts: str) -> str:
-        """Take a step: `template` with `parts`, which are steps or constants, in its braces; gives the step's name."""
+        """Take a step: `template` with `parts`, which are steps or constants, in its braces; returns the step's name."""
         sql = template.format(*parts)
         if sql not in self._names:
             if len(self._names) >= _STEPS_MAX:
@@ -89,7 +89,7 @@ class Steps:
             fails = self.any(argument.fails, self.when("{0} IS NOT NULL", fails, argument.sql))
         return fails
 
-    def apply(self, kind: Kind, template: str, *arguments: Value, may_fail: bool = False) -> Value:
+    def apply(self, kind: ValueKind, template: str, *arguments: Value, may_fail: bool = False) -> Value:
         """Apply a function that is NULL where an argument is; one that may fail must be NULL just there otherwise."""
         parts = [argument.sql for argument in arguments]
         sql = self.add(template, *parts)

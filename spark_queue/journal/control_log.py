@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state.past import Past
+from spark_queue.core.state.log_tail import LogTail
 from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal import delta, log_entry, snapshot
 from spark_queue.journal.control_compaction import Merge
@@ -52,7 +52,7 @@ class DeltaControlLog:
             raise CoordinatorError("INTERNAL", what="the control log was used before it was loaded")
         return self._version
 
-    def load(self) -> Past:
+    def load(self) -> LogTail:
         """Refresh and give what the log tells, and take the head as the place to append at.
 
         What a power loss tore is set aside first, and reported (`recovery`).

@@ -94,7 +94,7 @@ class Entrance:
         self._unchecked = set(self._engine.state.message_types)
 
     def admit(self, message_type: str, *, now_ms: int, finds_gaps: bool = True) -> bool:
-        """Let new messages of a type enter; tells whether it stopped at `GROUP_VERSIONS`, with more to come.
+        """Let new messages of a type enter; returns whether it stopped at `GROUP_VERSIONS`, with more to come.
 
         Parameters
         ----------

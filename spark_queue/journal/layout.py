@@ -29,7 +29,7 @@ from spark_queue.journal.objects import LocalSink, ObjectSink, ObjectSource, Sto
 CONTROL = "control"
 MESSAGES = "messages"
 SNAPSHOTS = "snapshots"
-HINT_KEY = "coordinator.json"
+ADVERTISEMENT_KEY = "coordinator.json"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 #: How much an error repeats of both ends of a library's own words: some print whole structures, and the cause may come last.

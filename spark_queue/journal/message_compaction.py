@@ -85,7 +85,7 @@ def _balanced(run: list[Segment], sizes: Mapping[str, int], files_min: int) -> l
 
 
 def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimits) -> bool:
-    """Merge what is worth it, one commit for each merged file; tells whether there was something.
+    """Merge what is worth it, one commit for each merged file; returns whether there was something.
 
     Raises
     ------

@@ -109,7 +109,7 @@ def _oldest_reader_ms(state: JournalState, message_type: str, now_ms: int) -> in
             for ledger in ledgers
             for lease in ledger.leases.values()
             # Rows of an at-most-once lease left the queue when they were granted.
-            if lease.held or (ledger.definition.at_most_once and not lease.proven)
+            if lease.leased or (ledger.definition.at_most_once and not lease.proven)
         ),
         default=now_ms,
     )

@@ -98,7 +98,7 @@ class MessageTableWork:
         return dict(zip(paths, sizes, strict=True))
 
     def commit(self, change: TableChange) -> bool:
-        """Commit by a swap at the head; tells whether everything that goes still stood there.
+        """Commit by a swap at the head; returns whether everything that goes still stood there.
 
         After a lost race the head is read anew and the change looked over again: a stale one would double rows (tried).
 

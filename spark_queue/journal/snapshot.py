@@ -20,7 +20,7 @@ import msgspec
 from spark_queue.core.message_files.segment import FactSource
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.past import Past
+from spark_queue.core.state.log_tail import LogTail
 from spark_queue.journal import state_codec
 from spark_queue.journal.control_files import ControlFile, read_records
 from spark_queue.journal.layout import SNAPSHOTS, Store
@@ -107,7 +107,7 @@ def stored(store: Store) -> list[tuple[int, str]]:
     return sorted(((int(name), key) for name, key in named if len(name) == 20 and name.isdecimal()), reverse=True)
 
 
-def load(store: Store, files: Sequence[ControlFile]) -> Past:
+def load(store: Store, files: Sequence[ControlFile]) -> LogTail:
     """Return what the log of these files tells: from the newest usable snapshot, or from its beginning.
 
     Raises
@@ -117,10 +117,10 @@ def load(store: Store, files: Sequence[ControlFile]) -> Past:
     """
     until = files[-1].last + 1 if files else 0
     past = _newest(store, until, lambda first: read_records(store, files, first=first), lambda: _journal_id(store, files))
-    return Past(read_records(store, files)) if past is None else past
+    return LogTail(read_records(store, files)) if past is None else past
 
 
-def shorten(store: Store, records: Sequence[Record]) -> Past:
+def shorten(store: Store, records: Sequence[Record]) -> LogTail:
     """Return the same as these records, which begin with the log: from the newest usable snapshot of them, or all of them.
 
     Raises
@@ -129,10 +129,10 @@ def shorten(store: Store, records: Sequence[Record]) -> Past:
         STORE_FAILED.
     """
     past = _newest(store, len(records), lambda first: records[first:], lambda: str(records[0].detail["journal"]))
-    return Past(records) if past is None else past
+    return LogTail(records) if past is None else past
 
 
-def resume(store: Store, key: str, records: Sequence[Record]) -> Past:
+def resume(store: Store, key: str, records: Sequence[Record]) -> LogTail:
     """Return the same as these records, which begin with the log, from one snapshot.
 
     Raises
@@ -145,7 +145,7 @@ def resume(store: Store, key: str, records: Sequence[Record]) -> Past:
     return _resumed(store, key, lambda first: records[first:], lambda: str(records[0].detail["journal"]))
 
 
-def _newest(store: Store, until: int, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> Past | None:
+def _newest(store: Store, until: int, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> LogTail | None:
     """Return what the newest usable snapshot of a record before `until` tells."""
     for key in [key for number, key in stored(store) if number < until]:
         try:
@@ -156,7 +156,7 @@ def _newest(store: Store, until: int, since: Callable[[int], Sequence[Record]], 
     return None
 
 
-def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> Past:
+def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> LogTail:
     """Return what one snapshot tells, checked against the record that it ends with.
 
     Parameters
@@ -172,7 +172,7 @@ def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], j
     records = since(header.record)
     if not records or header.last != _said(records[0]):
         raise ValueError("the log went on otherwise")
-    past = Past(records[1:])
+    past = LogTail(records[1:])
     past.state = state
     return past
 

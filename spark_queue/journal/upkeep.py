@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import msgspec
 from deltalake import DeltaTable
 
-from spark_queue import memory
+from spark_queue import allocator
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import control_compaction, delta, snapshot
@@ -145,7 +145,7 @@ class Upkeep:
         merge = self._keep_control(epoch=epoch, now_ms=now_ms) if control else None
         if snapshots:
             self._take_snapshot(epoch=epoch)
-        memory.give_back()
+        allocator.return_free_memory()
         return merge
 
     def _take_snapshot(self, *, epoch: int) -> None:

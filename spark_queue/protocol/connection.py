@@ -49,7 +49,7 @@ class Connection:
     Parameters
     ----------
     place : str
-        Where the journal is, as `place_of` tells.
+        Where the journal is, as `location_of` tells.
 
     Raises
     ------

@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal.layout import HINT_KEY
+from spark_queue.journal.layout import ADVERTISEMENT_KEY
 
 _LOG = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 RENEWAL_S = 5.0
 
 
-class HintStore(Protocol):
+class AdvertisementStore(Protocol):
     """The object operations that the hint needs; `spark_queue.journal.layout.Store` has them."""
 
     def read(self, key: str) -> bytes | None:
@@ -34,7 +34,7 @@ class HintStore(Protocol):
         ...
 
 
-class Hint(msgspec.Struct, frozen=True, kw_only=True):
+class Advertisement(msgspec.Struct, frozen=True, kw_only=True):
     """Who claims to serve the journal, where, and when it last said so."""
 
     journal: str
@@ -46,20 +46,20 @@ class Hint(msgspec.Struct, frozen=True, kw_only=True):
     renewed_at_ms: int
 
 
-def read_hint(store: HintStore, journal_id: str) -> Hint | None:
+def read_advertisement(store: AdvertisementStore, journal_id: str) -> Advertisement | None:
     """Return the journal's hint; None when there is none, or none that can be read."""
-    data = store.read(HINT_KEY)
+    data = store.read(ADVERTISEMENT_KEY)
     if data is None:
         return None
     try:
-        hint = msgspec.json.decode(data, type=Hint)
+        hint = msgspec.json.decode(data, type=Advertisement)
     except msgspec.DecodeError:
         # A torn or foreign file says nothing, and a hint never decides anything.
         return None
     return hint if hint.journal == journal_id else None
 
 
-class Beacon:
+class Advertiser:
     """Keeps a reign's hint fresh from a thread of its own, so that a long commit does not look like death.
 
     Parameters
@@ -72,7 +72,14 @@ class Beacon:
         Called, with the newer hint, when another reign has begun.
     """
 
-    def __init__(self, store: HintStore, hint: Hint, *, wall_ms: Callable[[], int], deposed: Callable[[Hint], None]) -> None:
+    def __init__(
+        self,
+        store: AdvertisementStore,
+        hint: Advertisement,
+        *,
+        wall_ms: Callable[[], int],
+        deposed: Callable[[Advertisement], None],
+    ) -> None:
         self._store = store
         self._hint = hint
         self._wall_ms = wall_ms
@@ -90,9 +97,9 @@ class Beacon:
         self._ended.set()
         self._thread.join()
         try:
-            hint = read_hint(self._store, self._hint.journal)
+            hint = read_advertisement(self._store, self._hint.journal)
             if hint is not None and hint.epoch == self._hint.epoch:
-                self._store.delete([HINT_KEY])
+                self._store.delete([ADVERTISEMENT_KEY])
         except SparkQueueError as trouble:
             _LOG.warning("The hint could not be removed: %s", trouble)
 
@@ -102,12 +109,12 @@ class Beacon:
 
     def _renew(self) -> None:
         try:
-            newer = read_hint(self._store, self._hint.journal)
+            newer = read_advertisement(self._store, self._hint.journal)
             if newer is not None and newer.epoch > self._hint.epoch:
                 self._deposed(newer)
                 return
             renewed = msgspec.structs.replace(self._hint, renewed_at_ms=self._wall_ms())
-            self._store.write(HINT_KEY, msgspec.json.encode(renewed))
+            self._store.write(ADVERTISEMENT_KEY, msgspec.json.encode(renewed))
         except SparkQueueError as trouble:
             # Callers find the address in the control log too, so a hint that cannot be written costs them time, not truth.
             _LOG.warning("The hint could not be renewed: %s", trouble)

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 from spark_queue.journal.layout import Store
 
 
-def place_of(store: Store) -> str:
+def location_of(store: Store) -> str:
     """Return what tells a journal from its copies, as printable ASCII; empty for a directory that is not there.
 
     A directory's inode number is the same by every path and mount, on every host, and after a move within its file system. An

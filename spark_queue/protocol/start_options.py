@@ -37,7 +37,7 @@ class Bind:
         return location
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
+class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a coordinator process is told. Storage options hold secrets, so orders travel on stdin only (DESIGN 15.14)."""
 
     path: str

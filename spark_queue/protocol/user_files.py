@@ -110,7 +110,7 @@ def _check_private(path: Path, status: os.stat_result) -> None:
 
 
 def log_path(journal_id: str, place: str) -> Path:
-    """Return the log file of a journal's coordinators at one place (`place_of`): a copy has the same id, and a log of its own."""
+    """Return the log file of a journal's coordinators at one place (`location_of`): a copy has the same id, and its own log."""
     mark = hashlib.blake2s(place.encode(), digest_size=4).hexdigest()
     return state_directory() / f"coordinator-{journal_id}-{mark}.log"
 

@@ -25,7 +25,7 @@ from spark_queue.settings import (
     read_purpose,
 )
 from spark_queue.source.columns import chosen, queue_columns, to_spark, topic_columns
-from spark_queue.source.object_store import MessageFiles
+from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.offsets import QueueOffset, TopicOffset
 from spark_queue.source.partitions import MessageReader
 from spark_queue.source.stream_reader import QueueStream, QueueStreamReader
@@ -136,9 +136,9 @@ def _queue_stream(given: QueueStreamOptions, store: Store, target: Target, schem
 
 
 def _take_seat(given: QueueStreamOptions, store: Store, target: Target, *, available_now: bool) -> QueuePlanner:
-    from spark_queue.source.planner import QueuePlanner, Seat
+    from spark_queue.source.planner import PlannerIdentity, QueuePlanner
 
-    seat = Seat(
+    identity = PlannerIdentity(
         store=store,
         journal_id=target.journal_id,
         coordinator=given.coordinator,
@@ -148,7 +148,7 @@ def _take_seat(given: QueueStreamOptions, store: Store, target: Target, *, avail
         max_backlog=given.max_backlog,
         filter_sql=given.filter,
     )
-    return QueuePlanner(seat, available_now=available_now)
+    return QueuePlanner(identity, available_now=available_now)
 
 
 def _log_opener(given: TopicStreamOptions, store: Store, target: Target) -> Callable[[], TopicLog]:
@@ -162,5 +162,5 @@ def _message_reader(store: Store, target: Target, schema: StructType) -> Message
     return MessageReader(files=_files(store, target), schema=schema_of_batches, topic=target.topic or None)
 
 
-def _files(store: Store, target: Target) -> MessageFiles:
-    return MessageFiles(root=store.messages_uri(target.message_type), options=store.storage_options)
+def _files(store: Store, target: Target) -> ExecutorFiles:
+    return ExecutorFiles(root=store.messages_uri(target.message_type), options=store.storage_options)

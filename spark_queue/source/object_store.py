@@ -62,7 +62,7 @@ _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gcs", **dict.fromkeys(("az", "azure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageFiles:
+class ExecutorFiles:
     """The message files of one message type; picklable, opens nothing at construction."""
 
     #: URI or local path of the message table.

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 
-from spark_queue.source.object_store import MessageFiles
+from spark_queue.source.object_store import ExecutorFiles
 
 #: Small record batches are joined up to this many rows: each costs the JVM a message of its own.
 BATCH_ROWS = 32_768
@@ -67,7 +67,7 @@ class MessageReader:
     Columns are taken by name and cast; a column that a file does not have yet reads as NULL.
     """
 
-    files: MessageFiles
+    files: ExecutorFiles
     schema: pa.Schema
     #: Only rows of this topic; None for the rows as the partition names them.
     topic: str | None = None

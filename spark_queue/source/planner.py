@@ -26,7 +26,7 @@ _Request = TypeVar("_Request", bound=commands.SubscriptionCommand)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class PlannerIdentity:
     """Whose place in which journal a planner takes."""
 
     store: Store
@@ -44,16 +44,16 @@ class Seat:
 class QueuePlanner:
     """One start of a planner; made and used in the planner process only, because it holds a connection and a thread."""
 
-    def __init__(self, seat: Seat, *, available_now: bool) -> None:
-        self._seat = seat
-        self._client = CoordinatorClient(seat.store, seat.journal_id, address=seat.coordinator)
+    def __init__(self, identity: PlannerIdentity, *, available_now: bool) -> None:
+        self._identity = identity
+        self._client = CoordinatorClient(identity.store, identity.journal_id, address=identity.coordinator)
         drawn = cast(replies.Drawn, self._client.call(self._request(commands.DrawIncarnation)))
         self._incarnation = drawn.incarnation
         #: As the coordinator said last, in milliseconds.
         self._lease_period_ms = drawn.lease_period_ms
         self._numbers = count(1)
         self._renewer = LeaseRenewer(self._renew)
-        wanted = {"ack_mode": seat.ack_mode, "max_backlog": seat.max_backlog, "filter": seat.filter_sql}
+        wanted = {"ack_mode": identity.ack_mode, "max_backlog": identity.max_backlog, "filter": identity.filter_sql}
         attach = self._numbered(commands.Attach, **wanted, available_now=available_now)
         self._client.call(attach)
 
@@ -95,8 +95,8 @@ class QueuePlanner:
         self._renewer.stop()
         self._client.close()
         # A coordinator is not started to hear a leave, so this is not the planner's own client.
-        seat = self._seat
-        client = CoordinatorClient(seat.store, seat.journal_id, address=seat.coordinator, start=False)
+        identity = self._identity
+        client = CoordinatorClient(identity.store, identity.journal_id, address=identity.coordinator, start=False)
         try:
             client.call(self._request(commands.Leave, incarnation=self._incarnation, call=0), timeout_s=_LEAVE_TIMEOUT_S)
         except SparkQueueError as reason:
@@ -114,5 +114,5 @@ class QueuePlanner:
         return self._request(kind, incarnation=self._incarnation, call=next(self._numbers), **fields)
 
     def _request(self, kind: type[_Request], **fields: Any) -> _Request:
-        seat = self._seat
-        return kind(queue=seat.queue, subscription=seat.subscription, **fields)
+        identity = self._identity
+        return kind(queue=identity.queue, subscription=identity.subscription, **fields)

@@ -17,7 +17,7 @@ class LeaseRenewer:
     Parameters
     ----------
     renew
-        Asks the coordinator to extend a lease; gives how long a lease lasts now, in milliseconds.
+        Asks the coordinator to extend a lease; returns how long a lease lasts now, in milliseconds.
     """
 
     def __init__(self, renew: Callable[[int], int]) -> None:

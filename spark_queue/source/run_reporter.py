@@ -42,7 +42,7 @@ class RunReporter:
         self._unproven: replies.Run | None = None
 
     def start(self) -> replies.RunStarted:
-        """Say that fn is about to run; gives the run that it speaks for, and whether its batch is a barrier.
+        """Say that fn is about to run; returns the run that it speaks for, and whether its batch is a barrier.
 
         Raises
         ------

@@ -53,11 +53,11 @@ class ViewReader(DataSourceReader):
 
     def _table(self) -> pa.Table:
         from spark_queue.journal.open import open_journal
-        from spark_queue.views import look, read_view
+        from spark_queue.views import read_view, state_at
 
         journal = open_journal(self._store)
         if journal.journal_id != self._target.journal_id:
             raise JournalError(
                 "JOURNAL_MISMATCH", expected=self._target.journal_id, path=self._store.path, found=journal.journal_id
             )
-        return read_view(self._store, look(journal, self._options.as_of), self._options.view, self._options.queue)
+        return read_view(self._store, state_at(journal, self._options.as_of), self._options.view, self._options.queue)

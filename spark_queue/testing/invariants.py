@@ -139,24 +139,24 @@ def _conservation(ledger: QueueLedger) -> Iterator[str]:
 
 
 def _leases(ledger: QueueLedger) -> Iterator[str]:
-    held = [lease.held for lease in ledger.leases.values()]
+    held = [lease.leased for lease in ledger.leases.values()]
     if BitMap64.union(BitMap64(), *held) != ledger.rows[State.LEASED] or sum(map(len, held)) != len(ledger.rows[State.LEASED]):
         yield "the leased messages are not exactly what the leases hold, each once"
     for lease in ledger.leases.values():
         if lease.number >= ledger.next_lease:
             yield f"lease {lease.number} is not below the next number {ledger.next_lease}"
-        if not lease.held.issubset(lease.rows) or not lease.claim.issubset(lease.rows):
+        if not lease.leased.issubset(lease.rows) or not lease.recoverable.issubset(lease.rows):
             yield f"lease {lease.number} holds or claims messages that it does not cover"
-        if lease.proven and lease.claim:
-            yield f"lease {lease.number} is proven and still claims {len(lease.claim)} message(s)"
-        if not lease.proven and not ledger.definition.at_most_once and not lease.held.issubset(lease.claim):
+        if lease.proven and lease.recoverable:
+            yield f"lease {lease.number} is proven and still claims {len(lease.recoverable)} message(s)"
+        if not lease.proven and not ledger.definition.at_most_once and not lease.leased.issubset(lease.recoverable):
             yield f"lease {lease.number} holds messages that it does not claim"
 
 
 def _subscriptions(ledger: QueueLedger) -> Iterator[str]:
     for name, subscription in ledger.subscriptions.items():
         unproven = [
-            lease.number for lease in ledger.leases.values() if lease.subscription == name and not lease.proven and lease.held
+            lease.number for lease in ledger.leases.values() if lease.subscription == name and not lease.proven and lease.leased
         ]
         if len(unproven) > 1 or any(number != subscription.lease for number in unproven):
             yield f"subscription '{name}' has unproven leases {unproven} beside its newest, {subscription.lease}"

@@ -13,8 +13,8 @@ def of_order_keys(ledger: QueueLedger) -> Iterator[str]:
     """Yield what is broken in a queue: a key is held by one lease at most, and by what that lease has under way."""
     order_keys = ledger.selection.order_keys
     under_way = [order_keys.keys_of(ledger.outstanding(lease)) for lease in ledger.leases.values()]
-    if sum(len(rows) for rows, _ in under_way) != len(order_keys.held) or any(
-        not from_array(rows).issubset(order_keys.held) for rows, _ in under_way
+    if sum(len(rows) for rows, _ in under_way) != len(order_keys.under_lease) or any(
+        not from_array(rows).issubset(order_keys.under_lease) for rows, _ in under_way
     ):
         yield "the messages that hold their order keys are not exactly those that are under way"
     holders = Counter(key for _, keys in under_way for key in set(keys.tolist()))

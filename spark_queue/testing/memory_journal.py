@@ -18,10 +18,10 @@ from spark_queue.core.message_files.relocation import MergedFile, MovedRows
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.past import Past
+from spark_queue.core.state.log_tail import LogTail
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import AddedFile, ControlLog, MessageLogEntry
-from spark_queue.testing.scenario.facts import MemoryFacts, Published
+from spark_queue.testing.scenario.facts import MemoryFacts, PublishedMessage
 
 #: Called with the name of a storage step and "before" or "after"; may raise `OSError` (the step failed before it had an
 #: effect, or its reply was lost after it), or `LateCommitError` before a commit.
@@ -126,7 +126,7 @@ class MemoryStorage:
         """Make a message type's log; its first entry adds nothing."""
         self.entries.setdefault(message_type, [MessageLogEntry(version=0, token=uuid.uuid4().hex)])
 
-    def publish(self, message_type: str, messages: Sequence[Published]) -> None:
+    def publish(self, message_type: str, messages: Sequence[PublishedMessage]) -> None:
         """Publish messages as one commit of one file."""
         log = self.entries[message_type]
         path = f"{uuid.uuid4().hex}.parquet"
@@ -162,11 +162,11 @@ class MemoryControlLog:
         self._storage = storage
         self._version = -1
 
-    def load(self) -> Past:
+    def load(self) -> LogTail:
         """Refresh and give every record in order, and take the head as the place to append at."""
         with self._storage.step("control.load"):
             self._version = self._storage.version
-            return Past(record for commit in self._storage.commits for record in commit.records)
+            return LogTail(record for commit in self._storage.commits for record in commit.records)
 
     def append(self, records: Sequence[Record], *, epoch: int) -> None:
         """Commit numbered records by one swap at the head, carrying `epoch`, and check that it holds.

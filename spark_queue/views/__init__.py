@@ -9,19 +9,19 @@ from __future__ import annotations
 from spark_queue.core.replies import QueueStatus
 from spark_queue.views.explain import explain
 from spark_queue.views.explanation import MessageEvent, MessageHistory
-from spark_queue.views.look import look
-from spark_queue.views.moment import Moment, moment_of, queue_status
+from spark_queue.views.point_in_time import PointInTime, point_in_time, queue_status
+from spark_queue.views.state_at import state_at
 from spark_queue.views.tables import read_view, view_schema
 
 __all__ = [
     "MessageEvent",
     "MessageHistory",
-    "Moment",
+    "PointInTime",
     "QueueStatus",
     "explain",
-    "look",
-    "moment_of",
+    "point_in_time",
     "queue_status",
     "read_view",
+    "state_at",
     "view_schema",
 ]

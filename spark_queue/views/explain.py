@@ -24,11 +24,11 @@ from spark_queue.journal.entering import PreparedFacts
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.schema import ENVELOPE, stored_schema
 from spark_queue.views.bodies import read_bodies
+from spark_queue.views.event_texts import event_text
 from spark_queue.views.explanation import MessageEvent, MessageHistory
-from spark_queue.views.look import Commits, PublishedBy, count_on, look
-from spark_queue.views.moment import cut, fold_until
 from spark_queue.views.one_message import MessageFacts, MessageRows, fold_alone, one_of
-from spark_queue.views.telling import tell
+from spark_queue.views.point_in_time import cut, fold_until
+from spark_queue.views.state_at import Commits, PublishedBy, count_on, state_at
 
 #: They are about a message while its lease has it, without naming it.
 _LEASE_KINDS = frozenset({Kind.RENEWED, Kind.CLAIMED, Kind.PROVEN})
@@ -105,7 +105,7 @@ class _Life:
         place: Mapping[str, Any] = {"state": None, "reason": None}
         try:
             # Where others decide, only the whole log tells.
-            whole = look(self._journal, as_of).state if self._depends else self._state
+            whole = state_at(self._journal, as_of).state if self._depends else self._state
             place = self._place(whole.ledger(self._queue), body, now_ms=now_ms)
         except JournalError as refusal:
             trouble = trouble or str(refusal)
@@ -149,7 +149,7 @@ class _Life:
         self._depends |= bool(record.detail.get("alone") and record.queue == self._queue)
         self._depends |= self._queue in after and bool(after[self._queue].definition.target_queue_depth)
         if self._tells(state, record):
-            self._note(record, record.kind, tell(record))
+            self._note(record, record.kind, event_text(record))
         now = self._segment()
         if record.kind == Kind.MOVED and place is not None and now is not None and place.path != now.path:
             self._note(record, record.kind, f"its row moved to row {_row(now, self._bookmark)} of {now.path}, a merged file")
@@ -180,7 +180,7 @@ class _Life:
             return False
         failed = record.kind == Kind.OUTCOMES and record.reason == RUN_FAILED
         # What it gave back is no longer its own; a barrier is never held, and an at-most-once batch gives up at once.
-        return (record.kind in _LEASE_KINDS or failed) and (self._bookmark in lease.held or record.kind == Kind.PROVEN or failed)
+        return (record.kind in _LEASE_KINDS or failed) and (self._bookmark in lease.leased or record.kind == Kind.PROVEN or failed)
 
     def _note(self, record: Record, event: str, text: str, *, queue: str | None = None) -> None:
         ledger = self._state.queues.get(str(record.queue))
@@ -231,7 +231,7 @@ class _Life:
         due_at_ms = next((at_ms for at_ms, rows in ledger.delayed.items() if bookmark in rows), None)
         if state == State.DELAYED and due_at_ms is not None and due_at_ms <= now_ms:
             state, due_at_ms = State.AVAILABLE, None
-        lease = next((lease for lease in ledger.leases.values() if bookmark in lease.held), None)
+        lease = next((lease for lease in ledger.leases.values() if bookmark in lease.leased), None)
         counts = self._last_counts if state in LEFT else self._counts(ledger)
         definition, facts = self._facts.asked.get(self._queue, (ledger.definition, None))
         key = None

@@ -18,7 +18,7 @@ from spark_queue.core.state.lifecycle import ACTIVE, State
 from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import ENVELOPE, INSTANT, stored_schema, user_schema
 from spark_queue.views.bodies import Bookmarks, read_bodies
-from spark_queue.views.moment import Moment
+from spark_queue.views.point_in_time import PointInTime
 
 
 def make_schema(**types: pa.DataType) -> pa.Schema:
@@ -51,7 +51,7 @@ def dead_letters_schema(columns_ddl: str) -> pa.Schema:
     return pa.schema([*messages_schema(columns_ddl), *_DEATH])
 
 
-def messages(store: Store, moment: Moment, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
+def messages(store: Store, moment: PointInTime, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
     """Return the messages in a queue, oldest first; those that left it are in its history, inactive ones are not shown (R80)."""
     ledger = moment.state.ledger(queue)
     states = {state: ledger.rows[state] for state in (*ACTIVE, State.HELD)}
@@ -69,7 +69,7 @@ def messages(store: Store, moment: Moment, queue: str, *, columns: Sequence[str]
         if due_at_ms > moment.now_ms:
             place.put("due_at", members & rows, due_at_ms * 1_000)
     for lease in ledger.leases.values():
-        held = lease.held & rows
+        held = lease.leased & rows
         place.put("subscription", held, lease.subscription)
         place.put("lease", held, lease.number)
         place.put("leased_until", held, lease.due_at_ms * 1_000)
@@ -80,7 +80,7 @@ def messages(store: Store, moment: Moment, queue: str, *, columns: Sequence[str]
     return _table(store, moment.state, queue, place, _wanted(moment.state, queue, messages_schema, columns))
 
 
-def dead_letters(store: Store, moment: Moment, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
+def dead_letters(store: Store, moment: PointInTime, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
     """Return a queue's dead letters, oldest first; those that its dead-letter queue has settled are gone."""
     letters = standing_letters(moment.state, queue)
     rows = _limited(BitMap64.union(BitMap64(), *(letter.rows for letter in letters)), limit)

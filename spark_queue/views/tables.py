@@ -18,7 +18,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import INSTANT
 from spark_queue.settings import VIEWS
 from spark_queue.views.messages import dead_letters, dead_letters_schema, make_schema, messages, messages_schema
-from spark_queue.views.moment import Moment, queue_status
+from spark_queue.views.point_in_time import PointInTime, queue_status
 
 _LEASES = make_schema(
     subscription=pa.string(),
@@ -77,7 +77,7 @@ def view_schema(name: str, definitions: Definitions, queue: str | None) -> pa.Sc
 
 def read_view(
     store: Store,
-    moment: Moment,
+    moment: PointInTime,
     name: str,
     queue: str | None,
     *,
@@ -135,9 +135,9 @@ def _check(name: str, queue: str | None) -> None:
         raise ConfigError("MISSING_OPTION", option="queue", where=f"view '{name}'", reason="it is of one queue.")
 
 
-def _leases(moment: Moment, queue: str | None) -> pa.Table:
+def _leases(moment: PointInTime, queue: str | None) -> pa.Table:
     ledger = moment.state.ledger(str(queue))
-    leases = [lease for lease in ledger.leases.values() if lease.held or not lease.proven]
+    leases = [lease for lease in ledger.leases.values() if lease.leased or not lease.proven]
     rows = [
         {
             "subscription": lease.subscription,
@@ -152,7 +152,7 @@ def _leases(moment: Moment, queue: str | None) -> pa.Table:
     return _from_rows(rows, _LEASES)
 
 
-def _subscriptions(moment: Moment, queue: str | None) -> pa.Table:
+def _subscriptions(moment: PointInTime, queue: str | None) -> pa.Table:
     ledger = moment.state.ledger(str(queue))
     backlogs = ledger.backlogs()
     rows = [
@@ -169,7 +169,7 @@ def _subscriptions(moment: Moment, queue: str | None) -> pa.Table:
     return _from_rows(rows, _SUBSCRIPTIONS)
 
 
-def _status(moment: Moment, queue: str | None) -> pa.Table:
+def _status(moment: PointInTime, queue: str | None) -> pa.Table:
     if queue is not None:
         return _from_rows([asdict(queue_status(moment, queue))], _STATUS)
     state = moment.state
@@ -182,7 +182,7 @@ def _status(moment: Moment, queue: str | None) -> pa.Table:
     return _from_rows([*(asdict(queue_status(moment, name)) for name in state.queues), *set_aside], _STATUS)
 
 
-def _history(moment: Moment, queue: str | None, limit: int | None) -> pa.Table:
+def _history(moment: PointInTime, queue: str | None, limit: int | None) -> pa.Table:
     records = [record for record in moment.records if queue is None or record.queue == queue]
     return _from_rows([_record_row(record) for record in (records if limit is None else records[-limit:])], _HISTORY)
 
@@ -213,7 +213,7 @@ _MESSAGE_SCHEMAS: Mapping[str, Callable[[str], pa.Schema]] = {
     "dead_letters": dead_letters_schema,
 }
 _SCHEMAS = {"leases": _LEASES, "subscriptions": _SUBSCRIPTIONS, "history": _HISTORY, "status": _STATUS}
-_FOLDED: Mapping[str, Callable[[Moment, str | None], pa.Table]] = {
+_FOLDED: Mapping[str, Callable[[PointInTime, str | None], pa.Table]] = {
     "leases": _leases,
     "subscriptions": _subscriptions,
     "status": _status,

@@ -54,7 +54,7 @@ def consume(path: str, seen: str) -> None:
 
 
 def consume_by_hand(path: str) -> int:
-    """Consume into a table with ``ackMode=explicit``, and settle what it holds; gives the number of messages settled."""
+    """Consume into a table with ``ackMode=explicit``, and settle what it holds; returns the number of messages settled."""
     stream = SparkSession.active().readStream.format("sparkqueue")
     stream = stream.options(queue=QUEUE, subscription="by-hand", ackMode="explicit")
     writer = stream.load(path).writeStream.format("parquet").option("checkpointLocation", f"{path}-by-hand-checkpoint")

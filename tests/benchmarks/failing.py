@@ -100,7 +100,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 def _run(
     spark: SparkSession, journal: Journal, queue: str, place: Path, *, bad: frozenset[int], messages: int = ROWS
 ) -> tuple[float, int, float]:
-    """Run one query until its work is done; gives seconds, batches, and the seconds of the lone tries."""
+    """Run one query until its work is done; returns seconds, batches, and the seconds of the lone tries."""
     work, pause = _Work(bad), threading.Event()
     good, is_limited = messages - len(bad), queue.startswith("LIMITED")
     rows = from_queue(spark, journal, queue, work.take, columns="n", max_backlog=MAX_BACKLOG, on_error="cancel")

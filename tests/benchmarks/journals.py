@@ -27,8 +27,8 @@ from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.protocol import wire
-from spark_queue.protocol.start_options import Orders, Report
-from spark_queue.source.planner import QueuePlanner, Seat
+from spark_queue.protocol.start_options import Report, StartOptions
+from spark_queue.source.planner import PlannerIdentity, QueuePlanner
 
 QUEUE = "WORK"
 SUBSCRIPTION = "bench"
@@ -118,11 +118,11 @@ class BenchJournal:
 
     def planner(self, *, subscription: str = SUBSCRIPTION, ack_mode: str = "auto", max_backlog: int = 100_000) -> QueuePlanner:
         """Take a subscription's seat as a stream's planner does: the product's own code, without a JVM."""
-        seat = Seat(
+        identity = PlannerIdentity(
             store=self.store, journal_id=self.journal_id, coordinator=None, queue=QUEUE, subscription=subscription,
             ack_mode=ack_mode, max_backlog=max_backlog, filter_sql=None,
         )  # fmt: skip
-        return QueuePlanner(seat, available_now=False)
+        return QueuePlanner(identity, available_now=False)
 
     @contextmanager
     def coordinator(self, *module: str) -> Iterator[psutil.Process]:
@@ -137,7 +137,7 @@ class BenchJournal:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            orders = Orders(path=self.store.path, storage_options={}, journal_id=self.journal_id, ends_idle=False)
+            orders = StartOptions(path=self.store.path, storage_options={}, journal_id=self.journal_id, ends_idle=False)
             with process.stdin as stdin:
                 stdin.write(msgspec.json.encode(orders))
             report = msgspec.json.decode(process.stdout.readline(), type=Report)

@@ -80,7 +80,7 @@ def _queue_s(spark: SparkSession, journal: Journal, queue: str, place: Path, lin
 
 
 def run_s(spark: SparkSession, streams: Sequence[DataStreamWriter], place: Path, sinks: Sequence[Path], lines: int) -> float:
-    """Run streams until nothing is left, and see that they did all the work; gives how long they took."""
+    """Run streams until nothing is left, and see that they did all the work; returns how long they took."""
     began_s = time.perf_counter()
     queries = [
         stream.option("checkpointLocation", str(place / f"checkpoint-{number}")).trigger(availableNow=True).start()

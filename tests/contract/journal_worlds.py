@@ -17,9 +17,9 @@ from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.schema import INSTANT
-from spark_queue.ports import Journal
+from spark_queue.ports import JournalPort
 from spark_queue.testing.memory_journal import MemoryJournal, MemoryStorage
-from spark_queue.testing.scenario.facts import Published
+from spark_queue.testing.scenario.facts import PublishedMessage
 from tests.unit.journal.journal_on_disk import Durably
 
 DEFINITIONS: dict[str, Any] = {
@@ -38,11 +38,11 @@ class World(Protocol):
     definitions: Definitions
     journal_id: str
 
-    def open(self) -> Journal:
+    def open(self) -> JournalPort:
         """Open the journal as one more process."""
         ...
 
-    def publish(self, messages: Sequence[Published]) -> None:
+    def publish(self, messages: Sequence[PublishedMessage]) -> None:
         """Publish messages of type json in one commit."""
         ...
 
@@ -59,10 +59,10 @@ class MemoryWorld:
         self._storage = MemoryStorage(self.definitions)
         self.journal_id = self._storage.journal_id
 
-    def open(self) -> Journal:
+    def open(self) -> JournalPort:
         return MemoryJournal(self._storage)
 
-    def publish(self, messages: Sequence[Published]) -> None:
+    def publish(self, messages: Sequence[PublishedMessage]) -> None:
         self._storage.publish("json", messages)
 
     def merge(self, files: Sequence[Segment]) -> None:
@@ -77,10 +77,10 @@ class DeltaWorld:
         self.store = Store(str(path))
         self.journal_id = create_journal(self.store, self.definitions)
 
-    def open(self) -> Journal:
+    def open(self) -> JournalPort:
         return open_journal(self.store)
 
-    def publish(self, messages: Sequence[Published]) -> None:
+    def publish(self, messages: Sequence[PublishedMessage]) -> None:
         rows = pa.table(
             {
                 "value": ["{}"] * len(messages),

@@ -15,8 +15,8 @@ from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segm
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.ports import ControlLog, Journal, MessageLogEntry
-from spark_queue.testing.scenario.facts import Published
+from spark_queue.ports import ControlLog, JournalPort, MessageLogEntry
+from spark_queue.testing.scenario.facts import PublishedMessage
 from spark_queue.testing.state_digest import digest
 from tests.contract.journal_worlds import DeltaWorld, MemoryWorld, World
 
@@ -27,7 +27,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 
 
 def claim(control: ControlLog, epoch: int) -> int:
-    """Load and claim a reign; gives the number of the next record."""
+    """Load and claim a reign; returns the number of the next record."""
     record = len(control.load())
     control.append([Record(kind=Kind.EPOCH_CLAIMED, record=record, epoch=epoch, detail={"host": "h"})], epoch=epoch)
     return record + 1
@@ -59,7 +59,7 @@ def segments(entries: Sequence[MessageLogEntry]) -> list[Segment]:
     ]
 
 
-def facts_of(world: World, journal: Journal) -> list[dict[str, EntryFacts]]:
+def facts_of(world: World, journal: JournalPort) -> list[dict[str, EntryFacts]]:
     found = segments(list(journal.messages("json").tail(-1)))
     return [
         dict(journal.facts.facts(segment, [FactRequest(queue=queue) for queue in world.definitions.queues.values()]))
@@ -152,7 +152,7 @@ def test_tail_gives_each_commit_once_in_order(world: World) -> None:
     start = list(log.tail(-1))
     assert [entry.added for entry in start] == [()]
     for count in (3, 1, 2):
-        world.publish([Published(topic="ORDERS")] * count)
+        world.publish([PublishedMessage(topic="ORDERS")] * count)
     found = list(log.tail(start[-1].version))
     assert [entry.version for entry in found] == [1, 2, 3]
     assert [[added.rows for added in entry.added] for entry in found] == [[3], [1], [2]]
@@ -162,7 +162,7 @@ def test_tail_gives_each_commit_once_in_order(world: World) -> None:
 
 
 def test_recover_accepts_the_commit_that_entered_and_no_other(world: World) -> None:
-    world.publish([Published(topic="ORDERS")])
+    world.publish([PublishedMessage(topic="ORDERS")])
     log = world.open().messages("json")
     entry = next(log.tail(0))
     log.recover(version=-1, token="")
@@ -175,8 +175,8 @@ def test_recover_accepts_the_commit_that_entered_and_no_other(world: World) -> N
 
 def test_facts_follow_the_topic_of_each_row(world: World) -> None:
     """R6, R64: one publish feeds several queues; rows of several topics alternate and keep their places."""
-    world.publish([Published(topic=topic) for topic in ("ORDERS", "DIRECT_A", "ORDERS", "RETURNS", "DIRECT_B")])
-    world.publish([Published(topic="DIRECT_A")] * 2)
+    world.publish([PublishedMessage(topic=topic) for topic in ("ORDERS", "DIRECT_A", "ORDERS", "RETURNS", "DIRECT_B")])
+    world.publish([PublishedMessage(topic="DIRECT_A")] * 2)
     journal = world.open()
     first, second = facts_of(world, journal)
     assert {name: list(facts.rows) for name, facts in first.items()} == {"ORDERS": [0, 2], "DIRECT": [1, 4], "ALL": [0, 1, 2, 3, 4]}
@@ -187,13 +187,13 @@ def test_facts_give_each_row_its_own_expiration(world: World) -> None:
     """R60, DESIGN 15.17."""
     world.publish(
         [
-            Published(topic="ORDERS", expires_at_ms=5_000),
-            Published(topic="ORDERS"),
-            Published(topic="DIRECT_A", expires_at_ms=5_000),
-            Published(topic="ORDERS", expires_at_ms=7_000),
+            PublishedMessage(topic="ORDERS", expires_at_ms=5_000),
+            PublishedMessage(topic="ORDERS"),
+            PublishedMessage(topic="DIRECT_A", expires_at_ms=5_000),
+            PublishedMessage(topic="ORDERS", expires_at_ms=7_000),
         ]
     )
-    world.publish([Published(topic="ORDERS", expires_at_ms=9_000)] * 2)
+    world.publish([PublishedMessage(topic="ORDERS", expires_at_ms=9_000)] * 2)
     first, second = facts_of(world, world.open())
     expires = {name: {at: list(rows) for at, rows in facts.expires.items()} for name, facts in first.items()}
     assert expires == {"ORDERS": {5_000: [0], 7_000: [3]}, "DIRECT": {5_000: [2]}, "ALL": {5_000: [0, 2], 7_000: [3]}}
@@ -217,7 +217,7 @@ def test_state_after_a_restart_is_the_fold_of_what_was_appended(world: World) ->
     engine = Engine(state)
     engine.claim(epoch=1, host="h", address="a", pid=1, now_ms=1_000)
     journal.control.append(engine.take(), epoch=1)
-    world.publish([Published(topic="ORDERS", expires_at_ms=90_000), Published(topic="DIRECT_A")])
+    world.publish([PublishedMessage(topic="ORDERS", expires_at_ms=90_000), PublishedMessage(topic="DIRECT_A")])
     engine.enter(segments(list(journal.messages("json").tail(-1))), now_ms=2_000)
     journal.control.append(engine.take(), epoch=1)
     recovered = JournalState(world.open().facts)
@@ -230,14 +230,14 @@ def test_state_after_a_restart_is_the_fold_of_what_was_appended(world: World) ->
 def test_merged_files_keep_bookmarks_and_facts(world: World) -> None:
     """DESIGN 4: an add without a change of data is moved by its mapping, never entered."""
     for topics in (["ORDERS", "RETURNS"], ["DIRECT_A"], ["RETURNS", "ORDERS", "ORDERS"]):
-        world.publish([Published(topic=topic, expires_at_ms=7_000 if topic == "ORDERS" else None) for topic in topics])
+        world.publish([PublishedMessage(topic=topic, expires_at_ms=7_000 if topic == "ORDERS" else None) for topic in topics])
     journal = world.open()
     before = segments(list(journal.messages("json").tail(-1)))
     requests = [FactRequest(queue=queue) for queue in world.definitions.queues.values()]
     wanted = [dict(journal.facts.facts(segment, requests)) for segment in before]
     version = before[-1].version
     world.merge(before)
-    world.publish([Published(topic="ORDERS")])
+    world.publish([PublishedMessage(topic="ORDERS")])
     *_, moved, later = journal.messages("json").tail(version)
     assert (moved.added, len(later.added)) == ((), 1)
     known = MessageTypeState()

@@ -26,7 +26,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.protocol import wire
-from spark_queue.protocol.start_options import Orders, Report
+from spark_queue.protocol.start_options import Report, StartOptions
 from tests.integration.faulty_coordinator import Faults
 from tests.source_tree import ROOT
 
@@ -94,7 +94,9 @@ class World:
         options = dict(self.store.storage_options)
         with process.stdin as stdin:
             stdin.write(
-                msgspec.json.encode(Orders(path=self.store.path, storage_options=options, journal_id=self.journal_id, **orders))
+                msgspec.json.encode(
+                    StartOptions(path=self.store.path, storage_options=options, journal_id=self.journal_id, **orders)
+                )
             )
         return process
 

@@ -19,8 +19,8 @@ from spark_queue.core.records import Kind
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.connection import Verdict, ping
-from spark_queue.protocol.discovery import read_hint
-from spark_queue.protocol.journal_location import place_of
+from spark_queue.protocol.discovery import read_advertisement
+from spark_queue.protocol.journal_location import location_of
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, Planner, World, request_id, wait_for_end
 from tests.source_tree import ROOT
 
@@ -186,7 +186,7 @@ def test_an_idle_coordinator_ends_and_the_next_call_starts_another(make_world: M
     world = make_world(journal={"coordinator_idle": "300ms"})
     first = world.ping()
     wait_for_end(first.pid)
-    assert read_hint(world.store, world.journal_id) is None
+    assert read_advertisement(world.store, world.journal_id) is None
     assert world.ping().epoch == 2
 
 
@@ -203,7 +203,7 @@ def test_a_signal_ends_a_coordinator_in_good_order(world: World) -> None:
     process = world.started()
     process.terminate()
     assert process.wait(DEADLINE_S) == 0
-    assert read_hint(world.store, world.journal_id) is None
+    assert read_advertisement(world.store, world.journal_id) is None
 
 
 def test_a_coordinator_that_ends_sends_its_long_polls_elsewhere(world: World) -> None:
@@ -242,7 +242,7 @@ def test_a_coordinator_that_cannot_start_says_why(world: World) -> None:
 
 def test_a_fixed_address_is_used_and_nothing_is_started(world: World) -> None:
     address = read_address(world)
-    assert ping(address, world.journal_id, place_of(world.store), 5.0) is Verdict.SERVES
+    assert ping(address, world.journal_id, location_of(world.store), 5.0) is Verdict.SERVES
     client = world.client(address=address.removeprefix("grpc://"))
     assert isinstance(client.call(wire.Ping(journal=world.journal_id, request=request_id())), wire.Pong)
     client.call(wire.Stop(journal=world.journal_id, request=request_id()))

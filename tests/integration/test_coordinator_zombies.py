@@ -15,7 +15,7 @@ from spark_queue.coordinator.process import EXIT_DOUBT
 from spark_queue.core import commands
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Connection, ConnectionLostError
-from spark_queue.protocol.journal_location import place_of
+from spark_queue.protocol.journal_location import location_of
 from tests.integration.coordinator_world import (
     DEADLINE_S,
     QUEUE,
@@ -40,7 +40,7 @@ def start_call(pool: ThreadPoolExecutor, world: World, address: str, request: wi
     sent = threading.Event()
 
     def send() -> wire.AnyReply:
-        connection = Connection(address, world.journal_id, place_of(world.store))
+        connection = Connection(address, world.journal_id, location_of(world.store))
         sent.set()
         return connection.call(request, timeout_s=DEADLINE_S)[0]
 

@@ -23,7 +23,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.protocol import wire
 from spark_queue.source.topic_log import TopicLog
 from spark_queue.testing import invariants
-from spark_queue.views.look import look
+from spark_queue.views.state_at import state_at
 from tests.integration.coordinator_world import DEADLINE_S, TOPIC, MakeWorld, Planner, World, request_id, wait_until_stopped
 from tests.integration.faulty_coordinator import Faults
 
@@ -44,7 +44,7 @@ def numbers(world: World, pieces: list[dict[str, Any]]) -> dict[int, int]:
 
 @contextmanager
 def publishing(world: World) -> Iterator[list[int]]:
-    """Publish small commits until the end; gives the number of messages published."""
+    """Publish small commits until the end; returns the number of messages published."""
     over, count = threading.Event(), [0]
 
     def publish() -> None:
@@ -83,7 +83,7 @@ def check(world: World, count: int) -> None:
     stored: list[Any] = DeltaTable(world.store.messages_uri("json")).to_pyarrow_table().column("value").to_pylist()
     assert sorted(json.loads(value)["n"] for value in stored) == list(range(count))
     journal = open_journal(world.store)
-    moment = look(journal)
+    moment = state_at(journal)
     assert invariants.of_state(moment.state) == []
     records = journal.records()
     assert invariants.of_records(records) == []
@@ -167,6 +167,6 @@ def test_retention_takes_what_was_consumed_and_nothing_else(make_world: MakeWorl
         log.pieces(0, 15)
     world.client().call(wire.Stop(journal=world.journal_id, request=request_id()))
     assert Planner(world, "later").next(limit=100).messages == 0
-    moment = look(open_journal(world.store))
+    moment = state_at(open_journal(world.store))
     assert invariants.of_state(moment.state) == []
     assert moment.state.ledger("WORK").depth == 0

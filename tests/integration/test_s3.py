@@ -21,10 +21,10 @@ from spark_queue import Journal
 from spark_queue.coordinator.process import EXIT_DOUBT
 from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import HINT_KEY
+from spark_queue.journal.layout import ADVERTISEMENT_KEY
 from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.journal_location import place_of
-from spark_queue.source.object_store import MessageFiles
+from spark_queue.protocol.journal_location import location_of
+from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.partitions import MessageReader
 from spark_queue.source.planning import cut
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, TOPIC, Planner, World, request_id, stopped, wait_for_end
@@ -73,7 +73,7 @@ def journal_of(world: World) -> Journal:
 def values_of(world: World, planner: Planner) -> list[int]:
     """Read the rows of the current lease as an executor does, through Arrow's own S3."""
     rows = planner.rows()
-    files = MessageFiles(root=world.store.messages_uri(rows.message_type), options=world.store.storage_options)
+    files = ExecutorFiles(root=world.store.messages_uri(rows.message_type), options=world.store.storage_options)
     files.check()
     reader = MessageReader(files=files, schema=pa.schema([pa.field("value", pa.string())]))
     batches = [batch for partition in cut(rows.pieces, min_partitions=2) for batch in reader.read(partition)]
@@ -207,12 +207,12 @@ def test_storage_options_reach_a_coordinator_on_stdin_and_are_seen_nowhere_else(
     planner.next()
     process = psutil.Process(world.ping().pid)
     seen = [*process.cmdline(), *process.environ().values(), *process.environ()]
-    log = user_files.log_path(world.journal_id, place_of(world.store))
+    log = user_files.log_path(world.journal_id, location_of(world.store))
     assert "serves s3://" in log.read_text()
     seen += [path.read_text(errors="replace") for path in user_files.state_directory().iterdir()]
     seen += [path.read_text(errors="replace") for path in user_files.runtime_directory().iterdir()]
     stored = objects(endpoint)
-    assert any(key.endswith(HINT_KEY) for key in stored)
+    assert any(key.endswith(ADVERTISEMENT_KEY) for key in stored)
     assert not [text for text in seen if SECRET in text]
     assert not [key for key, data in stored.items() if SECRET.encode() in data]
     world.client().call(wire.Stop(journal=world.journal_id, request=request_id()))

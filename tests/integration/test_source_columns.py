@@ -58,7 +58,7 @@ def home(spark: SparkSession, tmp_path: Path) -> Iterator[SourceJournal]:
 
 
 def received(home: SourceJournal, queue: str) -> tuple[Any, list[dict[str, Any]]]:
-    """Consume a queue; gives the stream's schema and the rows."""
+    """Consume a queue; returns the stream's schema and the rows."""
     rows: list[dict[str, Any]] = []
     stream = home.stream(queue=queue)
 

@@ -61,7 +61,7 @@ class Sink:
 
 
 def run_to_the_end(home: SourceJournal, stream: DataFrame, fn: Callable[[DataFrame, int], Any], mode: str) -> int:
-    """Start the query again until it ends well; gives how often it failed."""
+    """Start the query again until it ends well; returns how often it failed."""
     writer = stream.writeStream.outputMode(mode).foreachBatch(home.wrapped(fn)).option("checkpointLocation", home.checkpoint())
     for failures in range(10):
         try:

@@ -84,11 +84,11 @@ def read(queue: Queue, name: str, number: int, *, again: bool) -> set[int]:
     if lease is None or lease.number != number:
         return set()
     if queue.rules.at_most_once and not lease.barrier:
-        if lease.claimed_by is None and not (lease.lapsed and queue.rules.key is not None):
-            lease.claimed_by = subscription.planner
+        if lease.handed_to is None and not (lease.lapsed and queue.rules.key is not None):
+            lease.handed_to = subscription.planner
             if lease.lapsed:
                 lease.lapsed, lease.begun_at, lease.due = False, queue.now, queue.now + queue.rules.lease_ms
-        return lease.rows if lease.claimed_by is subscription.planner else set()
+        return lease.rows if lease.handed_to is subscription.planner else set()
     if lease.planner is not subscription.planner or not (again or lease.barrier or lease.held == lease.rows):
         _begin_anew(queue, subscription, lease)
     lease.asked = True

@@ -54,7 +54,7 @@ class Journal:
             queue.release()
 
     def apply(self, wanted: Mapping[str, Rules], resets: Iterable[str] = ()) -> bool:
-        """Replace all definitions, if nothing in flight forbids it; tells whether."""
+        """Replace all definitions, if nothing in flight forbids it; returns whether."""
         letters = {rules.letters for rules in wanted.values()}
         if any(self._forbids(name, wanted, resets) for name in self.queues):
             return False
@@ -209,7 +209,7 @@ def unsubscribe(queue: Queue, name: str) -> None:
 
 
 def settle_by_hand(queue: Queue, rows: Iterable[int], outcome: str, due: int | None) -> bool:
-    """Settle messages by bookmark, whoever holds them (R36, R38, R83); tells whether that is allowed."""
+    """Settle messages by bookmark, whoever holds them (R36, R38, R83); returns whether that is allowed."""
     messages = [queue.messages[bookmark] for bookmark in rows]
     allowed = {"cancel": ("leased",), "expire": IN_QUEUE}.get(outcome)
     for message in messages:

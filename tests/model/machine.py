@@ -64,7 +64,7 @@ class Machine(RuleBasedStateMachine):
         assert self.apply(self.drawn, ())
 
     def apply(self, drawn: dict[str, dict[str, Any]], resets: tuple[str, ...]) -> bool:
-        """Apply definitions on both sides, which agree on whether they may; tells whether."""
+        """Apply definitions on both sides, which agree on whether they may; returns whether."""
         tables = tables_of(drawn)
         resets = tuple(name for name in resets if name in tables)
         definitions = {"journal": self.journal, "message_types": {"json": {"topics": ["T"]}}, "queues": tables}
@@ -108,7 +108,7 @@ class Machine(RuleBasedStateMachine):
         assert not in_time or (due_ms is not None and due_ms <= self.now), in_time
 
     def pass_time(self) -> list[Record]:
-        """Let both sides do what is due; gives the engine's records."""
+        """Let both sides do what is due; returns the engine's records."""
         before = len(self.log)
         self.do(lambda: self.engine.tick(now_ms=self.now))
         self.model.tick(self.now)
@@ -207,7 +207,7 @@ class Machine(RuleBasedStateMachine):
             assert (set(known.failed), known.isolation_limit) == (asked.failed, asked.most), (name, who)
 
     def decide(self, command: commands.AnyCommand) -> Any:
-        """Let the engine decide about a command now, and commit it; gives the reply."""
+        """Let the engine decide about a command now, and commit it; returns the reply."""
         return self.do(lambda: self.engine.decide(command, now_ms=self.now))
 
     def do(self, command: Callable[[], Any]) -> Any:

@@ -57,7 +57,7 @@ class Lease:
     running: bool = False
     #: At most once: whether its period ended before the proof, and whose run it is.
     lapsed: bool = False
-    claimed_by: object = None
+    handed_to: object = None
 
 
 @dataclass

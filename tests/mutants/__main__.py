@@ -29,7 +29,7 @@ _TIMEOUT_S = 600
 
 
 def main(names: list[str]) -> int:
-    """Run the named mutants, or all; gives how many survive."""
+    """Run the named mutants, or all; returns how many survive."""
     console = Console()
     chosen = [mutant for mutant in MUTANTS if not names or mutant.name in names]
     survivors = []

@@ -29,8 +29,8 @@ BEGINNING = (
     ),
     Mutant(
         "the newest claim is that of the snapshot",
-        f"{_STATE}/past.py", "        if found is None and self.state is not None", "        if self.state is not None",
-        ("tests/unit/core/test_past.py",),
+        f"{_STATE}/log_tail.py", "        if found is None and self.state is not None", "        if self.state is not None",
+        ("tests/unit/core/test_log_tail.py",),
     ),
     Mutant(
         "a trouble in a log is told for ever",
@@ -63,7 +63,7 @@ BEGINNING = (
         "an overtaken planner makes the coordinator forget the newer one",
         f"{_DECIDING}/delivery.py",
         "    if command.incarnation != subscription.incarnation:\n",
-        "    turn.sessions.keep(subscription.name, turn.sessions.of(subscription.name, command.incarnation))\n"
+        "    work.sessions.keep(subscription.name, work.sessions.of(subscription.name, command.incarnation))\n"
         "    if command.incarnation != subscription.incarnation:\n",
         ("tests/unit/core/test_scenarios.py",),
     ),

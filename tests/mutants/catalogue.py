@@ -95,7 +95,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a new reign gives living holders no time to renew",
-        f"{_DECIDING}/timers.py", "turn.now_ms + turn.ledger.definition.lease_period_ms // 3", "turn.now_ms",
+        f"{_DECIDING}/timers.py", "work.now_ms + work.ledger.definition.lease_period_ms // 3", "work.now_ms",
         _LOOP,
     ),
     Mutant(

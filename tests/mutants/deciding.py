@@ -25,13 +25,13 @@ DECIDING = (
     ),
     Mutant(
         "a lease goes on claiming what another has been granted (P2)",
-        f"{_FOLDS}/leases.py", "    ledger.drop_claims(held, but=None)\n", "",
+        f"{_FOLDS}/leases.py", "    ledger.drop_recoverable(held, but=None)\n", "",
         _SCENARIOS,
     ),
     Mutant(
         "a resume brings back what others have taken (P2)",
-        f"{_DECIDING}/delivery.py", "    came_back = in_queue(turn, lease.claim) - lease.held - later\n",
-        "    came_back = lease.rows - lease.held\n",
+        f"{_DECIDING}/delivery.py", "    came_back = in_queue(work, lease.recoverable) - lease.leased - later\n",
+        "    came_back = lease.rows - lease.leased\n",
         _SCENARIOS,
     ),
     Mutant(
@@ -79,13 +79,13 @@ DECIDING = (
     Mutant(
         "two planner starts read an at-most-once lease",
         f"{_DECIDING}/delivery.py",
-        "return lease.rows if lease.claimed_by == session.incarnation else BitMap64()", "return lease.rows",
+        "return lease.rows if lease.handed_to == session.incarnation else BitMap64()", "return lease.rows",
         _SCENARIOS,
     ),
     # Time and limits.
     Mutant(
         "a lease outlives its end",
-        f"{_DECIDING}/timers.py", "each.due_at_ms <= turn.now_ms]", "each.due_at_ms < turn.now_ms]",
+        f"{_DECIDING}/timers.py", "each.due_at_ms <= work.now_ms]", "each.due_at_ms < work.now_ms]",
         _SCENARIOS,
     ),
     Mutant(
@@ -103,7 +103,7 @@ DECIDING = (
     Mutant(
         "renewals have no limit",
         f"{_DECIDING}/delivery.py",
-        "lease.begun_at_ms + queue.lease_renewal_limit_ms", "turn.now_ms + queue.lease_renewal_limit_ms",
+        "lease.begun_at_ms + queue.lease_renewal_limit_ms", "work.now_ms + queue.lease_renewal_limit_ms",
         _SCENARIOS,
     ),
     Mutant(
@@ -126,13 +126,13 @@ DECIDING = (
     Mutant(
         "a message is cancelled once too often",
         f"{_DECIDING}/settlement.py",
-        "turn.ledger.cancelled.at_least(limit, rows)", "turn.ledger.cancelled.at_least(limit + 1, rows)",
+        "work.ledger.cancelled.at_least(limit, rows)", "work.ledger.cancelled.at_least(limit + 1, rows)",
         _SCENARIOS,
     ),
     Mutant(
         "a redrive takes what is leased in the dead-letter queue",
         f"{_DECIDING}/redriving.py",
-        " & free_letters(turn.state, command.queue)\n    if free:", " & turn.ledger.rows[State.DEAD]\n    if free:",
+        " & free_letters(work.state, command.queue)\n    if free:", " & work.ledger.rows[State.DEAD]\n    if free:",
         (*_SCENARIOS, "tests/unit/client/test_redrive.py"),
     ),
     # Who is given what.
@@ -186,7 +186,7 @@ DECIDING = (
     ),
     Mutant(
         "a barrier is received again and again",
-        f"{_DECIDING}/barrier.py", "        turn.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease)\n", "        return\n",
+        f"{_DECIDING}/barrier.py", "        work.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease)\n", "        return\n",
         _SCENARIOS,
     ),
     Mutant(
@@ -249,7 +249,7 @@ DECIDING = (
     ),
     Mutant(
         "each start of a coordinator records leases that hold nothing",
-        f"{_DECIDING}/timers.py", " if turn.ledger.outstanding(lease)]:", "]:",
+        f"{_DECIDING}/timers.py", " if work.ledger.outstanding(lease)]:", "]:",
         ("tests/unit/core/test_engine.py",),
     ),
 )  # fmt: skip

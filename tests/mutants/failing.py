@@ -43,7 +43,7 @@ FAILING = (
     ),
     Mutant(
         "what failed alone comes back after a second, whenever it failed last",
-        f"{_DECIDING}/isolation.py", "backoff.delay_ms(turn.ledger.lone_failures.of(rows.min()))", "backoff.delay_ms(0)",
+        f"{_DECIDING}/isolation.py", "backoff.delay_ms(work.ledger.lone_failures.of(rows.min()))", "backoff.delay_ms(0)",
         _SCENARIOS,
     ),
     Mutant(

@@ -18,7 +18,7 @@ LETTERS = (
     ),
     Mutant(
         "letters that logs of before settled are not ended",
-        f"{_DECIDING}/engine.py", "            redriving.end_settled(turn)\n", "",
+        f"{_DECIDING}/engine.py", "            redriving.end_settled(work)\n", "",
         ("tests/unit/core/test_letters.py",),
     ),
     Mutant(
@@ -40,12 +40,12 @@ LETTERS = (
     ),
     Mutant(
         "what isolation gives back is never too old",
-        f"{_DECIDING}/isolation.py", "    rows = remove_aged(turn, rows, lease=lease)\n", "",
+        f"{_DECIDING}/isolation.py", "    rows = remove_aged(work, rows, lease=lease)\n", "",
         _SCENARIOS,
     ),
     Mutant(
         "a suspect is never too old",
-        f"{_DECIDING}/settlement.py", "    rows = remove_aged(turn, rows, lease=lease)\n    if not rows:\n", "    if not rows:\n",
+        f"{_DECIDING}/settlement.py", "    rows = remove_aged(work, rows, lease=lease)\n    if not rows:\n", "    if not rows:\n",
         _SCENARIOS,
     ),
     Mutant(
@@ -60,7 +60,7 @@ LETTERS = (
     ),
     Mutant(
         "a restart reads what somebody cancelled for later",
-        f"{_DECIDING}/delivery.py", "- lease.held - later", "- lease.held",
+        f"{_DECIDING}/delivery.py", "- lease.leased - later", "- lease.leased",
         _SCENARIOS,
     ),
     Mutant(

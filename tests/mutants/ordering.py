@@ -56,14 +56,14 @@ ORDERING = (
     Mutant(
         "what failed alone goes with the others of its key",
         f"{_DECIDING}/granting.py",
-        "    free = without_lone(ledger, _free(turn, subscription))\n",
-        "    free = _free(turn, subscription)\n",
+        "    free = without_lone(ledger, _free(work, subscription))\n",
+        "    free = _free(work, subscription)\n",
         _SCENARIOS,
     ),
     Mutant(
         "a cancelled message leaves those behind it where they are",
         f"{_DECIDING}/settlement.py",
-        "    within = within - give_back_followers(turn, cancelled, within, lease=lease)\n",
+        "    within = within - give_back_followers(work, cancelled, within, lease=lease)\n",
         "",
         _SCENARIOS,
     ),
@@ -77,8 +77,8 @@ ORDERING = (
     Mutant(
         "what a cancel ends takes those behind it back",
         f"{_DECIDING}/settlement.py",
-        "followers(in_queue(turn, cancelled) - ending, in_queue(turn, among))",
-        "followers(in_queue(turn, cancelled), in_queue(turn, among))",
+        "followers(in_queue(work, cancelled) - ending, in_queue(work, among))",
+        "followers(in_queue(work, cancelled), in_queue(work, among))",
         _SCENARIOS,
     ),
     Mutant(
@@ -91,8 +91,8 @@ ORDERING = (
     Mutant(
         "a late proof acknowledges what stands behind a message that its batch cancelled",
         f"{_DECIDING}/settlement.py",
-        "    ending = BitMap64.union(*_ended_by_cancel(turn, cancelled & among))\n",
-        "    cancelled = cancelled & among\n    ending = BitMap64.union(*_ended_by_cancel(turn, cancelled))\n",
+        "    ending = BitMap64.union(*_ended_by_cancel(work, cancelled & among))\n",
+        "    cancelled = cancelled & among\n    ending = BitMap64.union(*_ended_by_cancel(work, cancelled))\n",
         _SCENARIOS,
     ),
     Mutant(

@@ -86,7 +86,7 @@ class Disk(Bucket):
             self._read_again(table)
 
     def is_readable(self, table: str) -> bool:
-        """Return whether a reader who comes now finds what it needs; a torn checkpoint or a hint at a lost one is refused (tried)."""
+        """Return whether a reader who comes now finds what it needs; a torn checkpoint, or a hint at a lost one, is refused."""
         folder, head = f"{table}/_delta_log", len(self.tables[table]) - 1
         checkpoints = sorted(key for key in self.objects if key.startswith(folder) and key.endswith(".checkpoint.parquet"))
         newest = checkpoints[-1] if checkpoints else ""

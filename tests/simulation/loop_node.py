@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_queue.coordinator.election import Candidate, Reign, Surroundings, elect
+from spark_queue.coordinator.election import Candidate, ElectionPorts, Reign, elect
 from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
@@ -15,7 +15,7 @@ from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Verdict
 from spark_queue.testing.fake_clock import FakeClock
-from tests.unit.coordinator.loop_world import NoHints
+from tests.unit.coordinator.loop_world import NoAdvertisements
 
 if TYPE_CHECKING:
     from tests.simulation.loop_world import LoopWorld
@@ -95,7 +95,7 @@ class Node:
     def _begin(self) -> None:
         journal = self.world.open(self)
         candidate = Candidate(journal_id=self.world.journal_id, path=journal.path, host="h", address=self.address, pid=1)
-        around = Surroundings(hints=NoHints(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None)
+        around = ElectionPorts(hints=NoAdvertisements(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None)
         outcome = elect(journal.control, candidate, around)
         assert isinstance(outcome, Reign)
         self.epoch = outcome.epoch

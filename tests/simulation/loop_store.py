@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.past import Past
+from spark_queue.core.state.log_tail import LogTail
 from spark_queue.journal import state_codec
 from spark_queue.testing.memory_journal import MemoryControlLog, MemoryJournal, MemoryStorage
 
@@ -39,12 +39,12 @@ class SnapshotControlLog(MemoryControlLog):
         super().__init__(storage)
         self._snapshots = storage
 
-    def load(self) -> Past:
+    def load(self) -> LogTail:
         """Refresh and give a state and every record since."""
         past, snapshot = super().load(), self._snapshots.snapshot
         if snapshot is None:
             return past
-        past = Past(past[snapshot.next_record :])
+        past = LogTail(past[snapshot.next_record :])
         past.state = state_codec.decode(snapshot.state)
         return past
 

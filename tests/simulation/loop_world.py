@@ -18,10 +18,10 @@ import pyarrow as pa
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.ports import Journal, MessageLogEntry
+from spark_queue.ports import JournalPort, MessageLogEntry
 from spark_queue.protocol import wire
 from spark_queue.testing.memory_journal import LateCommitError
-from spark_queue.testing.scenario.facts import Published
+from spark_queue.testing.scenario.facts import PublishedMessage
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.loop_driver import Driver, Operator
 from tests.simulation.loop_node import START_MS, HeardCall, KilledError, Node
@@ -60,7 +60,7 @@ class LoopWorld:
         if "dead_letter_queue" in settings:
             self.definitions["queues"][settings["dead_letter_queue"]] = {"message_type": TYPE}
         self.nodes: list[Node] = []
-        self.published: list[Published] = []
+        self.published: list[PublishedMessage] = []
         self.drivers = [Driver(self, "s1", filter_sql=None), Driver(self, "s2", filter_sql=filter_sql)]
         self.operator = Operator(self) if operated else None
         #: Requests whose copies are still under way.
@@ -78,7 +78,7 @@ class LoopWorld:
         self.storage.snapshot_records = self.random.choice((None, 20, 60))
         self.journal_id = self.storage.journal_id
 
-    def open(self, node: Node) -> Journal:
+    def open(self, node: Node) -> JournalPort:
         """Open the journal for a coordinator process."""
         return SimulatedJournal(self.storage)
 
@@ -114,7 +114,7 @@ class LoopWorld:
     def publish(self, messages: int) -> None:
         """Publish one file."""
         made = [
-            Published(topic="T", attributes={"n": self.random.randrange(10), "b": int(self.random.random() < 0.15)})
+            PublishedMessage(topic="T", attributes={"n": self.random.randrange(10), "b": int(self.random.random() < 0.15)})
             for _ in range(messages)
         ]
         self.storage.publish(TYPE, made)

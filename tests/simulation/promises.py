@@ -201,7 +201,7 @@ def barriers_not_received_once(world: World) -> list[tuple[str, int]]:
 
 
 def granted_out_of_order(world: World) -> list[tuple[int, int]]:
-    """Return (record, bookmark) of every message granted before a barrier that it stands behind, or after one before which it stands.
+    """Return record and bookmark of each message that was granted before a barrier it stands behind, or after one it stands before.
 
     R68, R69; dead letters that came back would be the exception, and nobody redrives here.
     """

@@ -58,7 +58,7 @@ def test_a_troubled_journal_keeps_every_promise(seed: int) -> None:
 
 
 def check_journal(world: DiskWorld) -> JournalState:
-    """Check what any drained journal keeps; gives what the next coordinator would know."""
+    """Check what any drained journal keeps; returns what the next coordinator would know."""
     assert world.is_empty(), "every message reaches an end"
     assert world.deposed_answers == []
     assert world.misread == []

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
-from tests.source_tree import ROOT, SourceFile, python_files
+from tests.source_tree import ROOT, SourceFile, product_files, python_files
 
 DESIGN = ROOT / "docs" / "design.md"
 
@@ -110,3 +111,20 @@ def test_tables_are_read_from_their_section_only() -> None:
     instead = "| S | N |\n|---|---|\n| d | `e` |\n"
     text = f"# A\n\n## 2 Words\n\n{glossary}\n{instead}\n## 3 B\n\n| x |\n"
     assert tables(text) == [[["a", "b.", "`c`"]], [["d", "`e`"]]]
+
+
+def twins(files: Iterable[SourceFile]) -> list[str]:
+    """Return the public names that more than one class has."""
+    classes = Counter(
+        node.name for file in files for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef) and node.name[0] != "_"
+    )
+    return sorted(name for name, count in classes.items() if count > 1)
+
+
+def test_no_two_classes_have_one_name() -> None:
+    assert twins(product_files()) == []
+
+
+def test_two_classes_of_one_name_are_found() -> None:
+    texts = {"a": "class Pause: ...\nclass _Own: ...", "b": "class Pause: ...\nclass _Own: ..."}
+    assert twins(SourceFile.parse(f"spark_queue/{name}.py", text) for name, text in texts.items()) == ["Pause"]

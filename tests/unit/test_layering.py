@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.core.state",),
     ("spark_queue.core.deciding",),
     ("spark_queue.core",),
-    ("spark_queue.clock", "spark_queue.memory", "spark_queue.expression", "spark_queue.ports", "spark_queue.settings"),
+    ("spark_queue.clock", "spark_queue.allocator", "spark_queue.expression", "spark_queue.ports", "spark_queue.settings"),
     ("spark_queue.journal",),
     ("spark_queue.protocol", "spark_queue.views"),
     ("spark_queue.coordinator",),

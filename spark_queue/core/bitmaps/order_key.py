@@ -34,7 +34,7 @@ class OrderKeys:
 
     def __init__(self) -> None:
         self.behind = BitMap64()
-        self.held = BitMap64()
+        self.under_lease = BitMap64()
         self._keys = KeyNumbers()
         #: By key: the oldest and the youngest message in the queue, and how many are held.
         self._first = np.empty(0, dtype=np.int32)
@@ -70,8 +70,8 @@ class OrderKeys:
             return
         self._present[places] = False
         self.behind -= rows
-        self._count_held(self._places(rows & self.held), -1)
-        self.held -= rows
+        self._count_held(self._places(rows & self.under_lease), -1)
+        self.under_lease -= rows
         places = self._by_key(places)
         # Neighbours that leave together are one run; those around it become neighbours.
         ends = self._younger[places[:-1]] != places[1:]
@@ -97,16 +97,16 @@ class OrderKeys:
 
     def hold(self, rows: BitMap64) -> None:
         """Let a lease have messages: until they are released or leave, nobody else begins a run of their keys."""
-        places = self._places(rows - self.held)
+        places = self._places(rows - self.under_lease)
         if len(places):
-            self.held |= self._rows(places)
+            self.under_lease |= self._rows(places)
             self._mark_oldest(self._count_held(places, 1))
 
     def release(self, rows: BitMap64) -> None:
         """Let go of messages that were held, and that stay in the queue."""
-        rows = rows & self.held
+        rows = rows & self.under_lease
         if rows:
-            self.held -= rows
+            self.under_lease -= rows
             self._mark_oldest(self._count_held(self._places(rows), -1))
 
     def runs(self, heads: BitMap64, rows: BitMap64, *, count: int, longest: int) -> BitMap64:
@@ -179,7 +179,7 @@ class OrderKeys:
         bookmarks = self._bookmarks[places]
         fewer.add(bookmarks, self._keys.hashes[self._key[places]])
         fewer.leave(from_array(bookmarks[~self._present[places]]))
-        fewer.hold(self.held)
+        fewer.hold(self.under_lease)
         return fewer
 
     def _link(self, places: Places) -> None:
@@ -207,7 +207,7 @@ class OrderKeys:
         self.behind -= self._rows(self._first[keys[~is_held]])
 
     def _count_held(self, places: Places, change: int) -> NDArray[np.int32]:
-        """Count messages of their keys as held, or no more; gives these keys."""
+        """Count messages of their keys as held, or no more; returns these keys."""
         keys, counts = np.unique(self._key[places], return_counts=True)
         self._holding[keys] += change * counts
         return keys

@@ -62,7 +62,7 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> 
 def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
     """Check what becomes of a queue; None when it goes, or begins anew."""
     known = ledger.definition
-    leased = sum(len(lease.held) for lease in ledger.leases.values())
+    leased = sum(len(lease.leased) for lease in ledger.leases.values())
     if leased and wanted is None:
         raise _in_use(known, f"{leased} of its messages are leased.")
     unsettled = _unsettled(ledger)
@@ -92,7 +92,7 @@ def _check_source(state: JournalState, letters: QueueLedger, wanted: Definitions
 
 def _unsettled(ledger: QueueLedger) -> int:
     """Count what leases hold, and all that a batch without proof was ever given: by other semantics it would mean another thing."""
-    return sum(len(lease.held if lease.proven else lease.rows) for lease in ledger.leases.values())
+    return sum(len(lease.leased if lease.proven else lease.rows) for lease in ledger.leases.values())
 
 
 def _in_use(queue: QueueDefinition, reason: str) -> ConfigError:

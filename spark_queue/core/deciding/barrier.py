@@ -15,26 +15,26 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.counts import Counts
 from spark_queue.core.bitmaps.ranges import below
-from spark_queue.core.deciding.turn import Turn
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Removal
 from spark_queue.core.state.lease import Lease, Subscription
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import ACTIVE, State
 
 
-def release(turn: Turn) -> None:
+def release(work: UnitOfWork) -> None:
     """Release every barrier that nothing stands before (R68 to R73, R78).
 
     While nobody subscribes it waits, and while the queue is paused by its user.
     """
-    ledger = turn.ledger
+    ledger = work.ledger
     if not ledger.rows[State.HELD] or not ledger.subscriptions or ledger.paused:
         return
     waiting = [rows.min() for state in (*ACTIVE, State.INACTIVE) if (rows := ledger.rows[state])]
     due = below(ledger.rows[State.HELD], min(waiting)) if waiting else ledger.rows[State.HELD].copy()
     while due:
         names, rows = _oldest_with_takers(ledger, due)
-        turn.emit(Kind.BARRIER_RELEASED, rows, detail={"subscriptions": names})
+        work.emit(Kind.BARRIER_RELEASED, rows, detail={"subscriptions": names})
         due -= rows
 
 
@@ -64,15 +64,15 @@ def pending(subscription: Subscription) -> BitMap64:
     return barrier
 
 
-def receive(turn: Turn, lease: Lease) -> None:
+def receive(work: UnitOfWork, lease: Lease) -> None:
     """Note that a subscription has got its barrier; one whose batch was cancelled comes again, up to `max_deliveries`."""
-    subscription = turn.ledger.subscriptions[lease.subscription]
+    subscription = work.ledger.subscriptions[lease.subscription]
     if not lease.rows & subscription.barriers:
         return
     if not lease.gives_back:
-        turn.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease)
-    elif is_spent(turn, subscription):
-        give_up(turn, lease, error=lease.failure)
+        work.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease)
+    elif is_spent(work, subscription):
+        give_up(work, lease, error=lease.failure)
 
 
 def deliveries(subscription: Subscription) -> Counts:
@@ -83,15 +83,15 @@ def deliveries(subscription: Subscription) -> Counts:
     return counts
 
 
-def is_spent(turn: Turn, subscription: Subscription) -> bool:
+def is_spent(work: UnitOfWork, subscription: Subscription) -> bool:
     """Return whether a subscription's oldest barrier was delivered as often as a message may be."""
-    maximum = turn.ledger.definition.max_deliveries
+    maximum = work.ledger.definition.max_deliveries
     return bool(maximum) and subscription.barrier_deliveries >= maximum
 
 
-def give_up(turn: Turn, lease: Lease, *, error: str | None) -> None:
+def give_up(work: UnitOfWork, lease: Lease, *, error: str | None) -> None:
     """Count a barrier as received on which fn keeps failing, so that what is behind it goes on; raises an alarm (DESIGN 8)."""
-    detail: dict[str, Any] = {"deliveries": turn.ledger.subscriptions[lease.subscription].barrier_deliveries}
+    detail: dict[str, Any] = {"deliveries": work.ledger.subscriptions[lease.subscription].barrier_deliveries}
     if error is not None:
         detail["error"] = error
-    turn.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease, reason=Removal.MAX_DELIVERIES, detail=detail)
+    work.emit(Kind.BARRIER_RECEIVED, lease.rows, of=lease, reason=Removal.MAX_DELIVERIES, detail=detail)

@@ -12,7 +12,7 @@ from spark_queue.core.deciding.isolation import isolate
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.session import Session
 from spark_queue.core.deciding.settlement import end_lease, give_back_failed, in_queue, prove
-from spark_queue.core.deciding.turn import Turn
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.definition import valid_name
 from spark_queue.core.records import Incarnation, Kind, Removal, Return
 from spark_queue.core.replies import Done, Drawn, Granted, LeasedRows, Renewed, RowsOf
@@ -27,36 +27,36 @@ AUTO = "auto"
 EXPLICIT = "explicit"
 
 
-def draw_incarnation(turn: Turn, _: DrawIncarnation) -> Drawn:
+def draw_incarnation(work: UnitOfWork, _: DrawIncarnation) -> Drawn:
     """Return a planner start its place in the order; records nothing (DESIGN 15.6)."""
-    return Drawn(incarnation=turn.sessions.draw(turn.state.epoch), lease_period_ms=turn.ledger.definition.lease_period_ms)
+    return Drawn(incarnation=work.sessions.draw(work.state.epoch), lease_period_ms=work.ledger.definition.lease_period_ms)
 
 
-def attach(turn: Turn, command: Attach) -> Done:
+def attach(work: UnitOfWork, command: Attach) -> Done:
     """Make a planner start the owner of a subscription, which begins with its first attach; the newest wins (P1).
 
     What it asks for replaces what the subscription asked for before, and breaks no lease (R118). What it is given must match its
     filter (R49).
     """
-    session = turn.sessions.of(command.subscription, command.incarnation)
-    _attach(turn, command, session)
+    session = work.sessions.of(command.subscription, command.incarnation)
+    _attach(work, command, session)
     session.call = max(session.call, command.call)
-    turn.sessions.keep(command.subscription, session)
+    work.sessions.keep(command.subscription, session)
     return Done()
 
 
-def _attach(turn: Turn, command: Attach, session: Session) -> None:
+def _attach(work: UnitOfWork, command: Attach, session: Session) -> None:
     name, incarnation, call = command.subscription, command.incarnation, command.call
-    _check_name(turn, name)
+    _check_name(work, name)
     if command.ack_mode not in (AUTO, EXPLICIT):
         where = f"subscription '{name}'"
         raise ConfigError("BAD_VALUE", key="ackMode", where=where, value=command.ack_mode, expected="auto or explicit")
-    if command.filter is not None and turn.ledger.definition.underlying_topic is None:
+    if command.filter is not None and work.ledger.definition.underlying_topic is None:
         reason = "messages enter a dead-letter queue by reference only, and no filter is evaluated there."
         raise ConfigError("CONTRADICTORY_SETTINGS", where=f"subscription '{name}'", reason=reason, keys="filter")
-    known = turn.ledger.subscriptions.get(name)
+    known = work.ledger.subscriptions.get(name)
     if known is not None and incarnation < known.incarnation:
-        raise _taken(turn, known, incarnation)
+        raise _taken(work, known, incarnation)
     if known is not None and incarnation == known.incarnation:
         _check_call(known, session, call)
         if call == known.call:
@@ -64,31 +64,31 @@ def _attach(turn: Turn, command: Attach, session: Session) -> None:
             return
     wanted = {"ack_mode": command.ack_mode, "max_backlog": command.max_backlog, "filter": command.filter}
     if known is None or any(getattr(known, each) != value for each, value in wanted.items()):
-        turn.state.prepare_filter(turn.ledger, command.filter)
-        turn.emit(Kind.SUBSCRIBED, subscription=name, detail=wanted)
+        work.state.prepare_filter(work.ledger, command.filter)
+        work.emit(Kind.SUBSCRIBED, subscription=name, detail=wanted)
     detail = {"incarnation": list(incarnation), "call": call}
     if command.available_now:
-        detail["until"] = turn.state.message_types[turn.ledger.definition.message_type].entered_until
-    turn.emit(Kind.ATTACHED, subscription=name, detail=detail)
+        detail["until"] = work.state.message_types[work.ledger.definition.message_type].entered_until
+    work.emit(Kind.ATTACHED, subscription=name, detail=detail)
 
 
-def _check_name(turn: Turn, name: str) -> None:
+def _check_name(work: UnitOfWork, name: str) -> None:
     if not valid_name(name):
         raise ConfigError("NAME_INVALID", what="subscription", name=name)
-    clash = next((other for other in turn.ledger.subscriptions if other != name and other.lower() == name.lower()), None)
+    clash = next((other for other in work.ledger.subscriptions if other != name and other.lower() == name.lower()), None)
     if clash is not None:
         raise ConfigError("NAME_CASE_CLASH", what="subscription", name=name, other=clash)
 
 
-def _planner(turn: Turn, command: PlannerCommand) -> tuple[Subscription, Session]:
+def _planner(work: UnitOfWork, command: PlannerCommand) -> tuple[Subscription, Session]:
     """Return who makes a numbered call; refuse a planner that was superseded, and a call that a newer one overtook (P1)."""
-    subscription = turn.subscription(command.subscription)
+    subscription = work.subscription(command.subscription)
     if command.incarnation != subscription.incarnation:
-        raise _taken(turn, subscription, command.incarnation)
-    session = turn.sessions.of(subscription.name, command.incarnation)
-    turn.sessions.keep(subscription.name, session)
+        raise _taken(work, subscription, command.incarnation)
+    session = work.sessions.of(subscription.name, command.incarnation)
+    work.sessions.keep(subscription.name, session)
     _check_call(subscription, session, command.call)
-    turn.sessions.heard_at_ms[subscription.name] = turn.now_ms
+    work.sessions.heard_at_ms[subscription.name] = work.now_ms
     return subscription, session
 
 
@@ -99,170 +99,172 @@ def _check_call(subscription: Subscription, session: Session, call: int) -> None
     session.call = call
 
 
-def next_lease(turn: Turn, command: Next) -> Granted | None:
+def next_lease(work: UnitOfWork, command: Next) -> Granted | None:
     """Prove lease `finished`, and grant the lease to work on now; None when nothing is there.
 
     An open lease newer than `finished` is given again, since its reply was lost (DESIGN 7).
     """
-    subscription, session = _planner(turn, command)
-    turn.shares.note_poll(subscription, limit=command.limit, now_ms=turn.now_ms)
-    _check_lease_number(turn, subscription, command.finished)
-    lease = turn.ledger.open_lease(subscription)
+    subscription, session = _planner(work, command)
+    work.shares.note_poll(subscription, limit=command.limit, now_ms=work.now_ms)
+    _check_lease_number(work, subscription, command.finished)
+    lease = work.ledger.open_lease(subscription)
     if lease is not None and lease.number > command.finished:
-        if lease.incarnation != session.incarnation and not _is_claimed_once(turn, lease):
-            rows = _resumable(turn, lease)
-            _resume(turn, lease, session, rows, call=command.call, counted=False, vanished_runs=lease.vanished_runs)
-        return granted(turn, lease)
+        if lease.incarnation != session.incarnation and not _is_handed_over_once(work, lease):
+            rows = _resumable(work, lease)
+            _resume(work, lease, session, rows, call=command.call, counted=False, vanished_runs=lease.vanished_runs)
+        return granted(work, lease)
     if lease is not None:
-        prove(turn, lease, acknowledges=subscription.ack_mode == AUTO)
+        prove(work, lease, acknowledges=subscription.ack_mode == AUTO)
         # What the proof has freed is there for this very call.
-        release(turn)
-    lease = grant(turn, subscription, session, call=command.call, limit=command.limit)
-    return None if lease is None else granted(turn, lease)
+        release(work)
+    lease = grant(work, subscription, session, call=command.call, limit=command.limit)
+    return None if lease is None else granted(work, lease)
 
 
-def granted(turn: Turn, lease: Lease) -> Granted:
+def granted(work: UnitOfWork, lease: Lease) -> Granted:
     """Return the reply that gives a lease."""
-    period_ms = turn.ledger.definition.lease_period_ms
+    period_ms = work.ledger.definition.lease_period_ms
     return Granted(lease=lease.number, messages=len(lease.rows), leased_until_ms=lease.due_at_ms, lease_period_ms=period_ms)
 
 
-def lease_rows(turn: Turn, command: Rows) -> LeasedRows:
+def lease_rows(work: UnitOfWork, command: Rows) -> LeasedRows:
     """Return the rows that the micro-batch of a lease reads, resuming it under a newer planner (P2, P3).
 
     A settled lease reads as empty. Acts once per incarnation and lease: a repeat gives the same rows and changes nothing.
     """
-    subscription, session = _planner(turn, command)
-    _check_lease_number(turn, subscription, command.lease)
-    lease, rows = turn.ledger.open_lease(subscription), BitMap64()
+    subscription, session = _planner(work, command)
+    _check_lease_number(work, subscription, command.lease)
+    lease, rows = work.ledger.open_lease(subscription), BitMap64()
     if lease is not None and lease.number != command.lease:
         lease = None
     if lease is not None:
-        rows = _rows_of(turn, lease, session, call=command.call)
-    message_type, until_ms = turn.ledger.definition.message_type, 0 if lease is None else lease.due_at_ms
+        rows = _rows_of(work, lease, session, call=command.call)
+    message_type, until_ms = work.ledger.definition.message_type, 0 if lease is None else lease.due_at_ms
     reply = RowsOf(message_type=message_type, lease=command.lease, leased_until_ms=until_ms)
     return LeasedRows(reply=reply, rows=rows, is_barrier=lease is not None and lease.is_barrier)
 
 
-def _rows_of(turn: Turn, lease: Lease, session: Session, *, call: int) -> BitMap64:
-    if _is_claimed_once(turn, lease):
-        return _claim_rows(turn, lease, session, call=call)
+def _rows_of(work: UnitOfWork, lease: Lease, session: Session, *, call: int) -> BitMap64:
+    if _is_handed_over_once(work, lease):
+        return _hand_over(work, lease, session, call=call)
     own = lease.incarnation == session.incarnation
-    is_whole = lease.is_barrier or len(lease.held) == len(lease.rows)
+    is_whole = lease.is_barrier or len(lease.leased) == len(lease.rows)
     if not (own and (session.asked == lease.number or is_whole)):
-        _resume_run(turn, lease, session, call=call)
+        _resume_run(work, lease, session, call=call)
     session.asked, session.unasked = lease.number, 0
     return lease.rows
 
 
-def renew(turn: Turn, command: Renew) -> Renewed:
+def renew(work: UnitOfWork, command: Renew) -> Renewed:
     """Extend a lease by one period, up to the queue's `lease_renewal_limit`; a superseded planner's renewals are ignored."""
-    subscription, queue = turn.subscription(command.subscription), turn.ledger.definition
-    lease = turn.ledger.open_lease(subscription)
+    subscription, queue = work.subscription(command.subscription), work.ledger.definition
+    lease = work.ledger.open_lease(subscription)
     is_own = lease is not None and lease.number == command.lease and command.incarnation == subscription.incarnation
-    if lease is not None and is_own and turn.ledger.outstanding(lease):
-        due_at_ms = min(turn.now_ms + queue.lease_period_ms, lease.begun_at_ms + queue.lease_renewal_limit_ms)
+    if lease is not None and is_own and work.ledger.outstanding(lease):
+        due_at_ms = min(work.now_ms + queue.lease_period_ms, lease.begun_at_ms + queue.lease_renewal_limit_ms)
         if due_at_ms > lease.due_at_ms:
             detail = {"incarnation": list(command.incarnation)}
-            turn.emit(Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="renewal", detail=detail)
+            work.emit(Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="renewal", detail=detail)
     return Renewed(lease_period_ms=queue.lease_period_ms)
 
 
-def leave(turn: Turn, command: Leave) -> Done:
+def leave(work: UnitOfWork, command: Leave) -> Done:
     """Note that a planner ends; its lease returns at once where its batch cannot have been committed (R19, P6)."""
-    subscription = turn.subscription(command.subscription)
+    subscription = work.subscription(command.subscription)
     if command.incarnation == subscription.incarnation and not subscription.left:
         detail = {"incarnation": list(command.incarnation)}
-        turn.emit(Kind.LEFT, subscription=subscription.name, reason="left", detail=detail)
-        lease, session = turn.ledger.open_lease(subscription), turn.sessions.of(subscription.name, command.incarnation)
+        work.emit(Kind.LEFT, subscription=subscription.name, reason="left", detail=detail)
+        lease, session = work.ledger.open_lease(subscription), work.sessions.of(subscription.name, command.incarnation)
         if lease is not None and session.cannot_be_committed(lease):
-            end_lease(turn, lease, Return.DISCONNECTED, undelivered=session.unasked == lease.number)
+            end_lease(work, lease, Return.DISCONNECTED, undelivered=session.unasked == lease.number)
     return Done()
 
 
-def unsubscribe(turn: Turn, command: Unsubscribe) -> Done:
+def unsubscribe(work: UnitOfWork, command: Unsubscribe) -> Done:
     """End a subscription because somebody says so; what it holds returns."""
-    end_subscription(turn, turn.subscription(command.subscription), reason="user")
-    turn.sessions.forget(command.subscription)
+    end_subscription(work, work.subscription(command.subscription), reason="user")
+    work.sessions.forget(command.subscription)
     return Done()
 
 
-def end_subscription(turn: Turn, subscription: Subscription, *, reason: str) -> None:
+def end_subscription(work: UnitOfWork, subscription: Subscription, *, reason: str) -> None:
     """End a subscription; what it holds returns."""
-    for lease in [lease for lease in turn.ledger.leases.values() if lease.subscription == subscription.name]:
-        end_lease(turn, lease, Return.UNSUBSCRIBED)
-    turn.emit(Kind.UNSUBSCRIBED, subscription=subscription.name, reason=reason)
+    for lease in [lease for lease in work.ledger.leases.values() if lease.subscription == subscription.name]:
+        end_lease(work, lease, Return.UNSUBSCRIBED)
+    work.emit(Kind.UNSUBSCRIBED, subscription=subscription.name, reason=reason)
 
 
-def _is_claimed_once(turn: Turn, lease: Lease) -> bool:
+def _is_handed_over_once(work: UnitOfWork, lease: Lease) -> bool:
     """Return whether only the first planner start that asks gets the rows (R16); a barrier is everybody's until its proof."""
-    return turn.ledger.definition.at_most_once and not lease.is_barrier
+    return work.ledger.definition.at_most_once and not lease.is_barrier
 
 
-def _claim_rows(turn: Turn, lease: Lease, session: Session, *, call: int) -> BitMap64:
+def _hand_over(work: UnitOfWork, lease: Lease, session: Session, *, call: int) -> BitMap64:
     """Return an at-most-once lease's rows to the first planner start that asks, and to no other (DESIGN 7).
 
     One that lapsed begins anew with it. Not where others may have gone on with its keys: its rows come too late for their order.
     """
-    queue = turn.ledger.definition
-    if lease.claimed_by is None and not (lease.lapsed and queue.order_key is not None):
-        due_at_ms = turn.now_ms + queue.lease_period_ms if lease.lapsed else None
+    queue = work.ledger.definition
+    if lease.handed_to is None and not (lease.lapsed and queue.order_key is not None):
+        due_at_ms = work.now_ms + queue.lease_period_ms if lease.lapsed else None
         detail = {"incarnation": list(session.incarnation), "call": call}
-        turn.emit(Kind.CLAIMED, of=lease, due_at_ms=due_at_ms, detail=detail)
-    return lease.rows if lease.claimed_by == session.incarnation else BitMap64()
+        work.emit(Kind.CLAIMED, of=lease, due_at_ms=due_at_ms, detail=detail)
+    return lease.rows if lease.handed_to == session.incarnation else BitMap64()
 
 
-def _resume_run(turn: Turn, lease: Lease, session: Session, *, call: int) -> None:
+def _resume_run(work: UnitOfWork, lease: Lease, session: Session, *, call: int) -> None:
     asked_before = session.unasked != lease.number
-    rows = _resumable(turn, lease)
+    rows = _resumable(work, lease)
     # Only a run that had nothing but this message says anything about it (P3).
     lone = asked_before and len(lease.rows) == len(rows) == 1
     vanished_runs = lease.vanished_runs + 1 if asked_before and lease.failure is None else 0
     failed = lease.failure is not None or vanished_runs >= VANISHED_RUNS_LIMIT
     if len(rows) > 1 and failed:
-        rows = _halve(turn, lease, rows)
+        rows = _halve(work, lease, rows)
         vanished_runs = 0
-    maximum = turn.ledger.definition.max_deliveries
-    if lone and lease.is_barrier and is_spent(turn, turn.ledger.subscriptions[lease.subscription]):
-        give_up(turn, lease, error=lease.failure)
+    maximum = work.ledger.definition.max_deliveries
+    if lone and lease.is_barrier and is_spent(work, work.ledger.subscriptions[lease.subscription]):
+        give_up(work, lease, error=lease.failure)
         rows = BitMap64()
-    elif lone and not lease.is_barrier and (failed or turn.ledger.subscriptions[lease.subscription].is_stopped):
+    elif lone and not lease.is_barrier and (failed or work.ledger.subscriptions[lease.subscription].is_stopped):
         # The batch reads empty, and the next one tries others.
-        give_back_failed(turn, lease, rows, Return.ISOLATED)
+        give_back_failed(work, lease, rows, Return.ISOLATED)
         rows = BitMap64()
-    elif lone and maximum and turn.ledger.delivered.at_least(maximum, rows):
+    elif lone and maximum and work.ledger.delivered.at_least(maximum, rows):
         # The lone message of a failing batch has used its deliveries: it becomes a dead letter, and the batch reads empty.
-        remove(turn, rows, Removal.MAX_DELIVERIES, lease=lease, error=lease.failure)
+        remove(work, rows, Removal.MAX_DELIVERIES, lease=lease, error=lease.failure)
         rows = BitMap64()
-    _resume(turn, lease, session, rows, call=call, counted=lone and bool(rows), vanished_runs=vanished_runs)
+    _resume(work, lease, session, rows, call=call, counted=lone and bool(rows), vanished_runs=vanished_runs)
 
 
-def _resumable(turn: Turn, lease: Lease) -> BitMap64:
+def _resumable(work: UnitOfWork, lease: Lease) -> BitMap64:
     """Return what a resume may cover: what is still held, and what came back and is not held up by its order key (P2).
 
     A barrier is its subscription's until the proof: nobody else takes it from there.
     """
     if lease.is_barrier:
-        return lease.rows & turn.ledger.subscriptions[lease.subscription].barriers
+        return lease.rows & work.ledger.subscriptions[lease.subscription].barriers
     # What somebody cancelled by hand, to be delivered later, is not delivered sooner by a restart.
-    later = turn.ledger.rows[State.DELAYED] - turn.ledger.due(turn.now_ms)
-    came_back = in_queue(turn, lease.claim) - lease.held - later
-    return lease.held | turn.ledger.selection.order_keys.together(came_back, lease.held)
+    later = work.ledger.rows[State.DELAYED] - work.ledger.due(work.now_ms)
+    came_back = in_queue(work, lease.recoverable) - lease.leased - later
+    return lease.leased | work.ledger.selection.order_keys.together(came_back, lease.leased)
 
 
-def _halve(turn: Turn, lease: Lease, rows: BitMap64) -> BitMap64:
+def _halve(work: UnitOfWork, lease: Lease, rows: BitMap64) -> BitMap64:
     """Give back the younger half of a failing batch, and what is left of it (DESIGN 8, isolation)."""
     kept = oldest(rows, (len(rows) + 1) // 2)
-    isolate(turn, lease, rows - kept)
+    isolate(work, lease, rows - kept)
     return kept
 
 
-def _resume(turn: Turn, lease: Lease, session: Session, rows: BitMap64, *, call: int, counted: bool, vanished_runs: int) -> None:
-    turn.emit(
+def _resume(
+    work: UnitOfWork, lease: Lease, session: Session, rows: BitMap64, *, call: int, counted: bool, vanished_runs: int
+) -> None:
+    work.emit(
         Kind.RESUMED,
         rows,
         of=lease,
-        due_at_ms=turn.now_ms + turn.ledger.definition.lease_period_ms,
+        due_at_ms=work.now_ms + work.ledger.definition.lease_period_ms,
         detail={
             "incarnation": list(session.incarnation),
             "call": call,
@@ -274,8 +276,8 @@ def _resume(turn: Turn, lease: Lease, session: Session, rows: BitMap64, *, call:
     )
 
 
-def _check_lease_number(turn: Turn, subscription: Subscription, number: int) -> None:
-    queue, newest = turn.ledger.definition.name, turn.ledger.next_lease - 1
+def _check_lease_number(work: UnitOfWork, subscription: Subscription, number: int) -> None:
+    queue, newest = work.ledger.definition.name, work.ledger.next_lease - 1
     if number > newest:
         expected = f"a lease of this queue, which has granted {newest}"
         raise LeaseError("CHECKPOINT_FOREIGN", what=f"lease {number} of queue '{queue}'", expected=expected)
@@ -284,11 +286,11 @@ def _check_lease_number(turn: Turn, subscription: Subscription, number: int) -> 
         raise LeaseError("CHECKPOINT_FOREIGN", what=f"lease {number} of queue '{queue}'", expected=expected)
 
 
-def _taken(turn: Turn, subscription: Subscription, own: Incarnation) -> LeaseError:
+def _taken(work: UnitOfWork, subscription: Subscription, own: Incarnation) -> LeaseError:
     return LeaseError(
         "SUBSCRIPTION_TAKEN",
         subscription=subscription.name,
-        queue=turn.ledger.definition.name,
+        queue=work.ledger.definition.name,
         newest=list(subscription.incarnation),
         own=list(own),
     )

@@ -19,7 +19,7 @@ from spark_queue.core.deciding.removal import end_letters, remove_reached
 from spark_queue.core.deciding.retention import Retention
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
-from spark_queue.core.deciding.turn import Turn
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.message_files.segment import Segment, to_record
 from spark_queue.core.records import Emit, Kind, Record
 from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows
@@ -27,7 +27,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 
 #: Who decides about each command of a queue. A handler gives None where nothing is there yet.
-HANDLERS: Mapping[type[commands.Command], Callable[[Turn, Any], CoreReply | LeasedRows | None]] = {
+HANDLERS: Mapping[type[commands.Command], Callable[[UnitOfWork, Any], CoreReply | LeasedRows | None]] = {
     commands.DrawIncarnation: delivery.draw_incarnation,
     commands.Attach: delivery.attach,
     commands.Next: delivery.next_lease,
@@ -99,7 +99,7 @@ class Engine:
         if isinstance(command, commands.Apply):
             reply: CoreReply | LeasedRows | None = self._apply(command, now_ms=now_ms)
         else:
-            reply = HANDLERS[type(command)](self._turn(command.queue, now_ms, command.request), command)
+            reply = HANDLERS[type(command)](self._work(command.queue, now_ms, command.request), command)
         if self.state.next_record != before:
             self._release_barriers(now_ms)
         return reply
@@ -110,7 +110,7 @@ class Engine:
         if ledger is None:
             return Granted(lease=poll.finished, messages=0, leased_until_ms=0, lease_period_ms=0)
         known = ledger.subscriptions.get(poll.subscription)
-        withheld = known is not None and granting.is_withheld(self._turn(poll.queue, now_ms), known)
+        withheld = known is not None and granting.is_withheld(self._work(poll.queue, now_ms), known)
         period_ms = ledger.definition.lease_period_ms
         return Granted(lease=poll.finished, messages=0, leased_until_ms=0, lease_period_ms=period_ms, withheld=withheld)
 
@@ -118,7 +118,7 @@ class Engine:
         """Note that a planner waits for its `next`, before anybody else's is decided; changes nothing else."""
         known = self.state.queues[poll.queue].subscriptions.get(poll.subscription) if poll.queue in self.state.queues else None
         if known is not None and known.incarnation == poll.incarnation:
-            self._turn(poll.queue, now_ms).shares.note_poll(known, limit=poll.limit, now_ms=now_ms)
+            self._work(poll.queue, now_ms).shares.note_poll(known, limit=poll.limit, now_ms=now_ms)
 
     def take(self) -> list[Record]:
         """Return the records made since the last call; they must be committed before anybody hears of them."""
@@ -133,9 +133,9 @@ class Engine:
     def take_over(self, *, now_ms: int) -> None:
         """Give every open lease time to be renewed by a living holder, and every planner to poll (DESIGN 15.2, 8)."""
         self._reign_began_at_ms = now_ms
-        for turn in list(self._turns(now_ms)):
-            timers.take_over(turn)
-            redriving.end_settled(turn)
+        for work in list(self._work_of_all(now_ms)):
+            timers.take_over(work)
+            redriving.end_settled(work)
 
     def enter(self, segments: Sequence[Segment], *, now_ms: int) -> None:
         """Take the messages of one commit of a message table in; the segments continue its bookmarks."""
@@ -149,14 +149,14 @@ class Engine:
 
     def expire(self, *, now_ms: int) -> None:
         """Remove what is past its age, before anybody is given anything; leases end by `tick` only."""
-        timers.expire(self._turns(now_ms))
+        timers.expire(self._work_of_all(now_ms))
         self._release_barriers(now_ms)
 
     def tick(self, *, now_ms: int) -> None:
         """Do what is due."""
         self._ticked_at_ms = now_ms
-        for turn in self._turns(now_ms):
-            timers.tick(turn, reign_began_at_ms=self._reign_began_at_ms)
+        for work in self._work_of_all(now_ms):
+            timers.tick(work, reign_began_at_ms=self._reign_began_at_ms)
         self.expire(now_ms=now_ms)  # Also what just came back to a dead-letter queue.
         self.note(self._retention.due(self.state, now_ms=now_ms), now_ms=now_ms)
 
@@ -179,7 +179,7 @@ class Engine:
         """Release what nothing stands before any more, in any queue: a letter that is settled may free one in another."""
         for name, ledger in self.state.queues.items():
             if ledger.rows[State.HELD]:
-                release(self._turn(name, now_ms))
+                release(self._work(name, now_ms))
 
     def _emit(self, now_ms: int, epoch: int | None = None) -> Emit:
         at_ms = max(now_ms, self.state.last_at_ms)
@@ -194,13 +194,13 @@ class Engine:
 
         return emit
 
-    def _turns(self, now_ms: int) -> Iterator[Turn]:
-        return (self._turn(queue, now_ms) for queue in list(self.state.queues))
+    def _work_of_all(self, now_ms: int) -> Iterator[UnitOfWork]:
+        return (self._work(queue, now_ms) for queue in list(self.state.queues))
 
-    def _turn(self, queue: str, now_ms: int, request: str = "") -> Turn:
+    def _work(self, queue: str, now_ms: int, request: str = "") -> UnitOfWork:
         ledger = self.state.ledger(queue)
         sessions, shares = self._sessions.setdefault(queue, Sessions()), self._shares.setdefault(queue, Shares())
-        return Turn(
+        return UnitOfWork(
             state=self.state, ledger=ledger, sessions=sessions, shares=shares, now_ms=now_ms, request=request,
             emit_record=self._emit(now_ms),
         )  # fmt: skip

@@ -34,7 +34,7 @@ class Order(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Candidate:
+class Contender:
     """A subscription that messages may go to."""
 
     name: str
@@ -61,7 +61,7 @@ class Assignment:
     last: int
 
 
-def assign(model: str, candidates: Sequence[Candidate], *, last: int, messages: int, order: Order) -> Assignment:
+def assign(model: str, candidates: Sequence[Contender], *, last: int, messages: int, order: Order) -> Assignment:
     """Share messages out as if each went, in the order of grants, to whom the model names; uses the candidates up.
 
     Parameters
@@ -102,7 +102,7 @@ def assign(model: str, candidates: Sequence[Candidate], *, last: int, messages: 
     return Assignment(parts, line.last)
 
 
-def _keep(candidates: Iterable[Candidate], messages: int, order: Order) -> dict[str, BitMap64]:
+def _keep(candidates: Iterable[Contender], messages: int, order: Order) -> dict[str, BitMap64]:
     """Return each what is kept for it, as far as it still can have it, and nobody else."""
     parts: dict[str, BitMap64] = {}
     for each in candidates:
@@ -119,13 +119,13 @@ def _keep(candidates: Iterable[Candidate], messages: int, order: Order) -> dict[
 class _Line:
     """The candidates, in line for the next message."""
 
-    def __init__(self, model: str, candidates: Iterable[Candidate], last: int) -> None:
+    def __init__(self, model: str, candidates: Iterable[Contender], last: int) -> None:
         self.last = last
         self._proportional = model == PROPORTIONAL
         # One scale for all ratios, so that they compare as whole numbers.
         self._scale = lcm(*(each.max_backlog for each in candidates))
 
-    def serve(self, count: int, members: Iterable[Candidate]) -> Counter[str]:
+    def serve(self, count: int, members: Iterable[Contender]) -> Counter[str]:
         """Return `count` messages to those whom they match, and tell how many to whom."""
         line = sorted((each for each in members if each.room), key=self._turn)
         slots = [self._slots(each) for each in line]
@@ -139,11 +139,11 @@ class _Line:
                 newest, self.last = slot, each.position
         return Counter({each.name: share for each, share in zip(line, shares, strict=True)})
 
-    def _turn(self, each: Candidate) -> tuple[bool, int]:
+    def _turn(self, each: Contender) -> tuple[bool, int]:
         """Return its place among equal slots: after the one served last, or the first found (R33)."""
         return (not self._proportional and each.position <= self.last, each.position)
 
-    def _slots(self, each: Candidate) -> tuple[int, int, int]:
+    def _slots(self, each: Contender) -> tuple[int, int, int]:
         if self._proportional:
             return each.unacknowledged, self._scale // each.max_backlog, each.room
         return 0, 1, each.room
@@ -185,7 +185,7 @@ def _below(value: int, slots: Iterable[tuple[int, int, int]]) -> list[int]:
     return [min(room, max(0, -(-value // unit) - start)) for start, unit, room in slots]
 
 
-def _groups(candidates: Iterable[Candidate]) -> list[tuple[BitMap64, int]]:
+def _groups(candidates: Iterable[Contender]) -> list[tuple[BitMap64, int]]:
     """Return the different bitmaps of the candidates, and who has each as bits by their place among the candidates."""
     groups: list[tuple[BitMap64, int]] = []
     for number, each in enumerate(candidates):

@@ -9,11 +9,11 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import below, oldest
 from spark_queue.core.deciding.barrier import before_held, pending
-from spark_queue.core.deciding.fairness import Candidate, assign
+from spark_queue.core.deciding.fairness import Contender, assign
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.session import Session
 from spark_queue.core.deciding.trying import tried_apart
-from spark_queue.core.deciding.turn import Turn
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.keys import FAST
 from spark_queue.core.records import Kind, Removal
 from spark_queue.core.state.lease import Lease, Subscription
@@ -24,7 +24,7 @@ from spark_queue.core.state.lifecycle import State
 UNLIMITED = 2**63
 
 
-def grant(turn: Turn, subscription: Subscription, session: Session, *, call: int, limit: int) -> Lease | None:
+def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, call: int, limit: int) -> Lease | None:
     """Lease the next messages to a subscription; None when there is nothing for it now (R47, R48).
 
     A barrier that was released to it comes first and alone, whatever room it has (R71, R72).
@@ -34,41 +34,41 @@ def grant(turn: Turn, subscription: Subscription, session: Session, *, call: int
     limit : int
         Most messages that the caller takes.
     """
-    ledger, queue = turn.ledger, turn.ledger.definition
+    ledger, queue = work.ledger, work.ledger.definition
     if ledger.paused:
         return None
     alarm = subscription.alarm
-    if alarm is not None and alarm.probe_at_ms is not None and turn.now_ms < alarm.probe_at_ms:
+    if alarm is not None and alarm.probe_at_ms is not None and work.now_ms < alarm.probe_at_ms:
         return None
     barrier = pending(subscription)
-    rows = barrier or _take_part(turn, subscription, limit)
+    rows = barrier or _take_part(work, subscription, limit)
     if not rows:
         return None
     number = ledger.next_lease
-    turn.emit(
+    work.emit(
         Kind.GRANTED,
         rows,
         subscription=subscription.name,
         lease=number,
-        due_at_ms=turn.now_ms + queue.lease_period_ms,
+        due_at_ms=work.now_ms + queue.lease_period_ms,
         detail={"incarnation": list(session.incarnation), "call": call, "limit": limit} | ({"barrier": True} if barrier else {}),
     )
     lease = ledger.leases[number]
     session.granted = session.unasked = number
     if queue.at_most_once and not barrier:
-        remove(turn, rows, Removal.DELIVERED, lease=lease)
+        remove(work, rows, Removal.DELIVERED, lease=lease)
     return lease
 
 
-def grantable(turn: Turn, subscription: Subscription) -> BitMap64:
+def grantable(work: UnitOfWork, subscription: Subscription) -> BitMap64:
     """Return the messages that may be leased to a subscription now, whatever room it has; of those of a key the oldest."""
-    return turn.ledger.selection.heads(_free(turn, subscription))
+    return work.ledger.selection.heads(_free(work, subscription))
 
 
-def _free(turn: Turn, subscription: Subscription) -> BitMap64:
+def _free(work: UnitOfWork, subscription: Subscription) -> BitMap64:
     """Return the messages that a subscription may be given now, as far as the order of their keys allows."""
-    rows = turn.ledger.rows[State.AVAILABLE]
-    due = turn.ledger.due(turn.now_ms)
+    rows = work.ledger.rows[State.AVAILABLE]
+    due = work.ledger.due(work.now_ms)
     if due:
         rows = rows | due
     if subscription.run_until is not None:
@@ -76,7 +76,7 @@ def _free(turn: Turn, subscription: Subscription) -> BitMap64:
     if subscription.barriers:
         # One that waits for the next run still comes before everything behind it.
         rows = below(rows, subscription.barriers.min())
-    return turn.ledger.selection.matching(before_held(turn.ledger, rows), subscription.filter)
+    return work.ledger.selection.matching(before_held(work.ledger, rows), subscription.filter)
 
 
 def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
@@ -84,29 +84,29 @@ def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
     return rows - ledger.lone_failures.at_least(1, rows)
 
 
-def is_withheld(turn: Turn, subscription: Subscription) -> bool:
+def is_withheld(work: UnitOfWork, subscription: Subscription) -> bool:
     """Return whether messages that a subscription has room for wait for others, until they come or their window ends."""
-    if _room(turn.ledger, subscription, turn.ledger.backlogs()) <= 0:
+    if _room(work.ledger, subscription, work.ledger.backlogs()) <= 0:
         return False
-    others = (rows for name, rows in turn.shares.kept.items() if name != subscription.name)
-    return bool(BitMap64.union(BitMap64(), *others).intersect(grantable(turn, subscription)))
+    others = (rows for name, rows in work.shares.kept.items() if name != subscription.name)
+    return bool(BitMap64.union(BitMap64(), *others).intersect(grantable(work, subscription)))
 
 
-def _take_part(turn: Turn, asker: Subscription, limit: int) -> BitMap64:
+def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
     """Return what the model of fairness gives to the asker now; what it gives to others is kept for them (R32 to R35)."""
-    ledger, queue, shares = turn.ledger, turn.ledger.definition, turn.shares
+    ledger, queue, shares = work.ledger, work.ledger.definition, work.shares
     backlogs = ledger.backlogs()
     left = queue.max_backlog - backlogs.total() if queue.max_backlog else UNLIMITED
-    rows = grantable(turn, asker)
+    rows = grantable(work, asker)
     room = min(limit, _room(ledger, asker, backlogs))
     if min(room, left) <= 0 or not rows:
         return BitMap64()
-    piece = _with_runs(turn, asker, rows & asker.failed, UNLIMITED, among=asker.failed) if asker.failed else BitMap64()
+    piece = _with_runs(work, asker, rows & asker.failed, UNLIMITED, among=asker.failed) if asker.failed else BitMap64()
     apart = tried_apart(ledger, asker, rows, piece=piece)
     if apart:
         return oldest(apart, min(room, left))
     rows = without_lone(ledger, rows)
-    polling = [] if queue.fairness == FAST else shares.polling(ledger, turn.now_ms)
+    polling = [] if queue.fairness == FAST else shares.polling(ledger, work.now_ms)
     # The asker comes first: of messages that may stand for each other it takes the oldest.
     rooms = {asker.name: room} | {
         each.name: most
@@ -117,18 +117,20 @@ def _take_part(turn: Turn, asker: Subscription, limit: int) -> BitMap64:
     if len(rooms) == 1 and asker.name not in shares.kept:
         # Nobody to share with.
         shares.kept, shares.last = {}, asker.name
-        return _with_runs(turn, asker, rows, min(room, left))
-    candidates = _candidates(turn, rooms, backlogs, {_alike(asker): rows})
+        return _with_runs(work, asker, rows, min(room, left))
+    candidates = _candidates(work, rooms, backlogs, {_alike(asker): rows})
     names = list(ledger.subscriptions)
     last = shares.last if shares.last in names else _served_last(ledger)
     place = names.index(last) if last else -1
     found = assign(queue.fairness, candidates, last=place, messages=left, order=ledger.selection.priorities)
     shares.kept, shares.last = found.parts, "" if found.last < 0 else names[found.last]
     heads = shares.kept.pop(asker.name)
-    return _with_runs(turn, asker, heads, min(room, left - sum(map(len, shares.kept.values()))))
+    return _with_runs(work, asker, heads, min(room, left - sum(map(len, shares.kept.values()))))
 
 
-def _with_runs(turn: Turn, subscription: Subscription, heads: BitMap64, count: int, *, among: BitMap64 | None = None) -> BitMap64:
+def _with_runs(
+    work: UnitOfWork, subscription: Subscription, heads: BitMap64, count: int, *, among: BitMap64 | None = None
+) -> BitMap64:
     """Return what comes first of `heads`, and of what follows them in their keys: what is shared out is keys as a whole.
 
     Parameters
@@ -136,18 +138,18 @@ def _with_runs(turn: Turn, subscription: Subscription, heads: BitMap64, count: i
     among : BitMap64 or None
         What may follow; None for whatever the subscription may be given.
     """
-    ledger, queue = turn.ledger, turn.ledger.definition
+    ledger, queue = work.ledger, work.ledger.definition
     heads = without_lone(ledger, heads)
     if queue.order_key is None:
         return ledger.selection.first(heads, count)
-    free = without_lone(ledger, _free(turn, subscription))
+    free = without_lone(ledger, _free(work, subscription))
     free = free if among is None else free & among
     return ledger.selection.order_keys.runs(heads, free, count=count, longest=queue.order_key_run)
 
 
 def _candidates(
-    turn: Turn, rooms: Mapping[str, int], backlogs: Counter[str], known: dict[tuple[str | None, str], BitMap64]
-) -> list[Candidate]:
+    work: UnitOfWork, rooms: Mapping[str, int], backlogs: Counter[str], known: dict[tuple[str | None, str], BitMap64]
+) -> list[Contender]:
     """Return those who have room, each with what it may be given; subscriptions that are alike share one bitmap.
 
     Parameters
@@ -155,21 +157,21 @@ def _candidates(
     known : dict
         What may be given to whom, as far as it was found out; what else is found out joins it.
     """
-    positions = {name: position for position, name in enumerate(turn.ledger.subscriptions)}
+    positions = {name: position for position, name in enumerate(work.ledger.subscriptions)}
     candidates = []
     for name, room in rooms.items():
-        subscription = turn.ledger.subscriptions[name]
+        subscription = work.ledger.subscriptions[name]
         if _alike(subscription) not in known:
-            known[_alike(subscription)] = without_lone(turn.ledger, grantable(turn, subscription))
+            known[_alike(subscription)] = without_lone(work.ledger, grantable(work, subscription))
         candidates.append(
-            Candidate(
+            Contender(
                 name=name,
                 position=positions[name],
                 unacknowledged=backlogs[name],
-                max_backlog=_backlog_limit(turn.ledger, subscription),
+                max_backlog=_backlog_limit(work.ledger, subscription),
                 room=room,
                 rows=known[_alike(subscription)],
-                kept=turn.shares.kept.get(name, BitMap64()),
+                kept=work.shares.kept.get(name, BitMap64()),
             )
         )
     return candidates

@@ -14,50 +14,50 @@ from pyroaring import BitMap64
 
 from spark_queue.core.deciding.granting import grantable, without_lone
 from spark_queue.core.deciding.removal import remove, remove_aged
-from spark_queue.core.deciding.turn import Turn
-from spark_queue.core.records import Kind, Pause, Removal, Return, Unpause
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.records import Kind, PauseReason, Removal, Return, UnpauseReason
 from spark_queue.core.state.alarm import LONE_BACKOFF, SUSPECTS_LIMIT
 from spark_queue.core.state.lease import Lease, Subscription
 from spark_queue.core.state.lifecycle import State
 
 
-def isolate(turn: Turn, lease: Lease, rows: BitMap64) -> None:
+def isolate(work: UnitOfWork, lease: Lease, rows: BitMap64) -> None:
     """Return part of a failing batch without counting a delivery; pieces of it are tried next."""
-    rows = remove_aged(turn, rows, lease=lease)
+    rows = remove_aged(work, rows, lease=lease)
     if not rows:
         return
-    subscription, detail = turn.ledger.subscriptions[lease.subscription], {}
+    subscription, detail = work.ledger.subscriptions[lease.subscription], {}
     if not lease.searches:
         # The first batch that fails says nothing about the next; when that one fails, too, batches are too large.
         known = subscription.isolation_limit
         detail["limit"] = lease.limit if known is None else max(2, min(known, len(lease.rows)) // 2)
-    turn.emit(Kind.RETURNED, rows, of=lease, reason=Return.ISOLATED, detail=detail)
+    work.emit(Kind.RETURNED, rows, of=lease, reason=Return.ISOLATED, detail=detail)
 
 
-def is_suspect(turn: Turn, lease: Lease) -> bool:
+def is_suspect(work: UnitOfWork, lease: Lease) -> bool:
     """Return whether the lone message of a lease that did not succeed may have failed by the sink's fault.
 
     Where too few others wait to find out, it is held against the message, as ever.
     """
-    subscription = turn.ledger.subscriptions[lease.subscription]
+    subscription = work.ledger.subscriptions[lease.subscription]
     if subscription.is_stopped:
         return True
     suspects = BitMap64(row for row, known in subscription.suspects.items() if not known.lone_failures)
-    others = without_lone(turn.ledger, grantable(turn, subscription)) | suspects
+    others = without_lone(work.ledger, grantable(work, subscription)) | suspects
     return lease.failure is not None and len(others - lease.rows) >= SUSPECTS_LIMIT
 
 
-def suspect(turn: Turn, lease: Lease, reason: Return, *, due_at_ms: int) -> None:
+def suspect(work: UnitOfWork, lease: Lease, reason: Return, *, due_at_ms: int) -> None:
     """Return a lone message that failed, for another to be tried; the third in a row raises the alarm."""
-    subscription = turn.ledger.subscriptions[lease.subscription]
-    turn.emit(Kind.RETURNED, lease.rows, of=lease, reason=reason, due_at_ms=due_at_ms, detail=failed_alone(lease))
+    subscription = work.ledger.subscriptions[lease.subscription]
+    work.emit(Kind.RETURNED, lease.rows, of=lease, reason=reason, due_at_ms=due_at_ms, detail=failed_alone(lease))
     if subscription.fresh_suspects >= SUSPECTS_LIMIT and not subscription.is_stopped:
         error = (
             f"subscription '{subscription.name}': {len(subscription.suspects)} messages failed one after the other, each alone. "
             f"The last error: {lease.failure}"
         )
         suspects = BitMap64(subscription.suspects)
-        turn.emit(Kind.PAUSED, suspects, subscription=subscription.name, reason=Pause.ALARM, detail={"error": error})
+        work.emit(Kind.PAUSED, suspects, subscription=subscription.name, reason=PauseReason.ALARM, detail={"error": error})
 
 
 def failed_alone(lease: Lease) -> dict[str, Any]:
@@ -65,20 +65,20 @@ def failed_alone(lease: Lease) -> dict[str, Any]:
     return {"alone": True} | ({} if lease.failure is None else {"error": lease.failure})
 
 
-def lone_due_ms(turn: Turn, rows: BitMap64) -> int:
+def lone_due_ms(work: UnitOfWork, rows: BitMap64) -> int:
     """Return when a message that fails alone now may be tried again: later each time."""
-    backoff = turn.ledger.definition.retry_backoff or LONE_BACKOFF
-    return turn.now_ms + backoff.delay_ms(turn.ledger.lone_failures.of(rows.min()))
+    backoff = work.ledger.definition.retry_backoff or LONE_BACKOFF
+    return work.now_ms + backoff.delay_ms(work.ledger.lone_failures.of(rows.min()))
 
 
-def confirm(turn: Turn, subscription: Subscription) -> None:
+def confirm(work: UnitOfWork, subscription: Subscription) -> None:
     """Draw the conclusions from a success: an alarm ends, and suspects past their limits become dead letters."""
-    ledger, queue = turn.ledger, turn.ledger.definition
+    ledger, queue = work.ledger, work.ledger.definition
     if subscription.is_stopped:
-        turn.emit(Kind.UNPAUSED, subscription=subscription.name, reason=Unpause.PROBE)
+        work.emit(Kind.UNPAUSED, subscription=subscription.name, reason=UnpauseReason.PROBE)
     for row, known in list(subscription.suspects.items()):
         rows = BitMap64([row]) & (ledger.rows[State.AVAILABLE] | ledger.rows[State.DELAYED])
         if queue.max_deliveries and ledger.delivered.at_least(queue.max_deliveries, rows):
-            remove(turn, rows, Removal.MAX_DELIVERIES, error=known.error)
+            remove(work, rows, Removal.MAX_DELIVERIES, error=known.error)
         elif queue.max_cancels and ledger.cancelled.at_least(queue.max_cancels + 1, rows):
-            remove(turn, rows, Removal.MAX_CANCELS, error=known.error)
+            remove(work, rows, Removal.MAX_CANCELS, error=known.error)

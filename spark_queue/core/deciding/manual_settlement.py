@@ -14,7 +14,7 @@ from spark_queue.core.commands import Purge, Settle, SettleWhere
 from spark_queue.core.deciding.outcomes import check_outcomes, read_outcome, read_staged, refuse_barriers, stage
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.settlement import apply_outcome, give_back_followers, in_queue
-from spark_queue.core.deciding.turn import Turn
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Outcome, Removal
 from spark_queue.core.replies import Purged, Settled
 from spark_queue.core.state.journal_state import JournalState
@@ -37,56 +37,56 @@ class _Part:
     lease: Lease | None = None
 
 
-def settle(turn: Turn, command: Settle) -> Settled:
+def settle(work: UnitOfWork, command: Settle) -> Settled:
     """Settle the listed messages, all of them or none.
 
     What came under a lease is staged before its proof; after it, it acts while that lease holds it; later only an acknowledge is
     accepted. Somebody who holds no lease acts at once.
     """
-    given = [read_outcome(turn, each) for each in command.outcomes]
-    check_outcomes(turn, given, turn.ledger.entered, "never entered the queue")
-    refuse_barriers(turn, given)
-    if turn.ledger.definition.at_most_once:
+    given = [read_outcome(work, each) for each in command.outcomes]
+    check_outcomes(work, given, work.ledger.entered, "never entered the queue")
+    refuse_barriers(work, given)
+    if work.ledger.definition.at_most_once:
         # R40: these messages are gone already; the proof of their batch frees the backlog (R17).
         return Settled(repeated=sum(len(rows) for _, rows in given))
-    leases = [None if each.lease is None else turn.ledger.leases.get(each.lease) for each in command.outcomes]
+    leases = [None if each.lease is None else work.ledger.leases.get(each.lease) for each in command.outcomes]
     parts = [
         _Part(said=said, rows=rows, named=each.lease, lease=lease)
         for (said, rows), each, lease in zip(given, command.outcomes, leases, strict=True)
     ]
-    plans = [_plan(turn, each) for each in parts]
+    plans = [_plan(work, each) for each in parts]
     counts: Counter[str] = Counter()
     for part, (staged, _) in zip(parts, plans, strict=True):
         if part.lease is not None:
-            stage(turn, part.lease, ((part.said, staged),))
+            stage(work, part.lease, ((part.said, staged),))
         counts[_COUNTED[Outcome(part.said[0])]] += len(staged)
-    _settle_now(turn, [now for _, now in plans], counts)
+    _settle_now(work, [now for _, now in plans], counts)
     return Settled(**counts)
 
 
-def settle_where(turn: Turn, command: SettleWhere) -> Settled:
+def settle_where(work: UnitOfWork, command: SettleWhere) -> Settled:
     """Say the same of the messages that match a filter, whether or not somebody holds a lease on them (R37).
 
     Of a queue with a target depth only the active part is looked at. Strict leasing leaves alone what is leased (R38). A cancel
     finds leased messages only: the others are in the queue already.
     """
-    said = read_staged(turn, command.outcome, command.retry_after_ms, command.error)
-    ledger = turn.ledger
+    said = read_staged(work, command.outcome, command.retry_after_ms, command.error)
+    ledger = work.ledger
     leased = ledger.rows[State.LEASED]
-    rows = turn.matching(command.where, leased.copy() if said[0] == Outcome.CANCEL else in_queue(turn, ledger.entered))
+    rows = work.matching(command.where, leased.copy() if said[0] == Outcome.CANCEL else in_queue(work, ledger.entered))
     untouched = rows if ledger.definition.at_most_once else rows & leased if ledger.definition.leasing == "strict" else BitMap64()
     counts = Counter(skipped=len(untouched))
-    _settle_now(turn, [_Part(said=said, rows=rows - untouched)], counts)
+    _settle_now(work, [_Part(said=said, rows=rows - untouched)], counts)
     return Settled(**counts)
 
 
-def purge(turn: Turn, command: Purge) -> Purged:
+def purge(work: UnitOfWork, command: Purge) -> Purged:
     """Remove what is not leased, active or not, or what of it matches a filter; purged messages are no dead letters (R13)."""
-    leased = turn.ledger.rows[State.LEASED].copy()
-    rows = (in_queue(turn, turn.ledger.entered) - leased) | turn.ledger.rows[State.INACTIVE]
+    leased = work.ledger.rows[State.LEASED].copy()
+    rows = (in_queue(work, work.ledger.entered) - leased) | work.ledger.rows[State.INACTIVE]
     if command.where is not None:
-        rows, leased = turn.matching(command.where, rows), turn.matching(command.where, leased)
-    remove(turn, rows, Removal.PURGED)
+        rows, leased = work.matching(command.where, rows), work.matching(command.where, leased)
+    remove(work, rows, Removal.PURGED)
     return Purged(purged=len(rows), leased=len(leased))
 
 
@@ -105,35 +105,35 @@ def purged_before(state: JournalState, command: Purge) -> Purged:
     return Purged(purged=state.messages_of(command.request), leased=len(state.ledger(command.queue).rows[State.LEASED]))
 
 
-def _plan(turn: Turn, part: _Part) -> tuple[BitMap64, _Part]:
+def _plan(work: UnitOfWork, part: _Part) -> tuple[BitMap64, _Part]:
     """Return what of a part is staged with its lease, and what acts at once; refuse what is not allowed."""
     staged, lease = BitMap64(), part.lease
     if lease is not None and not lease.proven:
-        check_outcomes(turn, ((part.said, part.rows),), lease.rows, f"are not in lease {lease.number}")
+        check_outcomes(work, ((part.said, part.rows),), lease.rows, f"are not in lease {lease.number}")
         # What somebody else has taken from the lease is settled as after its end.
-        staged = part.rows & lease.claim
+        staged = part.rows & lease.recoverable
     now = replace(part, rows=part.rows - staged)
-    _check_permitted(turn, now)
+    _check_permitted(work, now)
     return staged, now
 
 
-def _check_permitted(turn: Turn, part: _Part) -> None:
+def _check_permitted(work: UnitOfWork, part: _Part) -> None:
     """Refuse what is too late for anything but an acknowledge, and what strict leasing forbids (R38)."""
-    ledger, outcome = turn.ledger, part.said[0]
-    rows = in_queue(turn, part.rows)
-    held = BitMap64() if part.lease is None else rows & part.lease.held
+    ledger, outcome = work.ledger, part.said[0]
+    rows = in_queue(work, part.rows)
+    held = BitMap64() if part.lease is None else rows & part.lease.leased
     if outcome != Outcome.ACKNOWLEDGE:
         allowed = held if part.named is not None else rows & ledger.rows[State.LEASED]
         if outcome == Outcome.EXPIRE and part.named is None:
             allowed = rows
-        _refuse(turn, replace(part, rows=part.rows - allowed))
+        _refuse(work, replace(part, rows=part.rows - allowed))
     if ledger.definition.leasing == "strict":
-        _check_holder(turn, (rows & ledger.rows[State.LEASED]) - held)
+        _check_holder(work, (rows & ledger.rows[State.LEASED]) - held)
 
 
-def _refuse(turn: Turn, part: _Part) -> None:
+def _refuse(work: UnitOfWork, part: _Part) -> None:
     """Refuse an outcome, if it has rows, by what became of the first of them."""
-    ledger = turn.ledger
+    ledger = work.ledger
     known = ledger.delivered.at_least(1, part.rows) | BitMap64.union(BitMap64(), *(lease.rows for lease in ledger.leases.values()))
     still, take = "Only 'acknowledge' is still accepted.", "Acknowledge or expire them, or leave them out."
     cases = [
@@ -155,37 +155,37 @@ def _refuse(turn: Turn, part: _Part) -> None:
             raise LeaseError("LEASE_SETTLED", queue=ledger.definition.name, next_step=next_step, **facts)
 
 
-def _check_holder(turn: Turn, foreign: BitMap64) -> None:
-    for lease in turn.ledger.leases.values():
-        if lease.held.intersect(foreign):
-            first = (lease.held & foreign).min()
-            name, until = turn.ledger.definition.name, datetime.fromtimestamp(lease.due_at_ms / 1_000, UTC).isoformat()
+def _check_holder(work: UnitOfWork, foreign: BitMap64) -> None:
+    for lease in work.ledger.leases.values():
+        if lease.leased.intersect(foreign):
+            first = (lease.leased & foreign).min()
+            name, until = work.ledger.definition.name, datetime.fromtimestamp(lease.due_at_ms / 1_000, UTC).isoformat()
             raise LeaseError("LEASE_HELD", bookmark=first, queue=name, holder=lease.subscription, leased_until=until)
 
 
-def _settle_now(turn: Turn, parts: Collection[_Part], counts: Counter[str]) -> None:
+def _settle_now(work: UnitOfWork, parts: Collection[_Part], counts: Counter[str]) -> None:
     """Let outcomes act, each by the lease under which it was given; what stands behind a cancelled message has none."""
     behind = BitMap64()
     for part in parts:
         if part.said[0] == Outcome.CANCEL:
-            behind |= give_back_followers(turn, part.rows, turn.ledger.rows[State.LEASED], lease=part.lease)
+            behind |= give_back_followers(work, part.rows, work.ledger.rows[State.LEASED], lease=part.lease)
     counts["behind"] = len(behind)
     for part in parts:
-        _act(turn, replace(part, rows=part.rows - behind), counts)
+        _act(work, replace(part, rows=part.rows - behind), counts)
 
 
-def _act(turn: Turn, part: _Part, counts: Counter[str]) -> None:
-    rows, inactive = in_queue(turn, part.rows), part.rows & turn.ledger.rows[State.INACTIVE]
+def _act(work: UnitOfWork, part: _Part, counts: Counter[str]) -> None:
+    rows, inactive = in_queue(work, part.rows), part.rows & work.ledger.rows[State.INACTIVE]
     counts["repeated"] += len(part.rows) - len(rows) - len(inactive)
     if inactive:
-        until_ms = turn.now_ms + turn.ledger.definition.deferred_ack_expiration_ms
-        turn.emit(Kind.DEFERRED, inactive, due_at_ms=until_ms)
+        until_ms = work.now_ms + work.ledger.definition.deferred_ack_expiration_ms
+        work.emit(Kind.DEFERRED, inactive, due_at_ms=until_ms)
         counts["deferred"] += len(inactive)
     if part.named is not None:
-        counts["late"] += len(rows) - (0 if part.lease is None else len(rows & part.lease.held))
+        counts["late"] += len(rows) - (0 if part.lease is None else len(rows & part.lease.leased))
     # A lease that is named for what it never had is not the one that its records name.
     inside = BitMap64() if part.lease is None else rows & part.lease.rows
     for some, of in ((inside, part.lease), (rows - inside, None)):
         if some:
-            apply_outcome(turn, part.said, some, lease=of)
+            apply_outcome(work, part.said, some, lease=of)
     counts[_COUNTED[Outcome(part.said[0])]] += len(rows)

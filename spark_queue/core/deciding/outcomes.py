@@ -8,7 +8,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.commands import OutcomeRows
-from spark_queue.core.deciding.turn import Turn
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.keys import DURATION_LIMIT_MS
 from spark_queue.core.records import Kind, Outcome, Ranges
 from spark_queue.core.state.journal_state import JournalState
@@ -25,7 +25,7 @@ Said = tuple[Staged, BitMap64]
 _NAME_KNOWN_ROWS = "Nothing was settled. Name only rows that were read there."
 
 
-def read_outcome(turn: Turn, given: OutcomeRows) -> Said:
+def read_outcome(work: UnitOfWork, given: OutcomeRows) -> Said:
     """Return what an outcome says, and of which messages.
 
     Raises
@@ -33,8 +33,8 @@ def read_outcome(turn: Turn, given: OutcomeRows) -> Said:
     CallerError
         OUTCOME_INVALID, or UNKNOWN_BOOKMARK for one that no message has yet.
     """
-    said = read_staged(turn, given.outcome, given.retry_after_ms, given.error)
-    return said, read_rows(turn.state, turn.ledger.definition.name, given.ranges)
+    said = read_staged(work, given.outcome, given.retry_after_ms, given.error)
+    return said, read_rows(work.state, work.ledger.definition.name, given.ranges)
 
 
 def read_rows(state: JournalState, queue: str, ranges: Ranges) -> BitMap64:
@@ -58,7 +58,7 @@ def read_rows(state: JournalState, queue: str, ranges: Ranges) -> BitMap64:
     return to_bitmap(ranges)
 
 
-def read_staged(turn: Turn, outcome: str, retry_after_ms: int | None, error: str | None) -> Staged:
+def read_staged(work: UnitOfWork, outcome: str, retry_after_ms: int | None, error: str | None) -> Staged:
     """Return what is said of messages, whichever these are.
 
     Raises
@@ -66,7 +66,7 @@ def read_staged(turn: Turn, outcome: str, retry_after_ms: int | None, error: str
     CallerError
         OUTCOME_INVALID.
     """
-    queue, known = turn.ledger.definition.name, [each.value for each in Outcome]
+    queue, known = work.ledger.definition.name, [each.value for each in Outcome]
     if outcome not in known:
         next_step = f"Use one of: {', '.join(known)}.{nearest(outcome, known)}"
         raise CallerError("OUTCOME_INVALID", queue=queue, reason=f"'{outcome}' is no outcome.", next_step=next_step)
@@ -77,14 +77,14 @@ def read_staged(turn: Turn, outcome: str, retry_after_ms: int | None, error: str
             reason = f"retry_after of {retry_after_ms} ms with '{outcome}'."
             next_step = "Give retry_after with cancel only, not in the past, and of a century at most."
             raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step=next_step)
-        due_at_ms = turn.now_ms + retry_after_ms
+        due_at_ms = work.now_ms + retry_after_ms
     return Outcome(outcome), due_at_ms, None if error is None else error[:ERROR_TEXT_LIMIT]
 
 
-def check_outcomes(turn: Turn, given: Iterable[Said], known: BitMap64, reason: str) -> None:
+def check_outcomes(work: UnitOfWork, given: Iterable[Said], known: BitMap64, reason: str) -> None:
     """Refuse rows that are not `known`, for a reason, and rows that are named twice."""
     named = BitMap64()
-    name = turn.ledger.definition.name
+    name = work.ledger.definition.name
     for _, rows in given:
         unknown = rows - known
         if unknown:
@@ -97,9 +97,9 @@ def check_outcomes(turn: Turn, given: Iterable[Said], known: BitMap64, reason: s
         named |= rows
 
 
-def refuse_barriers(turn: Turn, given: Iterable[Said]) -> None:
+def refuse_barriers(work: UnitOfWork, given: Iterable[Said]) -> None:
     """Refuse to settle a barrier: it needs no outcome (R71). To acknowledge one that was released changes nothing, and may be."""
-    ledger = turn.ledger
+    ledger = work.ledger
     for (outcome, _, _), rows in given:
         refused = rows & (ledger.rows[State.HELD] if outcome == Outcome.ACKNOWLEDGE else ledger.barriers)
         if refused:
@@ -108,10 +108,10 @@ def refuse_barriers(turn: Turn, given: Iterable[Said]) -> None:
             raise CallerError("OUTCOME_INVALID", queue=ledger.definition.name, reason=reason, next_step=next_step)
 
 
-def stage(turn: Turn, lease: Lease, given: Iterable[Said]) -> None:
+def stage(work: UnitOfWork, lease: Lease, given: Iterable[Said]) -> None:
     """Note what is said of a lease's rows until its proof, or its end."""
     for (outcome, due_at_ms, error), rows in given:
         if rows:
-            turn.emit(
+            work.emit(
                 Kind.OUTCOMES, rows, of=lease, reason=outcome, due_at_ms=due_at_ms, detail={} if error is None else {"error": error}
             )

@@ -8,7 +8,7 @@ from spark_queue.core.bitmaps.ranges import count_rows, to_ranges
 from spark_queue.core.commands import FindDeadLetters, Redrive
 from spark_queue.core.deciding.outcomes import read_rows
 from spark_queue.core.deciding.removal import remove
-from spark_queue.core.deciding.turn import Turn
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Removal
 from spark_queue.core.replies import DeadLetters, Redriven
 from spark_queue.core.state.journal_state import JournalState
@@ -16,24 +16,24 @@ from spark_queue.core.state.letters import dead_letters, free_letters, waiting_l
 from spark_queue.core.state.lifecycle import State
 
 
-def find_dead_letters(turn: Turn, command: FindDeadLetters) -> DeadLetters:
+def find_dead_letters(work: UnitOfWork, command: FindDeadLetters) -> DeadLetters:
     """Name the dead letters that are free to go; changes nothing."""
-    rows = dead_letters(turn.state, command.queue, command.where)
-    free = rows & free_letters(turn.state, command.queue)
+    rows = dead_letters(work.state, command.queue, command.where)
+    free = rows & free_letters(work.state, command.queue)
     return DeadLetters(ranges=tuple(to_ranges(free)), skipped=len(rows) - len(free))
 
 
-def redrive(turn: Turn, command: Redrive) -> Redriven:
+def redrive(work: UnitOfWork, command: Redrive) -> Redriven:
     """Give dead letters back to their queue, with the same bookmarks and as if never delivered.
 
     What is leased or settled in the dead-letter queue stays, and so does what is no dead letter.
     """
-    letters = turn.dead_letters
-    free = read_rows(turn.state, command.queue, command.ranges) & free_letters(turn.state, command.queue)
+    letters = work.dead_letters
+    free = read_rows(work.state, command.queue, command.ranges) & free_letters(work.state, command.queue)
     if free:
         if letters is not None and free.intersect(letters.entered):
-            turn.emit(Kind.REDRIVEN, free & letters.entered, queue=letters.definition.name)
-        turn.emit(Kind.REDRIVEN, free)
+            work.emit(Kind.REDRIVEN, free & letters.entered, queue=letters.definition.name)
+        work.emit(Kind.REDRIVEN, free)
     return _redriven(command, len(free))
 
 
@@ -48,25 +48,25 @@ def _redriven(command: Redrive, redriven: int) -> Redriven:
     return Redriven(requested=requested, redriven=redriven, skipped=requested - redriven)
 
 
-def purge_old(turn: Turn) -> None:
+def purge_old(work: UnitOfWork) -> None:
     """Remove the dead letters that are older than `dead_letter_retention`; what is leased waits for the end of its lease."""
-    ledger, retention_ms = turn.ledger, turn.ledger.definition.dead_letter_retention_ms
+    ledger, retention_ms = work.ledger, work.ledger.definition.dead_letter_retention_ms
     if retention_ms is None or ledger.dead_letters.oldest_ms is None:
         return
-    if ledger.dead_letters.oldest_ms > turn.now_ms - retention_ms:
+    if ledger.dead_letters.oldest_ms > work.now_ms - retention_ms:
         return
-    old, letters = ledger.dead_letters.before(turn.now_ms - retention_ms), turn.dead_letters
+    old, letters = ledger.dead_letters.before(work.now_ms - retention_ms), work.dead_letters
     if letters is not None:
         old -= letters.rows[State.LEASED]
-    remove(turn, old, Removal.PURGED)
+    remove(work, old, Removal.PURGED)
     there = BitMap64() if letters is None else old & (waiting_letters(letters) | letters.rows[State.DEAD])
     if letters is not None and there:
-        turn.emit(Kind.REMOVED, there, queue=letters.definition.name, reason=Removal.PURGED)
+        work.emit(Kind.REMOVED, there, queue=letters.definition.name, reason=Removal.PURGED)
 
 
-def end_settled(turn: Turn) -> None:
+def end_settled(work: UnitOfWork) -> None:
     """Let letters end that were settled in the dead-letter queue when logs did not say so of their source (DESIGN 15.11)."""
-    letters = turn.dead_letters
-    settled = BitMap64() if letters is None else turn.ledger.rows[State.DEAD] & letters.rows[State.REMOVED]
+    letters = work.dead_letters
+    settled = BitMap64() if letters is None else work.ledger.rows[State.DEAD] & letters.rows[State.REMOVED]
     if letters is not None and settled:
-        turn.emit(Kind.REMOVED, settled, reason=Removal.ACKNOWLEDGED, detail={"settled_in": letters.definition.name})
+        work.emit(Kind.REMOVED, settled, reason=Removal.ACKNOWLEDGED, detail={"settled_in": letters.definition.name})

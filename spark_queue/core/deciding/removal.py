@@ -7,7 +7,7 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
-from spark_queue.core.deciding.turn import Turn
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import DEAD_LETTER_REASONS, Emit, Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
@@ -15,7 +15,13 @@ from spark_queue.core.state.lifecycle import State
 
 
 def remove(
-    turn: Turn, rows: BitMap64, reason: Removal, *, lease: Lease | None = None, error: str | None = None, uncounted_cancels: int = 0
+    work: UnitOfWork,
+    rows: BitMap64,
+    reason: Removal,
+    *,
+    lease: Lease | None = None,
+    error: str | None = None,
+    uncounted_cancels: int = 0,
 ) -> None:
     """Write the delete marker of rows, and what a dead-letter queue must know of them.
 
@@ -27,31 +33,31 @@ def remove(
     if not rows:
         return
     if reason not in DEAD_LETTER_REASONS:
-        turn.emit(Kind.REMOVED, rows, of=lease, reason=reason)
+        work.emit(Kind.REMOVED, rows, of=lease, reason=reason)
         return
-    for deliveries, delivered in list(turn.ledger.delivered.split(rows)):
-        for cancels, part in list(turn.ledger.cancelled.split(delivered)):
+    for deliveries, delivered in list(work.ledger.delivered.split(rows)):
+        for cancels, part in list(work.ledger.cancelled.split(delivered)):
             detail: dict[str, Any] = {"deliveries": deliveries, "cancels": cancels + uncounted_cancels}
             if error is not None:
                 detail["error"] = error
-            turn.emit(Kind.REMOVED, part, of=lease, reason=reason, detail=detail)
-            letters = turn.dead_letters
+            work.emit(Kind.REMOVED, part, of=lease, reason=reason, detail=detail)
+            letters = work.dead_letters
             if letters is not None:
-                detail["source"] = turn.ledger.definition.name
-                turn.emit(Kind.DEAD_LETTERED, part, queue=letters.definition.name, reason=reason, detail=detail)
+                detail["source"] = work.ledger.definition.name
+                work.emit(Kind.DEAD_LETTERED, part, queue=letters.definition.name, reason=reason, detail=detail)
 
 
-def remove_aged(turn: Turn, rows: BitMap64, *, lease: Lease | None = None) -> BitMap64:
-    """Remove those of `rows` that are past their age, for they are in nobody's hands now (R51, R52); gives the others."""
-    over_age = aged(turn, rows)
-    remove(turn, over_age, Removal.TIME_LIMIT, lease=lease)
+def remove_aged(work: UnitOfWork, rows: BitMap64, *, lease: Lease | None = None) -> BitMap64:
+    """Remove those of `rows` that are past their age, for they are in nobody's hands now (R51, R52); returns the others."""
+    over_age = aged(work, rows)
+    remove(work, over_age, Removal.TIME_LIMIT, lease=lease)
     return rows - over_age
 
 
-def aged(turn: Turn, rows: BitMap64) -> BitMap64:
+def aged(work: UnitOfWork, rows: BitMap64) -> BitMap64:
     """Return those of `rows` that are past their age."""
-    aged_until = turn.state.aged_until(turn.ledger.definition, turn.now_ms)
-    return turn.ledger.over_age(rows, now_ms=turn.now_ms, aged_until=aged_until)
+    aged_until = work.state.aged_until(work.ledger.definition, work.now_ms)
+    return work.ledger.over_age(rows, now_ms=work.now_ms, aged_until=aged_until)
 
 
 def end_letters(state: JournalState, record: Record, emit: Emit) -> None:

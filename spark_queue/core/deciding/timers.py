@@ -12,7 +12,7 @@ from spark_queue.core.deciding.redriving import purge_old
 from spark_queue.core.deciding.removal import remove_aged
 from spark_queue.core.deciding.settlement import end_lease
 from spark_queue.core.deciding.shares import Shares
-from spark_queue.core.deciding.turn import Turn
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Return
 from spark_queue.core.state.age import oldest_ms
 from spark_queue.core.state.journal_state import JournalState
@@ -23,17 +23,17 @@ from spark_queue.core.state.lifecycle import State
 _UNLEASED = (State.AVAILABLE, State.DELAYED, State.INACTIVE)
 
 
-def take_over(turn: Turn) -> None:
+def take_over(work: UnitOfWork) -> None:
     """Give every open lease time to be renewed by a living holder, and every planner to poll (DESIGN 15.2, 8)."""
-    for subscription in turn.ledger.subscriptions.values():
-        turn.shares.note_poll(subscription, limit=subscription.max_backlog, now_ms=turn.now_ms)
-    for lease in [lease for lease in turn.ledger.leases.values() if turn.ledger.outstanding(lease)]:
-        due_at_ms = max(lease.due_at_ms, turn.now_ms + turn.ledger.definition.lease_period_ms // 3)
+    for subscription in work.ledger.subscriptions.values():
+        work.shares.note_poll(subscription, limit=subscription.max_backlog, now_ms=work.now_ms)
+    for lease in [lease for lease in work.ledger.leases.values() if work.ledger.outstanding(lease)]:
+        due_at_ms = max(lease.due_at_ms, work.now_ms + work.ledger.definition.lease_period_ms // 3)
         detail = {"incarnation": list(lease.incarnation)}
-        turn.emit(Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="takeover", detail=detail)
+        work.emit(Kind.RENEWED, of=lease, due_at_ms=due_at_ms, reason="takeover", detail=detail)
 
 
-def tick(turn: Turn, *, reign_began_at_ms: int) -> None:
+def tick(work: UnitOfWork, *, reign_began_at_ms: int) -> None:
     """End what is due on one queue: leases, parts that wait for a poll, forgotten subscriptions; ages come after, by `expire`.
 
     Parameters
@@ -41,17 +41,17 @@ def tick(turn: Turn, *, reign_began_at_ms: int) -> None:
     reign_began_at_ms : int
         Nobody is forgotten for silence before it, since an idle poll leaves no record.
     """
-    for lease in [each for each in turn.ledger.leases.values() if turn.ledger.outstanding(each) and each.due_at_ms <= turn.now_ms]:
-        if lease.held:
-            end_lease(turn, lease, Return.LEASE_EXPIRED)
+    for lease in [each for each in work.ledger.leases.values() if work.ledger.outstanding(each) and each.due_at_ms <= work.now_ms]:
+        if lease.leased:
+            end_lease(work, lease, Return.LEASE_EXPIRED)
         else:
             # At most once: nothing comes back.
-            turn.emit(Kind.LAPSED, lease.rows, of=lease)
-    turn.shares.drop_lapsed(turn.ledger, turn.now_ms)
-    for subscription in list(turn.ledger.subscriptions.values()):
-        heard = max(turn.sessions.heard_at_ms.get(subscription.name, 0), subscription.last_seen_at_ms, reign_began_at_ms)
-        if turn.now_ms - heard > turn.ledger.definition.subscription_retention_ms:
-            end_subscription(turn, subscription, reason="retention")
+            work.emit(Kind.LAPSED, lease.rows, of=lease)
+    work.shares.drop_lapsed(work.ledger, work.now_ms)
+    for subscription in list(work.ledger.subscriptions.values()):
+        heard = max(work.sessions.heard_at_ms.get(subscription.name, 0), subscription.last_seen_at_ms, reign_began_at_ms)
+        if work.now_ms - heard > work.ledger.definition.subscription_retention_ms:
+            end_subscription(work, subscription, reason="retention")
 
 
 def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, ticked_at_ms: int) -> int | None:
@@ -80,16 +80,16 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, tic
     return min(times, default=None)
 
 
-def expire(turns: Iterable[Turn]) -> None:
+def expire(turns: Iterable[UnitOfWork]) -> None:
     """Remove what is past its age and not leased, be it that it enters so late (R50, R51), and dead letters past theirs (R13)."""
-    for turn in turns:
-        purge_old(turn)
-        ledger = turn.ledger
-        aged_until = turn.state.aged_until(ledger.definition, turn.now_ms)
-        overdue = bool(ledger.overdue(turn.now_ms))
+    for work in turns:
+        purge_old(work)
+        ledger = work.ledger
+        aged_until = work.state.aged_until(ledger.definition, work.now_ms)
+        overdue = bool(ledger.overdue(work.now_ms))
         if aged_until or overdue:
-            remove_aged(turn, _waiting(ledger, aged_until, overdue=overdue))
-            ledger.forget_expirations(now_ms=turn.now_ms)
+            remove_aged(work, _waiting(ledger, aged_until, overdue=overdue))
+            ledger.forget_expirations(now_ms=work.now_ms)
 
 
 def _waiting(ledger: QueueLedger, aged_until: int, *, overdue: bool) -> BitMap64:

@@ -33,7 +33,7 @@ class ColumnNames:
         return ", ".join(names[:_LISTED_MAX]) + rest
 
     def add(self, name: str) -> bool:
-        """Add a column; tells whether there was none of that name."""
+        """Add a column; returns whether there was none of that name."""
         if self.find(name) is not None:
             return False
         self._names[name.lower()] = name

@@ -176,7 +176,7 @@ def _parse_queue(name: str, table: Mapping[str, Any], known: Definitions, *, is_
 
 
 def _renewal_limit_ms(table: Mapping[str, Any], values: Mapping[str, Any], where: str) -> int:
-    """Return how long a lease may be renewed: not less than its first period, and where nothing is said no longer than by default."""
+    """Return how long a lease may be renewed: not less than its first period; where nothing is said, as long as by default."""
     limit_ms, period_ms = int(values["lease_renewal_limit_ms"]), int(values["lease_period_ms"])
     if "lease_renewal_limit" in table and limit_ms < period_ms:
         reason = "a lease would have to end before its first period is over."

@@ -23,7 +23,7 @@ class DeadLetter:
     removed_at_ms: int
 
 
-class DeadLetters:
+class DeadLetterIndex:
     """The standing dead letters of one queue; a bookmark is in at most one of them."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class DeadLetters:
         return self._letters[0].removed_at_ms if self._letters else None
 
     def take_back(self, rows: BitMap64) -> dict[str, int]:
-        """Forget the letters of `rows`; gives how many there were, by reason."""
+        """Forget the letters of `rows`; returns how many there were, by reason."""
         counts: dict[str, int] = {}
         kept = []
         for letter in self._letters:

@@ -32,7 +32,7 @@ def shrink(ledger: QueueLedger) -> None:
     """Let the youngest available messages beyond a new target wait; what a lease may still resume or settle stays active."""
     target = ledger.definition.target_queue_depth
     excess = _active(ledger) - target if target else 0
-    free = ledger.rows[State.AVAILABLE] - BitMap64.union(BitMap64(), *(lease.claim for lease in ledger.leases.values()))
+    free = ledger.rows[State.AVAILABLE] - BitMap64.union(BitMap64(), *(lease.recoverable for lease in ledger.leases.values()))
     ledger.move(free - oldest(free, max(0, len(free) - excess)), Event.DEACTIVATED)
 
 

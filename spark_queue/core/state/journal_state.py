@@ -258,7 +258,7 @@ class JournalState:
             self._prepared[ledger.definition.name, filter_sql] = self.matching(ledger, filter_sql, ledger.standing)
 
     def _match_new_filter(self, record: Record) -> bool:
-        """Let a queue know what a new filter matches; tells whether it could be found out."""
+        """Let a queue know what a new filter matches; returns whether it could be found out."""
         ledger, filter_sql = self.queues[str(record.queue)], record.detail["filter"]
         if filter_sql is not None and filter_sql not in ledger.selection.matches:
             prepared = self._prepared.pop((ledger.definition.name, filter_sql), None)

@@ -17,7 +17,7 @@ Staged = tuple[str, int | None, str | None]
 class Lease:
     """The latest grant of a subscription, or an older one that still holds rows (explicit mode).
 
-    Always ``held ⊆ claim ⊆ rows`` until the proof, which empties the claim.
+    Always ``leased ⊆ recoverable ⊆ rows`` until the proof, after which nothing is recoverable.
     """
 
     number: int
@@ -25,9 +25,9 @@ class Lease:
     #: What the micro-batch reads: as granted, or as the last resume recorded it (P2).
     rows: BitMap64
     #: Still leased.
-    held: BitMap64
+    leased: BitMap64
     #: Held, or come back and taken by nobody else: what a resume or a late proof may still cover (P2, P5).
-    claim: BitMap64
+    recoverable: BitMap64
     granted_at_ms: int
     #: When it was granted or last resumed; the renewal limit counts from it.
     begun_at_ms: int
@@ -46,7 +46,7 @@ class Lease:
     #: Whether what came back from it was never asked for, and thus is not counted as delivered.
     undelivered: bool = False
     #: At-most-once: the planner start that was given the rows.
-    claimed_by: Incarnation | None = None
+    handed_to: Incarnation | None = None
     #: At-most-once: whether its period ended before its proof, so that it counts in no backlog and keeps no key (R31).
     lapsed: bool = False
     #: What its batch said so far, not yet in effect; each row stands under one key.

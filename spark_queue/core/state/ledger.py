@@ -11,7 +11,7 @@ from spark_queue.core.bitmaps.expirations import Expirations
 from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.segment import EntryFacts, FactRequest
 from spark_queue.core.state.alarm import Alarm, Suspect
-from spark_queue.core.state.dead_letter import DeadLetters
+from spark_queue.core.state.dead_letter import DeadLetterIndex
 from spark_queue.core.state.lease import Lease, Subscription
 from spark_queue.core.state.lifecycle import IN_QUEUE, LEFT, TRANSITIONS, Event, State
 from spark_queue.core.state.selection import Selection
@@ -58,7 +58,7 @@ class QueueLedger:
         self.lone_failures = Counts()
         #: The last error of a message that failed alone too often.
         self.stuck: Alarm | None = None
-        self.dead_letters = DeadLetters()
+        self.dead_letters = DeadLetterIndex()
         #: Whether nothing is granted until somebody says so.
         self.paused = False
         self.selection = Selection()
@@ -93,7 +93,7 @@ class QueueLedger:
         """Return what a lease has that is neither acknowledged nor expired; at most once that is what it was granted (R17, R31)."""
         if self.definition.at_most_once and not (lease.is_barrier or lease.proven or lease.lapsed):
             return lease.rows
-        return lease.held
+        return lease.leased
 
     def backlogs(self) -> Counter[str]:
         """Count the messages provided to each subscription and not yet acknowledged (R23)."""
@@ -158,8 +158,8 @@ class QueueLedger:
         self.rows[state] -= part
         if state is State.LEASED:
             for lease in self.leases.values():
-                if lease.held.intersect(part):
-                    lease.held -= part
+                if lease.leased.intersect(part):
+                    lease.leased -= part
         elif state is State.DELAYED:
             _take_out(self.delayed, part)
         elif state is State.INACTIVE:
@@ -193,15 +193,15 @@ class QueueLedger:
         self.cancelled.set(row, known.cancels)
         self.lone_failures.set(row, known.lone_failures)
 
-    def drop_claims(self, rows: BitMap64, *, but: int | None) -> None:
+    def drop_recoverable(self, rows: BitMap64, *, but: int | None) -> None:
         """Take rows from what every lease but one may still resume or settle (P2)."""
         for lease in self.leases.values():
-            if lease.number != but and lease.claim.intersect(rows):
-                lease.claim -= rows
+            if lease.number != but and lease.recoverable.intersect(rows):
+                lease.recoverable -= rows
 
     def forget_leases(self, subscription: str) -> None:
         """Forget the leases of a subscription that hold nothing."""
-        for number in [lease.number for lease in self.leases.values() if lease.subscription == subscription and not lease.held]:
+        for number in [lease.number for lease in self.leases.values() if lease.subscription == subscription and not lease.leased]:
             del self.leases[number]
 
     def forget_batches(self) -> None:

@@ -15,7 +15,7 @@ from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.replies import Settled
 from spark_queue.core.state.letters import dead_letters
 from spark_queue.testing.scenario.attributes import number_or_text
-from spark_queue.testing.scenario.facts import Published
+from spark_queue.testing.scenario.facts import PublishedMessage
 from spark_queue.testing.scenario.script import Words, compare, rows_text
 from spark_queue.testing.scenario.world import Planner, World
 
@@ -32,7 +32,7 @@ def define(world: World, words: Words, block: str) -> str:
 
 
 def _publish(world: World, words: Words) -> str:
-    messages: list[Published] = []
+    messages: list[PublishedMessage] = []
     message_type = ""
     for clause in words.clauses():
         topic, kind = world.state.definitions.route(clause.take())
@@ -44,7 +44,7 @@ def _publish(world: World, words: Words) -> str:
         compare(list(rows), list(range(first, first + len(rows))), f"bookmark {first} is next")
         compare(kind.name, message_type, "one file holds one message type")
         expires_at_ms = None if expires_ms is None else world.now_ms + expires_ms
-        messages.extend(Published(topic=topic, expires_at_ms=expires_at_ms, attributes=attributes) for _ in rows)
+        messages.extend(PublishedMessage(topic=topic, expires_at_ms=expires_at_ms, attributes=attributes) for _ in rows)
     world.publish(message_type, messages)
     return "done"
 

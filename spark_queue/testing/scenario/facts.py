@@ -13,7 +13,7 @@ from spark_queue.testing.scenario.attributes import Attributes, fails, key_of, m
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class PublishedMessage:
     """What a queue may ask of one message."""
 
     topic: str
@@ -25,15 +25,15 @@ class MemoryFacts:
     """`core.segment.FactSource` over messages that are kept by the path of their segment."""
 
     def __init__(self) -> None:
-        self._files: dict[str, tuple[Published, ...]] = {}
+        self._files: dict[str, tuple[PublishedMessage, ...]] = {}
         #: What was asked before: each coordinator of a journal, and each that comes back, asks the same of every file.
         self._known: dict[str, dict[tuple[int, int, int, FactRequest], EntryFacts]] = {}
 
-    def add(self, path: str, messages: Iterable[Published]) -> None:
+    def add(self, path: str, messages: Iterable[PublishedMessage]) -> None:
         """Keep the messages of a segment."""
         self._files[path] = tuple(messages)
 
-    def messages(self, segment: Segment) -> tuple[Published, ...]:
+    def messages(self, segment: Segment) -> tuple[PublishedMessage, ...]:
         """Return the messages of a segment."""
         return self._files[segment.path][segment.first_row : segment.first_row + segment.rows]
 
@@ -58,7 +58,7 @@ class MemoryFacts:
             known[asked] = self._facts(segment, request)
         return known[asked]
 
-    def _messages(self, segment: Segment) -> dict[int, Published]:
+    def _messages(self, segment: Segment) -> dict[int, PublishedMessage]:
         return dict(enumerate(self.messages(segment), start=segment.first))
 
     def _facts(self, segment: Segment, request: FactRequest) -> EntryFacts:

@@ -49,8 +49,8 @@ def _lease(world: World, words: Words) -> str:
     due_ms = lease.due_at_ms - world.now_ms
     compare(words.duration_ms("due") or due_ms, due_ms, f"is due in {due_ms} ms")
     wanted = _rows_by_name(words, ["held", "claim"])
-    compare(wanted.get("held", lease.held), lease.held, f"holds {rows_text(lease.held)}")
-    compare(wanted.get("claim", lease.claim), lease.claim, f"claims {rows_text(lease.claim)}")
+    compare(wanted.get("held", lease.leased), lease.leased, f"holds {rows_text(lease.leased)}")
+    compare(wanted.get("claim", lease.recoverable), lease.recoverable, f"claims {rows_text(lease.recoverable)}")
     return "so"
 
 

@@ -14,7 +14,7 @@ from spark_queue.core.records import Incarnation, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal import state_codec
 from spark_queue.testing.fake_clock import FakeClock
-from spark_queue.testing.scenario.facts import MemoryFacts, Published
+from spark_queue.testing.scenario.facts import MemoryFacts, PublishedMessage
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class World:
         return self.engine.state
 
     def decide(self, command: AnyCommand) -> Any:
-        """Let the engine decide about a command now; gives the reply."""
+        """Let the engine decide about a command now; returns the reply."""
         return self.engine.decide(command, now_ms=self.now_ms)
 
     def folded(self) -> JournalState:
@@ -114,7 +114,7 @@ class World:
             [moved_record(message_type, version=version, token=f"token-{version}", files=[merged])], now_ms=self.now_ms
         )
 
-    def publish(self, message_type: str, messages: Sequence[Published]) -> None:
+    def publish(self, message_type: str, messages: Sequence[PublishedMessage]) -> None:
         """Let one message file enter."""
         known = self.state.message_types[message_type]
         path = f"{message_type}/{known.entered_until}.parquet"

@@ -18,7 +18,7 @@ import psutil
 
 from spark_queue import Journal
 from spark_queue.journal.open import open_journal
-from spark_queue.views import look
+from spark_queue.views import state_at
 from tests.acceptance.farm.load import Load
 
 #: What can be killed, and how its process is told from others below a consumer, by a part of its command line.
@@ -103,7 +103,7 @@ class Farm:
                     )  # fmt: skip
 
     def _kill_one(self, kind: str) -> bool:
-        """Kill one random part of a kind; tells whether there was one."""
+        """Kill one random part of a kind; returns whether there was one."""
         candidates = self._coordinators() if kind == "coordinator" else self._parts(VICTIMS[kind])
         if not candidates:
             return False
@@ -152,7 +152,7 @@ class Farm:
 
     def _left(self) -> int:
         """Count the messages in the queue, and the barriers that were released and wait for a consumer to receive them."""
-        ledger = look(open_journal(self.journal.store)).state.ledger("WORK")
+        ledger = state_at(open_journal(self.journal.store)).state.ledger("WORK")
         return ledger.depth + sum(len(each.barriers) for each in ledger.subscriptions.values())
 
     def _stop(self) -> None:

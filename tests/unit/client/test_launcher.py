@@ -12,12 +12,12 @@ import pytest
 
 from spark_queue.client import launcher
 from spark_queue.errors import SparkQueueError
-from spark_queue.protocol.start_options import Orders
+from spark_queue.protocol.start_options import StartOptions
 
 #: Waits for a child's report; reached only where that is what is tested, or when a test fails.
 DEADLINE_S = 30.0
 
-#: Starts a child that runs some code in the coordinator's place; gives the address that it reports.
+#: Starts a child that runs some code in the coordinator's place; returns the address that it reports.
 Start = Callable[..., str]
 
 
@@ -32,7 +32,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
             return popen([sys.executable, "-c", f"import json, os, sys\n{code}"], **settings)
 
         monkeypatch.setattr(subprocess, "Popen", child)
-        return launcher.launch(Orders(path=str(tmp_path), storage_options=options, journal_id="J"), timeout_s=timeout_s)
+        return launcher.launch(StartOptions(path=str(tmp_path), storage_options=options, journal_id="J"), timeout_s=timeout_s)
 
     return started
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from spark_queue.coordinator.election import Candidate, Reign, Surroundings, elect
+from spark_queue.coordinator.election import Candidate, ElectionPorts, Reign, elect
 from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
@@ -17,7 +17,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.protocol.connection import Verdict
 from spark_queue.testing.fake_clock import FakeClock
 from spark_queue.testing.memory_journal import MemoryJournal, MemoryStorage
-from spark_queue.testing.scenario.facts import Published
+from spark_queue.testing.scenario.facts import PublishedMessage
 
 DEFINITIONS: dict[str, Any] = {
     "message_types": {"json": {"topics": ["ORDERS"]}},
@@ -28,7 +28,7 @@ PERIOD_MS = 10_000
 WINDOW_MS = 1_000
 
 
-class NoHints:
+class NoAdvertisements:
     """A store without a hint."""
 
     def read(self, key: str) -> bytes | None:
@@ -55,13 +55,13 @@ class World:
         """Begin the next reign, whatever the last one does; on a state that a snapshot gave, if it is given one."""
         journal = MemoryJournal(self.storage)
         candidate = Candidate(journal_id=self.journal_id, path=journal.path, host="h", address="grpc://127.0.0.1:1", pid=1)
-        around = Surroundings(hints=NoHints(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None)
+        around = ElectionPorts(hints=NoAdvertisements(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None)
         outcome = elect(journal.control, candidate, around)
         assert isinstance(outcome, Reign)
         return recover(replace(outcome, state=state), journal, Inbox(), ends_idle=ends_idle), journal
 
     def publish(self, messages: int) -> None:
-        self.storage.publish("json", [Published(topic="ORDERS")] * messages)
+        self.storage.publish("json", [PublishedMessage(topic="ORDERS")] * messages)
 
     def call(self, request: Callable[..., Any], *, abandoned: bool = False, **fields: Any) -> Call:
         """Make a call; it is served when it is given to a step."""

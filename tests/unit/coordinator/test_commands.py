@@ -9,7 +9,7 @@ import pytest
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, replies
 from spark_queue.protocol import wire
-from spark_queue.testing.scenario.facts import Published
+from spark_queue.testing.scenario.facts import PublishedMessage
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
 LETTERS: dict[str, Any] = {
@@ -102,7 +102,9 @@ def test_rows_of_a_barrier_say_how_often_its_subscription_was_given_it() -> None
     """DESIGN 8: the counts of a barrier are those of each subscription."""
     world = World({**DEFINITIONS, "queues": {"WORK": {**DEFINITIONS["queues"]["WORK"], "barrier": "kind = close"}}})
     planner = Planner(world)
-    world.storage.publish("json", [Published(topic="ORDERS", attributes={"kind": "close"}), Published(topic="ORDERS")])
+    world.storage.publish(
+        "json", [PublishedMessage(topic="ORDERS", attributes={"kind": "close"}), PublishedMessage(topic="ORDERS")]
+    )
     assert planner.next().messages == 1
     counts = []
     for _ in range(3):
@@ -119,7 +121,9 @@ def test_a_run_is_told_whether_its_batch_is_a_barrier() -> None:
     """R71: so nobody has to ask the rows, which would be a Spark job."""
     world = World({**DEFINITIONS, "queues": {"WORK": {**DEFINITIONS["queues"]["WORK"], "barrier": "kind = close"}}})
     planner = Planner(world)
-    world.storage.publish("json", [Published(topic="ORDERS"), Published(topic="ORDERS", attributes={"kind": "close"})])
+    world.storage.publish(
+        "json", [PublishedMessage(topic="ORDERS"), PublishedMessage(topic="ORDERS", attributes={"kind": "close"})]
+    )
     told = [world.ask(commands.StartRun, **planner.common)]
     for lease in (1, 2):
         assert planner.next().lease == lease

@@ -8,12 +8,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from spark_queue.coordinator.election import SILENCE_S, Candidate, Reign, Serving, Surroundings, elect
+from spark_queue.coordinator.election import SILENCE_S, Candidate, ElectionPorts, Reign, Serving, elect
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state.past import Past
+from spark_queue.core.state.log_tail import LogTail
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.protocol.connection import Verdict
-from spark_queue.protocol.discovery import RENEWAL_S, Hint
+from spark_queue.protocol.discovery import RENEWAL_S, Advertisement
 from spark_queue.testing.fake_clock import FakeClock
 
 CREATED = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=1_000, detail={"journal": "j", "format": 1})
@@ -31,8 +31,8 @@ class Log:
     def __init__(self, *records: Record) -> None:
         self.records = list(records)
 
-    def load(self) -> Past:
-        return Past(tuple(self.records))
+    def load(self) -> LogTail:
+        return LogTail(tuple(self.records))
 
     def append(self, records: Sequence[Record], *, epoch: int) -> None:
         assert all(record.epoch == epoch for record in records)
@@ -45,7 +45,7 @@ class Log:
 class Hints:
     """A store whose hint may be renewed each time that a second passes."""
 
-    def __init__(self, hint: Hint | None = None, *, living: bool = False) -> None:
+    def __init__(self, hint: Advertisement | None = None, *, living: bool = False) -> None:
         self.hint = hint
         self.living = living
 
@@ -74,15 +74,15 @@ class World:
         self.pinged.append((address, timeout_s))
         return self.verdict
 
-    def around(self) -> Surroundings:
-        return Surroundings(hints=self.hints, ping=self.ping, clock=self.clock, pause=self.pause)
+    def around(self) -> ElectionPorts:
+        return ElectionPorts(hints=self.hints, ping=self.ping, clock=self.clock, pause=self.pause)
 
     def pause(self, seconds: float) -> None:
         self.clock.advance(round(seconds * 1000))
 
 
-def hint(host: str) -> Hint:
-    return Hint(journal="j", address="grpc://127.0.0.1:1", host=host, epoch=1, pid=1, renewed_at_ms=0)
+def hint(host: str) -> Advertisement:
+    return Advertisement(journal="j", address="grpc://127.0.0.1:1", host=host, epoch=1, pid=1, renewed_at_ms=0)
 
 
 def test_the_first_coordinator_claims_epoch_1() -> None:
@@ -156,7 +156,7 @@ def test_another_host_that_renews_its_hint_is_not_succeeded() -> None:
 
 
 @pytest.mark.parametrize("left", [None, hint("there")], ids=["no hint", "a stale hint"])
-def test_another_host_that_is_silent_for_three_renewals_is_succeeded(left: Hint | None) -> None:
+def test_another_host_that_is_silent_for_three_renewals_is_succeeded(left: Advertisement | None) -> None:
     world = World(hints=Hints(left))
     began_ms = world.clock.monotonic_ms()
     reign = elect(Log(CREATED, claim_of("there", "grpc://127.0.0.1:1")), ME, world.around())

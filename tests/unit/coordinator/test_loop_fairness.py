@@ -17,7 +17,7 @@ def messages(calls: Sequence[Call]) -> list[int]:
 
 
 def wait_for(world: World, poll: Call) -> int:
-    """Let the loop go on by its own timers until a poll is answered; gives how long that took in milliseconds."""
+    """Let the loop go on by its own timers until a poll is answered; returns how long that took in milliseconds."""
     began_ms = world.clock.monotonic_ms()
     while not answered(poll):
         assert world.loop.wait_ms() > 0, "the loop spins"

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import flight
 
 from spark_queue.coordinator.inbox import Inbox
-from spark_queue.coordinator.server import Door, Server
+from spark_queue.coordinator.server import Admission, Server
 from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError
 from spark_queue.protocol import codec, user_files, wire
@@ -24,15 +24,15 @@ NUDGE = wire.Nudge(journal="j", request="r", message_type="json")
 
 
 @pytest.fixture(scope="module")
-def door() -> Door:
-    return Door(path="/journals/j", journal_id="j")
+def admission() -> Admission:
+    return Admission(path="/journals/j", journal_id="j")
 
 
 @pytest.fixture(scope="module")
-def server(door: Door, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(admission: Admission, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        server = Server(bind=Bind(), token=user_files.token(), journal_id="j", door=door, place=lambda: "p")
+        server = Server(bind=Bind(), token=user_files.token(), journal_id="j", admission=admission, place=lambda: "p")
         yield server
         server.shutdown()
 
@@ -61,8 +61,8 @@ def send(connection: Connection, frame: bytes) -> wire.AnyReply:
 
 
 def test_until_it_has_recovered_every_call_but_a_ping_is_told_so(server: Server) -> None:
-    door = server._door
-    recovering = Door(path="/journals/j", journal_id="j")
+    admission = server._door
+    recovering = Admission(path="/journals/j", journal_id="j")
     server._door = recovering
     try:
         reply, _ = Connection(server.address, "j", "p").call(NUDGE, timeout_s=5.0)
@@ -70,21 +70,21 @@ def test_until_it_has_recovered_every_call_but_a_ping_is_told_so(server: Server)
         assert reply.code == "COORDINATOR_RECOVERING"
         assert ping(server.address, "j", "p", 5.0) is Verdict.SERVES
     finally:
-        server._door = door
+        server._door = admission
 
 
 def test_what_keeps_a_coordinator_from_recovering_is_told_to_every_caller() -> None:
     """The next one would fail in the same way."""
-    door = Door(path="/journals/j", journal_id="j")
-    door.refuse(JournalError("LOG_GAP", path="/journals/j", version=3))
-    reply, _ = door.answer(codec.encode(NUDGE), lambda: False)
+    admission = Admission(path="/journals/j", journal_id="j")
+    admission.refuse(JournalError("LOG_GAP", path="/journals/j", version=3))
+    reply, _ = admission.answer(codec.encode(NUDGE), lambda: False)
     assert isinstance(reply, wire.Failed)
     assert (reply.code, reply.facts["version"]) == ("LOG_GAP", 3)
 
 
-def test_a_call_is_answered_by_the_loop_with_its_rows_beside_the_reply(door: Door, connection: Connection) -> None:
+def test_a_call_is_answered_by_the_loop_with_its_rows_beside_the_reply(admission: Admission, connection: Connection) -> None:
     inbox = Inbox()
-    door.open(inbox)
+    admission.open(inbox)
     table = pa.table({"bookmark": pa.array(range(1_000_000), pa.int64())})
     thread = serve_one(inbox, replies.RowsOf(message_type="json", lease=1, leased_until_ms=5), table)
     reply, parts = connection.call(NUDGE, timeout_s=10.0)
@@ -94,18 +94,18 @@ def test_a_call_is_answered_by_the_loop_with_its_rows_beside_the_reply(door: Doo
     assert pa.ipc.open_stream(b"".join(parts)).read_all().equals(table)
 
 
-def test_a_call_that_the_loop_sends_away_finds_nobody(door: Door, connection: Connection) -> None:
+def test_a_call_that_the_loop_sends_away_finds_nobody(admission: Admission, connection: Connection) -> None:
     inbox = Inbox()
-    door.open(inbox)
+    admission.open(inbox)
     thread = serve_one(inbox, None)
     with pytest.raises(ConnectionLostError, match="the coordinator is ending"):
         connection.call(NUDGE, timeout_s=10.0)
     thread.join()
 
 
-def test_a_call_after_the_loop_has_ended_finds_nobody(door: Door, connection: Connection) -> None:
+def test_a_call_after_the_loop_has_ended_finds_nobody(admission: Admission, connection: Connection) -> None:
     inbox = Inbox()
-    door.open(inbox)
+    admission.open(inbox)
     assert inbox.close() == []
     with pytest.raises(ConnectionLostError):
         connection.call(NUDGE, timeout_s=10.0)
@@ -183,11 +183,11 @@ def test_an_address_beyond_this_host_without_tls_is_refused(host: str) -> None:
     assert Bind(host=host, tls_cert="c", tls_key="k").location() == f"grpc+tls://{host}:0"
 
 
-def test_a_certificate_serves_tls(tmp_path: Path, door: Door, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_serves_tls(tmp_path: Path, admission: Admission, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     cert, key = make_certificate(tmp_path)
     monkeypatch.setenv("SPARKQ_TLS_ROOTS", str(cert))
     bind = Bind(host="localhost", tls_cert=str(cert), tls_key=str(key))
-    over_tls = Server(bind=bind, token=user_files.token(), journal_id="j", door=door, place=lambda: "p")
+    over_tls = Server(bind=bind, token=user_files.token(), journal_id="j", admission=admission, place=lambda: "p")
     try:
         assert over_tls.address.startswith("grpc+tls://localhost:")
         assert ping(over_tls.address, "j", "p", 5.0) is Verdict.SERVES
@@ -204,16 +204,16 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
     return cert, key
 
 
-def test_an_address_that_is_taken_is_refused_by_name(server: Server, door: Door) -> None:
+def test_an_address_that_is_taken_is_refused_by_name(server: Server, admission: Admission) -> None:
     port = int(server.address.rpartition(":")[2])
     with pytest.raises(CoordinatorError, match=f"ADDRESS_UNUSABLE.*127.0.0.1:{port}"):
-        Server(bind=Bind(port=port), token="t", journal_id="j", door=door, place=lambda: "p")
+        Server(bind=Bind(port=port), token="t", journal_id="j", admission=admission, place=lambda: "p")
 
 
-def test_a_certificate_that_cannot_be_read_is_refused_by_name(door: Door) -> None:
+def test_a_certificate_that_cannot_be_read_is_refused_by_name(admission: Admission) -> None:
     bind = Bind(tls_cert="/nowhere/cert.pem", tls_key="/nowhere/key.pem")
     with pytest.raises(CoordinatorError, match="ADDRESS_UNUSABLE.*/nowhere/cert.pem"):
-        Server(bind=bind, token="t", journal_id="j", door=door, place=lambda: "p")
+        Server(bind=bind, token="t", journal_id="j", admission=admission, place=lambda: "p")
 
 
 def test_what_is_no_address_is_refused_by_name() -> None:
@@ -228,16 +228,16 @@ def test_a_file_of_roots_that_cannot_be_read_is_refused_by_name(monkeypatch: pyt
 
 
 def test_ping_tells_whether_calls_are_let_through_and_which_epoch_answers() -> None:
-    door = Door(path="/journals/j", journal_id="j")
+    admission = Admission(path="/journals/j", journal_id="j")
     frame = codec.encode(wire.Ping(journal="j", request="r"))
 
     def pong() -> tuple[bool, int]:
-        reply, _ = door.answer(frame, lambda: False)
+        reply, _ = admission.answer(frame, lambda: False)
         assert isinstance(reply, wire.Pong)
         return reply.recovering, reply.epoch
 
     assert pong() == (True, 0)
-    door.claimed(3)
+    admission.claimed(3)
     assert pong() == (True, 3)
-    door.open(Inbox())
+    admission.open(Inbox())
     assert pong() == (False, 3)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pyroaring import BitMap64
 
 from spark_queue.core import commands
-from spark_queue.testing.scenario.facts import Published
+from spark_queue.testing.scenario.facts import PublishedMessage
 from spark_queue.testing.scenario.world import World
 from tests.deciding import started
 
@@ -27,7 +27,7 @@ def begin(messages: int, *, max_deliveries: int = 0, max_cancels: int = 0) -> Wo
     world = World()
     definitions = tomllib.loads(DEFINITIONS.format(max_deliveries=max_deliveries, max_cancels=max_cancels))
     world.decide(commands.Apply(definitions=definitions))
-    world.publish("json", [Published(topic="T")] * messages)
+    world.publish("json", [PublishedMessage(topic="T")] * messages)
     world.commit()
     return world
 
@@ -64,7 +64,7 @@ class FailingQuery:
         self.runs = 0
 
     def start(self) -> bool:
-        """Run until fn fails the query; tells whether there was nothing more to do instead."""
+        """Run until fn fails the query; returns whether there was nothing more to do instead."""
         who = started(self._world.engine, "Q", "s", max_backlog=100_000, now_ms=self._world.now_ms)
         for call in range(2, 1_000_000, 2):
             if self._planned == self._committed:
@@ -82,7 +82,7 @@ class FailingQuery:
         raise AssertionError("it goes on for ever")
 
     def _fail(self) -> bool:
-        """Return what fn raised, or nothing; gives whether the query lives on."""
+        """Return what fn raised, or nothing; returns whether the query lives on."""
         run = self._world.decide(commands.StartRun(queue="Q", subscription="s")).run
         if self._reports:
             self._world.decide(commands.EndRun(queue="Q", subscription="s", run=run, error="boom", cancel=self._cancels))

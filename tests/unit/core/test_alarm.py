@@ -113,7 +113,7 @@ next b limit=9
 start b
 end b
 """)
-        if scenario.world.state.queues["Q"].leases[scenario.world.checkpoints["Q", "a"]].held:
+        if scenario.world.state.queues["Q"].leases[scenario.world.checkpoints["Q", "a"]].leased:
             scenario.run("start a\nend a failed=down on_error=cancel")
     status = queue_status(scenario.world.state, "Q", now_ms=scenario.world.now_ms)
     assert (status.dead_letters, status.acknowledged, status.paused) == (0, 39, False)

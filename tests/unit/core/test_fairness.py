@@ -15,20 +15,20 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.priority import Priorities
 from spark_queue.core.bitmaps.ranges import to_ranges
-from spark_queue.core.deciding.fairness import Candidate, assign
+from spark_queue.core.deciding.fairness import Contender, assign
 from spark_queue.core.definitions.keys import PROPORTIONAL, ROUND_ROBIN
 from spark_queue.core.definitions.parsing import parse
 
 MESSAGES = 24
 
 
-def candidate(position: int, *, backlog: int, held: int = 0, room: int | None = None, rows: BitMap64) -> Candidate:
+def candidate(position: int, *, backlog: int, held: int = 0, room: int | None = None, rows: BitMap64) -> Contender:
     left = backlog - held if room is None else min(room, backlog - held)
-    return Candidate(name=f"s{position}", position=position, unacknowledged=held, max_backlog=backlog, room=left, rows=rows.copy())
+    return Contender(name=f"s{position}", position=position, unacknowledged=held, max_backlog=backlog, room=left, rows=rows.copy())
 
 
 @st.composite
-def competitors(draw: st.DrawFn) -> list[Candidate]:
+def competitors(draw: st.DrawFn) -> list[Contender]:
     """Subscriptions of any backlog, some not in the game; those in it match everything, or something of their own."""
     rows = BitMap64(range(MESSAGES))
     filters = st.one_of(st.just(rows), st.sets(st.integers(0, MESSAGES - 1)).map(BitMap64))
@@ -40,7 +40,7 @@ def competitors(draw: st.DrawFn) -> list[Candidate]:
     return draw(st.permutations(found))
 
 
-def one_by_one(model: str, candidates: Sequence[Candidate], last: int, messages: int, order: Sequence[int]) -> dict[int, str]:
+def one_by_one(model: str, candidates: Sequence[Contender], last: int, messages: int, order: Sequence[int]) -> dict[int, str]:
     """The model as AMPS tells it: who gets each message, one after the other."""
     held = {each.name: each.unacknowledged for each in candidates}
     room = {each.name: each.room for each in candidates}
@@ -93,7 +93,7 @@ def one_by_one(model: str, candidates: Sequence[Candidate], last: int, messages:
     [0] * MESSAGES,
 )
 def test_each_gets_as_many_of_each_kind_as_one_message_after_the_other_would_give(
-    model: str, candidates: list[Candidate], last: int, messages: int, priorities: list[int]
+    model: str, candidates: list[Contender], last: int, messages: int, priorities: list[int]
 ) -> None:
     order = sorted(range(MESSAGES), key=lambda row: -priorities[row])
     expected = one_by_one(model, candidates, last, messages, order)

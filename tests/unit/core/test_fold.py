@@ -14,7 +14,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.testing.scenario import run_scenario
-from spark_queue.testing.scenario.facts import MemoryFacts, Published
+from spark_queue.testing.scenario.facts import MemoryFacts, PublishedMessage
 
 SEGMENT = Segment(
     message_type="json",
@@ -106,7 +106,7 @@ def test_a_bookmark_is_found_in_its_segment_and_by_the_time_it_entered() -> None
 
 def test_facts_before_the_recovery_point_do_not_enter() -> None:
     facts = MemoryFacts()
-    facts.add("a.parquet", [Published(topic="T", expires_at_ms=9_000)] * 3)
+    facts.add("a.parquet", [PublishedMessage(topic="T", expires_at_ms=9_000)] * 3)
     state = JournalState(facts)
     state.fold(applied({"T": {}}, {"T": 8}))
     state.fold(replace(to_record(SEGMENT), record=1))
@@ -119,7 +119,7 @@ def test_facts_before_the_recovery_point_do_not_enter() -> None:
 def test_what_is_a_barrier_is_what_the_record_says(*, found: bool) -> None:
     """R75: decided once; a fold never asks the expression again for a queue that was there."""
     facts = MemoryFacts()
-    facts.add("a.parquet", [Published(topic="T", attributes={"kind": "close" if found else "line"})] * 3)
+    facts.add("a.parquet", [PublishedMessage(topic="T", attributes={"kind": "close" if found else "line"})] * 3)
     state = JournalState(facts)
     state.fold(applied({"T": {"barrier": "kind = close"}}, {"T": 0}))
     state.fold(replace(to_record(replace(SEGMENT, barriers={"T": ((8, 9),)})), record=1))

@@ -107,7 +107,7 @@ class OrderKeysMachine(RuleBasedStateMachine):
         assert set(self.order_keys.behind) == {
             row for row in self.present if oldest[self.keys[row]] != row or self.keys[row] in held_keys
         }
-        assert set(self.order_keys.held) == self.held
+        assert set(self.order_keys.under_lease) == self.held
 
     @invariant()
     def knows_every_key(self) -> None:

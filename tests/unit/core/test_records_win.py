@@ -12,7 +12,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.testing.invariants import of_state
 from spark_queue.testing.scenario import Scenario, run_scenario
-from spark_queue.testing.scenario.facts import Published
+from spark_queue.testing.scenario.facts import PublishedMessage
 
 QUEUE = '[message_types.json]\n  topics = ["T"]\n  [queues.Q]\n  underlying_topic = "T"\n'
 
@@ -35,7 +35,7 @@ TAKEN = START + "planner p1 Q/s1\nnext p1 limit=2 -> lease 1: 0..1\n"
 def seen_otherwise(scenario: Scenario, *values: int) -> JournalState:
     """Fold the committed log where the messages' attribute x is seen with other values."""
     facts = scenario.world.facts
-    messages = [Published(topic="T", attributes={"x": value}) for value in values]
+    messages = [PublishedMessage(topic="T", attributes={"x": value}) for value in values]
     facts.remove("json/0.parquet")
     facts.add("json/0.parquet", messages)
     state = JournalState(facts)
@@ -48,7 +48,7 @@ def seen_otherwise(scenario: Scenario, *values: int) -> JournalState:
 def test_what_was_granted_is_leased_whatever_the_queue_filter_says_by_now(key: str) -> None:
     scenario = run_scenario(TAKEN.format(key=f'filter = "{key}"'))
     ledger = seen_otherwise(scenario, 1, 7).queues["Q"]
-    assert ledger.leases[1].held == to_bitmap([(0, 2)])
+    assert ledger.leases[1].leased == to_bitmap([(0, 2)])
     assert ledger.rows[State.AVAILABLE] == to_bitmap([])
 
 

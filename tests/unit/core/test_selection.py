@@ -164,8 +164,8 @@ def _cancel(model: Model, given: Any) -> None:
     number, after = given
     ledger = model.scenario.world.state.ledger("Q")
     lease = ledger.open_lease(ledger.subscriptions[f"s{number}"])
-    if lease is not None and lease.held:
-        rows = " ".join(str(row) for row in lease.held)
+    if lease is not None and lease.leased:
+        rows = " ".join(str(row) for row in lease.leased)
         model.run(f"start p{number}\nend p{number} cancel {rows}{after}\nprove p{number}")
 
 

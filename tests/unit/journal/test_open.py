@@ -17,7 +17,7 @@ from spark_queue.journal import delta, message_table
 from spark_queue.journal import open as opening
 from spark_queue.journal.layout import CONTROL, Store, messages_key
 from spark_queue.journal.open import create_journal, open_journal
-from spark_queue.ports import Journal
+from spark_queue.ports import JournalPort
 from spark_queue.testing.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk, claim
 
@@ -26,7 +26,7 @@ def test_created_journal_has_its_tables_and_its_first_records(tmp_path: Path) ->
     definitions = parsing.parse({"message_types": {"order": {"columns": "id BIGINT", "topics": ["ORDERS"]}}})
     store = Store(str(tmp_path / "new" / "journal"))
     journal_id = create_journal(store, definitions, clock=FakeClock(5_000))
-    journal: Journal = open_journal(store)
+    journal: JournalPort = open_journal(store)
     created, applied = journal.control.load()
     assert (created.kind, applied.kind, created.at_ms, created.epoch) == (Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED, 5_000, 0)
     assert created.detail == {"journal": journal_id, "format": 1}

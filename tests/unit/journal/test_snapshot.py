@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.past import Past
+from spark_queue.core.state.log_tail import LogTail
 from spark_queue.journal import snapshot, state_codec, upkeep
 from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
@@ -44,11 +44,11 @@ def snapshots(disk: Disk) -> list[Path]:
     return sorted((Path(disk.store.path) / SNAPSHOTS).glob("*"))
 
 
-def loaded(disk: Disk) -> Past:
+def loaded(disk: Disk) -> LogTail:
     return DeltaControlLog(disk.store).load()
 
 
-def state_of(disk: Disk, past: Past) -> JournalState:
+def state_of(disk: Disk, past: LogTail) -> JournalState:
     state = past.state or JournalState(disk.open().facts)
     state.facts = disk.open().facts
     state.fold_all(past)

@@ -102,7 +102,7 @@ def test_objects_of_one_class_are_stored_as_columns() -> None:
     rows = BitMap64([1])
     leases = [
         Lease(
-            number=number, subscription="s", rows=rows, held=rows, claim=rows, granted_at_ms=1, begun_at_ms=1, due_at_ms=2,
+            number=number, subscription="s", rows=rows, leased=rows, recoverable=rows, granted_at_ms=1, begun_at_ms=1, due_at_ms=2,
             incarnation=(1, 1), limit=1,
         )
         for number in range(100)

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import HINT_KEY
-from spark_queue.protocol.discovery import Beacon, Hint, read_hint
+from spark_queue.journal.layout import ADVERTISEMENT_KEY
+from spark_queue.protocol.discovery import Advertisement, Advertiser, read_advertisement
 
-OWN = Hint(journal="j", address="grpc://127.0.0.1:1", host="h", epoch=3, pid=1, renewed_at_ms=0)
+OWN = Advertisement(journal="j", address="grpc://127.0.0.1:1", host="h", epoch=3, pid=1, renewed_at_ms=0)
 
 
 class Objects:
@@ -44,34 +44,34 @@ def store() -> Objects:
     return Objects()
 
 
-def beacon(store: Objects, deposed: list[Hint], *, hint: Hint = OWN, wall_ms: int = 77) -> Beacon:
-    return Beacon(store, hint, wall_ms=lambda: wall_ms, deposed=deposed.append)
+def beacon(store: Objects, deposed: list[Advertisement], *, hint: Advertisement = OWN, wall_ms: int = 77) -> Advertiser:
+    return Advertiser(store, hint, wall_ms=lambda: wall_ms, deposed=deposed.append)
 
 
 def test_a_beacon_writes_the_hint_with_its_time_and_takes_it_away_in_the_end(store: Objects) -> None:
     shining = beacon(store, [])
     shining.start()
-    assert read_hint(store, "j") == msgspec.structs.replace(OWN, renewed_at_ms=77)
+    assert read_advertisement(store, "j") == msgspec.structs.replace(OWN, renewed_at_ms=77)
     shining.end()
     assert store.objects == {}
 
 
 def test_a_beacon_never_writes_over_a_newer_reign_and_tells(store: Objects) -> None:
     newer = msgspec.structs.replace(OWN, epoch=4)
-    store.write(HINT_KEY, msgspec.json.encode(newer))
-    deposed: list[Hint] = []
+    store.write(ADVERTISEMENT_KEY, msgspec.json.encode(newer))
+    deposed: list[Advertisement] = []
     shining = beacon(store, deposed)
     shining.start()
     shining.end()
     assert deposed == [newer]
-    assert read_hint(store, "j") == newer
+    assert read_advertisement(store, "j") == newer
 
 
 def test_a_beacon_writes_over_an_older_reign(store: Objects) -> None:
-    store.write(HINT_KEY, msgspec.json.encode(msgspec.structs.replace(OWN, epoch=2)))
+    store.write(ADVERTISEMENT_KEY, msgspec.json.encode(msgspec.structs.replace(OWN, epoch=2)))
     shining = beacon(store, [])
     shining.start()
-    hint = read_hint(store, "j")
+    hint = read_advertisement(store, "j")
     shining.end()
     assert hint is not None
     assert hint.epoch == 3
@@ -89,5 +89,5 @@ def test_a_store_that_fails_costs_the_hint_only(store: Objects, caplog: pytest.L
     "data", [b"", b"{", b"[]", b'{"journal": "j"}', msgspec.json.encode(msgspec.structs.replace(OWN, journal="other"))]
 )
 def test_a_torn_or_foreign_hint_says_nothing(store: Objects, data: bytes) -> None:
-    store.write(HINT_KEY, data)
-    assert read_hint(store, "j") is None
+    store.write(ADVERTISEMENT_KEY, data)
+    assert read_advertisement(store, "j") is None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_queue.journal.layout import Store
-from spark_queue.protocol.journal_location import place_of
+from spark_queue.protocol.journal_location import location_of
 
 
 def test_a_directory_keeps_its_place_when_it_moves_and_a_copy_has_its_own(tmp_path: Path) -> None:
@@ -16,12 +16,12 @@ def test_a_directory_keeps_its_place_when_it_moves_and_a_copy_has_its_own(tmp_pa
     journal.mkdir()
     link.symlink_to(journal)
     shutil.copytree(journal, copy)
-    place = place_of(Store(str(journal)))
-    assert place_of(Store(str(link))) == place_of(Store(journal.as_uri())) == place
-    assert place_of(Store(str(copy))) != place
+    place = location_of(Store(str(journal)))
+    assert location_of(Store(str(link))) == location_of(Store(journal.as_uri())) == place
+    assert location_of(Store(str(copy))) != place
     journal.rename(tmp_path / "moved")
-    assert place_of(Store(str(tmp_path / "moved"))) == place
-    assert place_of(Store(str(journal))) == ""
+    assert location_of(Store(str(tmp_path / "moved"))) == place
+    assert location_of(Store(str(journal))) == ""
 
 
 @pytest.mark.parametrize(
@@ -35,4 +35,4 @@ def test_a_directory_keeps_its_place_when_it_moves_and_a_copy_has_its_own(tmp_pa
     ],
 )
 def test_an_object_store_prefix_has_one_place_by_every_scheme(url: str, place: str) -> None:
-    assert place_of(Store(url)) == place
+    assert location_of(Store(url)) == place

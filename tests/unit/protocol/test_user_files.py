@@ -13,7 +13,7 @@ import pytest
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import user_files
-from spark_queue.protocol.journal_location import place_of
+from spark_queue.protocol.journal_location import location_of
 
 
 @pytest.fixture(autouse=True)
@@ -101,11 +101,11 @@ def test_a_long_log_is_set_aside() -> None:
 
 
 def test_a_copy_of_a_journal_has_a_log_of_its_own(tmp_path: Path) -> None:
-    path = user_files.log_path("j", place_of(Store(str(tmp_path))))
-    assert path == user_files.log_path("j", place_of(Store(f"{tmp_path}/../{tmp_path.name}")))
+    path = user_files.log_path("j", location_of(Store(str(tmp_path))))
+    assert path == user_files.log_path("j", location_of(Store(f"{tmp_path}/../{tmp_path.name}")))
     (tmp_path / "copy").mkdir()
-    assert path != user_files.log_path("j", place_of(Store(str(tmp_path / "copy"))))
-    assert user_files.log_path("j", place_of(Store("s3://bucket/shop"))).parent == user_files.state_directory()
+    assert path != user_files.log_path("j", location_of(Store(str(tmp_path / "copy"))))
+    assert user_files.log_path("j", location_of(Store("s3://bucket/shop"))).parent == user_files.state_directory()
 
 
 @pytest.mark.parametrize(

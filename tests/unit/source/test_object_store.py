@@ -9,7 +9,7 @@ import pytest
 from pyarrow import fs
 
 from spark_queue.errors import ConfigError
-from spark_queue.source.object_store import MessageFiles
+from spark_queue.source.object_store import ExecutorFiles
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from spark_queue.source.object_store import MessageFiles
     ],
 )
 def test_common_options_are_taken_over(root: str, options: dict[str, str]) -> None:
-    MessageFiles(root=root, options=options).check()
+    ExecutorFiles(root=root, options=options).check()
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_common_options_are_taken_over(root: str, options: dict[str, str]) -> No
 )
 def test_option_without_a_counterpart_is_refused_by_name_without_its_value(root: str, option: str) -> None:
     with pytest.raises(ConfigError, match=f"STORAGE_OPTION_UNSUPPORTED.*{option}") as refused:
-        MessageFiles(root=root, options={option: "a secret"}).check()
+        ExecutorFiles(root=root, options={option: "a secret"}).check()
     assert "a secret" not in str(refused.value)
 
 
@@ -62,24 +62,24 @@ def test_options_reach_the_reader_under_its_names(
     given: list[dict[str, Any]] = []
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     monkeypatch.setattr(fs, "S3FileSystem", lambda **found: given.append(found))
-    MessageFiles(root="s3://bucket/journal/messages/json", options=options).opener()
+    ExecutorFiles(root="s3://bucket/journal/messages/json", options=options).opener()
     assert given == [arguments]
 
 
 def test_unknown_scheme_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"BAD_VALUE.*hdfs://"):
-        MessageFiles(root="hdfs://cluster/journal", options={}).check()
+        ExecutorFiles(root="hdfs://cluster/journal", options={}).check()
 
 
 def test_secrets_stay_out_of_texts() -> None:
-    files = MessageFiles(root="s3://bucket/journal", options={"aws_secret_access_key": "hush"})
+    files = ExecutorFiles(root="s3://bucket/journal", options={"aws_secret_access_key": "hush"})
     assert "hush" not in repr(files)
 
 
 @pytest.mark.parametrize("prefix", ["", "file://"])
 def test_local_files_open_by_path_and_by_uri(tmp_path: Path, prefix: str) -> None:
     (tmp_path / "a b.parquet").write_bytes(b"body")
-    open_file = MessageFiles(root=f"{prefix}{tmp_path}", options={}).opener()
+    open_file = ExecutorFiles(root=f"{prefix}{tmp_path}", options={}).opener()
     # Delta's log encodes paths as URIs.
     with open_file("a%20b.parquet") as source:
         assert source.read() == b"body"
@@ -91,4 +91,4 @@ def test_local_files_open_by_path_and_by_uri(tmp_path: Path, prefix: str) -> Non
 )
 def test_refusal_of_an_option_lists_those_that_work(root: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        MessageFiles(root=root, options={"aws_regoin": "x"}).check()
+        ExecutorFiles(root=root, options={"aws_regoin": "x"}).check()

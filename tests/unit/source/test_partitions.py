@@ -15,7 +15,7 @@ import pytest
 
 from spark_queue.errors import JournalError
 from spark_queue.source import partitions
-from spark_queue.source.object_store import MessageFiles
+from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.partitions import MessageReader
 from spark_queue.source.planning import PARTITION_ROWS, cut
 
@@ -66,7 +66,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def reader_of(table: Path, schema: pa.Schema = SCHEMA, topic: str | None = None) -> MessageReader:
-    return MessageReader(files=MessageFiles(root=str(table), options={}), schema=schema, topic=topic)
+    return MessageReader(files=ExecutorFiles(root=str(table), options={}), schema=schema, topic=topic)
 
 
 def read(reader: MessageReader, pieces: pa.Table, *, min_partitions: int | None = None, lease: int = 7) -> pa.Table:

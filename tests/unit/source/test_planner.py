@@ -9,7 +9,7 @@ import pytest
 from spark_queue.core import commands, replies
 from spark_queue.errors import CoordinatorError
 from spark_queue.source import planner as planner_module
-from spark_queue.source.planner import QueuePlanner, Seat
+from spark_queue.source.planner import PlannerIdentity, QueuePlanner
 
 PERIOD_MS = 60_000
 ROWS: Any = object()
@@ -78,11 +78,11 @@ def client(monkeypatch: pytest.MonkeyPatch) -> type[Client]:
 
 def seated(*, available_now: bool = False) -> tuple[QueuePlanner, Client, Renewer]:
     store: Any = "store"
-    seat = Seat(
+    identity = PlannerIdentity(
         store=store, journal_id="J", coordinator="grpc://far:1", queue="Q", subscription="s", ack_mode="explicit", max_backlog=9,
         filter_sql="id > 1",
     )  # fmt: skip
-    planner = QueuePlanner(seat, available_now=available_now)
+    planner = QueuePlanner(identity, available_now=available_now)
     renewer: Any = planner._renewer
     return planner, Client.made[0], renewer
 

@@ -22,13 +22,13 @@ from spark_queue.core.state.status import queue_status
 from spark_queue.errors import LeaseError
 from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.layout import Store
-from spark_queue.source.object_store import MessageFiles
+from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.offsets import QueueOffset
 from spark_queue.source.partitions import MessagePartition, MessageReader
 from spark_queue.source.stream_reader import LONG_POLL_MS, QueueStream, QueueStreamReader
 from tests.unit.source.test_partitions import pieces_of
 
-READER = MessageReader(files=MessageFiles(root="/journal/messages/json", options={}), schema=pa.schema([("value", pa.string())]))
+READER = MessageReader(files=ExecutorFiles(root="/journal/messages/json", options={}), schema=pa.schema([("value", pa.string())]))
 
 
 def idle_state() -> JournalState:

@@ -6,7 +6,7 @@ import pytest
 
 from spark_queue.core.definitions import parsing
 from spark_queue.core.message_files.segment import FactRequest, Segment
-from spark_queue.testing.scenario.facts import MemoryFacts, Published
+from spark_queue.testing.scenario.facts import MemoryFacts, PublishedMessage
 
 SEGMENT = Segment(
     message_type="json", first=0, until=1, path="f", version=1, token="t", entered_at_ms=1,
@@ -16,7 +16,7 @@ SEGMENT = Segment(
 
 def test_a_removed_file_answers_no_request_not_even_one_that_it_answered_before() -> None:
     facts = MemoryFacts()
-    facts.add("f", [Published(topic="T")])
+    facts.add("f", [PublishedMessage(topic="T")])
     request = FactRequest(queue=parsing.parse({"message_types": {"json": {"topics": ["T"]}}, "queues": {"T": {}}}).queue("T"))
     assert list(facts.facts(SEGMENT, [request])["T"].rows) == [0]
     facts.remove("f")

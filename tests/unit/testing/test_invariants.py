@@ -59,7 +59,7 @@ def forget_delay(state: JournalState) -> None:
 
 
 def steal_lease(state: JournalState) -> None:
-    next(iter(state.ledger("WORK").leases.values())).held.clear()
+    next(iter(state.ledger("WORK").leases.values())).leased.clear()
 
 
 def widen_lease(state: JournalState) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from spark_queue.core.records import Outcome
 from spark_queue.errors import JournalError
-from spark_queue.views import damage, look, queue_status
+from spark_queue.views import damage, queue_status, state_at
 from tests.unit.views.views_world import ViewsWorld
 
 
@@ -21,7 +21,7 @@ def world(tmp_path: Path) -> ViewsWorld:
 
 def alarm(world: ViewsWorld, queue: str = "WORK") -> str | None:
     world.commit()
-    return queue_status(look(world.opened), queue).alarm
+    return queue_status(state_at(world.opened), queue).alarm
 
 
 def file_of(world: ViewsWorld, segment: int) -> Path:
@@ -59,7 +59,7 @@ def test_a_file_that_is_not_whole_is_an_alarm_of_each_queue_that_waits_for_it(
     for queue in ("OTHER", "FAILED"):
         assert str(alarm(world, queue)).startswith(f"[MESSAGE_FILE_{code}] Message file '{file_of(world, 1).name}' of "), queue
     # What was done does not get undone by it, and what stood then is not looked at today.
-    assert queue_status(look(world.opened, len(world.records) - 1), "OTHER").alarm is None
+    assert queue_status(state_at(world.opened, len(world.records) - 1), "OTHER").alarm is None
 
 
 def test_damage_inside_a_file_is_an_alarm_as_soon_as_a_batch_failed_on_it(world: ViewsWorld) -> None:
@@ -86,7 +86,7 @@ def test_of_a_long_queue_only_the_next_files_are_opened(world: ViewsWorld, monke
 def test_a_store_that_does_not_answer_says_nothing_about_files(world: ViewsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world.publish(10)
     world.commit()
-    moment = look(world.opened)
+    moment = state_at(world.opened)
 
     def fail(*_arguments: object) -> None:
         raise OSError(5, "Input/output error")

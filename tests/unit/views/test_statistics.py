@@ -15,7 +15,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.records import Outcome
 from spark_queue.core.replies import Granted
 from spark_queue.core.state.status import queue_status
-from spark_queue.source.object_store import MessageFiles
+from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.offsets import QueueOffset
 from spark_queue.source.partitions import MessageReader
 from spark_queue.source.stream_reader import QueueStream, QueueStreamReader
@@ -39,7 +39,7 @@ class FixedPlanner:
 def progress(granted: Granted, queue: str) -> dict[str, Any] | None:
     """Return what Spark shows after a poll with this answer."""
     start = QueueOffset(journal="j", queue=queue, subscription="s")
-    reader = MessageReader(files=MessageFiles(root="/nowhere", options={}), schema=pa.schema([]))
+    reader = MessageReader(files=ExecutorFiles(root="/nowhere", options={}), schema=pa.schema([]))
     seat: Any = FixedPlanner(granted)
     made = QueueStream(start=start, max_backlog=4, min_partitions=None, reader=reader, take_seat=lambda **_: seat)
     stream = QueueStreamReader(made)

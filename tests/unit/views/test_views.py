@@ -18,7 +18,7 @@ from spark_queue.core import commands
 from spark_queue.core.records import Outcome
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.errors import CallerError, ConfigError, JournalError
-from spark_queue.views import look, moment_of, queue_status, read_view, view_schema
+from spark_queue.views import point_in_time, queue_status, read_view, state_at, view_schema
 from tests.unit.views.views_world import DEFINITIONS, START_MS, ViewsWorld
 
 MINUTE_MS = 60_000
@@ -99,7 +99,9 @@ def test_a_column_appended_later_is_null_in_older_files(world: ViewsWorld) -> No
     wider = {"line": {"columns": "item STRING, amount BIGINT, note STRING", "topics": ["LINES"]}}
     world.engine.decide(commands.Apply(definitions={**DEFINITIONS, "message_types": wider}), now_ms=START_MS)
     assert rows(world, "messages", columns=["amount", "note"]) == [{"amount": 10, "note": None}]
-    before = read_view(world.journal.store, moment_of(records, world.opened.facts, as_of=None, now_ms=START_MS), "messages", "WORK")
+    before = read_view(
+        world.journal.store, point_in_time(records, world.opened.facts, as_of=None, now_ms=START_MS), "messages", "WORK"
+    )
     assert "note" not in before.column_names
 
 
@@ -207,26 +209,26 @@ def test_a_past_time_shows_the_queue_as_it_was(world: ViewsWorld) -> None:
     world.attach(now_ms=START_MS + 1_000)
     world.next(1, now_ms=START_MS + 2_000)
     world.moment()
-    past = moment_of(world.records, world.opened.facts, as_of=moment(START_MS + 1_999), now_ms=0)
+    past = point_in_time(world.records, world.opened.facts, as_of=moment(START_MS + 1_999), now_ms=0)
     assert (past.now_ms, queue_status(past, "WORK").available) == (START_MS + 1_999, 1)
 
 
 @pytest.mark.parametrize("as_of", [-1, 10_000, datetime(1990, 1, 1, tzinfo=UTC)])
 def test_a_moment_outside_the_log_is_refused(world: ViewsWorld, as_of: datetime | int) -> None:
     with pytest.raises(CallerError, match=r"\[RECORD_UNKNOWN\]"):
-        moment_of(world.records, world.opened.facts, as_of=as_of, now_ms=START_MS)
+        point_in_time(world.records, world.opened.facts, as_of=as_of, now_ms=START_MS)
 
 
 def test_a_bare_time_is_refused(world: ViewsWorld) -> None:
     with pytest.raises(CallerError, match=r"\[TIMESTAMP_AMBIGUOUS\]") as refused:
-        moment_of(world.records, world.opened.facts, as_of=moment(START_MS).replace(tzinfo=None), now_ms=START_MS)
+        point_in_time(world.records, world.opened.facts, as_of=moment(START_MS).replace(tzinfo=None), now_ms=START_MS)
     assert refused.value.facts["utc"] != refused.value.facts["local"]
 
 
 def test_looking_counts_on_from_the_message_logs_and_starts_nothing(world: ViewsWorld) -> None:
     """R10: dESIGN 15.15: what was published and has not entered is there, and no record says so."""
     world.journal.publish([{"item": "x", "amount": 1}] * 3, topic="LINES")
-    found = look(world.opened)
+    found = state_at(world.opened)
     assert queue_status(found, "WORK").available == 3
     assert len(found.records) == len(world.opened.records()) == 2
     assert not (Path(world.journal.path) / "coordinator.json").exists()
@@ -238,7 +240,7 @@ def test_a_message_that_has_not_entered_is_as_old_as_its_commit(world: ViewsWorl
     log = Path(world.journal.path) / "messages" / "line" / "_delta_log"
     newest = max(log.glob("*.json"))
     os.utime(newest, (newest.stat().st_mtime - 3_600,) * 2)
-    age_s = queue_status(look(world.opened), "WORK").seconds_behind
+    age_s = queue_status(state_at(world.opened), "WORK").seconds_behind
     assert age_s is not None
     assert age_s >= 3_600
 
@@ -257,10 +259,10 @@ def test_a_past_time_counts_what_was_published_by_then(
         world.publish(4, now_ms=START_MS + 9_000_000)
         os.utime(max(log.glob("*.json")), (START_MS / 1_000 + 8_000,) * 2)
     world.commit()
-    found = [queue_status(look(world.opened, moment(START_MS + 1_000 * after_s)), "WORK") for after_s in (500, 1_500, 2_500)]
+    found = [queue_status(state_at(world.opened, moment(START_MS + 1_000 * after_s)), "WORK") for after_s in (500, 1_500, 2_500)]
     assert [(status.entered, status.seconds_behind) for status in found] == [(0, None), (2, 500.0), (3, 1_500.0)]
-    assert queue_status(look(world.opened), "WORK").entered == 3 + recorded
-    assert queue_status(look(world.opened, 1), "WORK").entered == 0
+    assert queue_status(state_at(world.opened), "WORK").entered == 3 + recorded
+    assert queue_status(state_at(world.opened, 1), "WORK").entered == 0
 
 
 @pytest.mark.parametrize("name", ["messages", "leases", "dead_letters", "history", "subscriptions", "status"])

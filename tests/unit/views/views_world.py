@@ -17,7 +17,7 @@ from spark_queue.core.state.lease import Lease
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.entering import Entrance, PreparedFacts
 from spark_queue.journal.open import open_journal
-from spark_queue.views import Moment, moment_of
+from spark_queue.views import PointInTime, point_in_time
 from tests.deciding import decide, leased, started
 
 #: When the world begins, in milliseconds since 1970 UTC: long after the host time at which the journal was created.
@@ -91,7 +91,7 @@ class ViewsWorld:
             self._control.append(self.records[self._stored :], epoch=1)
             self._stored = len(self.records)
 
-    def moment(self, now_ms: int = START_MS, *, as_of: int | None = None) -> Moment:
+    def moment(self, now_ms: int = START_MS, *, as_of: int | None = None) -> PointInTime:
         """Fold what was recorded so far."""
         self.records += self.engine.take()
-        return moment_of(self.records, self.opened.facts, as_of=as_of, now_ms=now_ms)
+        return point_in_time(self.records, self.opened.facts, as_of=as_of, now_ms=now_ms)

@@ -31,12 +31,12 @@ def returned(ledger: QueueLedger, record: Record) -> None:
         subscription = ledger.subscriptions[lease.subscription]
         if record.reason == Return.ISOLATED and not alone:
             # What the lease goes on with is a piece of the batch, too.
-            subscription.failed = rows | lease.claim
+            subscription.failed = rows | lease.recoverable
         if "limit" in record.detail:
             # Older software made it 1 for a lone message.
             subscription.isolation_limit = max(2, record.detail["limit"])
         if record.reason in (Return.CANCELLED, Return.ISOLATED, Return.ORDER_KEY) or (alone and lease.failure is not None):
-            lease.claim -= rows
+            lease.recoverable -= rows
     ledger.returned_counts[str(record.reason)] += len(rows)
 
 
@@ -67,7 +67,7 @@ def removed(ledger: QueueLedger, record: Record) -> None:
     taken_back = BitMap64() if dead else ledger.rows[State.DEAD] & rows
     ledger.move(rows, Event.DEAD_LETTERED if dead else Event.REMOVED)
     # Only the end of a lease by max_deliveries may be taken back by that lease's late proof (P5).
-    ledger.drop_claims(rows, but=record.lease if record.reason == Removal.MAX_DELIVERIES else None)
+    ledger.drop_recoverable(rows, but=record.lease if record.reason == Removal.MAX_DELIVERIES else None)
     if record.reason != Removal.DELIVERED:
         ledger.delivered.forget(rows)
         ledger.cancelled.forget(rows)
@@ -103,7 +103,7 @@ def redriven(ledger: QueueLedger, record: Record) -> None:
     rows = to_bitmap(record.ranges)
     letters = rows & ledger.rows[State.DEAD]
     ledger.move(rows, Event.REDRIVEN)
-    ledger.drop_claims(rows, but=None)
+    ledger.drop_recoverable(rows, but=None)
     ledger.delivered.forget(rows)
     ledger.cancelled.forget(rows)
     ledger.removed_counts.subtract(ledger.dead_letters.take_back(letters))

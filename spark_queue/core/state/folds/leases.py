@@ -22,13 +22,13 @@ def granted(ledger: QueueLedger, record: Record) -> None:
     subscription = seen(ledger, record)
     subscription.barrier_deliveries += is_barrier
     ledger.forget_leases(subscription.name)
-    ledger.drop_claims(held, but=None)
+    ledger.drop_recoverable(held, but=None)
     ledger.leases[number] = Lease(
         number=number,
         subscription=subscription.name,
         rows=rows,
-        held=held.copy(),
-        claim=held.copy(),
+        leased=held.copy(),
+        recoverable=held.copy(),
         granted_at_ms=record.at_ms,
         begun_at_ms=record.at_ms,
         due_at_ms=int(record.due_at_ms or 0),
@@ -58,7 +58,7 @@ def resumed(ledger: QueueLedger, record: Record) -> None:
     if incarnation_of(record) != lease.incarnation:
         # What the older incarnation said is dropped (P4).
         lease.staged.clear()
-    lease.rows, lease.held, lease.claim = rows, held.copy(), held.copy()
+    lease.rows, lease.leased, lease.recoverable = rows, held.copy(), held.copy()
     lease.searches = held.intersect(subscription.failed)
     lease.due_at_ms = int(record.due_at_ms or 0)
     lease.incarnation = incarnation_of(record)
@@ -84,7 +84,7 @@ def renewed(ledger: QueueLedger, record: Record) -> None:
 def claimed(ledger: QueueLedger, record: Record) -> None:
     """Give an at-most-once lease to one planner start; one that had lapsed begins anew."""
     lease = ledger.leases[int(record.lease or 0)]
-    lease.claimed_by = incarnation_of(record)
+    lease.handed_to = incarnation_of(record)
     if record.due_at_ms is not None:
         lease.lapsed, lease.begun_at_ms, lease.due_at_ms = False, record.at_ms, record.due_at_ms
     seen(ledger, record)
@@ -115,7 +115,7 @@ def proven(ledger: QueueLedger, record: Record) -> None:
     if ledger.definition.at_most_once:
         ledger.delivered.forget(lease.rows)
         ledger.selection.order_keys.leave(lease.rows)
-    lease.claim = BitMap64()
+    lease.recoverable = BitMap64()
     lease.staged.clear()
     # A batch that read nothing, since its messages were given back, is no success.
     if lease.succeeded:

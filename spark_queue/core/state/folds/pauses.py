@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyroaring import BitMap64
 
 from spark_queue.core.definitions.keys import Backoff
-from spark_queue.core.records import Pause, Record, Unpause
+from spark_queue.core.records import PauseReason, Record, UnpauseReason
 from spark_queue.core.state.alarm import PROBE_BACKOFF, Alarm
 from spark_queue.core.state.ledger import QueueLedger
 
@@ -15,7 +15,7 @@ def paused(ledger: QueueLedger, record: Record) -> None:
 
     An alarm of older software names no subscription and speaks of all.
     """
-    if record.reason == Pause.USER:
+    if record.reason == PauseReason.USER:
         ledger.paused = True
         return
     probe_at_ms = record.at_ms + probe_backoff(ledger).delay_ms(0)
@@ -29,7 +29,7 @@ def paused(ledger: QueueLedger, record: Record) -> None:
 
 def unpaused(ledger: QueueLedger, record: Record) -> None:
     """End its pauses, or only the alarm: that of a subscription, or, in a log of older software, all."""
-    if record.reason == Unpause.USER:
+    if record.reason == UnpauseReason.USER:
         ledger.paused = False
     for name in ledger.subscriptions if record.subscription is None else (record.subscription,):
         ledger.subscriptions[name].suspects.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.past import Past
+from spark_queue.core.state.log_tail import LogTail
 from spark_queue.testing.scenario.facts import MemoryFacts
 
 
@@ -12,8 +12,8 @@ def claimed(epoch: int, record: int = 0) -> Record:
     return Record(kind=Kind.EPOCH_CLAIMED, record=record, epoch=epoch, at_ms=epoch, detail={"address": f"a{epoch}"})
 
 
-def after_snapshot(epoch: int, *records: Record) -> Past:
-    past = Past(records)
+def after_snapshot(epoch: int, *records: Record) -> LogTail:
+    past = LogTail(records)
     past.state = JournalState(MemoryFacts())
     if epoch:
         past.state.fold(claimed(epoch))
@@ -23,7 +23,7 @@ def after_snapshot(epoch: int, *records: Record) -> Past:
 def test_newest_claim_is_that_of_the_records_and_else_that_of_the_snapshot() -> None:
     """The next reign is one above it, and asks at its address."""
     for past, newest in [
-        (Past([claimed(1), claimed(2, 1)]), 2),
+        (LogTail([claimed(1), claimed(2, 1)]), 2),
         (after_snapshot(3), 3),
         (after_snapshot(3, claimed(4, 1), claimed(5, 2)), 5),
     ]:
@@ -32,5 +32,5 @@ def test_newest_claim_is_that_of_the_records_and_else_that_of_the_snapshot() -> 
 
 
 def test_there_is_no_claim_before_the_first_reign() -> None:
-    assert Past().claim is None
+    assert LogTail().claim is None
     assert after_snapshot(0).claim is None

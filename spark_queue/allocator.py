@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 
 
-def give_back() -> None:
-    """Give the system what is free: with glibc, what lies between pieces that stay does not go by itself. Else it does nothing."""
+def return_free_memory() -> None:
+    """Return what is free to the system: with glibc, what lies between pieces that stay does not go by itself."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -18,7 +18,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError
 from spark_queue.journal import snapshot
 from spark_queue.testing.state_digest import digest
-from spark_queue.views import moment_of
+from spark_queue.views import point_in_time
 from tests.unit.views.views_world import START_MS, ViewsWorld
 
 
@@ -52,8 +52,8 @@ def test_a_moment_is_the_same_from_the_newest_snapshot_before_it(world: ViewsWor
         state.fold_all(records[: number + 1])
         snapshot.write(store, state, records[number])
     for as_of in (None, *range(len(records))):
-        expected = moment_of(records, world.opened.facts, as_of=as_of, now_ms=START_MS)
-        found = moment_of(records, world.opened.facts, as_of=as_of, now_ms=START_MS, store=store)
+        expected = point_in_time(records, world.opened.facts, as_of=as_of, now_ms=START_MS)
+        found = point_in_time(records, world.opened.facts, as_of=as_of, now_ms=START_MS, store=store)
         assert digest(found.state) == digest(expected.state)
         assert (found.now_ms, found.records) == (expected.now_ms, expected.records)
     entered = max(record.record for record in records if record.kind == Kind.ENTERED)
@@ -61,17 +61,17 @@ def test_a_moment_is_the_same_from_the_newest_snapshot_before_it(world: ViewsWor
     state.fold_all(records[: entered + 1])
     snapshot.write(store, state, records[entered])
     if not retires:
-        moment_of(records, Unread(), as_of=None, now_ms=START_MS, store=store)
+        point_in_time(records, Unread(), as_of=None, now_ms=START_MS, store=store)
 
 
 def test_a_time_that_has_not_come_is_refused_with_the_newest_moment(world: ViewsWorld) -> None:
     records = world.moment().records
     newest = datetime.fromtimestamp(START_MS / 1_000 + 1, UTC)
-    moment_of(records, world.opened.facts, as_of=newest, now_ms=START_MS + 1_000)
+    point_in_time(records, world.opened.facts, as_of=newest, now_ms=START_MS + 1_000)
     with pytest.raises(
         ConfigError, match=rf"\[BAD_VALUE\] 'as_of'.*{re.escape(newest.isoformat(timespec='milliseconds'))} at the latest"
     ):
-        moment_of(records, world.opened.facts, as_of=newest + timedelta(milliseconds=1), now_ms=START_MS + 1_000)
+        point_in_time(records, world.opened.facts, as_of=newest + timedelta(milliseconds=1), now_ms=START_MS + 1_000)
     # A coordinator whose clock is ahead has written what is known already.
     ahead = [replace(record, at_ms=START_MS + 9_000) for record in records]
-    moment_of(ahead, world.opened.facts, as_of=newest + timedelta(seconds=8), now_ms=START_MS + 1_000)
+    point_in_time(ahead, world.opened.facts, as_of=newest + timedelta(seconds=8), now_ms=START_MS + 1_000)

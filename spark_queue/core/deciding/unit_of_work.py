@@ -1,4 +1,4 @@
-"""A turn: one command's work on one queue, at one moment, making records that take effect as they are made."""
+"""A unit of work: what one command does on one queue, at one moment, making records that take effect as they are made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_queue.errors import CallerError, nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class UnitOfWork:
     """What the decisions about one queue need: its state, the time, and a way to record."""
 
     state: JournalState

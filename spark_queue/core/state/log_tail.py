@@ -6,7 +6,7 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 
 
-class Past(list[Record]):
+class LogTail(list[Record]):
     """The records after `state`, in order; all of them when there is no state.
 
     Attributes

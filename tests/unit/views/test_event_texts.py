@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spark_queue.core.records import Kind, Record, Removal
-from spark_queue.views.telling import tell
+from spark_queue.views.event_texts import event_text
 
 LEASE = {"subscription": "s", "lease": 3, "ranges": ((0, 2), (5, 6)), "due_at_ms": 60_000}
 COUNTED = {"deliveries": 2, "cancels": 1}
@@ -45,4 +45,4 @@ COUNTED = {"deliveries": 2, "cancels": 1}
     ],
 )  # fmt: skip
 def test_each_kind_of_record_has_its_words(kind: str, fields: dict[str, Any], text: str) -> None:
-    assert text in tell(Record(kind=kind, record=1, **fields))
+    assert text in event_text(Record(kind=kind, record=1, **fields))

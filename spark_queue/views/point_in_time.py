@@ -27,7 +27,7 @@ Committed: TypeAlias = "Callable[[str, int], int | None]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class PointInTime:
     """A journal's state and the time that it is looked at, in milliseconds since 1970 UTC."""
 
     state: JournalState
@@ -40,7 +40,7 @@ class Moment:
     files: Store | None = None
 
 
-def moment_of(
+def point_in_time(
     records: Sequence[Record],
     facts: FactSource,
     *,
@@ -48,7 +48,7 @@ def moment_of(
     now_ms: int,
     committed: Committed | None = None,
     store: Store | None = None,
-) -> Moment:
+) -> PointInTime:
     """Fold the control log up to a moment.
 
     Parameters
@@ -62,7 +62,7 @@ def moment_of(
     now_ms
         The time by which delays and ages are judged when `as_of` is None.
     committed
-        Given, messages that were published by then and entered later count as entered (see `look`).
+        Given, messages that were published by then and entered later count as entered (see `state_at`).
     store
         Where snapshots of the state are, to fold only what came after; None to fold every record.
 
@@ -76,7 +76,7 @@ def moment_of(
     state = _start(records, count, facts, store)
     known = state.next_record
     fold_until(state, records[known:], count - known, now_ms=now_ms, committed=committed)
-    return Moment(state=state, now_ms=now_ms, records=records[:count])
+    return PointInTime(state=state, now_ms=now_ms, records=records[:count])
 
 
 def _start(records: Sequence[Record], count: int, facts: FactSource, store: Store | None) -> JournalState:
@@ -153,7 +153,7 @@ def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: in
     return count, moment_ms
 
 
-def queue_status(moment: Moment, queue: str) -> QueueStatus:
+def queue_status(moment: PointInTime, queue: str) -> QueueStatus:
     """Return a queue's figures at a moment; see `core.status`.
 
     What keeps messages from entering it is an alarm, too, and so is a message file that its consumers cannot read.

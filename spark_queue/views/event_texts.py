@@ -20,7 +20,7 @@ _REMOVALS: Mapping[str, str] = {
 }
 
 
-def tell(record: Record) -> str:
+def event_text(record: Record) -> str:
     """Return what happened, as people read it; a kind that is unknown here gives its name."""
     text = _TEXTS.get(record.kind)
     told = str(record.kind) if text is None else text(record)

@@ -18,13 +18,13 @@ from spark_queue.journal.entering import Entrance, MessageLogs, PreparedFacts
 from spark_queue.journal.layout import Store, log_key, messages_key
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.ports import MessageLog, MessageLogEntry
-from spark_queue.views.moment import Moment, moment_of
+from spark_queue.views.point_in_time import PointInTime, point_in_time
 
 #: Kinds that say up to which version a message log was read.
 _READING = (Kind.ENTERED, Kind.FOREIGN, Kind.MOVED)
 
 
-def look(journal: DeltaJournal, as_of: datetime | int | None = None) -> Moment:
+def state_at(journal: DeltaJournal, as_of: datetime | int | None = None) -> PointInTime:
     """Return the journal at a moment; starts nothing and changes nothing.
 
     One rule holds for now and for a past time: what was published by then counts as entered, by the coordinator's own rule,
@@ -49,7 +49,7 @@ def look(journal: DeltaJournal, as_of: datetime | int | None = None) -> Moment:
     of_record = isinstance(as_of, int)
     committed = None if of_record else commits.time_ms
     now_ms = SystemClock().wall_ms()
-    moment = moment_of(records, facts, as_of=as_of, now_ms=now_ms, committed=committed, store=journal.store)
+    moment = point_in_time(records, facts, as_of=as_of, now_ms=now_ms, committed=committed, store=journal.store)
     troubles: dict[str, str] = {}
     if not of_record:
         logs = journal if as_of is None else PublishedBy(journal, commits, moment.now_ms)
@@ -123,7 +123,7 @@ class _TailUntil:
 def count_on(
     logs: MessageLogs, state: JournalState, facts: PreparedFacts, commits: Commits, *, message_type: str, now_ms: int
 ) -> SparkQueueError | None:
-    """Let enter what is in a message log and not in the control log yet, as old as its commits; gives what keeps the rest out."""
+    """Let enter what is in a message log and not in the control log yet, as old as its commits; returns what keeps the rest out."""
     entrance, known = Entrance(logs, Engine(state), facts), state.message_types[message_type]
     count = len(known.segments)
     while entrance.admit(message_type, now_ms=now_ms):
