@@ -21,7 +21,7 @@ DEADLINE_S = 120
 PRELUDE = """
 import json, os, resource, signal, sys
 import pyarrow as pa
-from spark_queue.core import parsing
+from spark_queue.core.definitions import parsing
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal

@@ -81,7 +81,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(client_module, "Connection", made.connect)
     monkeypatch.setattr("spark_queue.client.launcher.launch", made.launch)
-    monkeypatch.setattr(client_module, "read_hint", lambda store, journal_id: made.hint)
+    monkeypatch.setattr(client_module, "read_advertisement", lambda store, journal_id: made.hint)
     monkeypatch.setattr(user_files, "start_lock", made.lock)
     monkeypatch.setattr(client_module, "time", SimpleNamespace(monotonic=lambda: made.now_s, sleep=made.sleep))
     return made
