@@ -45,13 +45,13 @@ def status(path: str, queue: str | None, storage: list[str] | None, *, watch: bo
     """Show how the queues are doing."""
     journal, moment = open_target(path, storage), parse_as_of(as_of)
 
-    def state_at() -> list[dict[str, Any]]:
+    def read() -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = journal.view("status", queue=queue, as_of=moment).to_pylist()
         return rows
 
     if watch:
-        _watch(state_at, as_json=as_json)
-    rows = state_at()
+        _watch(read, as_json=as_json)
+    rows = read()
     if as_json:
         show_json(rows)
     elif not rows:
@@ -62,16 +62,16 @@ def status(path: str, queue: str | None, storage: list[str] | None, *, watch: bo
         raise SystemExit(ALARM_EXIT_CODE)
 
 
-def _watch(state_at: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoReturn:
+def _watch(read: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoReturn:
     """Look again and again: on a terminal in place, elsewhere by appending."""
     if out.is_terminal and not as_json:
         with Live(console=out, auto_refresh=False) as live:
             while True:
-                rows = state_at()
+                rows = read()
                 live.update(Group(_table(rows), *_notices(rows)), refresh=True)
                 time.sleep(WATCH_S)
     while True:
-        rows = state_at()
+        rows = read()
         if as_json:
             show_json(rows)
         else:

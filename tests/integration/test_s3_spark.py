@@ -59,11 +59,11 @@ def test_a_dataframe_is_published_and_consumed_and_nothing_that_is_kept_holds_th
     seen = Seen()
     shown: list[str] = []
 
-    def state_at(batch: DataFrame, batch_id: int) -> None:
+    def look(batch: DataFrame, batch_id: int) -> None:
         seen(batch, batch_id)
         batch.explain(extended=True)
 
-    query = home.start(state_at, trigger={"availableNow": True}, options={"maxBacklog": 120, **options})
+    query = home.start(look, trigger={"availableNow": True}, options={"maxBacklog": 120, **options})
     query.awaitTermination()
     shown += [progress.json for progress in query.recentProgress] + [capsys.readouterr().out, str(query.id)]
     assert [len(ids) for _, ids in seen.batches] == [120, 120, 60]

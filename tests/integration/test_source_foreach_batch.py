@@ -98,10 +98,10 @@ def test_outcomes_wait_for_the_proof_so_that_a_rerun_sees_the_same_rows(make_hom
     home.publish(0, 6)
     during: list[tuple[int, int, int]] = []
 
-    def state_at(batch: DataFrame, batch_id: int) -> None:
+    def look(batch: DataFrame, batch_id: int) -> None:
         during.append(home.figures())
 
-    home.run(state_at)
+    home.run(look)
     assert during == [(0, 6, 0)]
     assert home.figures() == (0, 0, 6)
 

@@ -272,11 +272,11 @@ def test_nothing_is_looked_at_before_enough_has_entered(disk: Disk, monkeypatch:
     reign.upkeep()
     looks: list[int] = []
 
-    def state_at(*_: object) -> list[list[Segment]]:
+    def look(*_: object) -> list[list[Segment]]:
         looks.append(1)
         return []
 
-    monkeypatch.setattr(message_compaction, "worth_merging", state_at)
+    monkeypatch.setattr(message_compaction, "worth_merging", look)
     publish_some(disk, 3, first=5)
     reign.enter()
     reign.upkeep()
