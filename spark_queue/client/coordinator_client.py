@@ -79,7 +79,7 @@ class CoordinatorClient:
     def __init__(self, store: Store, journal_id: str, *, address: str | None = None, start: bool = True) -> None:
         self._store = store
         self._journal_id = journal_id
-        self._fixed_address = None if address is None else normalise_address(address)
+        self._fixed_address = address
         self._start = start
         self._connection: Connection | None = None
         self._finding = threading.Lock()
@@ -113,7 +113,8 @@ class CoordinatorClient:
     def nudge(self, message_type: str) -> None:
         """Say that messages were published; a coordinator would find out by itself a little later, so nothing is raised."""
         try:
-            self.call(wire.Nudge(message_type=message_type), timeout_s=NUDGE_S)
+            if self._fixed_address is not None or read_advertisement(self._store, self._journal_id) is not None:
+                self.call(wire.Nudge(message_type=message_type), timeout_s=NUDGE_S)
         except Exception as reason:  # noqa: BLE001  # Whatever it is, the rows are published, and the caller must learn that.
             _LOG.debug("Nobody was nudged: %s", reason)
 
@@ -170,7 +171,7 @@ class CoordinatorClient:
             COORDINATOR_UNAVAILABLE, or what kept a coordinator from serving.
         """
         if self._fixed_address is not None:
-            return self._fixed_address
+            return normalise_address(self._fixed_address)
         address = self._hinted_address()
         if address is not None:
             return address

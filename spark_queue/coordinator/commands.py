@@ -49,8 +49,9 @@ class Commands:
             The refusal; it changed nothing.
         """
         check_command(self._engine.state, command)
+        is_repeated = self._engine.state.has_done(command.request)
         reply = self._engine.decide(command, now_ms=now_ms)
-        if isinstance(command, commands.Apply):
+        if isinstance(command, commands.Apply) and not is_repeated:
             # Before the commit, so that no definition is ever durable without its table. A table without definition is harmless.
             for message_type in self._engine.state.definitions.message_types.values():
                 self._make_table(message_type.name, message_type.columns)

@@ -125,11 +125,20 @@ def ping(address: str, journal_id: str, place: str, timeout_s: float) -> Verdict
 
 
 def normalise_address(address: str) -> str:
-    """Return an address as a Flight URI: ``host:port`` means TLS, except on loopback."""
+    """Return an address as a Flight URI: ``host:port`` means TLS, except on loopback.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE for what is no address.
+    """
     if "://" in address:
         return address
     plain = f"grpc://{address}"
-    return plain if is_loopback(plain) else f"grpc+tls://{address}"
+    try:
+        return plain if is_loopback(plain) else f"grpc+tls://{address}"
+    except ValueError:
+        raise ConfigError("BAD_VALUE", key="coordinator", where="the caller", value=address, expected="host:port") from None
 
 
 def _open_client(address: str) -> flight.FlightClient:

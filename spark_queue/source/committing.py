@@ -14,8 +14,6 @@ from spark_queue.source.write_job import Staged, WriteJob
 
 _log = logging.getLogger(__name__)
 
-_NUDGE_TIMEOUT_S = 1.0
-
 
 def commit(job: WriteJob, staged: Sequence[Staged], *, transaction: tuple[str, int] | None, exclusive: bool) -> None:
     """Publish what was staged, in order and in one commit.

@@ -93,7 +93,7 @@ class Engine:
             The refusal; nothing was changed.
         """
         answer_again = DONE_BEFORE.get(type(command))
-        if answer_again is not None and command.request and self.state.has_done(command.request):
+        if answer_again is not None and self.state.has_done(command.request):
             return answer_again(self.state, command)
         before = self.state.next_record
         if isinstance(command, commands.Apply):

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.commands import Purge, Settle, SettleWhere
 from spark_queue.core.deciding.outcomes import check_outcomes, read_outcome, read_staged, refuse_barriers, stage
 from spark_queue.core.deciding.removal import remove
@@ -92,7 +91,7 @@ def purge(work: UnitOfWork, command: Purge) -> Purged:
 
 def settled_before(_: JournalState, command: Settle) -> Settled:
     """Answer a settlement that took effect before, and whose reply was lost."""
-    return Settled(repeated=sum(count_rows(each.ranges) for each in command.outcomes))
+    return Settled(repeated=sum(until - first for each in command.outcomes for first, until in each.ranges))
 
 
 def settled_where_before(state: JournalState, command: SettleWhere) -> Settled:

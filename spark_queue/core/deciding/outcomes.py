@@ -45,17 +45,23 @@ def read_rows(state: JournalState, queue: str, ranges: Ranges) -> BitMap64:
     CallerError
         OUTCOME_INVALID, or UNKNOWN_BOOKMARK for one that no message has yet.
     """
+    check_ranges(queue, ranges)
     entered_until = state.message_types[state.ledger(queue).definition.message_type].entered_until
     for first, until in ranges:
-        if not 0 <= first < until:
-            reason = f"[{first}, {until}) is no range of bookmarks."
-            raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step="Give bookmarks as they were read.")
         # Before a bitmap is made of it: an absurd range would fill the memory.
         if until > entered_until:
             unknown = max(first, entered_until)
             facts = {"count": until - unknown, "bookmark": unknown, "reason": "never entered the queue"}
             raise CallerError("UNKNOWN_BOOKMARK", queue=queue, next_step=_NAME_KNOWN_ROWS, **facts)
     return to_bitmap(ranges)
+
+
+def check_ranges(queue: str, ranges: Ranges) -> None:
+    """Refuse what is no range of bookmarks."""
+    for first, until in ranges:
+        if not 0 <= first < until:
+            reason = f"[{first}, {until}) is no range of bookmarks."
+            raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step="Give bookmarks as they were read.")
 
 
 def read_staged(work: UnitOfWork, outcome: str, retry_after_ms: int | None, error: str | None) -> Staged:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import count_rows, to_ranges
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.commands import FindDeadLetters, Redrive
-from spark_queue.core.deciding.outcomes import read_rows
+from spark_queue.core.deciding.outcomes import check_ranges
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Removal
@@ -29,7 +29,7 @@ def redrive(work: UnitOfWork, command: Redrive) -> Redriven:
     What is leased or settled in the dead-letter queue stays, and so does what is no dead letter.
     """
     letters = work.dead_letters
-    free = read_rows(work.state, command.queue, command.ranges) & free_letters(work.state, command.queue)
+    free = _named(work.state, command) & free_letters(work.state, command.queue)
     if free:
         if letters is not None and free.intersect(letters.entered):
             work.emit(Kind.REDRIVEN, free & letters.entered, queue=letters.definition.name)
@@ -39,12 +39,23 @@ def redrive(work: UnitOfWork, command: Redrive) -> Redriven:
 
 def redriven_before(state: JournalState, command: Redrive) -> Redriven:
     """Answer a redrive that took effect before, and whose reply was lost."""
-    left = read_rows(state, command.queue, command.ranges) & state.ledger(command.queue).rows[State.DEAD]
-    return _redriven(command, count_rows(command.ranges) - len(left))
+    left = _named(state, command) & state.ledger(command.queue).rows[State.DEAD]
+    return _redriven(command, _messages(command) - len(left))
+
+
+def _named(state: JournalState, command: Redrive) -> BitMap64:
+    """Return the bookmarks that are named, and that there are: a bitmap of an absurd range would fill the memory."""
+    check_ranges(command.queue, command.ranges)
+    entered_until = state.message_types[state.ledger(command.queue).definition.message_type].entered_until
+    return to_bitmap([(first, min(until, entered_until)) for first, until in command.ranges if first < entered_until])
+
+
+def _messages(command: Redrive) -> int:
+    return sum(until - first for first, until in command.ranges)
 
 
 def _redriven(command: Redrive, redriven: int) -> Redriven:
-    requested = count_rows(command.ranges)
+    requested = _messages(command)
     return Redriven(requested=requested, redriven=redriven, skipped=requested - redriven)
 
 

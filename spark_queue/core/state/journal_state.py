@@ -65,7 +65,7 @@ class JournalState:
 
     def has_done(self, request: str) -> bool:
         """Return whether a request that changes something took effect lately; its caller may ask again when the reply was lost."""
-        return request in self._requests
+        return bool(request) and request in self._requests
 
     def messages_of(self, request: str) -> int:
         """Return how many messages a request that was done lately settled or purged."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from spark_queue.coordinator.inbox import Call
@@ -41,15 +42,17 @@ def test_outcome_of_what_is_no_range_of_bookmarks_is_refused(world: World, bad: 
     assert world.records() == before
 
 
-@pytest.mark.parametrize(("bad", "code"), [((-1, 2), "OUTCOME_INVALID"), ((0, 2**60), "UNKNOWN_BOOKMARK")])
-def test_redrive_of_absurd_ranges_is_refused_and_the_reign_goes_on(world: World, bad: tuple[int, int], code: str) -> None:
-    """A bitmap of them would end it, or fill its memory."""
+def test_redrive_of_absurd_ranges_neither_ends_the_reign_nor_fills_its_memory(world: World) -> None:
+    """What is no range is refused; what there is not is skipped, as what is no dead letter."""
     world.publish(4)
     Planner(world).next()
-    reply = world.ask(commands.Redrive, queue="WORK", ranges=(bad,))
+    reply = world.ask(commands.Redrive, queue="WORK", ranges=((-1, 2),))
     assert isinstance(reply, wire.Failed)
-    assert reply.code == code
-    assert world.ask(commands.Redrive, queue="WORK", ranges=((0, 2),)) == replies.Redriven(requested=2, redriven=0, skipped=2)
+    assert reply.code == "OUTCOME_INVALID"
+    expire = commands.OutcomeRows(outcome="expire", ranges=((0, 1),))
+    world.ask(commands.Settle, queue="WORK", outcomes=(expire,))
+    told = world.ask(commands.Redrive, queue="WORK", ranges=((0, 2**62),))
+    assert told == replies.Redriven(requested=2**62, redriven=1, skipped=2**62 - 1)
 
 
 def test_redrive_whose_reply_was_lost_tells_again_what_it_did() -> None:
@@ -83,6 +86,25 @@ def test_redrive_of_a_dead_letter_queue_names_the_queue_to_call_it_on() -> None:
     redrive = world.call(commands.Redrive, queue="FAILED", ranges=((0, 2),))
     world.loop.step([redrive])
     assert redrive.reply == again(world, redrive) == replies.Redriven(requested=2, redriven=2, skipped=0)
+
+
+def test_a_repeat_with_an_absurd_range_does_not_end_the_reign(world: World) -> None:
+    world.publish(2)
+    Planner(world).next()
+    one = commands.OutcomeRows(outcome="acknowledge", ranges=((0, 1),))
+    settle = world.call(commands.Settle, queue="WORK", outcomes=(one,))
+    world.loop.step([settle])
+    settle.request = msgspec.structs.replace(settle.request, outcomes=(msgspec.structs.replace(one, ranges=((0, 2**63),)),))
+    assert again(world, settle) == replies.Settled(repeated=2**63)
+
+
+def test_new_definitions_whose_reply_was_lost_make_no_table_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(world.loop._commands, "_make_table", lambda name, _: made.append(name))
+    apply = world.call(commands.Apply, definitions=LETTERS)
+    world.loop.step([apply])
+    assert again(world, apply) == replies.Done()
+    assert sorted(made) == ["binary", "json"]
 
 
 def test_settlement_whose_reply_was_lost_counts_its_messages_as_repeated(world: World) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_queue.errors import ConfigError
 from spark_queue.protocol import host
 from spark_queue.protocol.connection import normalise_address
 from spark_queue.protocol.host import host_id, is_loopback
@@ -73,3 +74,8 @@ def test_only_loopback_addresses_are_loopback(address: str, loopback: bool) -> N
 )
 def test_a_bare_address_means_tls_beyond_this_host(given: str, uri: str) -> None:
     assert normalise_address(given) == uri
+
+
+def test_what_is_no_address_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"BAD_VALUE.*coordinator.*\[::1"):
+        normalise_address("[::1")

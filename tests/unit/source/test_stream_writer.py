@@ -78,10 +78,11 @@ def test_refused_commit_leaves_no_file(disk: Disk) -> None:
     assert (files(disk), disk.tail_rows()) == (0, 0)
 
 
-def test_published_write_does_not_fail_when_nobody_can_be_nudged(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("address", ["no address:1", "[::1"])
+def test_published_write_does_not_fail_when_nobody_can_be_nudged(disk: Disk, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     """A driver without a home directory cannot make the token file; Spark would call the write failed, and abort it."""
     monkeypatch.setenv("XDG_STATE_HOME", "/dev/null/nowhere")
-    writer = BatchWriter(job(disk, coordinator="no address:1"))
+    writer = BatchWriter(job(disk, coordinator=address))
     writer.commit([writer.write(iter(orders([1]).to_batches()))])
     writer = BatchWriter(job(disk))
     writer.commit([writer.write(iter(orders([2]).to_batches()))])
