@@ -79,6 +79,11 @@ FAILING = (
         _SCENARIOS,
     ),
     Mutant(
+        "a dead letter is part of the batch that failed",
+        f"{_FOLDS}/endings.py", "rows | (lease.recoverable - ledger.rows[State.DEAD])", "rows | lease.recoverable",
+        _SCENARIOS,
+    ),
+    Mutant(
         "batches that had to get smaller stay small",
         f"{_FOLDS}/leases.py", "doubled = subscription.isolation_limit * 2", "doubled = subscription.isolation_limit",
         _SCENARIOS,

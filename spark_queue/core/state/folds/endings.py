@@ -30,8 +30,8 @@ def returned(ledger: QueueLedger, record: Record) -> None:
         lease.undelivered = lease.undelivered or undelivered
         subscription = ledger.subscriptions[lease.subscription]
         if record.reason == Return.ISOLATED and not alone:
-            # What the lease goes on with is a piece of the batch, too.
-            subscription.failed = rows | lease.recoverable
+            # What the lease goes on with is a piece of the batch, too; a dead letter is recoverable by a late proof alone.
+            subscription.failed = rows | (lease.recoverable - ledger.rows[State.DEAD])
         if "limit" in record.detail:
             # Older software made it 1 for a lone message.
             subscription.isolation_limit = max(2, record.detail["limit"])
