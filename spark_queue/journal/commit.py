@@ -119,8 +119,7 @@ class Commit:
                 return decision.published
             failure = self._attempt(table, decision)
             if self._look(table, base, decision):
-                if self._plan.durable:
-                    self._store.sync([log_key(self._key, base + 1)])
+                self._sync_own(base + 1)
                 return decision.published
             races, failures = (races + 1, 0) if table.version() > base else (races, failures + 1)
             if races >= RACES_LIMIT:
@@ -261,6 +260,15 @@ class Commit:
             return read_entry(self._store, self._key, version)
         except TornEntryError:
             return None
+
+    def _sync_own(self, version: int) -> None:
+        if not self._plan.durable:
+            return
+        try:
+            self._store.sync([log_key(self._key, version)])
+        except JournalError as trouble:
+            # It stands, and may be gone after a power loss. A second sync may succeed without the bytes.
+            raise self._failed(str(trouble.facts["reason"])) from None
 
     def _failed(self, reason: str) -> JournalError:
         next_step = (

@@ -45,7 +45,7 @@ def commit_transaction(
     at_ms : int
         Milliseconds since 1970 UTC.
     durable : bool
-        Whether the entry that it commits on must reach the disk first (PROTOCOL 6).
+        Whether the entry that it commits on must reach the disk first, and its own before success (PROTOCOL 6).
 
     Raises
     ------
@@ -57,9 +57,14 @@ def commit_transaction(
         wanted = version(found)
         if wanted is None:
             return found
+        base = int(table.version())
         if durable:
-            store.sync([log_key(key, int(table.version()))])
+            store.sync([log_key(key, base)])
         won = _try_transaction(store, key, table, name=name, version=wanted, writer=writer, at_ms=at_ms)
+        if won and durable:
+            # Lost with the power, the number would be drawn again while its holder lives on, on another host.
+            store.sync([log_key(key, base + 1)])
+        # Last of all: whoever is given a number is the newest by then.
         delta.refresh(store, key, table)
         if won and table.transaction_version(name) == wanted:
             return wanted

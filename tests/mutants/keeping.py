@@ -19,6 +19,17 @@ KEEPING = (
         ("tests/unit/journal/test_transaction.py",),
     ),
     Mutant(
+        "a number that was drawn may be lost in a power loss",
+        f"{_JOURNAL}/transaction.py", "            store.sync([log_key(key, base + 1)])\n", "            pass\n",
+        ("tests/unit/journal/test_power_promises.py",),
+    ),
+    Mutant(
+        "a publish whose last sync fails says that nothing is visible",
+        f"{_JOURNAL}/commit.py", 'raise self._failed(str(trouble.facts["reason"])) from None\n\n    def _failed',
+        "raise\n\n    def _failed",
+        ("tests/unit/journal/test_power_promises.py",),
+    ),
+    Mutant(
         "an at-most-once lease of old keeps replaced files for ever",
         f"{_JOURNAL}/message_upkeep.py", "(ledger.definition.at_most_once and not lease.proven)", "ledger.definition.at_most_once",
         ("tests/unit/journal/test_message_upkeep.py",),

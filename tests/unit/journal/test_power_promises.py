@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from spark_queue.core.records import Kind, Record
+from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.message_table import create
 from spark_queue.journal.message_work import MessageTableWork, TableChange
-from spark_queue.journal.publisher import Identity, Published, publish
+from spark_queue.journal.publisher import Identity, Published, open_name, publish
 from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk, Durably, claim, left, orders
 
 ORDER = messages_key("order")
@@ -76,6 +77,34 @@ def test_what_a_merge_wrote_is_on_the_disk_before_it_replaces_anything(tmp_path:
     synced = watch(monkeypatch, entry)
     assert work.commit(TableChange(added=[merged], removed=(), mark=Mark(writer="coordinator", is_append=False)))
     assert synced >= {(f"{disk.store.uri(ORDER)}/merged.parquet", False), (disk.store.uri(ORDER), False), (str(entry), True)}
+
+
+def test_a_number_is_on_the_disk_before_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROTOCOL 6: before success; a power loss must not let it be drawn again."""
+    disk = Disk(tmp_path / "journal", journal={"durability": "fsync"})
+    entry = disk.log_path(ORDER, 1)
+    synced = watch(monkeypatch, entry)
+    open_name(disk.store, disk.journal_id, ["order"], "p", durable=True)
+    assert {(str(entry), True), (str(entry.parent), True)} <= synced
+
+
+def test_a_publish_whose_last_sync_fails_is_told_as_unknown_and_not_synced_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands, and may be gone after a power loss; a second sync may succeed without the bytes."""
+    disk, tried = Disk(tmp_path / "journal", journal={"durability": "fsync"}), list[str]()
+    entry = str(disk.log_path(ORDER, 1))
+
+    def force(path: str) -> None:
+        tried.append(path)
+        if path == entry:
+            raise OSError("Input/output error")
+
+    monkeypatch.setattr("spark_queue.journal.layout.force", force)
+    with pytest.raises(JournalError, match=r"STORE_FAILED.*Input/output error\. .*Whether the commit arrived is not known"):
+        disk.publish([1])
+    assert tried.count(entry) == 1
+    assert disk.ids() == [1]
 
 
 def test_everything_is_on_the_disk_before_the_log_says_that_it_survives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
