@@ -23,9 +23,12 @@ def tried_apart(ledger: QueueLedger, subscription: Subscription, rows: BitMap64,
     piece : BitMap64
         What of its failed batch may be granted to it now, all together.
     """
+    lone = ledger.lone_failures.at_least(1, rows)
+    if not (lone or piece or subscription.suspects or subscription.is_stopped):
+        return BitMap64()
     # What it suspects waits as long as there is anything else.
     rows = (rows - BitMap64(subscription.suspects)) or rows
-    lone = ledger.lone_failures.at_least(1, rows)
+    lone = lone & rows
     others = rows - lone
     if subscription.is_stopped:
         return (others or lone)[-1:]
