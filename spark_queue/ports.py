@@ -1,7 +1,6 @@
 """The ports: what the coordinator, views and tools need of a journal and of a clock.
 
-Each has an in-memory implementation in `spark_queue.testing` and a real one in `spark_queue.journal`; one contract suite
-runs over both.
+The real implementations are in `spark_queue.journal`; tests have others in memory, and one contract suite runs over both.
 """
 
 from __future__ import annotations

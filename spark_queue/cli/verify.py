@@ -1,4 +1,4 @@
-"""``sparkq verify``: the invariants of `testing.invariants`, run on a journal on disk, and all message files read."""
+"""``sparkq verify``: the invariants of `verification.invariants`, run on a journal on disk, and all message files read."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from spark_queue.journal.message_compaction import METADATA_KEY
 from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.ports import MessageLogEntry
-from spark_queue.testing import invariants
-from spark_queue.testing.state_digest import digest
+from spark_queue.verification import invariants
+from spark_queue.verification.state_digest import digest
 from spark_queue.views import PointInTime, point_in_time, state_at
 
 

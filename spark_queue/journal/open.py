@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 from spark_queue.clock import SystemClock
-from spark_queue.core.deciding.creation import first_records
+from spark_queue.core.creation import first_records
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import BUILT_IN_COLUMNS, Definitions
 from spark_queue.core.message_files.segment import FactSource

@@ -18,8 +18,8 @@ from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.schema import INSTANT
 from spark_queue.ports import JournalPort
-from spark_queue.testing.memory_journal import MemoryJournal, MemoryStorage
-from spark_queue.testing.scenario.facts import PublishedMessage
+from tests.memory_journal import MemoryJournal, MemoryStorage
+from tests.scenario.facts import PublishedMessage
 from tests.unit.journal.journal_on_disk import Durably
 
 DEFINITIONS: dict[str, Any] = {

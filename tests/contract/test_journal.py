@@ -16,9 +16,9 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import ControlLog, JournalPort, MessageLogEntry
-from spark_queue.testing.scenario.facts import PublishedMessage
-from spark_queue.testing.state_digest import digest
+from spark_queue.verification.state_digest import digest
 from tests.contract.journal_worlds import DeltaWorld, MemoryWorld, World
+from tests.scenario.facts import PublishedMessage
 
 
 @pytest.fixture(params=["memory", "delta"])

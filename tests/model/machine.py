@@ -17,7 +17,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.state_codec import decode, encode
-from spark_queue.testing.state_digest import digest
+from spark_queue.verification.state_digest import digest
 from tests.model.bodies import Body, Files
 from tests.model.definitions import LETTER_QUEUES, LETTERS, MESSAGES, rules_of, tables_of
 from tests.model.journal import Journal

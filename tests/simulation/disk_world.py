@@ -29,7 +29,7 @@ from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.ports import MessageLogEntry
 from spark_queue.protocol import wire
-from spark_queue.testing.fake_clock import FakeClock
+from tests.fake_clock import FakeClock
 from tests.simulation import simulated_table
 from tests.simulation.bucket import Bucket, LateCreateError, SimulatedStore
 from tests.simulation.loop_node import START_MS, HeardCall, KilledError, Node

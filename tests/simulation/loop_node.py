@@ -14,7 +14,7 @@ from spark_queue.coordinator.recovery import recover
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Verdict
-from spark_queue.testing.fake_clock import FakeClock
+from tests.fake_clock import FakeClock
 from tests.unit.coordinator.loop_world import NoAdvertisements
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_tail import LogTail
 from spark_queue.journal import state_codec
-from spark_queue.testing.memory_journal import MemoryControlLog, MemoryJournal, MemoryStorage
+from tests.memory_journal import MemoryControlLog, MemoryJournal, MemoryStorage
 
 
 @dataclass(frozen=True, slots=True)

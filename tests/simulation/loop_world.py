@@ -20,8 +20,8 @@ from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.ports import JournalPort, MessageLogEntry
 from spark_queue.protocol import wire
-from spark_queue.testing.memory_journal import LateCommitError
-from spark_queue.testing.scenario.facts import PublishedMessage
+from tests.memory_journal import LateCommitError
+from tests.scenario.facts import PublishedMessage
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.loop_driver import Driver, Operator
 from tests.simulation.loop_node import START_MS, HeardCall, KilledError, Node

@@ -10,7 +10,7 @@ import pyarrow as pa
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal.publisher import Identity, OpenedName, Published, commit_staged, make_plan, open_name, publish
 from spark_queue.journal.staging import StagingPlan, stage_file
-from spark_queue.testing.fake_clock import FakeClock
+from tests.fake_clock import FakeClock
 from tests.simulation.loop_node import START_MS, KilledError
 from tests.simulation.loop_world import TYPE
 

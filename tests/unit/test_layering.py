@@ -25,14 +25,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.core",),
     ("spark_queue.clock", "spark_queue.allocator", "spark_queue.expression", "spark_queue.ports", "spark_queue.settings"),
     ("spark_queue.journal",),
-    ("spark_queue.protocol", "spark_queue.views"),
+    ("spark_queue.protocol", "spark_queue.verification", "spark_queue.views"),
     ("spark_queue.coordinator",),
     ("spark_queue.client", "spark_queue.delta_jars", "spark_queue.session"),
     ("spark_queue.source",),
     # The two handles that wrap a function for Spark.
     ("spark_queue.client.journal", "spark_queue.client.queue"),
-    # What is shipped for tests may look at everything; of the product only `sparkq verify` needs it, for the invariants.
-    ("spark_queue", "spark_queue.cli", "spark_queue.testing", "jobs", "pyspark_sparkqueue"),
+    ("spark_queue", "spark_queue.cli", "jobs", "pyspark_sparkqueue"),
 )
 
 #: The core decides and touches nothing: no host, no storage, no clock, no chance, no other thread.
@@ -197,13 +196,13 @@ def test_every_layer_name_that_executors_and_rules_speak_of_can_exist() -> None:
         ("spark_queue/journal/x.py", "\nfrom spark_queue.client import queue", "2: error: spark_queue.journal.x may not import"),
         ("spark_queue/errors.py", "def f():\n  from spark_queue.core.state import age", "2: error: spark_queue.errors may not"),
         ("spark_queue/core/state/x.py", "from spark_queue.core.deciding import turn", "1: error: spark_queue.core.state.x may not"),
-        ("spark_queue/client/queue.py", "from spark_queue.testing import fake_clock", "may not import spark_queue.testing"),
+        ("spark_queue/client/queue.py", "from spark_queue.cli import app", "may not import spark_queue.cli"),
         ("spark_queue/core/x.py", "if TYPE_CHECKING:\n  from spark_queue import Journal", "2: error: spark_queue.core.x may not"),
         ("spark_queue/newcomer.py", "", "1: error: spark_queue.newcomer has no layer"),
     ],
 )
 def test_layer_rule_names_file_line_and_module_when_broken(path: str, text: str, message: str) -> None:
-    names = ("ports", "client.queue", "core.deciding.turn", "core.state.age", "testing", "testing.fake_clock")
+    names = ("ports", "client.queue", "core.deciding.turn", "core.state.age", "cli", "cli.app")
     modules = {"spark_queue", *(f"spark_queue.{name}" for name in names)}
     [problem] = layer_problems(SourceFile.parse(path, text), modules)
     assert problem.startswith(f"{path}:")

@@ -15,9 +15,9 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.protocol.connection import Verdict
-from spark_queue.testing.fake_clock import FakeClock
-from spark_queue.testing.memory_journal import MemoryJournal, MemoryStorage
-from spark_queue.testing.scenario.facts import PublishedMessage
+from tests.fake_clock import FakeClock
+from tests.memory_journal import MemoryJournal, MemoryStorage
+from tests.scenario.facts import PublishedMessage
 
 DEFINITIONS: dict[str, Any] = {
     "message_types": {"json": {"topics": ["ORDERS"]}},

@@ -14,7 +14,7 @@ from spark_queue.core.state.log_tail import LogTail
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.protocol.connection import Verdict
 from spark_queue.protocol.discovery import RENEWAL_S, Advertisement
-from spark_queue.testing.fake_clock import FakeClock
+from tests.fake_clock import FakeClock
 
 CREATED = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=1_000, detail={"journal": "j", "format": 1})
 ME = Candidate(journal_id="j", path="/j", host="here", address="grpc://127.0.0.1:2", pid=7)

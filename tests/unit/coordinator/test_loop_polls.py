@@ -13,7 +13,7 @@ from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
 from spark_queue.ports import MessageLogEntry
 from spark_queue.protocol import wire
-from spark_queue.testing.memory_journal import MemoryMessageLog
+from tests.memory_journal import MemoryMessageLog
 from tests.unit.coordinator.loop_world import DEFINITIONS, PERIOD_MS, Planner, World, answered
 
 

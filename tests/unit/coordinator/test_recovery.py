@@ -8,7 +8,7 @@ from spark_queue.core import commands, replies
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.protocol import wire
-from spark_queue.testing.scenario.facts import MemoryFacts
+from tests.scenario.facts import MemoryFacts
 from tests.unit.coordinator.loop_world import Planner, World
 
 

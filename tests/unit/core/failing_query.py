@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pyroaring import BitMap64
 
 from spark_queue.core import commands
-from spark_queue.testing.scenario.facts import PublishedMessage
-from spark_queue.testing.scenario.world import World
 from tests.deciding import started
+from tests.scenario.facts import PublishedMessage
+from tests.scenario.world import World
 
 DEFINITIONS = """
 [message_types.json]

@@ -11,10 +11,10 @@ from pyroaring import BitMap64
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import queue_status
-from spark_queue.testing.scenario import run_scenario
-from spark_queue.testing.scenario.world import World
-from spark_queue.testing.state_digest import digest
+from spark_queue.verification.state_digest import digest
 from tests.deciding import started
+from tests.scenario import run_scenario
+from tests.scenario.world import World
 from tests.unit.core.failing_query import FailingQuery, begin
 
 MODES = pytest.mark.parametrize("cancels", [False, True], ids=["fail", "cancel"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spark_queue.core import commands
 from spark_queue.core.deciding.outcomes import ERROR_TEXT_LIMIT
 from spark_queue.core.records import Kind, Outcome
-from spark_queue.testing.scenario import Scenario, run_scenario
+from tests.scenario import Scenario, run_scenario
 
 BEGINNING = """
 define

@@ -13,8 +13,8 @@ from spark_queue.core.state import journal_state
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, JournalError
-from spark_queue.testing.scenario import run_scenario
-from spark_queue.testing.scenario.facts import MemoryFacts, PublishedMessage
+from tests.scenario import run_scenario
+from tests.scenario.facts import MemoryFacts, PublishedMessage
 
 SEGMENT = Segment(
     message_type="json",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spark_queue.core.deciding import granting
-from spark_queue.testing.scenario import Scenario
+from tests.scenario import Scenario
 
 DEFINE = 'define\n  [message_types.json]\n  topics = ["T"]\n  [queues.Q]\n  underlying_topic = "T"'
 

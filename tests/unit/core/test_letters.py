@@ -10,8 +10,8 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import State
-from spark_queue.testing.scenario import run_scenario
-from spark_queue.testing.scenario.world import World
+from tests.scenario import run_scenario
+from tests.scenario.world import World
 
 SETTLED = """
 define

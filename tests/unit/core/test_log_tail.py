@@ -5,7 +5,7 @@ from __future__ import annotations
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_tail import LogTail
-from spark_queue.testing.scenario.facts import MemoryFacts
+from tests.scenario.facts import MemoryFacts
 
 
 def claimed(epoch: int, record: int = 0) -> Record:

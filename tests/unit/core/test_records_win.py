@@ -10,9 +10,9 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
-from spark_queue.testing.invariants import of_state
-from spark_queue.testing.scenario import Scenario, run_scenario
-from spark_queue.testing.scenario.facts import PublishedMessage
+from spark_queue.verification.invariants import of_state
+from tests.scenario import Scenario, run_scenario
+from tests.scenario.facts import PublishedMessage
 
 QUEUE = '[message_types.json]\n  topics = ["T"]\n  [queues.Q]\n  underlying_topic = "T"\n'
 

@@ -1,4 +1,4 @@
-"""Runs every scenario of `scenarios/`: text in the language of `spark_queue.testing.scenario`.
+"""Runs every scenario of `scenarios/`: text in the language of `tests.scenario`.
 
 A file holds several, each under a line ``== title``; what stands before the first begins each of them. Titles name the rules
 (Rn) and sections (P1 to P6, DESIGN) that they prove.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_queue.testing.scenario import run_scenario
+from tests.scenario import run_scenario
 
 FOLDER = Path(__file__).parent / "scenarios"
 

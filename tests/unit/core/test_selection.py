@@ -15,9 +15,9 @@ from pyroaring import BitMap64
 from spark_queue.core import commands
 from spark_queue.core.state import selection
 from spark_queue.core.state.lifecycle import LEFT, TRANSITIONS, Event, State
-from spark_queue.testing.scenario import Scenario, run_scenario
-from spark_queue.testing.scenario.attributes import matches
 from tests.deciding import leased, started
+from tests.scenario import Scenario, run_scenario
+from tests.scenario.attributes import matches
 
 FILTERS = (None, "price > 3", "region = EU")
 MESSAGES = st.lists(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from spark_queue.core.message_files.relocation import foreign_record
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.status import queue_status
-from spark_queue.testing.scenario import Scenario
-from spark_queue.testing.state_digest import digest
+from spark_queue.verification.state_digest import digest
+from tests.scenario import Scenario
 
 DEFINITIONS = """define
   [message_types.json]

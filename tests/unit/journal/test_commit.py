@@ -16,7 +16,7 @@ from spark_queue.journal.layout import messages_key
 from spark_queue.journal.publisher import Identity, commit_staged, open_name, publish
 from spark_queue.journal.staging import stage_file
 from spark_queue.journal.upkeep import clean
-from spark_queue.testing.fake_clock import FakeClock
+from tests.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk, orders
 from tests.unit.journal.reign import Reign, publish_some
 

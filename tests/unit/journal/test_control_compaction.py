@@ -18,7 +18,7 @@ from spark_queue.journal.control_files import read_records
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL
 from spark_queue.journal.reader import read_log, read_setup
-from spark_queue.testing.scenario.facts import MemoryFacts
+from tests.scenario.facts import MemoryFacts
 from tests.unit.journal.control_on_disk import NOW_MS, files, filled, staged, table
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 

@@ -14,7 +14,7 @@ from spark_queue.journal.control_files import ControlFile
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL, Store
 from spark_queue.journal.reader import read_log
-from spark_queue.testing.scenario.facts import MemoryFacts
+from tests.scenario.facts import MemoryFacts
 from tests.unit.journal.control_on_disk import DAY_S, NOW_MS, age, files, filled, leftovers, on_disk, staged
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 

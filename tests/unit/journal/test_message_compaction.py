@@ -22,7 +22,7 @@ from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.publisher import publish
 from spark_queue.journal.schema import INSTANT
-from spark_queue.testing.state_digest import digest
+from spark_queue.verification.state_digest import digest
 from tests.unit.journal.journal_on_disk import Disk, Durably
 from tests.unit.journal.reign import NOW_MS, SMALL, Reign, bodies, publish_some
 

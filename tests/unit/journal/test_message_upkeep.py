@@ -10,8 +10,8 @@ import pytest
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.message_upkeep import MessageLimits, MessageUpkeep
 from spark_queue.journal.message_work import MessageTableWork
-from spark_queue.testing.scenario import Scenario
-from spark_queue.testing.state_digest import digest
+from spark_queue.verification.state_digest import digest
+from tests.scenario import Scenario
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import NOW_MS, SMALL, Reign, publish_some
 

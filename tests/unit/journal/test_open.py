@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from spark_queue.core.deciding import creation
+from spark_queue.core import creation
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind
 from spark_queue.errors import ConfigError, JournalError
@@ -18,7 +18,7 @@ from spark_queue.journal import open as opening
 from spark_queue.journal.layout import CONTROL, Store, messages_key
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.ports import JournalPort
-from spark_queue.testing.fake_clock import FakeClock
+from tests.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk, claim
 
 

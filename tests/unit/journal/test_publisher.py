@@ -15,7 +15,7 @@ from spark_queue.journal.layout import messages_key
 from spark_queue.journal.publisher import Identity, Published, commit_staged, open_name, publish
 from spark_queue.journal.staging import stage_file
 from spark_queue.journal.stored_rows import Sequences
-from spark_queue.testing.fake_clock import FakeClock
+from tests.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk, orders
 
 ORDER = messages_key("order")

@@ -23,7 +23,7 @@ from spark_queue.journal.publisher import publish
 from spark_queue.journal.staging import stage_file
 from spark_queue.settings import Position
 from spark_queue.source.topic_log import TopicLog
-from spark_queue.testing.state_digest import digest
+from spark_queue.verification.state_digest import digest
 from spark_queue.views.messages import messages
 from spark_queue.views.state_at import state_at
 from tests.deciding import leased, started

@@ -20,7 +20,7 @@ from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import SNAPSHOTS
 from spark_queue.journal.reader import read_log
 from spark_queue.journal.snapshot import Header
-from spark_queue.testing.state_digest import digest
+from spark_queue.verification.state_digest import digest
 from tests.unit.journal import control_on_disk
 from tests.unit.journal.journal_on_disk import Disk, claim
 

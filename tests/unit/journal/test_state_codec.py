@@ -13,9 +13,9 @@ from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.journal import state_codec
-from spark_queue.testing.scenario import run_scenario
-from spark_queue.testing.scenario.facts import MemoryFacts
-from spark_queue.testing.state_digest import digest
+from spark_queue.verification.state_digest import digest
+from tests.scenario import run_scenario
+from tests.scenario.facts import MemoryFacts
 
 
 def through(state: JournalState) -> JournalState:

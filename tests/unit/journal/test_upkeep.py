@@ -21,7 +21,7 @@ from spark_queue.journal import delta, upkeep
 from spark_queue.journal.control_log import MESSAGES_PER_RECORD, DeltaControlLog
 from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.open import DeltaJournal
-from spark_queue.testing.scenario.facts import MemoryFacts
+from tests.scenario.facts import MemoryFacts
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 
 ORDER = messages_key("order")

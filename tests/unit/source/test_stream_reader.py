@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from spark_queue.client.coordinator_client import RowRanges
-from spark_queue.core.deciding.creation import first_records
+from spark_queue.core.creation import first_records
 from spark_queue.core.definitions.parsing import parse
 from spark_queue.core.replies import Granted
 from spark_queue.core.state.journal_state import JournalState

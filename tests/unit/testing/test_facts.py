@@ -6,7 +6,7 @@ import pytest
 
 from spark_queue.core.definitions import parsing
 from spark_queue.core.message_files.segment import FactRequest, Segment
-from spark_queue.testing.scenario.facts import MemoryFacts, PublishedMessage
+from tests.scenario.facts import MemoryFacts, PublishedMessage
 
 SEGMENT = Segment(
     message_type="json", first=0, until=1, path="f", version=1, token="t", entered_at_ms=1,

@@ -9,8 +9,8 @@ import pytest
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.testing.fake_clock import FakeClock
-from spark_queue.testing.memory_journal import LateCommitError, MemoryControlLog, MemoryJournal, MemoryStorage
+from tests.fake_clock import FakeClock
+from tests.memory_journal import LateCommitError, MemoryControlLog, MemoryJournal, MemoryStorage
 
 
 def claim(storage: MemoryStorage, epoch: int) -> MemoryControlLog:

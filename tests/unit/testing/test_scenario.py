@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyroaring import BitMap64
 
-from spark_queue.testing.scenario import Scenario, ScenarioError, run_scenario
-from spark_queue.testing.scenario.script import Words, read, rows_text
+from tests.scenario import Scenario, ScenarioError, run_scenario
+from tests.scenario.script import Words, read, rows_text
 
 BEGINNING = """
 define

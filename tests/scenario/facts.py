@@ -9,7 +9,7 @@ import numpy as np
 from pyroaring import BitMap64
 
 from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
-from spark_queue.testing.scenario.attributes import Attributes, fails, key_of, matches, priority_of
+from tests.scenario.attributes import Attributes, fails, key_of, matches, priority_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from spark_queue.core.deciding.creation import first_records
+from spark_queue.core.creation import first_records
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.relocation import MergedFile, MovedRows
@@ -21,7 +21,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_tail import LogTail
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import AddedFile, ControlLog, MessageLogEntry
-from spark_queue.testing.scenario.facts import MemoryFacts, PublishedMessage
+from tests.scenario.facts import MemoryFacts, PublishedMessage
 
 #: Called with the name of a storage step and "before" or "after"; may raise `OSError` (the step failed before it had an
 #: effect, or its reply was lost after it), or `LateCommitError` before a commit.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from spark_queue.errors import SparkQueueError
-from spark_queue.testing import invariants
-from spark_queue.testing.scenario import acts, looks
-from spark_queue.testing.scenario.script import Step, Words, compare, read
-from spark_queue.testing.scenario.world import World
-from spark_queue.testing.state_digest import digest
+from spark_queue.verification import invariants
+from spark_queue.verification.state_digest import digest
+from tests.scenario import acts, looks
+from tests.scenario.script import Step, Words, compare, read
+from tests.scenario.world import World
 
 
 class ScenarioError(AssertionError):

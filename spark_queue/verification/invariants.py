@@ -22,9 +22,9 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import IN_QUEUE, State
 from spark_queue.ports import AddedFile, MessageLogEntry
-from spark_queue.testing.active_part import of_active_part
-from spark_queue.testing.barrier_order import BarrierOrder, of_barriers
-from spark_queue.testing.key_order import of_order_keys
+from spark_queue.verification.active_part import of_active_part
+from spark_queue.verification.barrier_order import BarrierOrder, of_barriers
+from spark_queue.verification.key_order import of_order_keys
 
 
 def of_state(state: JournalState) -> list[str]:

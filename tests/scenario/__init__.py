@@ -100,6 +100,6 @@ Steps that look
 
 from __future__ import annotations
 
-from spark_queue.testing.scenario.runner import Scenario, ScenarioError, run_scenario
+from tests.scenario.runner import Scenario, ScenarioError, run_scenario
 
 __all__ = ["Scenario", "ScenarioError", "run_scenario"]

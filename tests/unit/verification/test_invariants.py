@@ -13,7 +13,7 @@ from spark_queue.core.records import Kind, Outcome, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.ports import MessageLogEntry
-from spark_queue.testing import invariants
+from spark_queue.verification import invariants
 from tests.unit.views.views_world import START_MS, ViewsWorld
 
 

@@ -13,8 +13,8 @@ from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.core.records import Incarnation, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal import state_codec
-from spark_queue.testing.fake_clock import FakeClock
-from spark_queue.testing.scenario.facts import MemoryFacts, PublishedMessage
+from tests.fake_clock import FakeClock
+from tests.scenario.facts import MemoryFacts, PublishedMessage
 
 
 @dataclass(slots=True, kw_only=True)

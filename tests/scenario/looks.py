@@ -14,8 +14,8 @@ from spark_queue.core.state.dead_letter import DeadLetter
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import queue_status
-from spark_queue.testing.scenario.script import Words, compare, rows_text
-from spark_queue.testing.scenario.world import World
+from tests.scenario.script import Words, compare, rows_text
+from tests.scenario.world import World
 
 
 def _state(world: World, words: Words) -> str:

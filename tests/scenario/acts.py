@@ -14,10 +14,10 @@ from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.replies import Settled
 from spark_queue.core.state.letters import dead_letters
-from spark_queue.testing.scenario.attributes import number_or_text
-from spark_queue.testing.scenario.facts import PublishedMessage
-from spark_queue.testing.scenario.script import Words, compare, rows_text
-from spark_queue.testing.scenario.world import Planner, World
+from tests.scenario.attributes import number_or_text
+from tests.scenario.facts import PublishedMessage
+from tests.scenario.script import Words, compare, rows_text
+from tests.scenario.world import Planner, World
 
 #: What Spark asks for where nobody says otherwise.
 _LIMIT = 100_000
