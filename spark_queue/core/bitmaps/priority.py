@@ -60,7 +60,8 @@ class Priorities:
             return rows.copy()
         taken = self._first_by_digits(rows & self.ranked, count) if self._digits else self._first_by_levels(rows, count)
         if len(taken) < count:
-            taken |= oldest(rows - self.ranked, count - len(taken))
+            # Where nothing has a priority, a copy of all that waits costs more than the rest of a small grant.
+            taken |= oldest(rows - self.ranked if self.ranked else rows, count - len(taken))
         return taken
 
     def levels(self, rows: BitMap64) -> Iterator[BitMap64]:
