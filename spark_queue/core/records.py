@@ -56,6 +56,15 @@ class Kind(StrEnum):
     BARRIER_RELEASED = "barrier_released"
     BARRIER_RECEIVED = "barrier_received"
     EXPRESSION_FAILED = "expression_failed"
+    PULLED = "pulled"
+    REPLICATED = "replicated"
+    TRANSFERRED = "transferred"
+    TRANSFER_REQUESTED = "transfer_requested"
+    PROXIED_TRANSFER = "proxied_transfer"
+
+
+#: Kinds that software without replication must refuse: it would own every message (REPLICATION 9).
+REPLICATION_KINDS = frozenset({Kind.PULLED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.PROXIED_TRANSFER})
 
 
 class Outcome(StrEnum):

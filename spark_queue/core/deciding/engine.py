@@ -16,10 +16,12 @@ from spark_queue.core.deciding import alteration, batch_runs, delivery, granting
 from spark_queue.core.deciding.barrier import release
 from spark_queue.core.deciding.expression_failures import count_failed_expressions
 from spark_queue.core.deciding.removal import end_letters, remove_reached
+from spark_queue.core.deciding.replicating import Pulled, end_letters_elsewhere, take
 from spark_queue.core.deciding.retention import Retention
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
-from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.deciding.transfers import request
+from spark_queue.core.deciding.unit_of_work import UnitOfWork, of_one_life
 from spark_queue.core.message_files.segment import Segment, to_record
 from spark_queue.core.records import Emit, Kind, Record
 from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows
@@ -63,7 +65,9 @@ DONE_BEFORE: Mapping[type[commands.Command], Callable[[JournalState, Any], CoreR
 #: What follows from a record at once, in this order, beside its fold (which also fills the active part of a queue, `depth`):
 #: dead letters that were settled end in their source, what was acknowledged before its turn leaves, failed expressions are
 #: counted. Each records what it does, from which the same follows. Barriers come last, once a command is done.
-CONSEQUENCES: Sequence[Callable[[JournalState, Record, Emit], None]] = (end_letters, remove_reached, count_failed_expressions)
+CONSEQUENCES: Sequence[Callable[[JournalState, Record, Emit], None]] = (
+    end_letters, end_letters_elsewhere, remove_reached, count_failed_expressions,
+)  # fmt: skip
 
 
 class Engine:
@@ -119,6 +123,17 @@ class Engine:
         known = self.state.queues[poll.queue].subscriptions.get(poll.subscription) if poll.queue in self.state.queues else None
         if known is not None and known.incarnation == poll.incarnation:
             self._work(poll.queue, now_ms).shares.note_poll(known, limit=poll.limit, now_ms=now_ms)
+
+    def pull(self, pulled: Pulled, *, now_ms: int) -> None:
+        """Take over what a peer's log says (REPLICATION 3)."""
+        take(self.state, pulled, self._emit(now_ms), lambda queue: self._work(queue, now_ms))
+        self._release_barriers(now_ms)
+
+    def ask_owners(self, poll: commands.Next, *, now_ms: int) -> None:
+        """Ask other instances for messages that a waiting poll could take (R104)."""
+        known = self.state.queues[poll.queue].subscriptions.get(poll.subscription) if poll.queue in self.state.queues else None
+        if known is not None and known.incarnation == poll.incarnation:
+            request(self._work(poll.queue, now_ms), known, limit=poll.limit)
 
     def take(self) -> list[Record]:
         """Return the records made since the last call; they must be committed before anybody hears of them."""
@@ -186,11 +201,12 @@ class Engine:
 
         def emit(kind: str, **fields: Any) -> None:
             own_epoch = self.state.epoch if epoch is None else epoch
-            record = Record(kind=kind, record=self.state.next_record, epoch=own_epoch, at_ms=at_ms, **fields)
-            self.state.fold(record)
-            self._pending.append(record)
-            for consequence in CONSEQUENCES:
-                consequence(self.state, record, emit)
+            for each in of_one_life(self.state, kind, fields):
+                record = Record(kind=kind, record=self.state.next_record, epoch=own_epoch, at_ms=at_ms, **each)
+                self.state.fold(record)
+                self._pending.append(record)
+                for consequence in CONSEQUENCES:
+                    consequence(self.state, record, emit)
 
         return emit
 

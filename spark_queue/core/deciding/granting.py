@@ -185,6 +185,13 @@ def _alike(subscription: Subscription) -> tuple[str | None, str]:
     return subscription.filter, subscription.name if is_bound else ""
 
 
+def room_of(ledger: QueueLedger, subscription: Subscription) -> int:
+    """Return how many more messages a subscription may be given, and its queue give out (R24, R31)."""
+    backlogs = ledger.backlogs()
+    left = ledger.definition.max_backlog - backlogs.total() if ledger.definition.max_backlog else UNLIMITED
+    return min(left, _room(ledger, subscription, backlogs))
+
+
 def _room(ledger: QueueLedger, subscription: Subscription, backlogs: Counter[str]) -> int:
     """Return how many more messages its own backlog and its failing batches allow (R24)."""
     room = _backlog_limit(ledger, subscription) - backlogs[subscription.name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyroaring import BitMap64
@@ -27,6 +27,15 @@ _SETTLING_KINDS = frozenset({Kind.OUTCOMES, Kind.RETURNED, Kind.REMOVED})
 
 #: Newest requests that are known to be done: a caller asks again for half a minute at most.
 _REQUESTS_KEPT = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """How far a peer is pulled: the UUID of its journal, the number of the last record that was taken over, and its SHA-256."""
+
+    journal: str
+    record: int
+    digest: str
 
 
 class JournalState:
@@ -62,6 +71,10 @@ class JournalState:
         self.lease_numbers: dict[str, int] = {}
         #: How many messages each settled, staged, returned or removed, in the order in which they were done.
         self._requests: dict[str, int] = {}
+        #: How far each peer is pulled, by the name of its instance.
+        self.pulled: dict[str, Watermark] = {}
+        #: The names of instances, by the UUID of their journal.
+        self.instances: dict[str, str] = {}
 
     def has_done(self, request: str) -> bool:
         """Return whether a request that changes something took effect lately; its caller may ask again when the reply was lost."""
@@ -125,6 +138,8 @@ class JournalState:
                 definitions.applied(self, record)
             case Kind.ENTERED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
                 self._of_files(record)
+            case Kind.PULLED:
+                self._note_pulled(record)
             case Kind.SUBSCRIBED if record.queue in self.queues and not self._match_new_filter(record):
                 # The queue was set aside.
                 pass
@@ -140,6 +155,11 @@ class JournalState:
         self._note_request(record)
         self.next_record = record.record + 1
         self.last_at_ms = max(self.last_at_ms, record.at_ms)
+
+    def _note_pulled(self, record: Record) -> None:
+        peer, detail = str(record.detail["peer"]), record.detail
+        self.pulled[peer] = Watermark(detail["journal"], detail["number"], detail["digest"])
+        self.instances[detail["journal"]] = peer
 
     def _note_request(self, record: Record) -> None:
         request = record.detail.get("request")
@@ -161,6 +181,7 @@ class JournalState:
         message_type.fold(record)
         if record.kind == Kind.ENTERED:
             segment = message_type.segments[-1]
+            self.instances.update(segment.instances)
             ledgers = self.queues_of(segment.message_type)
             barriers = {ledger.definition.name: segment.barriers.get(ledger.definition.name, ()) for ledger in ledgers}
             self.enter(segment, ledgers, barriers=barriers)
@@ -206,7 +227,21 @@ class JournalState:
         requests = [ledger.fact_request(barriers=name not in barriers) for name, ledger in wanted.items()]
         for name, found in self._facts_of(segment, requests).items():
             facts = found.with_barriers(barriers[name]) if name in barriers else found
-            wanted[name].enter(self._as_told(segment, wanted[name], facts).since(wanted[name].start))
+            told = self._as_told(segment, wanted[name], facts).since(wanted[name].start)
+            wanted[name].enter(told)
+            self._give_to_owners(segment, wanted[name], told.rows - told.barriers)
+
+    def _give_to_owners(self, segment: Segment, ledger: QueueLedger, rows: BitMap64) -> None:
+        """Let messages that enter a replicated queue belong to whom they belong to at first (R102)."""
+        if ledger.ownership is None:
+            return
+        if ledger.definition.initial_owner is not None:
+            ledger.give(rows, term=0, owner=ledger.definition.initial_owner)
+            return
+        for origin, pulled in self.message_types[segment.message_type].origins.pulled.items():
+            part = rows & pulled
+            if part:
+                ledger.give(part, term=0, owner=self.instances[origin])
 
     def _as_told(self, segment: Segment, ledger: QueueLedger, facts: EntryFacts) -> EntryFacts:
         """Return facts as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""

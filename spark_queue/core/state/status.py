@@ -13,7 +13,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.letters import standing_letters
-from spark_queue.core.state.lifecycle import IN_QUEUE, State
+from spark_queue.core.state.lifecycle import OWNED_HERE, State
 
 
 def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus:
@@ -59,7 +59,7 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
         max_backlog=ledger.definition.max_backlog,
         target_queue_depth=ledger.definition.target_queue_depth,
         subscriptions=len(ledger.subscriptions),
-        seconds_behind=_age_s(oldest_ms(state, ledger, (ledger.rows[kind] for kind in IN_QUEUE)), now_ms),
+        seconds_behind=_age_s(oldest_ms(state, ledger, (ledger.rows[kind] for kind in OWNED_HERE)), now_ms),
         age_of_oldest_lease=_age_s(min(granted, default=None), now_ms),
         foreign_files=message_type.foreign_files,
         longest_batch_seconds=None if longest is None else _age_s(longest.begun_at_ms, now_ms),
