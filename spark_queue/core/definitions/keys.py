@@ -241,7 +241,7 @@ QUEUE_KEYS = (
     _key("barrier", _parse_text, None, "A filter: what matches is held until all before it is gone, then goes to everybody (R67)."),
     _key("ownership", _one_of(DISTRIBUTED, GROUP_LOCAL, LOCAL), DISTRIBUTED, "Whose a message is where queues replicate (R102)."),
     _key("initial_owner", _parse_name, None, "With group_local: the instance that every message belongs to at first (R115)."),
-    _key("group_local_domain", _parse_name, None, "With group_local: what tells it from others of its name; default: group (R116)."),
+    _key("group_local_domain", _parse_name, None, "With group_local: tells it from others of its name; default: its group (R116)."),
     _key("dead_letter_queue", _parse_text, None, "The queue that receives this queue's dead letters by reference."),
     _key("dead_letter_retention", parse_duration_ms, None, "Time after which a dead letter is removed for good; default: never."),
 )  # fmt: skip
