@@ -24,6 +24,9 @@ FORMAT = 1
 #: The version written into every ``detail``.
 DETAIL_VERSION = 1
 
+#: The version of an ``entered`` record whose messages were pulled.
+ORIGIN_DETAIL_VERSION = 2
+
 
 class Kind(StrEnum):
     """What a record says happened."""

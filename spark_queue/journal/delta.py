@@ -20,6 +20,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, Transaction, create_table_with_add_actions
 
+from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store, log_key
 from spark_queue.journal.log_listing import missing_version, versions_after
@@ -50,7 +51,7 @@ CONTROL_PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
 class Mark:
     """Our part of a commitInfo."""
 
-    #: What wrote it: ``creator``, ``coordinator``, ``publisher`` or ``stream``.
+    #: What wrote it: ``creator``, ``coordinator``, ``publisher``, ``stream`` or ``replicator``.
     writer: str
     #: Names the commit, so that its writer can find it again.
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -62,6 +63,9 @@ class Mark:
     merged: Sequence[dict[str, Any]] = ()
     #: Of a commit that lets message files go: their paths.
     retired: Sequence[str] = ()
+    #: Of a commit of messages that were pulled: for each file its rows by origin, and the names of those instances by UUID.
+    origins: Sequence[Sequence[OriginRows]] = ()
+    instances: Mapping[str, str] = field(default_factory=dict)
 
     def commit_info(self, actions: int | None) -> dict[str, Any]:
         """Return the commitInfo of a commit of `actions` further actions; a count lets a torn entry be told from a whole one."""
@@ -74,6 +78,8 @@ class Mark:
             mark["moved"] = list(self.merged)
         if self.retired:
             mark["retired"] = list(self.retired)
+        if self.origins:
+            mark |= {"origin": [list(map(list, of_file)) for of_file in self.origins], "instances": dict(self.instances)}
         return {MARK_KEY: mark, "isBlindAppend": self.is_append}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -113,16 +114,19 @@ class DeltaMessageLog:
         added: list[AddedFile] = []
         foreign: list[str] = []
         foreign_rows = 0
-        for add in entry.adds:
+        origins = entry.mark.get("origin", ())
+        for number, add in enumerate(entry.adds):
             statistics = _statistics(add)
             if entry.token and "numRecords" in statistics:
-                added.append(_added_file(add["path"], statistics))
+                of_file = tuple(map(tuple, origins[number])) if origins else ()
+                added.append(replace(_added_file(add["path"], statistics), origins=of_file))
             else:
                 foreign.append(add["path"])
                 foreign_rows += statistics.get("numRecords", 0)
         return MessageLogEntry(
-            version=entry.version, token=entry.token, added=tuple(added), foreign_paths=tuple(foreign), foreign_rows=foreign_rows
-        )
+            version=entry.version, token=entry.token, added=tuple(added), foreign_paths=tuple(foreign), foreign_rows=foreign_rows,
+            instances=entry.mark.get("instances", {}),
+        )  # fmt: skip
 
     def _interpret_change(self, entry: LogEntry) -> MessageLogEntry:
         """Read a commit that removes or moves rows: only the coordinator makes such, and says what it did."""

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_queue.core.bitmaps.ranges import RangeArray
-from spark_queue.core.records import DETAIL_VERSION, Kind, Record
+from spark_queue.core.records import DETAIL_VERSION, ORIGIN_DETAIL_VERSION, REPLICATION_KINDS, Kind, Record
 from spark_queue.journal.schema import INSTANT, schema_of
 
 _RANGE = pa.struct([pa.field("first", pa.int64(), nullable=False), pa.field("until", pa.int64(), nullable=False)])
@@ -82,7 +82,10 @@ def stats(rows: pa.Table) -> dict[str, Any]:
 
 
 def _detail(record: Record) -> str:
-    return msgspec.json.encode({"v": DETAIL_VERSION, **record.detail}).decode()
+    # Software without replication must refuse what would make it take every message for its own.
+    version = ORIGIN_DETAIL_VERSION if "origin" in record.detail else DETAIL_VERSION
+    critical = {"critical": True} if record.kind in REPLICATION_KINDS else {}
+    return msgspec.json.encode({"v": version, **critical, **record.detail}).decode()
 
 
 def _instants(times_ms: Sequence[int | None]) -> pa.Array[Any]:
@@ -107,8 +110,10 @@ def _batch_records(batch: pa.RecordBatch) -> Iterator[Record]:
     ranges = _range_arrays(columns["ranges"])
     for i in range(batch.num_rows):
         detail = msgspec.json.decode(values["detail"][i])
-        if detail.pop("v") > DETAIL_VERSION:
+        if detail.pop("v") > ORIGIN_DETAIL_VERSION:
             raise NewerDetailError(values["kind"][i], values["record"][i])
+        if values["kind"][i] in REPLICATION_KINDS:
+            detail.pop("critical")
         yield Record(
             kind=values["kind"][i],
             record=values["record"][i],
