@@ -16,6 +16,14 @@ CONFIG: dict[str, str] = {
         "Queue '{queue}' has ownership \"local\", so it cannot be pulled from peer '{peer}' (R102). Take it out of the peer's "
         'queues, or give it ownership "distributed" on every instance.'
     ),
+    "MESSAGE_TYPE_DIFFERS": (
+        "Column '{column}' of message type '{message_type}' is {found} on peer '{peer}', and something else here, so its messages "
+        "are not pulled. Give the message type the same columns on both instances."
+    ),
+    "PEER_REPLACED": (
+        "Peer '{peer}' is journal {found} now, and was {expected} when it was pulled last. If it is meant to be another one, run "
+        "'sparkq peers reset'; else correct its path."
+    ),
     "DEFINITIONS_UNREADABLE": (
         "The definitions in '{path}' cannot be read: {reason} They are TOML in UTF-8. Correct the file, or the path."
     ),

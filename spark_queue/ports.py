@@ -64,6 +64,18 @@ class MessageLogEntry:
     instances: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulledFiles:
+    """Files of messages that were pulled: written, and in no log yet."""
+
+    message_type: str
+    added: tuple[AddedFile, ...]
+    #: Their sizes in bytes.
+    sizes: tuple[int, ...]
+    #: The names of the instances that their messages come from, by UUID.
+    instances: Mapping[str, str]
+
+
 def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, first: int, at_ms: int) -> Segment:
     """Make the segment of a file that enters at `at_ms`, its first row with bookmark `first`."""
     return Segment(
@@ -173,6 +185,16 @@ class JournalPort(Protocol):
 
     def create_message_table(self, message_type: str, columns: str) -> None:
         """Make the table of a message type, or append nullable columns to it; does nothing when it already fits."""
+        ...
+
+    def append_pulled(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
+        """Commit files of pulled messages right after a version; returns whether that was the head.
+
+        Raises
+        ------
+        JournalError
+            STORE_FAILED: the outcome is unknown, and what was pulled is looked at again.
+        """
         ...
 
     def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:

@@ -11,6 +11,7 @@ from spark_queue.core.deciding.replicating import News, Pulled
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind
+from spark_queue.core.state.ownership import Ownership
 from spark_queue.replication.news import PeerFold
 from tests.fake_clock import FakeClock
 from tests.scenario.facts import PublishedMessage
@@ -87,6 +88,12 @@ class Instance:
         if messages:
             self.world.publish(segment.message_type, messages, origins=origins, instances=fold.instances)
             self.world.commit()
+
+    def ownership(self, queue: str = "WORK") -> Ownership:
+        """Return whose the messages of a queue are."""
+        found = self.world.state.queues[queue].ownership
+        assert found is not None, "the queue is replicated"
+        return found
 
     def rows(self, state: str, queue: str = "WORK") -> list[int]:
         """Return the bookmarks in a state."""

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NoReturn
 
 from spark_queue.clock import SystemClock
@@ -27,12 +28,14 @@ from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.ports import Clock, JournalPort
-from spark_queue.protocol import user_files, wire
+from spark_queue.protocol import codec, user_files, wire
 from spark_queue.protocol.connection import Verdict, ping
 from spark_queue.protocol.discovery import Advertisement, Advertiser, read_advertisement
 from spark_queue.protocol.host import host_id
 from spark_queue.protocol.journal_location import location_of
 from spark_queue.protocol.start_options import Bind, StartOptions
+from spark_queue.replication.puller import Look, Pull, PullState
+from spark_queue.replication.pullers import EndedError, Pullers
 
 _LOG = logging.getLogger(__name__)
 
@@ -103,7 +106,7 @@ def serve(orders: StartOptions, announce: Callable[[str], None], environment: En
     # Before the starter goes on: whoever waited behind it must find the hint.
     beacon.start()
     announce(candidate.address)
-    _reign(outcome, journal, server, admission, beacon, ends_idle=orders.ends_idle)
+    _reign(outcome, journal, server, admission, beacon, store=store, ends_idle=orders.ends_idle)
 
 
 def stand_by(
@@ -171,12 +174,13 @@ def _hint(reign: Reign, candidate: Candidate) -> Advertisement:
 
 
 def _reign(
-    reign: Reign, journal: JournalPort, server: Server, admission: Admission, beacon: Advertiser, *, ends_idle: bool
+    reign: Reign, journal: JournalPort, server: Server, admission: Admission, beacon: Advertiser, *, store: Store, ends_idle: bool
 ) -> NoReturn:
     try:
         inbox = Inbox()
         _stop_on_signals(inbox)
-        loop = _recover(reign, journal, inbox, admission, ends_idle=ends_idle)
+        pullers = Pullers(store, partial(_ask, inbox), SystemClock())
+        loop = _recover(reign, journal, inbox, admission, pullers=pullers, ends_idle=ends_idle)
         admission.open(inbox)
         _LOG.info("Epoch %d serves %s at %s.", reign.epoch, journal.path, server.address)
         loop.run()
@@ -193,9 +197,23 @@ def _reign(
         _exit(EXIT_DOUBT)
 
 
-def _recover(reign: Reign, journal: JournalPort, inbox: Inbox, admission: Admission, *, ends_idle: bool) -> Loop:
+def _ask(inbox: Inbox, request: Look | Pull) -> PullState | bool:
+    call = Call(request, lambda: False)
     try:
-        return recover(reign, journal, inbox, ends_idle=ends_idle)
+        inbox.submit(call)
+    except ClosedError:
+        raise EndedError from None
+    call.wait()
+    if call.reply is not None:
+        codec.raise_failed(call.reply)
+    if call.pulled is None:
+        raise EndedError
+    return call.pulled
+
+
+def _recover(reign: Reign, journal: JournalPort, inbox: Inbox, admission: Admission, *, pullers: Pullers, ends_idle: bool) -> Loop:
+    try:
+        return recover(reign, journal, inbox, pullers=pullers, ends_idle=ends_idle)
     except SparkQueueError as trouble:
         # The next coordinator would fail in the same way, so callers hear why before this one ends.
         admission.refuse(trouble)

@@ -12,11 +12,13 @@ import msgspec
 from spark_queue.core.message_files.relocation import MergedFile
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
+from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.layout import Store, log_key, messages_key
-from spark_queue.journal.log_entry import LogEntry, TornEntryError, read_entry
+from spark_queue.journal.log_entry import LogEntry, TornEntryError, create_entry, read_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.recovery import repair_head
-from spark_queue.ports import AddedFile, MessageLogEntry
+from spark_queue.journal.staging import statistics
+from spark_queue.ports import AddedFile, MessageLogEntry, PulledFiles
 
 
 class Durability(Protocol):
@@ -65,6 +67,29 @@ class DeltaMessageLog:
                 self._store.sync([log_key(self._key, version)])
             yield self._interpret(entry)
             version += 1
+
+    def append(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
+        """Commit files of pulled messages right after a version; returns whether that was the head.
+
+        Raises
+        ------
+        JournalError
+            STORE_FAILED: the outcome is unknown.
+        """
+        added = [
+            NewFile(path=file.path, size_bytes=size_bytes, modified_ms=at_ms, stats=_delta_statistics(file))
+            for file, size_bytes in zip(files.added, files.sizes, strict=True)
+        ]
+        mark = Mark(writer="replicator", origins=[file.origins for file in files.added], instances=files.instances)
+        durable = self._durability.durable
+        if durable:
+            # The files themselves were forced to the disk as they were written.
+            self._store.sync([log_key(self._key, after_version)])
+        with self._store.failures(f"committing to {self._key}"):
+            created = create_entry(self._store, self._key, after_version + 1, added, mark=mark, transactions=(), at_ms=at_ms)
+        if created and durable:
+            self._store.sync([log_key(self._key, after_version + 1)])
+        return created
 
     def recover(self, *, version: int, token: str) -> None:
         """Set a torn head entry aside (`recovery`), and check that the version entered last still is the commit that was entered.
@@ -169,6 +194,13 @@ def _added_file(path: str, statistics: Mapping[str, Any]) -> AddedFile:
         expires_min_ms=_instant_ms(low.get("expires_at")),
         expires_max_ms=_instant_ms(high.get("expires_at")),
     )
+
+
+def _delta_statistics(file: AddedFile) -> dict[str, object]:
+    return statistics(
+        rows=file.rows, topic_min=file.topic_min, topic_max=file.topic_max, expires_null_count=file.expires_null_count,
+        expires_min_ms=file.expires_min_ms, expires_max_ms=file.expires_max_ms,
+    )  # fmt: skip
 
 
 def _instant_ms(text: str | None) -> int | None:

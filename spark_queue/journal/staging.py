@@ -119,8 +119,13 @@ def _stored(plan: StagingPlan, rows: Iterable[pa.RecordBatch], sequences: Sequen
         first_row += batch.num_rows
 
 
-def write_file(plan: StagingPlan, stored: Iterator[pa.Table], *, now_ms: int) -> StagedFile | None:
+def write_file(plan: StagingPlan, stored: Iterator[pa.Table], *, now_ms: int, is_one_publisher: bool = True) -> StagedFile | None:
     """Write stored rows to one uniquely named message file, and take their statistics; give None when there are no rows.
+
+    Parameters
+    ----------
+    is_one_publisher : bool
+        Whether the sequences of the rows must ascend.
 
     Raises
     ------
@@ -135,7 +140,7 @@ def write_file(plan: StagingPlan, stored: Iterator[pa.Table], *, now_ms: int) ->
         return None
     path = f"{uuid.uuid4().hex}.parquet"
     key = f"{messages_key(plan.message_type)}/{path}"
-    tally = _Tally()
+    tally = _Tally(is_one_publisher=is_one_publisher)
     with plan.store.writer(key) as sink:
         with pq.ParquetWriter(cast(IO[bytes], sink), first.schema) as writer:
             for table in chain([first], groups):
@@ -169,6 +174,7 @@ def read_staged(plan: StagingPlan, file: StagedFile, *, after_sequence: int | No
 class _Tally:
     """Statistics of a file as it is written."""
 
+    is_one_publisher: bool
     rows: int = 0
     topics: set[str] = field(default_factory=set)
     first_sequence: int = 0
@@ -179,7 +185,7 @@ class _Tally:
     def add(self, table: pa.Table) -> None:
         sequence = table.column("sequence")
         first, last = sequence[0].as_py(), sequence[-1].as_py()
-        if self.rows and first <= self.last_sequence:
+        if self.is_one_publisher and self.rows and first <= self.last_sequence:
             publisher = table.column("publisher")[0].as_py()
             raise CallerError("SEQUENCE_NOT_ASCENDING", publisher=publisher, sequence=first, previous=self.last_sequence)
         self.first_sequence = self.first_sequence if self.rows else first

@@ -59,6 +59,10 @@ class PeerDefinition:
         """Return whether messages of `topic` are pulled."""
         return any(topic_matches(entry, topic) for entry in self.topics)
 
+    def passes(self, instance: str) -> bool:
+        """Return whether messages of another instance may come through this peer."""
+        return any(topic_matches(entry, instance) for entry in self.passthrough)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationDefinition:

@@ -47,15 +47,20 @@ class _Translation:
         else:
             insort(self._stretches, stretch)
 
+    def overlapping(self, first: int, until: int) -> Iterator[_Stretch]:
+        """Yield the stretches between two bookmarks, cut to them."""
+        index = max(0, bisect_right(self._stretches, first, key=lambda each: each.first) - 1)
+        while index < len(self._stretches) and self._stretches[index].first < until:
+            stretch = self._stretches[index]
+            low, high = max(first, stretch.first), min(until, stretch.until)
+            if low < high:
+                yield _Stretch(low, stretch.there + low - stretch.first, high - low)
+            index += 1
+
     def of(self, rows: BitMap64) -> BitMap64:
         """Return the bookmarks on the other side of those of `rows` that are known."""
         parts = []
-        low = max(0, bisect_right(self._stretches, rows.min(), key=lambda each: each.first) - 1) if rows else 0
-        last = rows.max() if rows else -1
-        for index in range(low, len(self._stretches)):
-            stretch = self._stretches[index]
-            if stretch.first > last:
-                break
+        for stretch in self.overlapping(rows.min(), rows.max() + 1) if rows else ():
             part = rows & to_bitmap([(stretch.first, stretch.until)])
             if part:
                 parts.append(part.shift(stretch.there - stretch.first))
@@ -82,6 +87,14 @@ class Origins:
             self._to_here.setdefault(origin, _Translation()).add(bookmark, first + row, length)
             self._to_there.setdefault(origin, _Translation()).add(first + row, bookmark, length)
 
+    def holds(self, origins: Iterable[OriginRows]) -> bool:
+        """Return whether any of some rows of other instances is here."""
+        return any(
+            self.held[origin].range_cardinality(bookmark, bookmark + length)
+            for _, length, origin, bookmark in origins
+            if origin in self.held
+        )
+
     def here(self, origin: str, rows: BitMap64) -> BitMap64:
         """Return the own bookmarks of rows of an origin, as far as they are here."""
         return self._to_here[origin].of(rows) if origin in self._to_here else BitMap64()
@@ -95,3 +108,19 @@ class Origins:
                 yield origin, self._to_there[origin].of(part)
         if rows:
             yield own, rows
+
+    def between(self, first: int, until: int, *, own: str) -> list[OriginRows]:
+        """Return where the rows between two bookmarks of here were first published, in their order; rows count from `first`."""
+        pulled = sorted(
+            (stretch, origin) for origin, known in self._to_there.items() for stretch in known.overlapping(first, until)
+        )
+        found: list[OriginRows] = []
+        at = first
+        for stretch, origin in pulled:
+            if at < stretch.first:
+                found.append((at - first, stretch.first - at, own, at))
+            found.append((stretch.first - first, stretch.length, origin, stretch.there))
+            at = stretch.until
+        if at < until:
+            found.append((at - first, until - at, own, at))
+        return found

@@ -58,7 +58,7 @@ def test_a_backlog_that_nobody_takes_is_transferred_to_who_asks(pair: tuple[Inst
     exchange(*pair)
     waiting = Consumer(virginia)
     assert waiting.take() == []
-    assert virginia.world.state.queues["WORK"].ownership.requests == {}, "it has not waited for long enough"
+    assert virginia.ownership().requests == {}, "it has not waited for long enough"
     clock.advance(2_000)
     assert waiting.take(limit=3) == []
     frankfurt.pull(virginia)
@@ -66,8 +66,8 @@ def test_a_backlog_that_nobody_takes_is_transferred_to_who_asks(pair: tuple[Inst
     virginia.pull(frankfurt)
     assert waiting.take() == [0, 1, 2]
     exchange(*pair)
-    assert virginia.world.state.queues["WORK"].ownership.transferred_in == 3
-    assert frankfurt.world.state.queues["WORK"].ownership.transferred_out == 3
+    assert virginia.ownership().transferred_in == 3
+    assert frankfurt.ownership().transferred_out == 3
 
 
 def test_an_owner_keeps_what_its_own_subscription_could_take(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
