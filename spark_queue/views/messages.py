@@ -54,7 +54,7 @@ def dead_letters_schema(columns_ddl: str) -> pa.Schema:
 def messages(store: Store, moment: PointInTime, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
     """Return the messages in a queue, oldest first; those that left it are in its history, inactive ones are not shown (R80)."""
     ledger = moment.state.ledger(queue)
-    states = {state: ledger.rows[state] for state in (*ACTIVE, State.HELD)}
+    states = {state: ledger.rows[state] for state in (*ACTIVE, State.HELD, State.REMOTE)}
     due = ledger.due(moment.now_ms)
     if due:
         states[State.AVAILABLE], states[State.DELAYED] = states[State.AVAILABLE] | due, states[State.DELAYED] - due
