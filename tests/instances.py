@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
@@ -11,7 +13,8 @@ from spark_queue.core.deciding.replicating import News, Pulled
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind
-from spark_queue.core.state.ownership import Ownership
+from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.ownership import Ownership, Stage, Value
 from spark_queue.replication.news import PeerFold
 from tests.fake_clock import FakeClock
 from tests.scenario.facts import PublishedMessage
@@ -94,6 +97,39 @@ class Instance:
         found = self.world.state.queues[queue].ownership
         assert found is not None, "the queue is replicated"
         return found
+
+    def tick(self) -> None:
+        """Do what is due."""
+        self.world.engine.tick(now_ms=self.world.now_ms)
+        self.world.commit()
+
+    def crash(self) -> None:
+        """Go on with the next coordinator, which reads the log."""
+        self.world.recover()
+
+    def ids(self, rows: Iterable[int]) -> set[tuple[str, int]]:
+        """Return what bookmarks of here are everywhere: the UUID of the origin, and the bookmark there."""
+        origins = self.world.state.message_types["json"].origins
+        found = origins.of(BitMap64(rows), own=self.world.journal_id)
+        return {(origin, row) for origin, there in found for row in there}
+
+    def own_row(self, each: tuple[str, int]) -> int | None:
+        """Return the bookmark here of a message of anywhere; None while it is not here."""
+        origin, bookmark = each
+        known = self.world.state.message_types["json"]
+        if origin == self.world.journal_id:
+            return bookmark
+        found = known.origins.here(origin, BitMap64([bookmark]))
+        return found.min() if found else None
+
+    def value(self, queue: str, row: int) -> Value:
+        """Return what this instance says of a message."""
+        ledger, ownership, rows = self.world.state.queues[queue], self.ownership(queue), BitMap64([row])
+        ((life, _),) = ownership.by_life(rows)
+        if row in ledger.rows[State.REMOVED]:
+            return Value(life, Stage.GONE)
+        ((term, owner, _),) = ownership.by_owner(rows)
+        return Value(life, Stage.DEAD if row in ledger.rows[State.DEAD] else Stage.PRESENT, term, owner)
 
     def rows(self, state: str, queue: str = "WORK") -> list[int]:
         """Return the bookmarks in a state."""
