@@ -50,6 +50,7 @@ class Instance:
             "queues": queues,
         }
         self.decide(commands.Apply(definitions=definitions))
+        self.world.engine.reach.is_level = True
 
     def decide(self, command: commands.AnyCommand) -> Any:
         """Decide about a command, and make it durable."""
@@ -106,6 +107,7 @@ class Instance:
     def crash(self) -> None:
         """Go on with the next coordinator, which reads the log."""
         self.world.recover()
+        self.world.engine.reach.is_level = True
 
     def ids(self, rows: Iterable[int]) -> set[tuple[str, int]]:
         """Return what bookmarks of here are everywhere: the UUID of the origin, and the bookmark there."""
@@ -158,3 +160,12 @@ class Consumer:
             return []
         self._finished = granted.lease
         return list(self._instance.world.state.queues[self._who["queue"]].leases[granted.lease].rows)
+
+
+def exchange(*instances: Instance) -> None:
+    """Let everybody pull from everybody until nothing is new."""
+    for _ in range(4):
+        for each in instances:
+            for other in instances:
+                if other is not each:
+                    each.pull(other)

@@ -120,6 +120,9 @@ class UnpauseReason(StrEnum):
     PROBE = "probe"
 
 
+#: The reason of a ``transferred`` record by which an instance takes what its owner cannot give (R109).
+CLAIMED = "claimed"
+
 #: The reason of an ``outcomes`` record without ranges: fn raised, and ``detail.error`` says what.
 RUN_FAILED = "failed"
 

@@ -1,4 +1,4 @@
-"""Random lives of several instances of one queue: each message is in one pair of hands in the world, and all come to say the same."""
+"""Random lives of several instances of one queue: each message is in one pair of hands in the world, and all say the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_queue.core.state.ownership import Value
 from spark_queue.verification import invariants
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.instances import Consumer, Instance
+from tests.instances import Consumer, Instance, exchange
 from tests.simulation.seeds import over_seeds
 
 STEPS = 120
@@ -82,14 +82,6 @@ class World:
         for instance in self.instances:
             assert invariants.of_state(instance.world.state) == []
 
-    def settle_down(self) -> None:
-        """Let everybody hear everything."""
-        for _ in range(4):
-            for instance in self.instances:
-                for other in self.instances:
-                    if other is not instance:
-                        instance.pull(other)
-
 
 def values(instance: Instance, queue: str) -> dict[Id, Value]:
     """Return what an instance says of each message of a queue."""
@@ -102,7 +94,7 @@ def test_instances_come_to_say_the_same(seed: int) -> None:
     world = World(seed)
     for _ in range(STEPS):
         world.step()
-    world.settle_down()
+    exchange(*world.instances)
     first, *others = world.instances
     for other in others:
         for queue in ("WORK", "FAILED"):

@@ -12,15 +12,25 @@ from dataclasses import replace
 from typing import Any
 
 from spark_queue.core import commands
-from spark_queue.core.deciding import alteration, batch_runs, delivery, granting, manual_settlement, pausing, redriving, timers
+from spark_queue.core.deciding import (
+    alteration,
+    batch_runs,
+    delivery,
+    granting,
+    manual_settlement,
+    pausing,
+    redriving,
+    timers,
+    transfers,
+)
 from spark_queue.core.deciding.barrier import release
 from spark_queue.core.deciding.expression_failures import count_failed_expressions
+from spark_queue.core.deciding.reach import Reach
 from spark_queue.core.deciding.removal import end_letters, remove_reached
 from spark_queue.core.deciding.replicating import Pulled, end_letters_elsewhere, take
 from spark_queue.core.deciding.retention import Retention
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
-from spark_queue.core.deciding.transfers import request
 from spark_queue.core.deciding.unit_of_work import UnitOfWork, of_one_life
 from spark_queue.core.message_files.segment import Segment, to_record
 from spark_queue.core.records import Emit, Kind, Record
@@ -47,6 +57,7 @@ HANDLERS: Mapping[type[commands.Command], Callable[[UnitOfWork, Any], CoreReply 
     commands.Redrive: redriving.redrive,
     commands.Pause: pausing.pause,
     commands.Unpause: pausing.unpause,
+    commands.ProxiedTransfer: transfers.switch,
 }
 
 #: What would take effect a second time when its caller asks again after a lost reply, and what is answered then. Planners' calls
@@ -58,7 +69,7 @@ DONE_BEFORE: Mapping[type[commands.Command], Callable[[JournalState, Any], CoreR
     commands.Redrive: redriving.redriven_before,
     **{
         command: lambda _state, _command: Done()
-        for command in (commands.Apply, commands.Unsubscribe, commands.Pause, commands.Unpause)
+        for command in (commands.Apply, commands.Unsubscribe, commands.Pause, commands.Unpause, commands.ProxiedTransfer)
     },
 }
 
@@ -87,6 +98,8 @@ class Engine:
         self._ticked_at_ms = 0
         self._retention = Retention()
         self._reign_began_at_ms = 0
+        #: What is heard of other instances.
+        self.reach = Reach()
 
     def decide(self, command: commands.AnyCommand, *, now_ms: int) -> CoreReply | LeasedRows | None:
         """Do what a command asks, and return the reply; None for a `Next` for which nothing is there yet.
@@ -133,7 +146,7 @@ class Engine:
         """Ask other instances for messages that a waiting poll could take (R104)."""
         known = self.state.queues[poll.queue].subscriptions.get(poll.subscription) if poll.queue in self.state.queues else None
         if known is not None and known.incarnation == poll.incarnation:
-            request(self._work(poll.queue, now_ms), known, limit=poll.limit)
+            transfers.request(self._work(poll.queue, now_ms), known, limit=poll.limit)
 
     def take(self) -> list[Record]:
         """Return the records made since the last call; they must be committed before anybody hears of them."""
@@ -217,6 +230,6 @@ class Engine:
         ledger = self.state.ledger(queue)
         sessions, shares = self._sessions.setdefault(queue, Sessions()), self._shares.setdefault(queue, Shares())
         return UnitOfWork(
-            state=self.state, ledger=ledger, sessions=sessions, shares=shares, now_ms=now_ms, request=request,
+            state=self.state, ledger=ledger, sessions=sessions, shares=shares, reach=self.reach, now_ms=now_ms, request=request,
             emit_record=self._emit(now_ms),
         )  # fmt: skip

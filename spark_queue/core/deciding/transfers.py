@@ -8,13 +8,16 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import below, oldest
+from spark_queue.core.commands import ProxiedTransfer
 from spark_queue.core.deciding.barrier import before_held
-from spark_queue.core.deciding.granting import room_of
+from spark_queue.core.deciding.shares import room_of
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Kind
+from spark_queue.core.records import CLAIMED, Kind
+from spark_queue.core.replies import Done
 from spark_queue.core.state.lease import Subscription
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import Ownership
+from spark_queue.errors import CallerError
 
 #: How long a request stays open of which nothing moves, in milliseconds.
 OPEN_MS = 5_000
@@ -75,6 +78,8 @@ def answer(work: UnitOfWork, rows: BitMap64, detail: Mapping[str, Any]) -> None:
     if ownership is None or ledger.paused or requester == ownership.instance:
         return
     free = (rows & ledger.rows[State.AVAILABLE]) - ownership.remote
+    # Also on behalf of an owner that cannot answer (R109).
+    free |= rows & claimable(work)
     for subscription, _ in work.shares.polling(ledger, work.now_ms):
         if room_of(ledger, subscription) > 0 and not subscription.is_stopped:
             free -= ledger.selection.matching(free, subscription.filter)
@@ -82,7 +87,42 @@ def answer(work: UnitOfWork, rows: BitMap64, detail: Mapping[str, Any]) -> None:
         transfer(work, free, requester)
 
 
-def transfer(work: UnitOfWork, rows: BitMap64, owner: str) -> None:
+def claimable(work: UnitOfWork) -> BitMap64:
+    """Return the messages that may be claimed: of owners that cannot be reached, while somebody allows it (R108, R109)."""
+    ownership = work.ledger.ownership
+    if ownership is None or not (ownership.claims_unreachable and work.reach.is_level):
+        return BitMap64()
+    after_ms = work.state.definitions.replication.unreachable_after_ms
+    parts = _by_owner(ownership, work.ledger.rows[State.REMOTE])
+    lost = (rows for owner, rows in parts if work.reach.is_lost(owner, now_ms=work.now_ms, after_ms=after_ms))
+    return BitMap64.union(BitMap64(), *lost)
+
+
+def claim(work: UnitOfWork, rows: BitMap64) -> None:
+    """Take those of `rows` that another instance owns; they may be claimed (R110)."""
+    ownership = work.ledger.ownership
+    foreign = BitMap64() if ownership is None else rows & work.ledger.rows[State.REMOTE]
+    if ownership is not None and foreign:
+        transfer(work, foreign, ownership.instance, reason=CLAIMED)
+
+
+def switch(work: UnitOfWork, command: ProxiedTransfer) -> Done:
+    """Let messages be claimed whose owner cannot be reached, or no more (R108)."""
+    ownership, queue = work.ledger.ownership, work.ledger.definition
+    what = f"Proxied transfer of queue '{queue.name}'"
+    if ownership is None:
+        reason, next_step = "no other instance owns messages of it.", "Name a queue that is pulled from a peer."
+        raise CallerError("UNSUPPORTED_WRITE", what=what, reason=reason, next_step=next_step)
+    if queue.at_most_once:
+        reason = "it delivers at most once, and what a lost owner delivered is not known."
+        next_step = "Bring the owner back, or settle its messages by hand."
+        raise CallerError("UNSUPPORTED_WRITE", what=what, reason=reason, next_step=next_step)
+    if ownership.claims_unreachable != command.on:
+        work.emit(Kind.PROXIED_TRANSFER, detail={"on": command.on})
+    return Done()
+
+
+def transfer(work: UnitOfWork, rows: BitMap64, owner: str, *, reason: str | None = None) -> None:
     """Record that rows belong to an instance from now on, in a term above all that they had."""
     ownership = work.ledger.ownership
     assert ownership is not None, "the queue is replicated"
@@ -90,7 +130,7 @@ def transfer(work: UnitOfWork, rows: BitMap64, owner: str) -> None:
     for deliveries, delivered in list(work.ledger.delivered.split(rows)):
         for cancels, part in list(work.ledger.cancelled.split(delivered)):
             counts = {"deliveries": deliveries, "cancels": cancels}
-            work.emit(Kind.TRANSFERRED, part, detail={"term": term, "owner": owner, **counts})
+            work.emit(Kind.TRANSFERRED, part, reason=reason, detail={"term": term, "owner": owner, **counts})
 
 
 def _by_owner(ownership: Ownership, rows: BitMap64) -> list[tuple[str, BitMap64]]:

@@ -9,6 +9,7 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.deciding.reach import Reach
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
 from spark_queue.core.records import DEAD_LETTER_REASONS, Emit, Kind
@@ -28,6 +29,7 @@ class UnitOfWork:
     ledger: QueueLedger
     sessions: Sessions
     shares: Shares
+    reach: Reach
     now_ms: int
     #: Id of the request that is being served; empty for a timer's work.
     request: str

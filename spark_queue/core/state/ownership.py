@@ -67,6 +67,8 @@ class Ownership:
     #: Messages that came to this instance, and that left it, by transfers (R119).
     transferred_in: int = 0
     transferred_out: int = 0
+    #: Messages that this instance took since their owner could not be reached (R109).
+    claimed: int = 0
     #: Whether messages may be claimed whose owner cannot be reached (R108).
     claims_unreachable: bool = False
     _lives: dict[int, BitMap64] = field(default_factory=dict)

@@ -7,7 +7,7 @@ import pytest
 from spark_queue.core import commands
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.instances import Consumer, Instance
+from tests.instances import Consumer, Instance, exchange
 
 
 @pytest.fixture
@@ -18,15 +18,6 @@ def clock() -> FakeClock:
 @pytest.fixture
 def pair(clock: FakeClock) -> tuple[Instance, Instance]:
     return Instance("frankfurt", ["virginia"], clock), Instance("virginia", ["frankfurt"], clock)
-
-
-def exchange(*instances: Instance) -> None:
-    """Let everybody pull from everybody until nothing is new."""
-    for _ in range(3):
-        for each in instances:
-            for other in instances:
-                if other is not each:
-                    each.pull(other)
 
 
 def test_a_message_is_granted_by_its_owner_only(pair: tuple[Instance, Instance]) -> None:

@@ -36,7 +36,7 @@ def transferred(ledger: QueueLedger, record: Record) -> None:
     """Give messages away to another instance, or claim them for this one (R105, R109)."""
     rows, value, ownership = to_bitmap(record.ranges), value_of(record), _ownership(ledger)
     if value.owner == ownership.instance:
-        ownership.transferred_in += len(rows)
+        ownership.claimed += len(rows)
     else:
         ownership.transferred_out += len(rows)
         # No lease may take up what is somebody else's.
