@@ -12,7 +12,7 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.replicating import News, Pulled
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.segment import Segment, from_record
-from spark_queue.core.records import Kind
+from spark_queue.core.records import Kind, Removal
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import Ownership, Stage, Value
 from spark_queue.replication.news import PeerFold
@@ -98,6 +98,15 @@ class Instance:
         found = self.world.state.queues[queue].ownership
         assert found is not None, "the queue is replicated"
         return found
+
+    def has_all_of(self, peer: Instance) -> bool:
+        """Return whether a peer is pulled to its end."""
+        return self._read[peer.name] == len(peer.world.committed)
+
+    def acknowledged(self) -> set[tuple[str, int]]:
+        """Return what this instance acknowledged."""
+        removals = (each for each in self.world.committed if each.queue == "WORK" and each.reason == Removal.ACKNOWLEDGED)
+        return {each for record in removals if record.kind == Kind.REMOVED for each in self.ids(to_bitmap(record.ranges))}
 
     def tick(self) -> None:
         """Do what is due."""
