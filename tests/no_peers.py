@@ -14,3 +14,7 @@ class NoPeers:
     def are_level(self) -> bool:
         """Return that there is nothing to hear."""
         return True
+
+    def numbers(self) -> dict[str, int]:
+        """Return that nobody was heard of."""
+        return {}

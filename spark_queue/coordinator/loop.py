@@ -7,7 +7,7 @@ that leaves `run` is a doubt: the process must end, and the next coordinator rec
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
@@ -47,6 +47,10 @@ class PeerPullers(Protocol):
 
     def are_level(self) -> bool:
         """Return whether each peer that can be read is pulled to where it was when this began."""
+        ...
+
+    def numbers(self) -> Mapping[str, int]:
+        """Return the newest beacon of each instance that was heard of, by name."""
         ...
 
 
@@ -261,6 +265,8 @@ class Loop:
                 self._read_log(message_type, finds_gaps=True)
             self._engine.tick(now_ms=now_ms)
             self._pullers.keep(self._engine.state.definitions)
+            self._engine.reach.hear(self._pullers.numbers(), now_ms=now_ms)
+            self._engine.reach.is_level = self._pullers.are_level()
             if self._entrance.is_file_back():
                 # Only a new fold takes back in the queue that was set aside; the next caller starts it.
                 _LOG.info("A message file is back: this reign ends, so that the next one knows its messages.")

@@ -31,6 +31,9 @@ MESSAGES = "messages"
 SNAPSHOTS = "snapshots"
 ADVERTISEMENT_KEY = "coordinator.json"
 
+#: Where an instance of replicated queues says that its coordinator lives.
+BEACON_KEY = "beacon.json"
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 #: How much an error repeats of both ends of a library's own words: some print whole structures, and the cause may come last.
 _REASON_END = 200

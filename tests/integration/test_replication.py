@@ -20,7 +20,9 @@ def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
     made = {}
     for name, other in (("frankfurt", "virginia"), ("virginia", "frankfurt")):
         peer = {"journal": str(tmp_path / other), "topics": ["ORDERS"], "queues": ["WORK"], "pull_interval": "100ms"}
-        made[name] = World(tmp_path / name, journal={"instance": name}, peers={other: peer})
+        made[name] = World(
+            tmp_path / name, journal={"instance": name}, peers={other: peer}, replication={"unreachable_after": "8s"}
+        )
     for each in made.values():
         each.ping()
     yield made
@@ -53,3 +55,19 @@ def test_a_backlog_goes_to_who_waits_for_it(sites: dict[str, World]) -> None:
     wait_until(lambda: planner.next(wait_ms=1_000).messages > 0)
     wait_until(lambda: states(frankfurt) == {"remote": 5})
     assert planner.bookmarks() == [0, 1, 2, 3, 4]
+
+
+def test_a_lost_site_is_served_by_the_other_until_it_comes_back(sites: dict[str, World], tmp_path: Path) -> None:
+    frankfurt, virginia = sites["frankfurt"], sites["virginia"]
+    virginia.publish(4)
+    wait_until(lambda: states(frankfurt) == {"remote": 4})
+    virginia.end()
+    (tmp_path / "virginia").rename(tmp_path / "lost")
+    Journal(frankfurt.store.path).queue("WORK").proxied_transfer(on=True)
+    planner = Planner(frankfurt)
+    wait_until(lambda: planner.next(wait_ms=1_000).messages > 0)
+    assert planner.bookmarks() == [0, 1, 2, 3]
+    planner.next()
+    (tmp_path / "lost").rename(tmp_path / "virginia")
+    virginia.ping()
+    wait_until(lambda: states(virginia) == {})
