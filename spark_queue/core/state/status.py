@@ -64,7 +64,22 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
         foreign_files=message_type.foreign_files,
         longest_batch_seconds=None if longest is None else _age_s(longest.begun_at_ms, now_ms),
         longest_batch_subscription=None if longest is None else longest.subscription,
+        **_of_instances(ledger),
     )
+
+
+def _of_instances(ledger: QueueLedger) -> dict[str, int]:
+    """Return whose the messages of a replicated queue are, and how they came here (R119)."""
+    ownership = ledger.ownership
+    if ownership is None:
+        return {"owned": ledger.depth}
+    return {
+        "owned": ledger.depth,
+        "remote": len(ledger.rows[State.REMOTE]),
+        "transferred_in": ownership.transferred_in,
+        "transferred_out": ownership.transferred_out,
+        "proxied_transfer": ownership.claimed,
+    }
 
 
 def _running(ledger: QueueLedger, now_ms: int) -> Iterator[Lease]:
