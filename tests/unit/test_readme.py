@@ -131,7 +131,7 @@ def test_command_line_exists(command: str) -> None:
 
 
 def test_error_codes_exist() -> None:
-    variables = {TOKEN_FILE_VARIABLE, TLS_ROOTS_VARIABLE, "XDG_CACHE_HOME"}
+    variables = {TOKEN_FILE_VARIABLE, TLS_ROOTS_VARIABLE, "XDG_CACHE_HOME", "PYSPARK_PYTHON"}
     headings = "\n".join(re.findall(r"^#+ .+$", TEXT, re.MULTILINE))
     named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", TEXT)) | set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", headings))
     # Topics and queues of the one example in the rules.
