@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Literal, cast
 
 from spark_queue import delta_jars
-from spark_queue.cli.output import out, progress, show_json, table
-from spark_queue.cli.target import open_target
+from spark_queue.cli.arguments import open_target
+from spark_queue.cli.output import out, progress, say, show_json, table
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
@@ -29,8 +29,7 @@ from spark_queue.errors import SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.leftovers import unnamed_files
 from spark_queue.journal.message_table import open_messages
-from spark_queue.journal.open import open_journal
-from spark_queue.journal.reader import list_files
+from spark_queue.journal.reader import list_files, open_reader
 from spark_queue.journal.store_time import store_time_ms
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.journal_location import location_of
@@ -81,10 +80,10 @@ def doctor(path: str | None, storage: list[str] | None, *, fetch: bool, as_json:
     if as_json:
         show_json(findings)
     else:
-        out.print(table(findings, ("check", "result", "found"), cut=False))
+        out().print(table(findings, ("check", "result", "found"), cut=False))
         for finding in findings:
             if finding["advice"]:
-                out.print(f"{finding['check']}: {finding['advice']}", markup=False, soft_wrap=True)
+                say(f"{finding['check']}: {finding['advice']}")
     if any(finding["result"] == "failed" for finding in findings):
         sys.exit(1)
 
@@ -227,7 +226,7 @@ def _store(journal: Journal) -> Finding:
 def _clock(journal: Journal) -> Finding:
     """Compare this host's clock with the store's, and with the newest record."""
     now_ms, written_ms = SystemClock().wall_ms(), store_time_ms(journal.store)
-    ahead_ms = open_journal(journal.store).records()[-1].at_ms - now_ms
+    ahead_ms = open_reader(journal.store).records()[-1].at_ms - now_ms
     advice = "Set this host's clock: leases and expirations count by it."
     if ahead_ms > _DAY_MS:
         return Finding(result="failed", found=f"the log is {ahead_ms / 1_000:,.0f} s ahead", advice=advice)
@@ -251,10 +250,10 @@ def _control_log(journal: Journal) -> Finding:
 
 def _files(journal: Journal) -> Finding:
     """Count message files, and those that nothing names: a coordinator deletes them a day later."""
-    journal_id, definitions = journal.journal_id(), open_journal(journal.store).definitions()
+    reader = open_reader(journal.store)
     standing = waiting = 0
-    for name in definitions.message_types:
-        paths = open_messages(journal.store, journal_id, name).get_add_actions().column("path").to_pylist()
+    for name in reader.definitions().message_types:
+        paths = open_messages(journal.store, reader.journal_id, name).get_add_actions().column("path").to_pylist()
         standing += len(paths)
         waiting += len(unnamed_files(journal.store, name, frozenset(map(str, paths))))
     return Finding(result="ok", found=f"{standing:,} in tables, {waiting:,} replaced or left over")

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from rich.progress import Progress
 
-from spark_queue.cli.output import out, progress, show_json
-from spark_queue.cli.target import open_target
+from spark_queue.cli.output import progress, say, show_json
 from spark_queue.clock import SystemClock
 from spark_queue.core.message_files.relocation import MergedFile
 from spark_queue.core.message_files.segment import Segment, stretches
@@ -27,9 +26,9 @@ from spark_queue.verification.state_digest import digest
 from spark_queue.views import PointInTime, point_in_time, state_at
 
 
-def verify(path: str, storage: list[str] | None, *, as_json: bool) -> None:
+def verify(store: Store, *, as_json: bool) -> None:
     """Check a journal; exits 1 when something is broken."""
-    journal = open_journal(open_target(path, storage).store)
+    journal = open_journal(store)
     with progress() as bar:
         records, moment, problems = _fold(journal, bar)
         seen, warnings = moment, list[str]()
@@ -53,16 +52,16 @@ def _show(
     journal: DeltaJournal, records: Sequence[Record], seen: PointInTime | None, problems: list[str], warnings: list[str]
 ) -> None:
     for warning in warnings:
-        out.print(warning, style="yellow", markup=False, soft_wrap=True)
+        say(warning, style="yellow")
     for problem in problems:
-        out.print(problem, style="red", markup=False, soft_wrap=True)
+        say(problem, style="red")
     if problems:
-        out.print(f"Journal {journal.journal_id}: {len(problems)} problem(s).", soft_wrap=True)
+        say(f"Journal {journal.journal_id}: {len(problems)} problem(s).")
     elif seen is not None:
         # Counted as status counts them: also what no coordinator has seen yet.
         messages = sum(message_type.entered_until for message_type in seen.state.message_types.values())
         text = f"{len(records):,} records, {messages:,} messages, {len(seen.state.queues)} queue(s). Every promise holds."
-        out.print(f"Journal {journal.journal_id}: {text}", soft_wrap=True)
+        say(f"Journal {journal.journal_id}: {text}")
 
 
 def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], PointInTime | None, list[str]]:
