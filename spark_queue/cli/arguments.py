@@ -51,7 +51,7 @@ def storage_options(storage: list[str] | None) -> dict[str, str]:
 
 def parse_as_of(text: str | None) -> datetime | int | None:
     """Read a moment: a record number, or an ISO-8601 time with offset."""
-    from spark_queue.settings import parse_timestamp
+    from spark_queue.settings.timestamps import parse_timestamp
 
     if text is None:
         return None

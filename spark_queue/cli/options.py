@@ -13,7 +13,7 @@ from spark_queue.cli.arguments import Json
 from spark_queue.cli.output import out, show_json, table
 
 if TYPE_CHECKING:
-    from spark_queue.settings import RegistryRow
+    from spark_queue.settings.tables import RegistryRow
 
 _TITLES = {"keys": "Keys of a definition file", "options": "Spark options"}
 
@@ -25,7 +25,7 @@ def options(
 ) -> None:
     """List every key of a definition file and every Spark option."""
     from spark_queue.expression import accepted
-    from spark_queue.settings import key_rows, option_rows
+    from spark_queue.settings.tables import key_rows, option_rows
 
     tables = {"keys": key_rows(), "options": option_rows()}
     if json:

@@ -60,7 +60,7 @@ class Journal:
             What is wrong with the definitions; nothing was created.
         """
         from spark_queue.journal.open import create_journal
-        from spark_queue.settings import load_definitions
+        from spark_queue.settings.read import load_definitions
 
         wanted = None if definitions is None else load_definitions(definitions)
         journal = cls(path, storage_options=storage_options)
@@ -117,7 +117,7 @@ class Journal:
         from spark_queue.client.coordinator_client import call_once
         from spark_queue.core import commands
         from spark_queue.journal.open import open_journal
-        from spark_queue.settings import load_definitions
+        from spark_queue.settings.read import load_definitions
         from spark_queue.views import state_at
 
         wanted, resets = load_definitions(definitions), tuple(reset)

@@ -16,14 +16,8 @@ from pyspark.sql.types import StructType
 
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.journal.layout import Store
-from spark_queue.settings import (
-    QueueStreamOptions,
-    TopicBatchOptions,
-    TopicStreamOptions,
-    ViewOptions,
-    read_options,
-    read_purpose,
-)
+from spark_queue.settings.read import read_options, read_purpose
+from spark_queue.settings.types import QueueStreamOptions, TopicBatchOptions, TopicStreamOptions, ViewOptions
 from spark_queue.source.columns import chosen, queue_columns, to_spark, topic_columns
 from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.offsets import QueueOffset, TopicOffset

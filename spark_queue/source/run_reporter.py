@@ -11,7 +11,7 @@ from spark_queue.core import commands, replies
 from spark_queue.errors import CallerError, LeaseError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
-from spark_queue.settings import EXPLICIT
+from spark_queue.settings.types import EXPLICIT
 from spark_queue.source.offsets import QueueOffset
 
 _log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.segments import PIECES
 from spark_queue.ports import MessageLogEntry, entered
-from spark_queue.settings import Position
+from spark_queue.settings.types import Position
 
 _log = logging.getLogger(__name__)
 

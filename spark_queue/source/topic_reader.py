@@ -16,7 +16,7 @@ from spark_queue.source.partitions import MessageReader, as_shipped
 from spark_queue.source.planning import cut
 
 if TYPE_CHECKING:
-    from spark_queue.settings import TopicBatchOptions, TopicStreamOptions
+    from spark_queue.settings.types import TopicBatchOptions, TopicStreamOptions
     from spark_queue.source.topic_log import TopicLog
 
 #: How long an idle `latestOffset` waits before it looks again; Spark would ask a hundred times a second.

@@ -13,7 +13,7 @@ from spark_queue.source.table_partitions import TablePartition, TableReader
 
 if TYPE_CHECKING:
     from spark_queue.journal.layout import Store
-    from spark_queue.settings import ViewOptions
+    from spark_queue.settings.types import ViewOptions
     from spark_queue.source.target import Target
 
 #: Most rows of a partition.

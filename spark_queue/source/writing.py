@@ -11,7 +11,8 @@ from spark_queue.errors import CallerError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import make_plan
-from spark_queue.settings import Purpose, WriteOptions, read_options
+from spark_queue.settings.read import read_options
+from spark_queue.settings.types import Purpose, WriteOptions
 from spark_queue.source.write_job import WriteJob
 
 #: How Spark hands over what ``partitionBy`` named.

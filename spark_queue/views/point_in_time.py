@@ -19,7 +19,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal import snapshot
 from spark_queue.journal.layout import Store
-from spark_queue.settings import ambiguous, to_ms
+from spark_queue.settings.timestamps import ambiguous, to_ms
 from spark_queue.views.damage import find_damage
 
 #: Tells when a version of a message type's log was committed, in milliseconds; None when nobody knows any more.

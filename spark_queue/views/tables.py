@@ -16,7 +16,7 @@ from spark_queue.core.replies import QueueStatus
 from spark_queue.errors import ConfigError, nearest
 from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import INSTANT
-from spark_queue.settings import VIEWS
+from spark_queue.settings.types import VIEWS
 from spark_queue.views.messages import dead_letters, dead_letters_schema, make_schema, messages, messages_schema
 from spark_queue.views.point_in_time import PointInTime, queue_status
 

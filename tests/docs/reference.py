@@ -16,7 +16,8 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.lifecycle import TRANSITIONS, State
 from spark_queue.errors import CATALOGUE
-from spark_queue.settings import VIEWS, load_definitions
+from spark_queue.settings.read import load_definitions
+from spark_queue.settings.types import VIEWS
 from spark_queue.source.columns import queue_columns
 from spark_queue.views.tables import view_schema
 from tests.docs.meanings import COLUMNS, FIGURES, VIEW_MEANINGS

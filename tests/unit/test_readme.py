@@ -20,7 +20,8 @@ from spark_queue.core.state.lifecycle import TRANSITIONS, Event, State
 from spark_queue.errors import CATALOGUE
 from spark_queue.protocol.connection import TLS_ROOTS_VARIABLE
 from spark_queue.protocol.user_files import TOKEN_FILE_VARIABLE
-from spark_queue.settings import key_rows, load_definitions, option_rows
+from spark_queue.settings.read import load_definitions
+from spark_queue.settings.tables import key_rows, option_rows
 from tests.docs import pages
 from tests.docs.generated import PARTS, generated, names_in
 from tests.docs.meanings import FIGURES
