@@ -101,14 +101,15 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
+_ALL = frozenset(Purpose)
 _READS_OF_ROWS = frozenset({Purpose.QUEUE_STREAM, Purpose.TOPIC_STREAM, Purpose.TOPIC_BATCH})
 _READS_OF_TOPICS = frozenset({Purpose.TOPIC_STREAM, Purpose.TOPIC_BATCH})
 _WRITES = frozenset({Purpose.WRITE_BATCH, Purpose.WRITE_STREAM})
 _STARTS = {Purpose.TOPIC_STREAM: "latest", Purpose.TOPIC_BATCH: "earliest"}
 
 OPTIONS = (
-    Option("journal", Purpose, _parse_text, None, "Path of the journal; also load(path), save(path), start(path).", required=True),
-    Option("coordinator", Purpose, _parse_text, None, "Address of a coordinator on another host; default: found or started here."),
+    Option("journal", _ALL, _parse_text, None, "Path of the journal; also load(path), save(path), start(path).", required=True),
+    Option("coordinator", _ALL, _parse_text, None, "Address of a coordinator on another host; default: found or started here."),
     Option("queue", {Purpose.QUEUE_STREAM}, _parse_name, None, "The queue to consume.", required=True),
     Option("queue", {Purpose.VIEW_BATCH}, _parse_name, None, "The queue to look at; may be absent for history and status."),
     Option(

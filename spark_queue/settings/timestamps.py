@@ -18,23 +18,23 @@ def parse_timestamp(value: str) -> datetime:
         TIMESTAMP_AMBIGUOUS, showing both readings, when the offset is missing.
     """
     try:
-        moment = datetime.fromisoformat(value)
+        time = datetime.fromisoformat(value)
     except ValueError:
         raise ValueError("an ISO-8601 time with offset, such as 2026-01-31T12:00:00Z") from None
-    if moment.tzinfo is None:
-        raise ambiguous(moment, value=value, where="the options")
-    return moment.astimezone(UTC)
+    if time.tzinfo is None:
+        raise ambiguous(time, value=value, where="the options")
+    return time.astimezone(UTC)
 
 
-def ambiguous(moment: datetime, *, value: str, where: str) -> CallerError:
+def ambiguous(time: datetime, *, value: str, where: str) -> CallerError:
     """Return the refusal TIMESTAMP_AMBIGUOUS of a time without an offset, with two readings that differ."""
     # Where this host's zone is UTC, somebody else's reading shows what is meant.
-    utc, local = moment.replace(tzinfo=UTC), moment.astimezone()
-    local = local if local.utcoffset() else moment.replace(tzinfo=timezone(timedelta(hours=1)))
+    utc, local = time.replace(tzinfo=UTC), time.astimezone()
+    local = local if local.utcoffset() else time.replace(tzinfo=timezone(timedelta(hours=1)))
     return CallerError("TIMESTAMP_AMBIGUOUS", value=value, where=where, utc=utc.isoformat(), local=local.isoformat())
 
 
-def to_ms(moment: datetime) -> int:
+def to_ms(time: datetime) -> int:
     """Return an aware time as whole milliseconds since 1970 UTC, rounded down."""
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    since = time - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
