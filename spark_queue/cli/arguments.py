@@ -9,6 +9,7 @@ import typer
 
 import spark_queue
 from spark_queue.errors import ConfigError
+from spark_queue.settings.timestamps import parse_timestamp
 
 if TYPE_CHECKING:
     from spark_queue.client.journal import Journal
@@ -51,8 +52,6 @@ def storage_options(storage: list[str] | None) -> dict[str, str]:
 
 def parse_as_of(text: str | None) -> datetime | int | None:
     """Read a moment: a record number, or an ISO-8601 time with offset."""
-    from spark_queue.settings.timestamps import parse_timestamp
-
     if text is None:
         return None
     if text.isdecimal():

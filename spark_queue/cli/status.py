@@ -13,6 +13,7 @@ from spark_queue.cli.arguments import AsOf, JournalPath, Json, QueueName, Storag
 from spark_queue.cli.output import columns_that_fit, out, say, show, show_json, table
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
+from spark_queue.settings.timestamps import to_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -74,8 +75,6 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoRetu
     """Look again and again: on a terminal in place, elsewhere by appending."""
     from rich.console import Group
     from rich.live import Live
-
-    from spark_queue.views.event_texts import to_text
 
     if out().is_terminal and not as_json:
         with Live(console=out(), auto_refresh=False) as live:

@@ -1,4 +1,4 @@
-"""Times as users write them: ISO-8601 with an offset, because a bare one has two readings."""
+"""Times as users write and read them: ISO-8601 with an offset, because a bare one has two readings."""
 
 from __future__ import annotations
 
@@ -38,3 +38,8 @@ def to_ms(time: datetime) -> int:
     """Return an aware time as whole milliseconds since 1970 UTC, rounded down."""
     since = time - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+
+
+def to_text(at_ms: int | None, timespec: str = "seconds") -> str:
+    """Give a time in UTC, to the second or as `datetime.isoformat` is told; None gives nothing."""
+    return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec=timespec)
