@@ -14,7 +14,7 @@ from spark_queue.client.outcome_table import evaluated, named_columns, read_outc
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Outcome
-from spark_queue.errors import CallerError, ConfigError, nearest
+from spark_queue.errors import CallerError, ConfigError, nearest, parsed
 
 _COLUMNS = ("bookmark", "outcome", "retry_after", "error", "lease")
 
@@ -34,10 +34,7 @@ def to_delay_ms(retry_after: str | timedelta | None) -> int | None:
         return None
     if isinstance(retry_after, timedelta):
         return retry_after // timedelta(milliseconds=1)
-    try:
-        return parse_duration_ms(retry_after)
-    except ValueError as reason:
-        raise ConfigError("BAD_VALUE", key="retry_after", where="settle", value=retry_after, expected=str(reason)) from None
+    return parsed(parse_duration_ms, retry_after, key="retry_after", where="settle")
 
 
 def check_error(queue: str, outcomes: Iterable[str | None], error: str | None) -> None:

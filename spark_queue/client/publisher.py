@@ -9,7 +9,7 @@ from typing import Any, Self
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import parse_duration_ms
-from spark_queue.errors import CallerError, ConfigError
+from spark_queue.errors import CallerError, ConfigError, parsed
 from spark_queue.journal.commit import Identity, Published
 from spark_queue.journal.layout import Store
 from spark_queue.journal.publisher import OpenedName, make_plan, open_name
@@ -149,9 +149,10 @@ class _Target:
         message_type, rows = to_arrow(data, self._definitions, topic=topic)
         if opened is not None:
             identity = Identity(publisher=opened.name, exclusive=True, number=opened.numbers[message_type])
-        plan = make_plan(
-            self._store, self._definitions, message_type=message_type, topic=topic, expires_after_ms=_duration_ms(expires_after)
-        )
+        expires_after_ms = None
+        if expires_after is not None:
+            expires_after_ms = parsed(parse_duration_ms, expires_after, key="expires_after", where="publish")
+        plan = make_plan(self._store, self._definitions, message_type=message_type, topic=topic, expires_after_ms=expires_after_ms)
         done = commit(plan, self._journal_id, self._definitions, rows, identity=identity, first_sequence=first_sequence)
         if done.rows:
             self._client.nudge(message_type)
@@ -159,12 +160,3 @@ class _Target:
 
     def close(self) -> None:
         self._client.close()
-
-
-def _duration_ms(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return parse_duration_ms(text)
-    except ValueError as reason:
-        raise ConfigError("BAD_VALUE", key="expires_after", where="publish", value=text, expected=str(reason)) from None

@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.errors import ConfigError, nearest
+from spark_queue.errors import ConfigError, nearest, parsed
 from spark_queue.settings.registry import OPTIONS, Option
 from spark_queue.settings.types import (
     VIEWS_OF_ALL_QUEUES,
@@ -96,7 +96,7 @@ def read_options(options: Mapping[str, str], purpose: Purpose) -> Options:
     values: dict[str, Any] = {"storage": storage}
     for option in known:
         if option.name in given:
-            values[option.field] = _parse(option, given[option.name])
+            values[option.field] = parsed(option.parse, given[option.name], key=option.name, where="the options")
         elif option.required:
             raise ConfigError("MISSING_OPTION", option=option.name, where=f"a {purpose}", reason=option.about)
         elif option.field not in values:
@@ -137,13 +137,6 @@ def _advice(lowered: str, names: Iterable[str]) -> str:
         return f" It belongs to: {', '.join(elsewhere)}."
     # What the options are for is told by their names, so a misspelt one may have led to the wrong purpose.
     return nearest(lowered, names) or nearest(lowered, [option.name for option in OPTIONS])
-
-
-def _parse(option: Option, value: str) -> Any:
-    try:
-        return option.parse(value)
-    except ValueError as reason:
-        raise ConfigError("BAD_VALUE", key=option.name, where="the options", value=value, expected=str(reason)) from None
 
 
 def _check_relations(given: Mapping[str, str], values: Mapping[str, Any], known: Iterable[Option], purpose: Purpose) -> None:
