@@ -10,7 +10,7 @@ from spark_queue.expression.steps import Build, Steps, Value
 from spark_queue.expression.syntax import invalid, unsupported
 
 
-def coalesce(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+def coalesce(steps: Steps, node: exp.Expression, *arguments: Value) -> Value:
     """Build COALESCE: nothing after the first value that is not NULL is evaluated."""
     values = together(steps, node, *arguments)
     fails: str | None = None
@@ -23,7 +23,7 @@ def coalesce(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Valu
 def extreme(name: str) -> Build:
     """Build GREATEST or LEAST, which pass over NULL, and take NaN for the greatest."""
 
-    def build(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+    def build(steps: Steps, node: exp.Expression, *arguments: Value) -> Value:
         values = together(steps, node, *arguments)
         parts = ", ".join(f"{{{number}}}" for number in range(len(values)))
         sql = steps.add(f"{name}({parts})", *[value.sql for value in values])
@@ -46,17 +46,16 @@ def choose(steps: Steps, node: exp.Expression, cases: list[tuple[Value, Value]],
     return Value(kind=results[0].kind, sql=sql, fails=fails)
 
 
-def when(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+def when(steps: Steps, node: exp.Expression, condition: Value, positive: Value, negative: Value) -> Value:
     """Build IF."""
-    condition, positive, negative = arguments
     return choose(steps, node, [(condition, positive)], negative)
 
 
-def nullif(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+def nullif(steps: Steps, node: exp.Expression, value: Value, other: Value) -> Value:
     """Build NULLIF."""
-    one, other = together(steps, node, *arguments)
+    one, other = together(steps, node, value, other)
     sql = steps.add("nullif({0}, {1})", one.sql, other.sql)
-    if one.kind != arguments[0].kind:
+    if one.kind != value.kind:
         raise unsupported(node, "nullif brings together two types.", "Write the CAST that you mean.")
     return Value(kind=one.kind, sql=sql, fails=steps.strict([one, other]))
 
@@ -64,8 +63,7 @@ def nullif(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
 def is_null(sql: str) -> Build:
     """Build a question about NULL, which is never NULL itself."""
 
-    def build(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
-        del node
-        return Value(kind=BOOLEAN, sql=steps.add(sql, arguments[0].sql), fails=arguments[0].fails)
+    def build(steps: Steps, _: exp.Expression, value: Value) -> Value:
+        return Value(kind=BOOLEAN, sql=steps.add(sql, value.sql), fails=value.fails)
 
     return build

@@ -14,38 +14,43 @@ _NARROW_DIGITS = 18
 
 COMPARISONS: dict[type[exp.Expression], str] = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 
-ARITHMETIC: dict[type[exp.Expression], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+_ARITHMETIC: dict[type[exp.Expression], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 
 
-def compare(steps: Steps, node: exp.Expression, sign: str, one: Value, other: Value) -> Value:
-    """Compare; NULL where a side is NULL."""
+def compare(steps: Steps, node: exp.Expression, one: Value, other: Value, sign: str | None = None) -> Value:
+    """Compare, as the node does where no sign is given; NULL where a side is NULL."""
+    sign = sign or COMPARISONS[type(node)]
     one, other = together(steps, node, one, other)
     if one.kind.name == "BINARY" and sign not in ("=", "<>"):
         raise unsupported(node, "it orders BINARY values.", "Compare them for equality only.")
     return steps.apply(BOOLEAN, f"{{0}} {sign} {{1}}", one, other)
 
 
-def same(steps: Steps, node: exp.Expression, one: Value, other: Value, *, wanted: bool) -> Value:
+def same(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
     """Compare so that NULL equals NULL; Spark evaluates both sides."""
     one, other = together(steps, node, one, other)
-    sql = steps.add(f"{{0}} IS {'NOT ' if wanted else ''}DISTINCT FROM {{1}}", one.sql, other.sql)
+    negation = "NOT " if isinstance(node, exp.NullSafeEQ) else ""
+    sql = steps.add(f"{{0}} IS {negation}DISTINCT FROM {{1}}", one.sql, other.sql)
     return Value(kind=BOOLEAN, sql=sql, fails=steps.any(one.fails, other.fails))
 
 
-def both(steps: Steps, one: Value, other: Value) -> Value:
+def both(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
     """Build AND: what follows a false condition is not evaluated."""
+    check_conditions(node, one, other)
     fails = steps.any(one.fails, steps.when("{0} IS NOT FALSE", other.fails, one.sql))
     return Value(kind=BOOLEAN, sql=steps.add("({0} AND {1})", one.sql, other.sql), fails=fails)
 
 
-def either(steps: Steps, one: Value, other: Value) -> Value:
+def either(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
     """Build OR: what follows a true condition is not evaluated."""
+    check_conditions(node, one, other)
     fails = steps.any(one.fails, steps.when("{0} IS NOT TRUE", other.fails, one.sql))
     return Value(kind=BOOLEAN, sql=steps.add("({0} OR {1})", one.sql, other.sql), fails=fails)
 
 
-def calculate(steps: Steps, node: exp.Expression, sign: str, one: Value, other: Value) -> Value:
+def calculate(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
     """Add, subtract or multiply; what overflows fails, except for doubles."""
+    sign = _ARITHMETIC[type(node)]
     _check_numbers(node, one, other)
     if "DECIMAL" in (one.kind.name, other.kind.name) and not (one.kind.is_fraction or other.kind.is_fraction):
         return _calculate_decimals(steps, node, sign, one, other)
@@ -113,11 +118,11 @@ def negate(steps: Steps, node: exp.Expression, value: Value) -> Value:
     return steps.apply(value.kind, f"TRY(CAST(-{{0}} AS {value.kind.duckdb}))", value, may_fail=value.kind.is_integer)
 
 
-def condition(node: exp.Expression, value: Value) -> Value:
-    """Check that a value is a condition."""
-    if value.kind not in (BOOLEAN, VOID):
-        raise unsupported(node, f"{value.kind} is used as a condition.", "Write a comparison.")
-    return value
+def check_conditions(node: exp.Expression, *values: Value) -> None:
+    """Refuse a value that is no condition."""
+    for value in values:
+        if value.kind not in (BOOLEAN, VOID):
+            raise unsupported(node, f"{value.kind} is used as a condition.", "Write a comparison.")
 
 
 def _check_numbers(node: exp.Expression, *values: Value) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from sqlglot import exp
 
@@ -30,8 +30,10 @@ class Value:
     literal: object = None
 
 
-#: Builds the value of a function from its arguments.
-Build: TypeAlias = "Callable[[Steps, exp.Expression, list[Value]], Value]"
+#: Builds the value of a function: takes the steps, the node, and a value for each argument.
+Build: TypeAlias = Callable[..., Value]
+
+_Literal = TypeVar("_Literal")
 
 
 class Steps:
@@ -110,7 +112,7 @@ class Steps:
         return f"SELECT {', '.join(outputs)} FROM ({query})"  # noqa: S608 - as said above
 
 
-def literal_of(value: Value, kind: type, node: exp.Expression, what: str) -> object:
+def literal_of(value: Value, kind: type[_Literal], node: exp.Expression, what: str) -> _Literal:
     """Return the value of an argument that must be written as a literal."""
     if not isinstance(value.literal, kind) or isinstance(value.literal, bool):
         raise unsupported(node, f"{what} is no literal.", "Write it as a constant.")
