@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from spark_queue.expression.purposes import PURPOSES
 from spark_queue.expression.steps import Steps
 from spark_queue.expression.syntax import read, refusals, unsupported
-from spark_queue.expression.translation import ENVELOPE, Translator
+from spark_queue.expression.translation import Translator
 
 #: Processors that evaluate at once: a coordinator shares its host with a Spark driver.
 WORKERS = min(4, os.cpu_count() or 1)
@@ -88,12 +88,12 @@ class Program:
 
     def run_over(self, pieces: Iterable[pa.Table]) -> Mapping[Wanted, Found]:
         """Evaluate everything, piece by piece of the same messages, a large piece on several processors; see `run`."""
-        return self._together([found for piece in pieces for found in self._run_shares(piece)])
-
-    def _run_shares(self, piece: pa.Table) -> Iterator[Mapping[Wanted, Found]]:
-        shares = _shares(piece)
-        # Most commits are small, and no other thread is worth waiting for then.
-        return map(self.run, shares) if len(shares) == 1 else _workers().map(self.run, shares)
+        parts: list[Mapping[Wanted, Found]] = []
+        for piece in pieces:
+            shares = _shares(piece)
+            # Most commits are small, and no other thread is worth waiting for then.
+            parts += map(self.run, shares) if len(shares) == 1 else _workers().map(self.run, shares)
+        return self._together(parts)
 
     def _together(self, parts: Sequence[Mapping[Wanted, Found]]) -> Mapping[Wanted, Found]:
         return {each: _joined([part[each] for part in parts]) for each in self.wanted}
@@ -137,13 +137,8 @@ def translate(wanted: tuple[Wanted, ...], columns: pa.Schema) -> Program:
     ConfigError
         EXPRESSION_INVALID where Spark would refuse too; EXPRESSION_UNSUPPORTED where the result might differ from Spark's.
     """
-    known = [field for field in columns if field.name not in _HIDDEN]
-    return Program(wanted, pa.schema(known))
-
-
-#: Stored beside the message, but nothing that an expression may use.
-_HIDDEN = ("expires_at",)
-assert "expires_at" not in ENVELOPE
+    # It is stored beside the message, but nothing that an expression may use.
+    return Program(wanted, pa.schema([field for field in columns if field.name != "expires_at"]))
 
 
 def _joined(parts: list[Found]) -> Found:
@@ -163,10 +158,8 @@ def _found(given: pa.Table, number: int) -> Found:
 
 
 def _column(rows: pa.Table, name: str, kind: pa.DataType) -> Any:
-    if name not in rows.column_names:
-        return pa.nulls(len(rows), _without_zone(kind))
-    column = rows.column(name)
-    return column.cast(_without_zone(kind))
+    plain = _without_zone(kind)
+    return rows.column(name).cast(plain) if name in rows.column_names else pa.nulls(len(rows), plain)
 
 
 def _without_zone(kind: Any) -> Any:

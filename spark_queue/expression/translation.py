@@ -19,9 +19,6 @@ from spark_queue.expression.patterns import like, regular
 from spark_queue.expression.steps import Build, Steps, Value, literal_of
 from spark_queue.expression.syntax import invalid, unsupported
 
-#: What every message has beside its type's columns, and expressions may use (DESIGN 8).
-ENVELOPE = ("topic", "publisher", "sequence", "published_at")
-
 #: Operators of two values that may be anything of their types.
 _OPERATORS: Mapping[type, Build] = {
     exp.Add: operators.calculate,
@@ -63,7 +60,7 @@ class Translator:
     steps : Steps
         Where the steps are added.
     columns : pa.Schema
-        The message type's columns and `ENVELOPE`.
+        The message type's columns, and what every message has beside them and expressions may use (DESIGN 8).
     """
 
     def __init__(self, steps: Steps, columns: pa.Schema) -> None:
