@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
@@ -61,20 +61,8 @@ def read_purpose(options: Mapping[str, str], *, streaming: bool) -> Purpose:
     return Purpose.QUEUE_STREAM if streaming else Purpose.VIEW_BATCH
 
 
-@overload
-def read_options(options: Mapping[str, str], purpose: Literal[Purpose.QUEUE_STREAM]) -> QueueStreamOptions: ...
-@overload
-def read_options(options: Mapping[str, str], purpose: Literal[Purpose.TOPIC_BATCH]) -> TopicBatchOptions: ...
-@overload
-def read_options(options: Mapping[str, str], purpose: Literal[Purpose.TOPIC_STREAM]) -> TopicStreamOptions: ...
-@overload
-def read_options(options: Mapping[str, str], purpose: Literal[Purpose.VIEW_BATCH]) -> ViewOptions: ...
-@overload
-def read_options(options: Mapping[str, str], purpose: Literal[Purpose.WRITE_BATCH, Purpose.WRITE_STREAM]) -> WriteOptions: ...
-@overload
-def read_options(options: Mapping[str, str], purpose: Purpose) -> Options: ...
 def read_options(options: Mapping[str, str], purpose: Purpose) -> Options:
-    """Check Spark options and give them typed.
+    """Check Spark options and give them in the type that `_TYPES` has for their purpose.
 
     Parameters
     ----------

@@ -31,6 +31,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     """
     _check_mode(options, overwrite=overwrite)
     given = read_options(options, Purpose.WRITE_STREAM if streaming else Purpose.WRITE_BATCH)
+    assert isinstance(given, WriteOptions)
     _check_columns(given, schema)
     store = Store(given.journal, given.storage)
     journal = open_journal(store)
