@@ -193,18 +193,20 @@ def _root(steps: Steps, node: exp.Expression, value: Value) -> Value:
     return steps.apply(DOUBLE, "CASE WHEN {0} < 0 THEN 'NaN'::DOUBLE ELSE sqrt({0}) END", value)
 
 
-def _function(usage: str, build: Build, *, most: int | None = None) -> tuple[str, Function]:
-    inside = usage[usage.index("(") + 1 : -1]
-    count = len([part for part in inside.split(",") if part.strip()])
-    least = count - inside.count("[") if "..." not in inside else count - 1
-    return usage.partition("(")[0], Function(usage=usage, arguments=range(least, (most or count) + 1), build=build)
+#: Most arguments of a function that takes any number.
+_MOST = 100
 
 
-_VARIADIC = 100
+def _function(usage: str, build: Build) -> tuple[str, Function]:
+    name, _, inside = usage.partition("(")
+    count = inside.count(",") + 1
+    arguments = range(count - 1, _MOST + 1) if "..." in inside else range(count - inside.count("["), count + 1)
+    return name, Function(usage=usage, arguments=arguments, build=build)
+
 
 FUNCTIONS: dict[str, Function] = dict((
     _function("get_json_object(json, '$.path')", _json),
-    _function("coalesce(value, ...)", choices.coalesce, most=_VARIADIC),
+    _function("coalesce(value, ...)", choices.coalesce),
     _function("nvl(value, other)", choices.coalesce),
     _function("ifnull(value, other)", choices.coalesce),
     _function("nullif(value, other)", choices.nullif),
@@ -212,8 +214,8 @@ FUNCTIONS: dict[str, Function] = dict((
     _function("isnull(value)", choices.is_null("{0} IS NULL")),
     _function("isnotnull(value)", choices.is_null("{0} IS NOT NULL")),
     _function("isnan(number)", _is_nan),
-    _function("greatest(value, value, ...)", choices.extreme("greatest"), most=_VARIADIC),
-    _function("least(value, value, ...)", choices.extreme("least"), most=_VARIADIC),
+    _function("greatest(value, value, ...)", choices.extreme("greatest")),
+    _function("least(value, value, ...)", choices.extreme("least")),
     _function("abs(number)", _absolute),
     _function("floor(number)", _whole("floor")),
     _function("ceil(number)", _whole("ceil")),
@@ -227,7 +229,7 @@ FUNCTIONS: dict[str, Function] = dict((
     _function("trim(text)", _simple(STRING, "trim({0}, ' ')", STRING)),
     _function("ltrim(text)", _simple(STRING, "ltrim({0}, ' ')", STRING)),
     _function("rtrim(text)", _simple(STRING, "rtrim({0}, ' ')", STRING)),
-    _function("concat(text, ...)", concat, most=_VARIADIC),
+    _function("concat(text, ...)", concat),
     _function("substring(text, start[, length])", _substring),
     _function("substr(text, start[, length])", _substring),
     _function("left(text, length)", _end_of_text("left")),

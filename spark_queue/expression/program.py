@@ -66,7 +66,7 @@ class Program:
                 value = translator.translate(read(each.text))
                 outputs.append(f"{PURPOSES[each.purpose](steps, value)} AS v{number}")
                 outputs.append(f"{value.fails or 'false'} AS f{number}")
-        self._types = {name: columns.field(name).type for name in steps.columns.values()}
+        self._types = {name: columns.field(name).type for name in steps.columns}
         self.columns = tuple(self._types)
         self._query = steps.select(outputs)
         if self.wanted:

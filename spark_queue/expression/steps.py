@@ -40,7 +40,7 @@ class Steps:
     """Collects steps; the same step is taken once, whichever expressions ask for it."""
 
     def __init__(self) -> None:
-        #: Columns of the message that are read, by the name of their step.
+        #: Columns of the message that are read, each with the name of its step.
         self.columns: dict[str, str] = {}
         self._levels: list[list[str]] = []
         self._level_of: dict[str, int] = {}
@@ -48,12 +48,7 @@ class Steps:
 
     def column(self, name: str) -> str:
         """Return the step that holds a column of the message."""
-        for step, column in self.columns.items():
-            if column == name:
-                return step
-        step = f"c{len(self.columns)}"
-        self.columns[step] = name
-        return step
+        return self.columns.setdefault(name, f"c{len(self.columns)}")
 
     def add(self, template: str, *parts: str) -> str:
         """Take a step: `template` with `parts`, which are steps or constants, in its braces; returns the step's name."""
@@ -71,11 +66,9 @@ class Steps:
     def any(self, *fails: str | None) -> str | None:
         """Return where any of them fails."""
         known = [each for each in fails if each is not None]
-        return (
-            self.add(" OR ".join(f"{{{number}}}" for number in range(len(known))), *known)
-            if len(known) > 1
-            else next(iter(known), None)
-        )
+        if len(known) < 2:
+            return known[0] if known else None
+        return self.add(" OR ".join(f"{{{number}}}" for number in range(len(known))), *known)
 
     def when(self, condition: str, fails: str | None, *parts: str) -> str | None:
         """Return where `fails` holds and the condition, a template over `parts`, is true: elsewhere Spark does not evaluate it."""
@@ -104,7 +97,7 @@ class Steps:
 
     def select(self, outputs: Iterable[str]) -> str:
         """Return the whole query over a table named `rows`."""
-        base = ", ".join(f'"{name.replace(chr(34), chr(34) * 2)}" AS {step}' for step, name in self.columns.items())
+        base = ", ".join(f'"{name.replace(chr(34), chr(34) * 2)}" AS {step}' for name, step in self.columns.items())
         # Nothing of a user's text is in it but quoted names and constants.
         query = f"SELECT {base or 'NULL AS c'} FROM rows"  # noqa: S608 - as said above
         for level in self._levels:
