@@ -19,9 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, cast
 
+import typer
+
 from spark_queue import delta_jars
 from spark_queue.cli.arguments import open_target
-from spark_queue.cli.output import out, progress, say, show_json, table
+from spark_queue.cli.output import out, progress, show_json, table
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
@@ -83,7 +85,7 @@ def doctor(path: str | None, storage: list[str] | None, *, fetch: bool, as_json:
         out().print(table(findings, ("check", "result", "found"), cut=False))
         for finding in findings:
             if finding["advice"]:
-                say(f"{finding['check']}: {finding['advice']}")
+                typer.echo(f"{finding['check']}: {finding['advice']}")
     if any(finding["result"] == "failed" for finding in findings):
         sys.exit(1)
 

@@ -13,6 +13,8 @@ from datetime import date, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from spark_queue.errors import SparkQueueError
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ WIDE = 200
 
 @cache
 def out() -> Console:
-    """Return where results are printed for people."""
+    """Return where tables and coloured lines are printed for people; plain lines go through `typer.echo`."""
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
@@ -46,17 +48,12 @@ def err() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def say(text: str, *, style: str | None = None) -> None:
-    """Print text for people as it stands, lines unbroken."""
-    out().print(text, style=style, markup=False, soft_wrap=True)
-
-
 def show(value: Any, text: str, *, as_json: bool) -> None:
     """Print what a verb did: a value for programs, or text for people."""
     if as_json:
         show_json(value)
     else:
-        say(text)
+        typer.echo(text)
 
 
 def show_json(value: Any) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, bad_argument, open_target
-from spark_queue.cli.output import err, say, show
+from spark_queue.cli.output import show
 from spark_queue.errors import CoordinatorError, SparkQueueError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def serve(
     if daemon:
         announce(launch(options, timeout_s=START_S))
         if not json:
-            say(f"Its log: {user_files.log_path(journal_id, location_of(store))}")
+            typer.echo(f"Its log: {user_files.log_path(journal_id, location_of(store))}")
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if no_wait:
@@ -79,13 +79,13 @@ def serve(
     try:
         process.stand_by(options, announce, _waits, told_to_end)
     except KeyboardInterrupt:
-        err().print("It ends without having served.")
+        typer.echo("It ends without having served.", err=True)
 
 
 def _waits(refusal: SparkQueueError) -> None:
     where = refusal.facts.get("address") or refusal.facts.get("host")
     found = "Another coordinator serves this journal" + (f" at {where}" if where else "")
-    err().print(f"{found}; this one takes over when that one ends. Ctrl-C ends the waiting.", markup=False, soft_wrap=True)
+    typer.echo(f"{found}; this one takes over when that one ends. Ctrl-C ends the waiting.", err=True)
 
 
 def _announce(journal_id: str, address: str, *, as_json: bool) -> None:

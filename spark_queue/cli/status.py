@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from spark_queue.cli.arguments import AsOf, JournalPath, Json, QueueName, StorageOptions, open_target, parse_as_of
-from spark_queue.cli.output import columns_that_fit, out, say, show, show_json, table
+from spark_queue.cli.output import columns_that_fit, out, show, show_json, table
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
 from spark_queue.settings.timestamps import to_text
@@ -64,7 +64,7 @@ def status(
     if json:
         show_json(rows)
     elif not rows:
-        say(f"The journal has no queues. Next: sparkq apply {journal} queues.toml")
+        typer.echo(f"The journal has no queues. Next: sparkq apply {journal} queues.toml")
     else:
         _show(rows)
     if any(row["alarm"] for row in rows):
@@ -87,7 +87,7 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoRetu
         if as_json:
             show_json(rows)
         else:
-            say(to_text(SystemClock().wall_ms()))
+            typer.echo(to_text(SystemClock().wall_ms()))
             _show(rows)
         time.sleep(WATCH_S)
 
@@ -140,7 +140,7 @@ def peek(
         show_json(rows)
         return
     if not rows:
-        say(f"View '{view}' of queue '{queue}' is empty.")
+        typer.echo(f"View '{view}' of queue '{queue}' is empty.")
         return
     # Columns that say nothing of any row would only crowd out the others.
     shown = [name for name in found.column_names if wanted is not None or name == "bookmark" or any(row[name] for row in rows)]
@@ -154,9 +154,9 @@ def peek(
     del shown[max(1, until - surplus) : until]
     out().print(table(rows, shown))
     if silent:
-        say(f"{silent:,} column(s) that say nothing in these rows are hidden; --columns or --json shows them.")
+        typer.echo(f"{silent:,} column(s) that say nothing in these rows are hidden; --columns or --json shows them.")
     if surplus:
-        say(f"{surplus:,} column(s) find no room here; --columns chooses, --json shows all.")
+        typer.echo(f"{surplus:,} column(s) find no room here; --columns chooses, --json shows all.")
 
 
 def explain(
