@@ -154,15 +154,11 @@ class Lives:
         if record["reason"] in DEAD:
             self.ended_twice |= rows & (self.acknowledged | self.dead)
             self.dead |= rows
-            self.errors[_error(record)] += len(rows)
+            self.errors[str(json.loads(record["detail"]).get("error", record["reason"]))] += len(rows)
         else:
             self.ended_twice |= rows & self.acknowledged
             self.dead -= rows
             self.acknowledged |= rows
-
-
-def _error(record: Mapping[str, Any]) -> str:
-    return str(json.loads(record["detail"]).get("error", record["reason"]))
 
 
 class Entry(NamedTuple):

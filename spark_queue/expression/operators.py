@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from spark_queue.expression.casts import together, widen
-from spark_queue.expression.kinds import BIGINT, BOOLEAN, DIGITS_MAX, DOUBLE, VOID, ValueKind, as_decimal, decimal
+from spark_queue.expression.kinds import BIGINT, BOOLEAN, DIGITS_MAX, DOUBLE, INT, VOID, as_decimal, decimal
 from spark_queue.expression.steps import Steps, Value
 from spark_queue.expression.syntax import unsupported
 
@@ -71,15 +71,11 @@ def _calculate_decimals(steps: Steps, node: exp.Expression, sign: str, one: Valu
         )
     if sign == "*":
         # Its sides keep their own scales, which add up; two narrow sides would be multiplied as narrow numbers, and overflow.
-        wide = _wide(left) if right.precision <= _NARROW_DIGITS else left
+        wide = decimal(max(left.precision, _NARROW_DIGITS + 1), left.scale) if right.precision <= _NARROW_DIGITS else left
         one, other = widen(steps, one, wide), widen(steps, other, right)
         return steps.apply(kind, f"CAST({{0}} * {{1}} AS {kind})", one, other)
     one, other = widen(steps, one, kind), widen(steps, other, kind)
     return steps.apply(kind, f"CAST({{0}} {sign} {{1}} AS {kind})", one, other)
-
-
-def _wide(kind: ValueKind) -> ValueKind:
-    return kind if kind.precision > _NARROW_DIGITS else decimal(_NARROW_DIGITS + 1, kind.scale)
 
 
 def divide(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
@@ -136,14 +132,10 @@ def number(written: str) -> Value | None:
     if "e" in written.lower():
         value = float(written)
         return Value(kind=DOUBLE, sql=f"{value!r}::DOUBLE", literal=value)
-    if "." in written:
-        digits = written.lstrip("-").replace(".", "").lstrip("0")
-        scale = len(written.partition(".")[2])
-        kind = decimal(max(len(digits), scale, 1), scale)
-        return Value(kind=kind, sql=f"'{written}'::{kind}", literal=written) if kind.precision <= DIGITS_MAX else None
-    whole = int(written)
-    if -(2**63) <= whole < 2**63:
-        kind = ValueKind("INT") if -(2**31) <= whole < 2**31 else BIGINT
+    if "." not in written and -(2**63) <= (whole := int(written)) < 2**63:
+        kind = INT if -(2**31) <= whole < 2**31 else BIGINT
         return Value(kind=kind, sql=f"'{whole}'::{kind.duckdb}", literal=whole)
-    kind = decimal(len(str(abs(whole))), 0)
-    return Value(kind=kind, sql=f"'{whole}'::{kind}", literal=written) if kind.precision <= DIGITS_MAX else None
+    digits = written.lstrip("-").replace(".", "").lstrip("0")
+    scale = len(written.partition(".")[2])
+    kind = decimal(max(len(digits), scale, 1), scale)
+    return Value(kind=kind, sql=f"'{written}'::{kind}", literal=written) if kind.precision <= DIGITS_MAX else None
