@@ -129,7 +129,9 @@ def _target(path: str | None, storage: list[str] | None) -> Iterator[Journal]:
         try:
             yield journal
         finally:
-            _stop(journal, journal_id)
+            # That none was started is fine.
+            with suppress(SparkQueueError):
+                call_once(journal.store, journal_id, wire.Stop(), start=False, timeout_s=STOP_S)
             _log(journal, journal_id).unlink(missing_ok=True)
             (user_files.runtime_directory() / f"{journal_id}.lock").unlink(missing_ok=True)
 
@@ -280,9 +282,3 @@ def _log(journal: Journal, journal_id: str) -> Path:
 
 def _ping(journal: Journal) -> wire.Pong:
     return cast(wire.Pong, call_once(journal.store, journal.journal_id(), wire.Ping(), address=journal.coordinator))
-
-
-def _stop(journal: Journal, journal_id: str) -> None:
-    # That none was started is fine.
-    with suppress(SparkQueueError):
-        call_once(journal.store, journal_id, wire.Stop(), start=False, timeout_s=STOP_S)

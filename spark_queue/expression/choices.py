@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from spark_queue.expression.casts import together
 from spark_queue.expression.kinds import BOOLEAN, VOID
-from spark_queue.expression.steps import Build, Steps, Value
+from spark_queue.expression.steps import Steps, Value
 from spark_queue.expression.syntax import invalid, unsupported
 
 
@@ -20,16 +20,12 @@ def coalesce(steps: Steps, node: exp.Expression, *arguments: Value) -> Value:
     return Value(kind=values[0].kind, sql=steps.add(f"coalesce({parts})", *[value.sql for value in values]), fails=fails)
 
 
-def extreme(name: str) -> Build:
+def extreme(steps: Steps, node: exp.Expression, *arguments: Value, name: str) -> Value:
     """Build GREATEST or LEAST, which pass over NULL, and take NaN for the greatest."""
-
-    def build(steps: Steps, node: exp.Expression, *arguments: Value) -> Value:
-        values = together(steps, node, *arguments)
-        parts = ", ".join(f"{{{number}}}" for number in range(len(values)))
-        sql = steps.add(f"{name}({parts})", *[value.sql for value in values])
-        return Value(kind=values[0].kind, sql=sql, fails=steps.any(*[value.fails for value in values]))
-
-    return build
+    values = together(steps, node, *arguments)
+    parts = ", ".join(f"{{{number}}}" for number in range(len(values)))
+    sql = steps.add(f"{name}({parts})", *[value.sql for value in values])
+    return Value(kind=values[0].kind, sql=sql, fails=steps.any(*[value.fails for value in values]))
 
 
 def choose(steps: Steps, node: exp.Expression, cases: list[tuple[Value, Value]], default: Value) -> Value:
@@ -60,10 +56,6 @@ def nullif(steps: Steps, node: exp.Expression, value: Value, other: Value) -> Va
     return Value(kind=one.kind, sql=sql, fails=steps.strict([one, other]))
 
 
-def is_null(sql: str) -> Build:
+def is_null(steps: Steps, _: exp.Expression, value: Value, *, sql: str) -> Value:
     """Build a question about NULL, which is never NULL itself."""
-
-    def build(steps: Steps, _: exp.Expression, value: Value) -> Value:
-        return Value(kind=BOOLEAN, sql=steps.add(sql, value.sql), fails=value.fails)
-
-    return build
+    return Value(kind=BOOLEAN, sql=steps.add(sql, value.sql), fails=value.fails)

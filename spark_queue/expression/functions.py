@@ -95,24 +95,19 @@ def _in_case(name: str) -> Build:
     return _simple(STRING, f"CASE WHEN length({{0}}) = strlen({{0}}) THEN {name}({{0}}) ELSE unicode_{name}({{0}}) END", STRING)
 
 
-def _text_with_literal(result: ValueKind, sql: str) -> Build:
+def _text_with_literal(
+    steps: Steps, node: exp.Expression, value: Value, wanted: Value, *others: Value, result: ValueKind, sql: str
+) -> Value:
     """Build a function of a text and literal texts that are not empty."""
-
-    def build(steps: Steps, node: exp.Expression, value: Value, wanted: Value, *others: Value) -> Value:
-        if literal_of(wanted, str, node, "what is searched for") == "":
-            raise unsupported(node, "an empty text is searched for.", "Search for something.")
-        return _simple(result, sql, *[STRING] * (2 + len(others)))(steps, node, value, wanted, *others)
-
-    return build
+    if literal_of(wanted, str, node, "what is searched for") == "":
+        raise unsupported(node, "an empty text is searched for.", "Search for something.")
+    return _simple(result, sql, *[STRING] * (2 + len(others)))(steps, node, value, wanted, *others)
 
 
-def _date_part(sql: str) -> Build:
-    def build(steps: Steps, node: exp.Expression, value: Value) -> Value:
-        if value.kind.name not in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ"):
-            raise unsupported(node, f"a date or timestamp is expected, not {value.kind}.", "Write the CAST that you mean.")
-        return steps.apply(INT, f"CAST({sql} AS INTEGER)", value)
-
-    return build
+def _date_part(steps: Steps, node: exp.Expression, value: Value, *, sql: str) -> Value:
+    if value.kind.name not in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ"):
+        raise unsupported(node, f"a date or timestamp is expected, not {value.kind}.", "Write the CAST that you mean.")
+    return steps.apply(INT, f"CAST({sql} AS INTEGER)", value)
 
 
 def _is_nan(steps: Steps, node: exp.Expression, value: Value) -> Value:
@@ -132,12 +127,9 @@ def _substring(steps: Steps, node: exp.Expression, value: Value, begin: Value, c
     return _simple(STRING, sql, STRING)(steps, node, value)
 
 
-def _end_of_text(name: str) -> Build:
-    def build(steps: Steps, node: exp.Expression, value: Value, count: Value) -> Value:
-        length = literal_of(count, int, node, "the length")
-        return _simple(STRING, f"{name}({{0}}, {max(length, 0)})", STRING)(steps, node, value)
-
-    return build
+def _end_of_text(steps: Steps, node: exp.Expression, value: Value, count: Value, *, name: str) -> Value:
+    length = literal_of(count, int, node, "the length")
+    return _simple(STRING, f"{name}({{0}}, {max(length, 0)})", STRING)(steps, node, value)
 
 
 def concat(steps: Steps, node: exp.Expression, *arguments: Value) -> Value:
@@ -169,21 +161,18 @@ def _absolute(steps: Steps, node: exp.Expression, value: Value) -> Value:
     return steps.apply(value.kind, "TRY(abs({0}))", value, may_fail=value.kind.is_integer)
 
 
-def _whole(name: str) -> Build:
-    def build(steps: Steps, node: exp.Expression, value: Value) -> Value:
-        if value.kind.is_integer:
-            return steps.apply(BIGINT, "CAST({0} AS BIGINT)", value)
-        if not value.kind.is_fraction:
-            raise unsupported(node, f"{name} of {value.kind} has another type in Spark.", "Cast to DOUBLE, or to BIGINT.")
-        # A conversion of Java: NaN is 0, and what is too large is the largest.
-        limited = (
-            f"CASE WHEN isnan({{0}}) THEN 0 WHEN {{0}} >= 9223372036854775808::DOUBLE THEN 9223372036854775807 "
-            f"WHEN {{0}} <= -9223372036854775808::DOUBLE THEN (-9223372036854775808)::BIGINT "
-            f"ELSE TRY_CAST({name}({{0}}) AS BIGINT) END"
-        )
-        return steps.apply(BIGINT, limited, value)
-
-    return build
+def _whole(steps: Steps, node: exp.Expression, value: Value, *, name: str) -> Value:
+    if value.kind.is_integer:
+        return steps.apply(BIGINT, "CAST({0} AS BIGINT)", value)
+    if not value.kind.is_fraction:
+        raise unsupported(node, f"{name} of {value.kind} has another type in Spark.", "Cast to DOUBLE, or to BIGINT.")
+    # A conversion of Java: NaN is 0, and what is too large is the largest.
+    limited = (
+        f"CASE WHEN isnan({{0}}) THEN 0 WHEN {{0}} >= 9223372036854775808::DOUBLE THEN 9223372036854775807 "
+        f"WHEN {{0}} <= -9223372036854775808::DOUBLE THEN (-9223372036854775808)::BIGINT "
+        f"ELSE TRY_CAST({name}({{0}}) AS BIGINT) END"
+    )
+    return steps.apply(BIGINT, limited, value)
 
 
 def _root(steps: Steps, node: exp.Expression, value: Value) -> Value:
@@ -197,11 +186,11 @@ def _root(steps: Steps, node: exp.Expression, value: Value) -> Value:
 _MOST = 100
 
 
-def _function(usage: str, build: Build) -> tuple[str, Function]:
+def _function(usage: str, build: Build, **given: object) -> tuple[str, Function]:
     name, _, inside = usage.partition("(")
     count = inside.count(",") + 1
     arguments = range(count - 1, _MOST + 1) if "..." in inside else range(count - inside.count("["), count + 1)
-    return name, Function(usage=usage, arguments=arguments, build=build)
+    return name, Function(usage=usage, arguments=arguments, build=partial(build, **given))
 
 
 FUNCTIONS: dict[str, Function] = dict((
@@ -211,15 +200,15 @@ FUNCTIONS: dict[str, Function] = dict((
     _function("ifnull(value, other)", choices.coalesce),
     _function("nullif(value, other)", choices.nullif),
     _function("if(condition, value, other)", choices.when),
-    _function("isnull(value)", choices.is_null("{0} IS NULL")),
-    _function("isnotnull(value)", choices.is_null("{0} IS NOT NULL")),
+    _function("isnull(value)", choices.is_null, sql="{0} IS NULL"),
+    _function("isnotnull(value)", choices.is_null, sql="{0} IS NOT NULL"),
     _function("isnan(number)", _is_nan),
-    _function("greatest(value, value, ...)", choices.extreme("greatest")),
-    _function("least(value, value, ...)", choices.extreme("least")),
+    _function("greatest(value, value, ...)", choices.extreme, name="greatest"),
+    _function("least(value, value, ...)", choices.extreme, name="least"),
     _function("abs(number)", _absolute),
-    _function("floor(number)", _whole("floor")),
-    _function("ceil(number)", _whole("ceil")),
-    _function("ceiling(number)", _whole("ceil")),
+    _function("floor(number)", _whole, name="floor"),
+    _function("ceil(number)", _whole, name="ceil"),
+    _function("ceiling(number)", _whole, name="ceil"),
     _function("sqrt(number)", _root),
     _function("mod(number, number)", modulo),
     _function("length(text)", _simple(INT, "CAST(length({0}) AS INTEGER)", STRING)),
@@ -232,25 +221,25 @@ FUNCTIONS: dict[str, Function] = dict((
     _function("concat(text, ...)", concat),
     _function("substring(text, start[, length])", _substring),
     _function("substr(text, start[, length])", _substring),
-    _function("left(text, length)", _end_of_text("left")),
-    _function("right(text, length)", _end_of_text("right")),
+    _function("left(text, length)", _end_of_text, name="left"),
+    _function("right(text, length)", _end_of_text, name="right"),
     _function("startswith(text, start)", _simple(BOOLEAN, "starts_with({0}, {1})", STRING, STRING)),
     _function("endswith(text, end)", _simple(BOOLEAN, "ends_with({0}, {1})", STRING, STRING)),
     _function("contains(text, part)", _simple(BOOLEAN, "contains({0}, {1})", STRING, STRING)),
-    _function("instr(text, 'part')", _text_with_literal(INT, "CAST(instr({0}, {1}) AS INTEGER)")),
-    _function("replace(text, 'part', 'by')", _text_with_literal(STRING, "replace({0}, {1}, {2})")),
-    _function("year(date)", _date_part("year({0})")),
-    _function("month(date)", _date_part("month({0})")),
-    _function("day(date)", _date_part("day({0})")),
-    _function("dayofmonth(date)", _date_part("day({0})")),
-    _function("dayofweek(date)", _date_part("dayofweek({0}) + 1")),
-    _function("hour(timestamp)", _date_part("hour(CAST({0} AS TIMESTAMP))")),
-    _function("minute(timestamp)", _date_part("minute(CAST({0} AS TIMESTAMP))")),
-    _function("second(timestamp)", _date_part("second(CAST({0} AS TIMESTAMP))")),
+    _function("instr(text, 'part')", _text_with_literal, result=INT, sql="CAST(instr({0}, {1}) AS INTEGER)"),
+    _function("replace(text, 'part', 'by')", _text_with_literal, result=STRING, sql="replace({0}, {1}, {2})"),
+    _function("year(date)", _date_part, sql="year({0})"),
+    _function("month(date)", _date_part, sql="month({0})"),
+    _function("day(date)", _date_part, sql="day({0})"),
+    _function("dayofmonth(date)", _date_part, sql="day({0})"),
+    _function("dayofweek(date)", _date_part, sql="dayofweek({0}) + 1"),
+    _function("hour(timestamp)", _date_part, sql="hour(CAST({0} AS TIMESTAMP))"),
+    _function("minute(timestamp)", _date_part, sql="minute(CAST({0} AS TIMESTAMP))"),
+    _function("second(timestamp)", _date_part, sql="second(CAST({0} AS TIMESTAMP))"),
     _function("datediff(end, start)", _simple(INT, "CAST({0} - {1} AS INTEGER)", DATE, DATE)),
     _function("size(array)", nested.size),
     _function("array_contains(array, value)", nested.contains_element),
-    _function("element_at(array, number)", partial(nested.element, one_based=True)),
+    _function("element_at(array, number)", nested.element, one_based=True),
 ))  # fmt: skip
 
 

@@ -6,7 +6,6 @@ import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -34,8 +33,7 @@ class Wanted(NamedTuple):
     purpose: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(NamedTuple):
     """What an expression gives for rows."""
 
     #: Booleans for conditions, unsigned 64-bit numbers for the others.
@@ -96,7 +94,8 @@ class Program:
         return self._together(parts)
 
     def _together(self, parts: Sequence[Mapping[Wanted, Found]]) -> Mapping[Wanted, Found]:
-        return {each: _joined([part[each] for part in parts]) for each in self.wanted}
+        columns = {each: zip(*[part[each] for part in parts], strict=True) for each in self.wanted}
+        return {each: Found(*map(np.concatenate, found)) for each, found in columns.items()}
 
     def _run_apart(self, rows: pa.Table) -> Mapping[Wanted, Found]:
         """Find what DuckDB fails on where it should not: first the expression, then by halves the row, which is failed on."""
@@ -139,14 +138,6 @@ def translate(wanted: tuple[Wanted, ...], columns: pa.Schema) -> Program:
     """
     # It is stored beside the message, but nothing that an expression may use.
     return Program(wanted, pa.schema([field for field in columns if field.name != "expires_at"]))
-
-
-def _joined(parts: list[Found]) -> Found:
-    return Found(
-        values=np.concatenate([part.values for part in parts]),
-        valid=np.concatenate([part.valid for part in parts]),
-        failed=np.concatenate([part.failed for part in parts]),
-    )
 
 
 def _found(given: pa.Table, number: int) -> Found:
