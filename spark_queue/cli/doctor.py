@@ -77,16 +77,20 @@ def doctor(path: str | None, storage: list[str] | None, *, fetch: bool, as_json:
         checks = _checks(journal, fetch=fetch)
         task = bar.add_task("trying", total=len(checks))
         for name, check in checks.items():
-            findings.append({"check": name, **asdict(_tried(check))})
+            try:
+                finding = check()
+            except SparkQueueError as refusal:
+                finding = Finding(result="failed", found=refusal.code, advice=str(refusal))
+            findings.append({"check": name, **asdict(finding)})
             bar.advance(task)
     if as_json:
         show_json(findings)
     else:
         out().print(table(findings, ("check", "result", "found"), cut=False))
-        for finding in findings:
-            if finding["advice"]:
-                typer.echo(f"{finding['check']}: {finding['advice']}")
-    if any(finding["result"] == "failed" for finding in findings):
+        for each in findings:
+            if each["advice"]:
+                typer.echo(f"{each['check']}: {each['advice']}")
+    if any(each["result"] == "failed" for each in findings):
         sys.exit(1)
 
 
@@ -106,13 +110,6 @@ def _checks(journal: Journal, *, fetch: bool) -> dict[str, Callable[[], Finding]
         "message files": partial(_files, journal),
         "coordinator": partial(_coordinator, journal),
     }
-
-
-def _tried(check: Callable[[], Finding]) -> Finding:
-    try:
-        return check()
-    except SparkQueueError as refusal:
-        return Finding(result="failed", found=refusal.code, advice=str(refusal))
 
 
 @contextmanager

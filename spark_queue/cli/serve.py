@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -59,7 +58,11 @@ def serve(
         ends_idle=False,
         accept_clock=accept_clock,
     )
-    announce = partial(_announce, journal_id, as_json=json)
+
+    def announce(address: str) -> None:
+        text = f"The coordinator of journal {journal_id} serves at {address}."
+        show({"journal": journal_id, "address": address}, text, as_json=json)
+
     if daemon:
         announce(launch(options, timeout_s=START_S))
         if not json:
@@ -86,11 +89,6 @@ def _waits(refusal: SparkQueueError) -> None:
     where = refusal.facts.get("address") or refusal.facts.get("host")
     found = "Another coordinator serves this journal" + (f" at {where}" if where else "")
     typer.echo(f"{found}; this one takes over when that one ends. Ctrl-C ends the waiting.", err=True)
-
-
-def _announce(journal_id: str, address: str, *, as_json: bool) -> None:
-    text = f"The coordinator of journal {journal_id} serves at {address}."
-    show({"journal": journal_id, "address": address}, text, as_json=as_json)
 
 
 def _bind(text: str, cert: Path | None, key: Path | None) -> Bind:

@@ -12,16 +12,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import ConfigError, nearest, parsed
 from spark_queue.settings.registry import OPTIONS, Option
-from spark_queue.settings.types import (
-    VIEWS_OF_ALL_QUEUES,
-    Options,
-    Purpose,
-    QueueStreamOptions,
-    TopicBatchOptions,
-    TopicStreamOptions,
-    ViewOptions,
-    WriteOptions,
-)
+from spark_queue.settings.types import TYPES, VIEWS_OF_ALL_QUEUES, Options, Purpose
 
 STORAGE_PREFIX = "storage."
 
@@ -31,15 +22,6 @@ _SPARKS_OWN = frozenset(
     | {"table_type", "collation"}
 )
 _SPARKS_OWN_PREFIXES = ("option.", "spark.")
-
-_TYPES: Mapping[Purpose, type[Options]] = {
-    Purpose.QUEUE_STREAM: QueueStreamOptions,
-    Purpose.TOPIC_STREAM: TopicStreamOptions,
-    Purpose.TOPIC_BATCH: TopicBatchOptions,
-    Purpose.VIEW_BATCH: ViewOptions,
-    Purpose.WRITE_BATCH: WriteOptions,
-    Purpose.WRITE_STREAM: WriteOptions,
-}
 
 
 def read_purpose(options: Mapping[str, str], *, streaming: bool) -> Purpose:
@@ -62,7 +44,7 @@ def read_purpose(options: Mapping[str, str], *, streaming: bool) -> Purpose:
 
 
 def read_options(options: Mapping[str, str], purpose: Purpose) -> Options:
-    """Check Spark options and give them in the type that `_TYPES` has for their purpose.
+    """Check Spark options and give them in the type that `TYPES` has for their purpose.
 
     Parameters
     ----------
@@ -91,7 +73,7 @@ def read_options(options: Mapping[str, str], purpose: Purpose) -> Options:
             default = option.default_for(purpose)
             values[option.field] = None if default is None else option.parse(default)
     _check_relations(given, values, known, purpose)
-    kind = _TYPES[purpose]
+    kind = TYPES[purpose]
     typed: dict[str, Any] = {entry.name: values.get(entry.name) for entry in fields(kind)}
     return kind(**typed)
 

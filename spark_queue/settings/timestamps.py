@@ -21,17 +21,17 @@ def parse_timestamp(value: str) -> datetime:
         time = datetime.fromisoformat(value)
     except ValueError:
         raise ValueError("an ISO-8601 time with offset, such as 2026-01-31T12:00:00Z") from None
-    if time.tzinfo is None:
-        raise ambiguous(time, value=value, where="the options")
-    return time.astimezone(UTC)
+    return in_utc(time, value=value, where="the options")
 
 
-def ambiguous(time: datetime, *, value: str, where: str) -> CallerError:
-    """Return the refusal TIMESTAMP_AMBIGUOUS of a time without an offset, with two readings that differ."""
+def in_utc(time: datetime, *, value: str, where: str) -> datetime:
+    """Return a time in UTC; one without an offset is refused (TIMESTAMP_AMBIGUOUS) with two readings that differ."""
+    if time.tzinfo is not None:
+        return time.astimezone(UTC)
     # Where this host's zone is UTC, somebody else's reading shows what is meant.
     utc, local = time.replace(tzinfo=UTC), time.astimezone()
     local = local if local.utcoffset() else time.replace(tzinfo=timezone(timedelta(hours=1)))
-    return CallerError("TIMESTAMP_AMBIGUOUS", value=value, where=where, utc=utc.isoformat(), local=local.isoformat())
+    raise CallerError("TIMESTAMP_AMBIGUOUS", value=value, where=where, utc=utc.isoformat(), local=local.isoformat())
 
 
 def to_ms(time: datetime) -> int:

@@ -19,7 +19,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal import snapshot
 from spark_queue.journal.layout import Store
-from spark_queue.settings.timestamps import ambiguous, to_ms, to_text
+from spark_queue.settings.timestamps import in_utc, to_ms, to_text
 from spark_queue.views.damage import find_damage
 
 #: Tells when a version of a message type's log was committed, in milliseconds; None when nobody knows any more.
@@ -138,7 +138,7 @@ def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: in
             reason = "not in the control log"
             raise CallerError("RECORD_UNKNOWN", what="Record", value=as_of, reason=reason, first=0, last=last)
         return as_of + 1, int(times_ms[as_of])
-    moment_ms = _to_ms(as_of)
+    moment_ms = to_ms(in_utc(as_of, value=as_of.isoformat(), where="as_of"))
     # The coordinator's clock may be ahead of this one.
     newest_ms = max(now_ms, int(times_ms[-1]))
     if moment_ms > newest_ms:
@@ -167,9 +167,3 @@ def queue_status(moment: PointInTime, queue: str) -> QueueStatus:
         damage = find_damage(moment.files, moment.state, queue)
     alarms = [alarm for alarm in (found.alarm, trouble, damage) if alarm is not None]
     return replace(found, alarm=" ".join(dict.fromkeys(alarms)) or None)
-
-
-def _to_ms(moment: datetime) -> int:
-    if moment.tzinfo is None:
-        raise ambiguous(moment, value=moment.isoformat(), where="as_of")
-    return to_ms(moment)
