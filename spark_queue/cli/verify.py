@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import typer
 from rich.progress import Progress
@@ -21,7 +21,6 @@ from spark_queue.journal.log_listing import first_unbroken
 from spark_queue.journal.message_compaction import METADATA_KEY
 from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.open import DeltaJournal, open_journal
-from spark_queue.ports import MessageLogEntry
 from spark_queue.verification import invariants
 from spark_queue.verification.state_digest import digest
 from spark_queue.views import PointInTime, point_in_time, state_at
@@ -102,21 +101,18 @@ def _of_snapshots(journal: DeltaJournal, folded: PointInTime, records: Sequence[
     return problems, warnings
 
 
-def _of_logs(journal: DeltaJournal, folded: PointInTime, records: Sequence[Record]) -> list[str]:
-    problems: list[str] = []
+def _of_logs(journal: DeltaJournal, folded: PointInTime, records: Sequence[Record]) -> Iterator[str]:
     for name, known in folded.state.message_types.items():
-        entries: list[MessageLogEntry] = []
         # What was cleaned away after it had entered is no gap; nor is a publisher's commit at a version that had gone before it.
         first = first_unbroken(journal.store, messages_key(name), known.version)
         try:
             # What publishers need is not what is left to enter.
             delta.open_table(journal.store, messages_key(name))
-            entries.extend(journal.messages(name).tail(max(first, 0) - 1))
+            entries = list(journal.messages(name).tail(max(first, 0) - 1))
         except SparkQueueError as damage:
-            problems.append(str(damage))
+            yield str(damage)
         else:
-            problems += invariants.of_message_log(records, name, entries)
-    return problems
+            yield from invariants.of_message_log(records, name, entries)
 
 
 def _of_strangers(seen: PointInTime) -> list[str]:
@@ -124,18 +120,16 @@ def _of_strangers(seen: PointInTime) -> list[str]:
     return [str(JournalError("JOURNAL_FOREIGN_APPEND", message_type=name, files=files)) for name, files in foreign.items() if files]
 
 
-def _of_files(store: Store, seen: PointInTime, bar: Progress) -> list[str]:
+def _of_files(store: Store, seen: PointInTime, bar: Progress) -> Iterator[str]:
     """Read every column of every message file: a footer says nothing of the pages behind it."""
     files = [file for known in seen.state.message_types.values() for file in stretches(known.segments) if not file.retired]
     task = bar.add_task("message files", total=len(files))
-    problems: list[str] = []
     for file in files:
         try:
             _read(store, file)
         except JournalError as damage:
-            problems.append(str(damage))
+            yield str(damage)
         bar.advance(task)
-    return problems
 
 
 def _read(store: Store, file: Segment) -> None:
