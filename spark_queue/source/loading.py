@@ -28,11 +28,10 @@ from spark_queue.source.columns import chosen, queue_columns, to_spark, topic_co
 from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.offsets import QueueOffset, TopicOffset
 from spark_queue.source.partitions import MessageReader
-from spark_queue.source.stream_reader import QueueStream, QueueStreamReader
+from spark_queue.source.stream_reader import QueueStreamReader
 from spark_queue.source.target import Target
 
 if TYPE_CHECKING:
-    from spark_queue.source.planner import QueuePlanner
     from spark_queue.source.topic_log import TopicLog
 
 #: Options that only the stream of a queue has: with one of them, a read of a queue is not meant to be a view of it.
@@ -80,13 +79,14 @@ def stream_reader(options: Mapping[str, str], target: Target, schema: StructType
     """
     given = _typed(options, streaming=True)
     store = Store(given.journal, given.storage)
+    reader = _message_reader(store, target, schema)
     if isinstance(given, QueueStreamOptions):
-        return QueueStreamReader(_queue_stream(given, store, target, schema))
+        start = QueueOffset(journal=target.journal_id, queue=given.queue, subscription=given.subscription)
+        return QueueStreamReader(given, first_offset=start, reader=reader)
     from spark_queue.source.topic_reader import TopicStreamReader
 
     assert isinstance(given, TopicStreamOptions)
     offset = TopicOffset(journal=target.journal_id, message_type=target.message_type, topic=target.topic)
-    reader = _message_reader(store, target, schema)
     return TopicStreamReader(given, first_offset=offset, open_log=_log_opener(given, store, target), reader=reader)
 
 
@@ -123,32 +123,6 @@ def _target(given: QueueStreamOptions | TopicStreamOptions, journal_id: str, def
         return Target(journal_id=journal_id, message_type=queue.message_type, columns=columns)
     topic, message_type = definitions.route(given.topic)
     return Target(journal_id=journal_id, message_type=message_type.name, columns=message_type.columns, topic=topic)
-
-
-def _queue_stream(given: QueueStreamOptions, store: Store, target: Target, schema: StructType) -> QueueStream:
-    return QueueStream(
-        start=QueueOffset(journal=target.journal_id, queue=given.queue, subscription=given.subscription),
-        max_backlog=given.max_backlog,
-        min_partitions=given.min_partitions,
-        reader=_message_reader(store, target, schema),
-        take_seat=partial(_take_seat, given, store, target),
-    )
-
-
-def _take_seat(given: QueueStreamOptions, store: Store, target: Target, *, available_now: bool) -> QueuePlanner:
-    from spark_queue.source.planner import PlannerIdentity, QueuePlanner
-
-    identity = PlannerIdentity(
-        store=store,
-        journal_id=target.journal_id,
-        coordinator=given.coordinator,
-        queue=given.queue,
-        subscription=given.subscription,
-        ack_mode=given.ack_mode,
-        max_backlog=given.max_backlog,
-        filter_sql=given.filter,
-    )
-    return QueuePlanner(identity, available_now=available_now)
 
 
 def _log_opener(given: TopicStreamOptions, store: Store, target: Target) -> Callable[[], TopicLog]:

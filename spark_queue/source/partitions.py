@@ -120,8 +120,20 @@ class MessageReader:
         return shaped.filter(pc.equal(rows.column("topic"), pa.scalar(self.topic)))
 
 
-def as_shipped(reader: MessageReader) -> MessageReader:
-    """Unpickle a planning reader: executors get what reads, and nothing of what plans."""
+class PlanningReader:
+    """Base of what plans a read: pickled for executors, nothing is left of it but what reads."""
+
+    _reader: MessageReader
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _as_shipped, (self._reader,)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a partition, as executors do."""
+        return self._reader.read(partition)
+
+
+def _as_shipped(reader: MessageReader) -> MessageReader:
     return reader
 
 
