@@ -51,12 +51,12 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
     SparkQueueError
         Whatever is wrong with the options or the journal.
     """
-    from spark_queue.journal.open import open_journal
+    from spark_queue.journal.reader import open_reader
 
     names = {name.lower() for name in options}
     given = _typed(options, streaming="topic" not in names and not _OF_QUEUE_STREAM.isdisjoint(names))
     store = Store(given.journal, given.storage)
-    journal = open_journal(store)
+    journal = open_reader(store)
     definitions = journal.definitions()
     if isinstance(given, ViewOptions):
         from spark_queue.views import view_schema
@@ -65,7 +65,8 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
         return target, to_spark(view_schema(given.view, definitions, given.queue))
     target = _target(given, journal.journal_id, definitions)
     _files(store, target).check()
-    columns = queue_columns(target.columns) if isinstance(given, QueueStreamOptions) else topic_columns(target.columns)
+    own = definitions.message_type(target.message_type).columns
+    columns = queue_columns(own) if isinstance(given, QueueStreamOptions) else topic_columns(own)
     return target, to_spark(chosen(columns, given.columns, where=f"message type '{target.message_type}'"))
 
 
@@ -118,11 +119,9 @@ def _typed(options: Mapping[str, str], *, streaming: bool) -> _ReadOptions:
 
 def _target(given: QueueStreamOptions | TopicStreamOptions, journal_id: str, definitions: Definitions) -> Target:
     if isinstance(given, QueueStreamOptions):
-        queue = definitions.queue(given.queue)
-        columns = definitions.message_type(queue.message_type).columns
-        return Target(journal_id=journal_id, message_type=queue.message_type, columns=columns)
+        return Target(journal_id=journal_id, message_type=definitions.queue(given.queue).message_type)
     topic, message_type = definitions.route(given.topic)
-    return Target(journal_id=journal_id, message_type=message_type.name, columns=message_type.columns, topic=topic)
+    return Target(journal_id=journal_id, message_type=message_type.name, topic=topic)
 
 
 def _log_opener(given: TopicStreamOptions, store: Store, target: Target) -> Callable[[], TopicLog]:

@@ -10,7 +10,7 @@ from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core import commands, replies
 from spark_queue.errors import CallerError, LeaseError, SparkQueueError
 from spark_queue.journal.layout import Store
-from spark_queue.journal.open import open_journal
+from spark_queue.journal.reader import open_reader
 from spark_queue.settings import EXPLICIT
 from spark_queue.source.offsets import QueueOffset
 
@@ -32,7 +32,7 @@ class RunReporter:
     """
 
     def __init__(self, store: Store, *, coordinator: str | None, queue: str, subscription: str) -> None:
-        journal_id = open_journal(store).journal_id
+        journal_id = open_reader(store).journal_id
         self._client = CoordinatorClient(store, journal_id, address=coordinator)
         # A proof is worth no start of a coordinator: the planner's next one brings it too.
         self._prover = CoordinatorClient(store, journal_id, address=coordinator, start=False)

@@ -12,7 +12,5 @@ class Target:
     journal_id: str
     #: Empty for a view.
     message_type: str = ""
-    #: The message type's own columns, in Spark DDL.
-    columns: str = ""
     #: The topic whose messages are read; empty for a queue or a view.
     topic: str = ""
