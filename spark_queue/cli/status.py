@@ -120,7 +120,7 @@ def peek(
     """Show the oldest rows of a view of a queue."""
     journal = open_target(path, storage)
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
-    found = journal.peek(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
+    found = journal.view(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
     rows = found.to_pylist()
     if as_json:
         show_json(rows)

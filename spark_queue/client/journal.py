@@ -185,8 +185,16 @@ class Journal:
 
         return Queue(self, name)
 
-    def view(self, name: str, *, queue: str | None = None, as_of: datetime | int | None = None) -> pa.Table:
-        """Read a view without Spark and without a coordinator.
+    def view(
+        self,
+        name: str,
+        *,
+        queue: str | None = None,
+        as_of: datetime | int | None = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """Read a view, or part of it, without Spark and without a coordinator.
 
         Parameters
         ----------
@@ -196,31 +204,15 @@ class Journal:
             The queue; may be absent for history and status.
         as_of
             An aware time or a record number; default: now, with what was published but has not entered yet.
+        columns, limit
+            Only these columns, and at most so many rows; bodies of messages are read only for what is shown.
 
         Raises
         ------
         ConfigError
             BAD_VALUE, UNKNOWN_QUEUE or MISSING_OPTION.
         CallerError
-            RECORD_UNKNOWN or TIMESTAMP_AMBIGUOUS.
-        """
-        return self.peek(name, queue=queue, as_of=as_of)
-
-    def peek(
-        self,
-        name: str,
-        *,
-        queue: str | None = None,
-        as_of: datetime | int | None = None,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-    ) -> pa.Table:
-        """Read part of a view: some columns, some rows; bodies of messages are read only for what is shown.
-
-        Raises
-        ------
-        SparkQueueError
-            As `view`.
+            RECORD_UNKNOWN, TIMESTAMP_AMBIGUOUS, UNKNOWN_COLUMN or COLUMN_TWICE.
         """
         from spark_queue.journal.open import open_journal
         from spark_queue.views import read_view, state_at
