@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from spark_queue.client.coordinator_client import call_once
-from spark_queue.client.dry_runs import answer_dry
 from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
 from spark_queue.client.redrive import redrive
 from spark_queue.core import commands, replies
+from spark_queue.core.deciding.engine import Engine
 from spark_queue.errors import CallerError
+from spark_queue.journal.expressions import check_command
 from spark_queue.journal.open import open_journal
 from spark_queue.views import MessageHistory, QueueStatus, explain, queue_status, state_at
 
@@ -220,6 +221,9 @@ class Queue:
 
     def _ask(self, command: commands.AnyCommand, *, dry_run: bool = False) -> replies.CoreReply:
         store, address = self.journal.store, self.journal.coordinator
-        if dry_run:
-            return answer_dry(store, command)
-        return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, address=address))
+        if not dry_run:
+            return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, address=address))
+        # The coordinator's own engine, on the journal as it is now, and nobody commits the records.
+        now = state_at(open_journal(store))
+        check_command(now.state, command)
+        return cast(replies.CoreReply, Engine(now.state).decide(command, now_ms=now.now_ms))
