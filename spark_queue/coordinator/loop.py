@@ -56,12 +56,12 @@ class Loop:
     """
 
     def __init__(
-        self, *, journal: JournalPort, engine: Engine, commands: Commands, entrance: Entrance, inbox: Inbox, clock: ReignClock,
-        epoch: int, ends_idle: bool,
+        self, *, journal: JournalPort, engine: Engine, entrance: Entrance, inbox: Inbox, clock: ReignClock, epoch: int,
+        ends_idle: bool,
     ) -> None:  # fmt: skip
         self._journal = journal
         self._engine = engine
-        self._commands = commands
+        self._commands = Commands(engine, journal)
         self._entrance = entrance
         self._inbox = inbox
         self._clock = clock
