@@ -125,7 +125,7 @@ class Loop:
     def _note_polls(self, calls: Iterable[Call], now_ms: int) -> None:
         """Let the core know everybody who waits before it gives anybody a share, so that nobody gains by being first."""
         for call in calls:
-            if isinstance(call.request, commands.Next) and not call.abandoned:
+            if isinstance(call.request, commands.Next) and not call.abandoned():
                 self._engine.note_poll(call.request, now_ms=now_ms)
 
     def _serve(self, call: Call, now_ms: int) -> None:
@@ -137,7 +137,7 @@ class Loop:
             case wire.Nudge(message_type=message_type):
                 self._nudged(call, message_type)
             case wire.Ping():
-                raise AssertionError("pings are answered at the door")
+                raise AssertionError("pings are answered before they come here")
             case commands.Next() as poll:
                 self._serve_next(call, poll, now_ms)
             case commands.Leave() as leave:
