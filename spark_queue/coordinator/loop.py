@@ -233,7 +233,7 @@ class Loop:
         """Serve the waiting polls together, oldest first."""
         polls, self._polls = self._polls, []
         for poll in polls:
-            if poll.call.abandoned:
+            if poll.call.abandoned():
                 # Nobody would hear of the lease that this poll might get.
                 poll.call.answer(None)
                 continue
