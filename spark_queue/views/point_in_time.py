@@ -138,7 +138,9 @@ def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: in
             reason = "not in the control log"
             raise CallerError("RECORD_UNKNOWN", what="Record", value=as_of, reason=reason, first=0, last=last)
         return as_of + 1, int(times_ms[as_of])
-    moment_ms = _to_ms(as_of)
+    if as_of.tzinfo is None:
+        raise ambiguous(as_of, value=as_of.isoformat(), where="as_of")
+    moment_ms = to_ms(as_of)
     # The coordinator's clock may be ahead of this one.
     newest_ms = max(now_ms, int(times_ms[-1]))
     if moment_ms > newest_ms:
@@ -167,12 +169,6 @@ def queue_status(moment: PointInTime, queue: str) -> QueueStatus:
         damage = find_damage(moment.files, moment.state, queue)
     alarms = [alarm for alarm in (found.alarm, trouble, damage) if alarm is not None]
     return replace(found, alarm=" ".join(dict.fromkeys(alarms)) or None)
-
-
-def _to_ms(moment: datetime) -> int:
-    if moment.tzinfo is None:
-        raise ambiguous(moment, value=moment.isoformat(), where="as_of")
-    return to_ms(moment)
 
 
 def _to_text(at_ms: int) -> str:
