@@ -11,7 +11,7 @@ from spark_queue.journal.layout import messages_key
 from spark_queue.journal.publisher import Identity, commit_staged
 from spark_queue.journal.reader import open_reader
 from spark_queue.journal.staging import StagedFile
-from spark_queue.source.write_job import Staged, WriteJob
+from spark_queue.source.stream_writer import Staged, WriteJob
 
 _log = logging.getLogger(__name__)
 

@@ -5,8 +5,10 @@ What executors load here stages files and no more; the commit's side is imported
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -15,9 +17,40 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from spark_queue.clock import SystemClock
 from spark_queue.errors import CallerError
 from spark_queue.source.partitions import join_small
-from spark_queue.source.write_job import Staged, WriteJob
+
+if TYPE_CHECKING:
+    from spark_queue.journal.staging import StagedFile, StagingPlan
 
 _QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteJob:
+    """What a write is, as far as the options say; picklable."""
+
+    journal_id: str
+    coordinator: str | None
+    #: How files of each message type are staged.
+    plans: Mapping[str, StagingPlan]
+    #: The type of all rows; None where the rows' own topics tell.
+    message_type: str | None
+    #: The journal's definitions as stored, for those topics; empty where the type is known.
+    definitions: Mapping[str, Any]
+    publisher: str | None
+    sequence_column: str | None
+    #: A Delta transaction id and version that the user gave (``txnAppId``, ``txnVersion``).
+    transaction: tuple[str, int] | None
+
+
+class Staged(WriterCommitMessage):
+    """What one task staged."""
+
+    def __init__(self, *, message_type: str | None, file: StagedFile | None, query_id: str | None) -> None:
+        self.message_type = message_type
+        #: None for a task without rows.
+        self.file = file
+        #: The query whose micro-batch it is; only tasks are told.
+        self.query_id = query_id
 
 
 class _Writer:

@@ -1,15 +1,15 @@
-"""Views as batch reads: the planning side folds the control log, and tasks only hand rows on."""
+"""Views as batch reads: the planning side folds the control log; tasks hand rows on, and import pyarrow and no more for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_queue.errors import JournalError
-from spark_queue.source.table_partitions import TablePartition, TableReader
 
 if TYPE_CHECKING:
     from spark_queue.journal.layout import Store
@@ -18,6 +18,32 @@ if TYPE_CHECKING:
 
 #: Most rows of a partition.
 PARTITION_ROWS = 50_000
+
+
+class TablePartition(InputPartition):
+    """Some rows of a table."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        sink = pa.BufferOutputStream()
+        # An Arrow stream holds these rows only, where a pickled slice would carry the whole table along.
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write_table(rows)
+        super().__init__(sink.getvalue().to_pybytes())
+
+
+@dataclass(frozen=True, slots=True)
+class TableReader:
+    """Gives the rows of such partitions in exactly the schema that Spark asked for."""
+
+    schema: pa.Schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a partition, by column name."""
+        if not isinstance(partition, TablePartition):
+            # Spark plans one empty partition where there is none.
+            return iter(())
+        rows = pa.ipc.open_stream(partition.value).read_all()
+        return iter(rows.select(self.schema.names).cast(self.schema).to_batches())
 
 
 class ViewReader(DataSourceReader):

@@ -12,7 +12,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.journal.publisher import make_plan
 from spark_queue.journal.reader import open_reader
 from spark_queue.settings import Purpose, WriteOptions, read_options
-from spark_queue.source.write_job import WriteJob
+from spark_queue.source.stream_writer import WriteJob
 
 #: How Spark hands over what ``partitionBy`` named.
 _PARTITION_COLUMNS = "__partition_columns"
