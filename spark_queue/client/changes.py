@@ -131,42 +131,36 @@ def with_previews(changes: Iterable[Change], wanted: Definitions, state: Journal
 
 def changes_between(old: Definitions, new: Definitions, *, reset: Iterable[str] = ()) -> list[Change]:
     """List what differs, and the queues whose recovery point is taken again."""
-    return [
-        *_of_table("[journal]", JOURNAL_KEYS, (old.journal, _table(old, "journal")), (new.journal, _table(new, "journal"))),
-        *_of_tables("message_types", MESSAGE_TYPE_KEYS, old, new),
-        *_of_tables("queues", QUEUE_KEYS, old, new),
-        *(Change(where=f"[queues.{name}]", action="reset") for name in reset),
-    ]
+    changes: list[Change] = []
+    for kind, keys in _KINDS.items():
+        before, after = _tables(old, kind), _tables(new, kind)
+        changes += [Change(where=where, action="remove") for where in before if where not in after]
+        for where, table in after.items():
+            changes += _of_table(where, keys, before[where], table) if where in before else [Change(where=where, action="add")]
+    return [*changes, *(Change(where=f"[queues.{name}]", action="reset") for name in reset)]
 
+
+#: The keys that the tables of each kind have.
+_KINDS: Mapping[str, tuple[Key, ...]] = {"journal": JOURNAL_KEYS, "message_types": MESSAGE_TYPE_KEYS, "queues": QUEUE_KEYS}
 
 #: A table as parsed, and as the user wrote it.
-_Side = tuple[Any, Mapping[str, Any]]
+_Table = tuple[Any, Mapping[str, Any]]
 
 
-def _of_tables(kind: str, keys: tuple[Key, ...], old: Definitions, new: Definitions) -> Iterator[Change]:
-    before, after = getattr(old, kind), getattr(new, kind)
-    for name in before:
-        if name not in after:
-            yield Change(where=f"[{kind}.{name}]", action="remove")
-    for name in after:
-        if name in before:
-            sides = [(known[name], _table(whole, kind).get(name, {})) for known, whole in ((before, old), (after, new))]
-            yield from _of_table(f"[{kind}.{name}]", keys, *sides)
-        else:
-            yield Change(where=f"[{kind}.{name}]", action="add")
+def _tables(definitions: Definitions, kind: str) -> dict[str, _Table]:
+    """Return the tables of a kind by their heads."""
+    stored = definitions.stored.get(kind, {})
+    if kind == "journal":
+        return {"[journal]": (definitions.journal, stored)}
+    return {f"[{kind}.{name}]": (parsed, stored.get(name, {})) for name, parsed in getattr(definitions, kind).items()}
 
 
-def _of_table(where: str, keys: tuple[Key, ...], before: _Side, after: _Side) -> Iterator[Change]:
+def _of_table(where: str, keys: tuple[Key, ...], before: _Table, after: _Table) -> Iterator[Change]:
     # What counts is the value in effect; what is shown is what the user wrote, or the default that stands for it.
     for key in keys:
         if getattr(before[0], key.field) != getattr(after[0], key.field):
             old, new = (side[1].get(key.name, key.default) for side in (before, after))
             yield Change(where=where, action="change", key=key.name, before=old, after=new)
-
-
-def _table(definitions: Definitions, name: str) -> Mapping[str, Any]:
-    table: Mapping[str, Any] = definitions.stored.get(name, {})
-    return table
 
 
 def _shown(value: Any) -> str:
