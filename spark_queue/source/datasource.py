@@ -50,13 +50,13 @@ class SparkQueueDataSource(DataSource):
         """Return the stream of a queue or of a topic."""
         from spark_queue.source import loading
 
-        return loading.stream_reader(self._options, self._found(), schema)
+        return cast(DataSourceStreamReader, loading.make_reader(self._options, self._found(), schema, streaming=True))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch read of a topic or of a view."""
         from spark_queue.source import loading
 
-        return loading.batch_reader(self._options, self._found(), schema)
+        return cast(DataSourceReader, loading.make_reader(self._options, self._found(), schema, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001 - Spark's signature.
         """Return what publishes each micro-batch."""

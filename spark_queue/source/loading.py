@@ -6,9 +6,7 @@ kind of read needs, delta-rs above all, is imported where it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -30,9 +28,6 @@ from spark_queue.source.offsets import QueueOffset, TopicOffset
 from spark_queue.source.partitions import MessageReader
 from spark_queue.source.stream_reader import QueueStreamReader
 from spark_queue.source.target import Target
-
-if TYPE_CHECKING:
-    from spark_queue.source.topic_log import TopicLog
 
 #: Options that only the stream of a queue has: with one of them, a read of a queue is not meant to be a view of it.
 _OF_QUEUE_STREAM = frozenset({"subscription", "ackmode", "maxbacklog", "columns", "minpartitions"})
@@ -70,45 +65,33 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
     return target, to_spark(chosen(columns, given.columns, where=f"message type '{target.message_type}'"))
 
 
-def stream_reader(options: Mapping[str, str], target: Target, schema: StructType) -> DataSourceStreamReader:
-    """Make the stream of a queue or of a topic.
+def make_reader(
+    options: Mapping[str, str], target: Target, schema: StructType, *, streaming: bool
+) -> DataSourceReader | DataSourceStreamReader:
+    """Make the stream or the batch read of a queue, a topic or a view.
 
     Raises
     ------
     ConfigError
-        For options that have no meaning for a stream.
+        For options that have no meaning for such a read.
     """
-    given = _typed(options, streaming=True)
-    store = Store(given.journal, given.storage)
-    reader = _message_reader(store, target, schema)
-    if isinstance(given, QueueStreamOptions):
-        start = QueueOffset(journal=target.journal_id, queue=given.queue, subscription=given.subscription)
-        return QueueStreamReader(given, first_offset=start, reader=reader)
-    from spark_queue.source.topic_reader import TopicStreamReader
-
-    assert isinstance(given, TopicStreamOptions)
-    offset = TopicOffset(journal=target.journal_id, message_type=target.message_type, topic=target.topic)
-    return TopicStreamReader(given, first_offset=offset, open_log=_log_opener(given, store, target), reader=reader)
-
-
-def batch_reader(options: Mapping[str, str], target: Target, schema: StructType) -> DataSourceReader:
-    """Make the batch read of a topic or of a view.
-
-    Raises
-    ------
-    ConfigError
-        For options that have no meaning for a batch read.
-    """
-    given = _typed(options, streaming=False)
-    store = Store(given.journal, given.storage)
+    given = _typed(options, streaming=streaming)
+    schema_of_batches = to_arrow_schema(schema, timezone="UTC")
     if isinstance(given, ViewOptions):
         from spark_queue.source.view_reader import ViewReader
 
-        return ViewReader(given, store=store, target=target, schema=to_arrow_schema(schema, timezone="UTC"))
-    from spark_queue.source.topic_reader import TopicBatchReader
+        return ViewReader(given, target.journal_id, schema=schema_of_batches)
+    files = _files(Store(given.journal, given.storage), target)
+    reader = MessageReader(files=files, schema=schema_of_batches, topic=target.topic or None)
+    if isinstance(given, QueueStreamOptions):
+        start = QueueOffset(journal=target.journal_id, queue=given.queue, subscription=given.subscription)
+        return QueueStreamReader(given, first_offset=start, reader=reader)
+    from spark_queue.source.topic_reader import TopicBatchReader, TopicStreamReader
 
-    assert isinstance(given, TopicBatchOptions)
-    return TopicBatchReader(given, open_log=_log_opener(given, store, target), reader=_message_reader(store, target, schema))
+    place = TopicOffset(journal=target.journal_id, message_type=target.message_type, topic=target.topic)
+    if isinstance(given, TopicBatchOptions):
+        return TopicBatchReader(given, place, reader=reader)
+    return TopicStreamReader(given, first_offset=place, reader=reader)
 
 
 def _typed(options: Mapping[str, str], *, streaming: bool) -> _ReadOptions:
@@ -122,17 +105,6 @@ def _target(given: QueueStreamOptions | TopicStreamOptions, journal_id: str, def
         return Target(journal_id=journal_id, message_type=definitions.queue(given.queue).message_type)
     topic, message_type = definitions.route(given.topic)
     return Target(journal_id=journal_id, message_type=message_type.name, topic=topic)
-
-
-def _log_opener(given: TopicStreamOptions, store: Store, target: Target) -> Callable[[], TopicLog]:
-    from spark_queue.source.topic_log import TopicLog
-
-    return partial(TopicLog, store, target.journal_id, target.message_type, target.topic, fail_on_data_loss=given.fail_on_data_loss)
-
-
-def _message_reader(store: Store, target: Target, schema: StructType) -> MessageReader:
-    schema_of_batches = to_arrow_schema(schema, timezone="UTC")
-    return MessageReader(files=_files(store, target), schema=schema_of_batches, topic=target.topic or None)
 
 
 def _files(store: Store, target: Target) -> ExecutorFiles:

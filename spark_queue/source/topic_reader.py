@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,18 +31,13 @@ class TopicStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
         Where to start, and how to cut.
     first_offset
         The constant before the first batch.
-    open_log
-        Reads the journal; called in the planner only.
     reader
         What executors run; the pickled form of this object is nothing else.
     """
 
-    def __init__(
-        self, options: TopicStreamOptions, *, first_offset: TopicOffset, open_log: Callable[[], TopicLog], reader: MessageReader
-    ) -> None:
+    def __init__(self, options: TopicStreamOptions, *, first_offset: TopicOffset, reader: MessageReader) -> None:
         self._options = options
         self._first_offset = first_offset
-        self._open_log = open_log
         self._reader = reader
         self._log: TopicLog | None = None
         self._available_now = False
@@ -82,20 +77,29 @@ class TopicStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
         return cut(log.pieces(max(first, lowest), until), min_partitions=self._options.min_partitions)
 
     def _opened(self) -> TopicLog:
-        self._log = self._log or self._open_log()
+        self._log = self._log or _open_log(self._options, self._first_offset)
         return self._log
 
 
 class TopicBatchReader(PlanningReader, DataSourceReader):
     """A range of a topic as a batch; see `TopicStreamReader`."""
 
-    def __init__(self, options: TopicBatchOptions, *, open_log: Callable[[], TopicLog], reader: MessageReader) -> None:
+    def __init__(self, options: TopicBatchOptions, place: TopicOffset, *, reader: MessageReader) -> None:
         self._options = options
-        self._open_log = open_log
+        self._place = place
         self._reader = reader
 
     def partitions(self) -> Sequence[InputPartition]:
         """Cut the messages between the two positions, as the log stands now."""
-        log = self._open_log()
+        log = _open_log(self._options, self._place)
         pieces = log.pieces(log.bookmark(self._options.starting), log.bookmark(self._options.ending))
         return cut(pieces, min_partitions=self._options.min_partitions)
+
+
+def _open_log(options: TopicStreamOptions, place: TopicOffset) -> TopicLog:
+    # Only here, where a read is planned: a reader that is made to be pickled reads no log.
+    from spark_queue.journal.layout import Store
+    from spark_queue.source.topic_log import TopicLog
+
+    store = Store(options.journal, options.storage)
+    return TopicLog(store, place.journal, place.message_type, place.topic, fail_on_data_loss=options.fail_on_data_loss)

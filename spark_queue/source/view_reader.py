@@ -12,9 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from spark_queue.errors import JournalError
 
 if TYPE_CHECKING:
-    from spark_queue.journal.layout import Store
     from spark_queue.settings import ViewOptions
-    from spark_queue.source.target import Target
 
 #: Most rows of a partition.
 PARTITION_ROWS = 50_000
@@ -53,16 +51,15 @@ class ViewReader(DataSourceReader):
     ----------
     options
         Which view, of which queue and moment.
-    store, target
-        The journal's place, and which journal is meant.
+    journal_id
+        Which journal is meant.
     schema
         What Spark expects of every record batch.
     """
 
-    def __init__(self, options: ViewOptions, *, store: Store, target: Target, schema: pa.Schema) -> None:
+    def __init__(self, options: ViewOptions, journal_id: str, *, schema: pa.Schema) -> None:
         self._options = options
-        self._store = store
-        self._target = target
+        self._journal_id = journal_id
         self._schema = schema
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -70,20 +67,16 @@ class ViewReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Read the view and cut it."""
-        table = self._table()
+        from spark_queue.journal.layout import Store
+        from spark_queue.journal.open import open_journal
+        from spark_queue.views import read_view, state_at
+
+        journal = open_journal(Store(self._options.journal, self._options.storage))
+        if journal.journal_id != self._journal_id:
+            raise JournalError("JOURNAL_MISMATCH", expected=self._journal_id, path=journal.path, found=journal.journal_id)
+        table = read_view(journal.store, state_at(journal, self._options.as_of), self._options.view, self._options.queue)
         return [TablePartition(table.slice(row, PARTITION_ROWS)) for row in range(0, table.num_rows, PARTITION_ROWS)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a partition; executors run the same of `TableReader`."""
         return TableReader(self._schema).read(partition)
-
-    def _table(self) -> pa.Table:
-        from spark_queue.journal.open import open_journal
-        from spark_queue.views import read_view, state_at
-
-        journal = open_journal(self._store)
-        if journal.journal_id != self._target.journal_id:
-            raise JournalError(
-                "JOURNAL_MISMATCH", expected=self._target.journal_id, path=self._store.path, found=journal.journal_id
-            )
-        return read_view(self._store, state_at(journal, self._options.as_of), self._options.view, self._options.queue)

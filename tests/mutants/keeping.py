@@ -196,7 +196,7 @@ KEEPING = (
     ),
     Mutant(
         "a read takes another journal at its place for its own",
-        f"{_SOURCE}/view_reader.py", "if journal.journal_id != self._target.journal_id:", "if journal.journal_id == '':",
+        f"{_SOURCE}/view_reader.py", "if journal.journal_id != self._journal_id:", "if journal.journal_id == '':",
         ("tests/unit/source/test_reads.py",),
     ),
     Mutant(
