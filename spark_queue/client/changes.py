@@ -14,7 +14,7 @@ from spark_queue.core.definitions.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, Q
 from spark_queue.core.message_files.segment import FactSource
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError
-from spark_queue.journal.expressions import EXPRESSION_KEYS, check_expressions
+from spark_queue.journal.expressions import EXPRESSION_KEYS, check_command
 from spark_queue.journal.schema import appended_columns, check_columns, user_schema
 from spark_queue.views import PointInTime, queue_status
 
@@ -63,10 +63,10 @@ def plan(moment: PointInTime, wanted: Definitions, *, reset: tuple[str, ...]) ->
         check_columns(name, message_type.columns)
         if name in old.message_types:
             appended_columns(name, user_schema(old.message_types[name].columns), user_schema(message_type.columns))
-    check_expressions(wanted)
     changes = changes_between(old, wanted, reset=reset)
     # A trial on the folded state refuses what the coordinator would refuse.
-    Engine(moment.state).decide(Apply(definitions=dict(wanted.stored), reset=tuple(reset)), now_ms=moment.now_ms)
+    command = Apply(definitions=dict(wanted.stored), reset=tuple(reset))
+    Engine(moment.state).decide(command, now_ms=moment.now_ms, check=check_command)
     return changes
 
 

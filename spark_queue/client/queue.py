@@ -242,5 +242,4 @@ class Queue:
             return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, address=address))
         # The coordinator's own engine, on the journal as it is now, and nobody commits the records.
         now = state_at(open_journal(store))
-        check_command(now.state, command)
-        return cast(replies.CoreReply, Engine(now.state).decide(command, now_ms=now.now_ms))
+        return cast(replies.CoreReply, Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command))

@@ -43,9 +43,8 @@ class Commands:
             The refusal; it changed nothing.
         """
         state = self._engine.state
-        check_command(state, command)
         before = state.definitions
-        reply = self._engine.decide(command, now_ms=now_ms)
+        reply = self._engine.decide(command, now_ms=now_ms, check=check_command)
         if state.definitions is not before:
             # Before the commit, so that no definition is ever durable without its table. A table without definition is harmless.
             for message_type in state.definitions.message_types.values():
