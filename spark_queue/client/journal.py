@@ -113,22 +113,16 @@ class Journal:
             What is wrong with them, or MESSAGE_TYPE_CHANGED; DEFINITION_IN_USE also where they leave out a queue that `remove`
             does not name.
         """
-        from spark_queue.client.changes import plan, refuse_removals, with_previews
+        from spark_queue.client.changes import plan
         from spark_queue.client.coordinator_client import call_once
         from spark_queue.core import commands
         from spark_queue.journal.open import open_journal
         from spark_queue.settings import load_definitions
-        from spark_queue.views import state_at
 
         wanted, resets = load_definitions(definitions), tuple(reset)
         opened = open_journal(self.store)
-        moment = state_at(opened)
-        if not dry_run:
-            refuse_removals(moment, wanted, named=set(remove))
-        changes = plan(moment, wanted, reset=resets)
-        if dry_run:
-            return with_previews(changes, wanted, moment.state, opened.facts)
-        if changes:
+        changes = plan(opened, wanted, reset=resets, remove=set(remove), dry_run=dry_run)
+        if changes and not dry_run:
             command = commands.Apply(definitions=dict(wanted.stored), reset=resets)
             call_once(self.store, opened.journal_id, command, address=self.coordinator)
         return changes
