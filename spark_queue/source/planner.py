@@ -66,10 +66,8 @@ class QueuePlanner:
         granted = self._client.call(self._numbered(commands.Next, finished=finished, limit=limit, wait_ms=wait_ms))
         assert isinstance(granted, replies.Granted)
         self._lease_period_ms = granted.lease_period_ms
-        if granted.lease == finished:
-            self._renewer.release()
-        else:
-            self._renewer.hold(granted.lease, lease_period_ms=self._lease_period_ms)
+        # The finished one is proven.
+        self._renewer.hold(None if granted.lease == finished else granted.lease, lease_period_ms=self._lease_period_ms)
         return granted
 
     def rows(self, lease: int) -> RowRanges:

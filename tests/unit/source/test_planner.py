@@ -58,13 +58,10 @@ class Renewer:
 
     def __init__(self, renew: Any) -> None:
         self.renew = renew
-        self.held: list[tuple[int, int] | str] = []
+        self.held: list[tuple[int | None, int] | str] = []
 
-    def hold(self, lease: int, *, lease_period_ms: int) -> None:
+    def hold(self, lease: int | None, *, lease_period_ms: int) -> None:
         self.held.append((lease, lease_period_ms))
-
-    def release(self) -> None:
-        self.held.append("released")
 
     def stop(self) -> None:
         self.held.append("stopped")
@@ -116,7 +113,7 @@ def test_lease_is_renewed_from_its_grant_and_from_its_resume_and_not_when_nothin
     planner.next(finished=6, limit=1, wait_ms=0)
     heard.lease = 7
     planner.next(finished=7, limit=1, wait_ms=0)
-    assert renewer.held == [(6, PERIOD_MS), (7, PERIOD_MS // 2), "released"]
+    assert renewer.held == [(6, PERIOD_MS), (7, PERIOD_MS // 2), (None, PERIOD_MS // 2)]
 
 
 def test_renewal_has_no_number_and_waits_a_third_of_the_period_that_was_told_last(client: type[Client]) -> None:
