@@ -76,21 +76,16 @@ def to_outcomes(
         "outcome": pa.scalar(outcome),
         "retry_after": pa.scalar(retry_after_ms, pa.duration("ms")),
         "error": pa.scalar(error, pa.string()),
+        "lease": pa.scalar(None, pa.int64()),
     }
     for name in [name for name in defaults if name not in table.column_names]:
         table = table.append_column(name, pa.repeat(defaults[name], table.num_rows))
-    if "lease" not in table.column_names:
-        yield from _under(None, read_outcomes(queue, table))
-        return
     # pandas makes floats of a column in which some rows have no lease.
     leases = cast_column(queue, table, "lease", pa.int64())
     for lease in pc.unique(leases).to_pylist():
         chosen = pc.is_null(leases) if lease is None else pc.equal(leases, lease)
-        yield from _under(lease, read_outcomes(queue, table.filter(chosen)))
-
-
-def _under(lease: int | None, outcomes: Iterable[OutcomeRows]) -> Iterator[OutcomeRows]:
-    return (msgspec.structs.replace(each, lease=lease) for each in outcomes)
+        for each in read_outcomes(queue, table.filter(chosen)):
+            yield msgspec.structs.replace(each, lease=lease)
 
 
 def _to_table(queue: str, rows: Any) -> pa.Table:
