@@ -91,8 +91,14 @@ def serve(options: StartOptions, announce: Callable[[str], None], environment: E
         journal_id=options.journal_id, path=store.path, host=around.host, address=server.address, pid=os.getpid(),
         accept_clock=options.accept_clock,
     )  # fmt: skip
+    ports = ElectionPorts(
+        advertisements=store,
+        ping=lambda address, timeout_s: ping(address, options.journal_id, location_of(store), timeout_s),
+        clock=around.clock,
+        pause=time.sleep,
+    )
     try:
-        reign = _elect(journal, store, candidate, around.clock)
+        reign = elect(journal.control, candidate, ports)
     except BaseException:
         server.shutdown()
         raise
@@ -156,13 +162,6 @@ def _refuse_own_port(bind: Bind, store: Store, journal_id: str, around: Environm
     if around.clock.wall_ms() - newest.renewed_at_ms < WATCH_S * 1000:
         with contextlib.suppress(OSError), socket.create_connection((bind.host, bind.port), timeout=LOOK_S):
             raise CoordinatorError("COORDINATOR_SERVES", path=store.path, address=newest.address)
-
-
-def _elect(journal: JournalPort, store: Store, candidate: Candidate, clock: Clock) -> Reign:
-    def ask(address: str, timeout_s: float) -> Verdict:
-        return ping(address, candidate.journal_id, location_of(store), timeout_s)
-
-    return elect(journal.control, candidate, ElectionPorts(advertisements=store, ping=ask, clock=clock, pause=time.sleep))
 
 
 def _reign(
