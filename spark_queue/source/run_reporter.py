@@ -62,8 +62,10 @@ class RunReporter:
             )
         return started
 
-    def end(self, run: replies.Run, outcomes: tuple[commands.OutcomeRows, ...], *, settle: bool) -> None:
-        """Say what fn said of its rows.
+    def end(
+        self, run: replies.Run, outcomes: tuple[commands.OutcomeRows, ...] = (), *, settle: bool = False, error: str | None = None
+    ) -> None:
+        """Say what fn said of its rows, or with what error it failed, for which its whole batch goes back to the queue.
 
         Raises
         ------
@@ -72,7 +74,9 @@ class RunReporter:
         LeaseError
             STALE_RUN when a newer reader has taken the subscription over.
         """
-        self._client.call(commands.EndRun(**self._who, run=run, outcomes=outcomes, settle=settle))
+        gives_back = error is not None
+        command = commands.EndRun(**self._who, run=run, outcomes=outcomes, settle=settle, error=error, cancel=gives_back)
+        self._client.call(command)
         self._unproven = run
 
     def fail(self, run: replies.Run, error: str) -> None:
@@ -81,17 +85,6 @@ class RunReporter:
             self._client.call(commands.EndRun(**self._who, run=run, error=error))
         except SparkQueueError as reason:
             _log.warning("the failure of a batch was not reported, so its lease ends by itself: %s", reason)
-
-    def give_back(self, run: replies.Run, error: str) -> None:
-        """Say that fn raised and that its whole batch goes back to the queue.
-
-        Raises
-        ------
-        LeaseError
-            STALE_RUN when a newer reader has taken the subscription over.
-        """
-        self._client.call(commands.EndRun(**self._who, run=run, error=error, cancel=True))
-        self._unproven = run
 
     def prove(self, offset: Mapping[str, Any]) -> None:
         """Say that Spark has committed the batch of an offset, if it is the one that ended last.

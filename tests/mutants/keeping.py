@@ -150,7 +150,7 @@ KEEPING = (
     ),
     Mutant(
         "a batch that was given back counts as done",
-        f"{_SOURCE}/run_reporter.py", "run=run, error=error, cancel=True))", "run=run, error=error))",
+        f"{_SOURCE}/run_reporter.py", "error=error, cancel=gives_back)", "error=error)",
         ("tests/unit/source/test_run_reporter.py",),
     ),
     Mutant(
