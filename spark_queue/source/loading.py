@@ -22,7 +22,7 @@ from spark_queue.settings import (
     read_options,
     read_purpose,
 )
-from spark_queue.source.columns import chosen, queue_columns, to_spark, topic_columns
+from spark_queue.source.columns import chosen, read_columns, to_spark
 from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.offsets import QueueOffset, TopicOffset
 from spark_queue.source.partitions import MessageReader
@@ -61,7 +61,7 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
     target = _target(given, journal.journal_id, definitions)
     _files(store, target).check()
     own = definitions.message_type(target.message_type).columns
-    columns = queue_columns(own) if isinstance(given, QueueStreamOptions) else topic_columns(own)
+    columns = read_columns(own, leased=isinstance(given, QueueStreamOptions))
     return target, to_spark(chosen(columns, given.columns, where=f"message type '{target.message_type}'"))
 
 
