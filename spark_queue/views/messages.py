@@ -47,26 +47,26 @@ def message_schema(view: str, columns_ddl: str) -> pa.Schema:
 
 
 def read_messages(
-    store: Store, moment: PointInTime, view: str, queue: str, *, columns: Sequence[str] | None, limit: int | None
+    store: Store, point: PointInTime, view: str, queue: str, *, columns: Sequence[str] | None, limit: int | None
 ) -> pa.Table:
     """Return one of `MESSAGE_VIEWS`: what the queue knows of messages, joined with what is stored of them."""
     find, _ = MESSAGE_VIEWS[view]
-    known = find(moment, queue, limit)
-    name = moment.state.ledger(queue).definition.message_type
-    own = moment.state.definitions.message_type(name).columns
+    known = find(point, queue, limit)
+    name = point.state.ledger(queue).definition.message_type
+    own = point.state.definitions.message_type(name).columns
     stored = set(stored_schema(own).names)
     schema = pa.schema([field for field in message_schema(view, own) if columns is None or field.name in columns])
     bodies = pa.schema([field for field in schema if field.name in stored])
-    found = read_bodies(store, moment.state.message_types[name], known.bookmarks, bodies) if len(bodies) else None
+    found = read_bodies(store, point.state.message_types[name], known.bookmarks, bodies) if len(bodies) else None
     made = [found.column(field.name) if found is not None and field.name in stored else known.column(field) for field in schema]
     return pa.table(made, schema=schema)
 
 
-def _messages(moment: PointInTime, queue: str, limit: int | None) -> _Columns:
+def _messages(point: PointInTime, queue: str, limit: int | None) -> _Columns:
     """Find the messages in a queue, oldest first; those that left it are in its history, inactive ones are not shown (R80)."""
-    ledger = moment.state.ledger(queue)
+    ledger = point.state.ledger(queue)
     states = {state: ledger.rows[state] for state in (*ACTIVE, State.HELD)}
-    due = ledger.due(moment.now_ms)
+    due = ledger.due(point.now_ms)
     if due:
         states[State.AVAILABLE], states[State.DELAYED] = states[State.AVAILABLE] | due, states[State.DELAYED] - due
     rows = _limited(BitMap64.union(*states.values()), limit)
@@ -77,7 +77,7 @@ def _messages(moment: PointInTime, queue: str, limit: int | None) -> _Columns:
     place.put("is_barrier", rows & ledger.barriers, value=True)
     place.put("is_barrier", rows - ledger.barriers, value=False)
     for due_at_ms, members in ledger.delayed.items():
-        if due_at_ms > moment.now_ms:
+        if due_at_ms > point.now_ms:
             place.put("due_at", members & rows, due_at_ms * 1_000)
     for lease in ledger.leases.values():
         held = lease.leased & rows
@@ -91,9 +91,9 @@ def _messages(moment: PointInTime, queue: str, limit: int | None) -> _Columns:
     return place
 
 
-def _dead_letters(moment: PointInTime, queue: str, limit: int | None) -> _Columns:
+def _dead_letters(point: PointInTime, queue: str, limit: int | None) -> _Columns:
     """Find a queue's dead letters, oldest first; those that its dead-letter queue has settled are gone."""
-    letters = standing_letters(moment.state, queue)
+    letters = standing_letters(point.state, queue)
     rows = _limited(BitMap64.union(BitMap64(), *(letter.rows for letter in letters)), limit)
     place = _Columns(to_array(rows))
     place.put("state", rows, str(State.DEAD))

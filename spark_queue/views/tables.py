@@ -79,7 +79,7 @@ def view_schema(name: str, definitions: Definitions, queue: str | None) -> pa.Sc
 
 def read_view(
     store: Store,
-    moment: PointInTime,
+    point: PointInTime,
     name: str,
     queue: str | None,
     *,
@@ -92,7 +92,7 @@ def read_view(
     ----------
     store
         Where the bodies of messages are read from.
-    moment
+    point
         The journal at the moment to look at.
     name
         One of `settings.VIEWS`.
@@ -112,14 +112,14 @@ def read_view(
     JournalError
         MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT.
     """
-    known = view_schema(name, moment.state.definitions, queue).names
+    known = view_schema(name, point.state.definitions, queue).names
     if queue is not None:
-        moment.state.definitions.queue(queue)
+        point.state.definitions.queue(queue)
     if columns is not None:
         columns = ColumnNames(known).resolve(columns, where=f"view '{name}'")
     if name in MESSAGE_VIEWS:
-        return read_messages(store, moment, name, str(queue), columns=columns, limit=limit)
-    rows = _history(moment, queue, limit) if name == "history" else _FOLDED[name](moment, queue)[:limit]
+        return read_messages(store, point, name, str(queue), columns=columns, limit=limit)
+    rows = _history(point, queue, limit) if name == "history" else _FOLDED[name](point, queue)[:limit]
     table = pa.Table.from_pylist(rows, schema=_SCHEMAS[name])
     return table if columns is None else table.select([column for column in table.column_names if column in columns])
 
@@ -132,8 +132,8 @@ def _check(name: str, queue: str | None) -> None:
         raise ConfigError("MISSING_OPTION", option="queue", where=f"view '{name}'", reason="it is of one queue.")
 
 
-def _leases(moment: PointInTime, queue: str | None) -> list[_Row]:
-    ledger = moment.state.ledger(str(queue))
+def _leases(point: PointInTime, queue: str | None) -> list[_Row]:
+    ledger = point.state.ledger(str(queue))
     return [
         {
             "subscription": lease.subscription,
@@ -148,8 +148,8 @@ def _leases(moment: PointInTime, queue: str | None) -> list[_Row]:
     ]
 
 
-def _subscriptions(moment: PointInTime, queue: str | None) -> list[_Row]:
-    ledger = moment.state.ledger(str(queue))
+def _subscriptions(point: PointInTime, queue: str | None) -> list[_Row]:
+    ledger = point.state.ledger(str(queue))
     backlogs = ledger.backlogs()
     return [
         {
@@ -164,21 +164,21 @@ def _subscriptions(moment: PointInTime, queue: str | None) -> list[_Row]:
     ]
 
 
-def _status(moment: PointInTime, queue: str | None) -> list[_Row]:
+def _status(point: PointInTime, queue: str | None) -> list[_Row]:
     if queue is not None:
-        return [asdict(queue_status(moment, queue))]
-    state = moment.state
+        return [asdict(queue_status(point, queue))]
+    state = point.state
     # A queue whose messages cannot be told has no figures, and still a place among the others.
     set_aside = [
         {"queue": name, "message_type": definition.message_type, "alarm": str(state.troubles[name])}
         for name, definition in state.definitions.queues.items()
         if name in state.troubles
     ]
-    return [*(asdict(queue_status(moment, name)) for name in state.queues), *set_aside]
+    return [*(asdict(queue_status(point, name)) for name in state.queues), *set_aside]
 
 
-def _history(moment: PointInTime, queue: str | None, limit: int | None) -> list[_Row]:
-    records = [record for record in moment.records if queue is None or record.queue == queue]
+def _history(point: PointInTime, queue: str | None, limit: int | None) -> list[_Row]:
+    records = [record for record in point.records if queue is None or record.queue == queue]
     return [_record_row(record) for record in (records if limit is None else records[-limit:])]
 
 
