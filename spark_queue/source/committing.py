@@ -52,9 +52,7 @@ def commit(job: WriteJob, messages: Sequence[object], *, transaction: tuple[str,
     if published.duplicates:
         _log.warning("%d row(s) were published before and are dropped", published.duplicates)
     if published.rows:
-        client = CoordinatorClient(plan.store, job.journal_id, address=job.coordinator, start=False)
-        client.nudge(plan.message_type)
-        client.close()
+        CoordinatorClient(plan.store, job.journal_id, address=job.coordinator, start=False).nudge(plan.message_type)
     else:
         _discard(job, staged)
 
