@@ -70,7 +70,11 @@ def view_schema(name: str, definitions: Definitions, queue: str | None) -> pa.Sc
     ConfigError
         BAD_VALUE for an unknown view, UNKNOWN_QUEUE, or MISSING_OPTION for a view that is of one queue.
     """
-    _check(name, queue)
+    if name not in VIEWS:
+        expected = f"one of {', '.join(VIEWS)}.{nearest(name, VIEWS)}"
+        raise ConfigError("BAD_VALUE", key="view", where="a view", value=name, expected=expected)
+    if queue is None and name not in VIEWS_OF_ALL_QUEUES:
+        raise ConfigError("MISSING_OPTION", option="queue", where=f"view '{name}'", reason="it is of one queue.")
     if name in MESSAGE_VIEWS:
         message_type = definitions.queue(str(queue)).message_type
         return message_schema(name, definitions.message_type(message_type).columns)
@@ -122,14 +126,6 @@ def read_view(
     rows = _history(point, queue, limit) if name == "history" else _FOLDED[name](point, queue)[:limit]
     table = pa.Table.from_pylist(rows, schema=_SCHEMAS[name])
     return table if columns is None else table.select([column for column in table.column_names if column in columns])
-
-
-def _check(name: str, queue: str | None) -> None:
-    if name not in VIEWS:
-        expected = f"one of {', '.join(VIEWS)}.{nearest(name, VIEWS)}"
-        raise ConfigError("BAD_VALUE", key="view", where="a view", value=name, expected=expected)
-    if queue is None and name not in VIEWS_OF_ALL_QUEUES:
-        raise ConfigError("MISSING_OPTION", option="queue", where=f"view '{name}'", reason="it is of one queue.")
 
 
 def _leases(point: PointInTime, queue: str | None) -> list[_Row]:
