@@ -7,6 +7,7 @@ found at load; whatever needs more than pyarrow stands in `loading` and `writing
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import cast
 
 from pyspark.sql.datasource import (
@@ -18,7 +19,16 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_queue.source.target import Target
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a read is of, as the journal said when it was loaded; a running query keeps it."""
+
+    journal_id: str
+    #: Empty for a view.
+    message_type: str = ""
+    #: The topic whose messages are read; empty for a queue or a view.
+    topic: str = ""
 
 
 class SparkQueueDataSource(DataSource):

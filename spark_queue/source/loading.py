@@ -23,11 +23,11 @@ from spark_queue.settings import (
     read_purpose,
 )
 from spark_queue.source.columns import chosen, read_columns, to_spark
+from spark_queue.source.datasource import Target
 from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.offsets import QueueOffset, TopicOffset
 from spark_queue.source.partitions import MessageReader
 from spark_queue.source.stream_reader import QueueStreamReader
-from spark_queue.source.target import Target
 
 #: Options that only the stream of a queue has: with one of them, a read of a queue is not meant to be a view of it.
 _OF_QUEUE_STREAM = frozenset({"subscription", "ackmode", "maxbacklog", "columns", "minpartitions"})
