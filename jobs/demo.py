@@ -212,7 +212,7 @@ class Demo:
 
     def _written_unproven(self) -> int:
         """Count the lines of the victim's unproven lease that its table holds."""
-        leased = self._journal.peek("messages", queue=QUEUE, columns=["bookmark", "subscription"])
+        leased = self._journal.view("messages", queue=QUEUE, columns=["bookmark", "subscription"])
         mine = BitMap64(row["bookmark"] for row in leased.to_pylist() if row["subscription"] == VICTIM)
         return len(mine & read_bookmarks(self._place / VICTIM))
 

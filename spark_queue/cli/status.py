@@ -134,7 +134,7 @@ def peek(
     """Show the oldest messages of a queue without taking them. Starts nothing."""
     target = open_target(journal, storage)
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
-    found = target.peek(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
+    found = target.view(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
     rows = found.to_pylist()
     if json:
         show_json(rows)

@@ -153,17 +153,17 @@ def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: in
     return count, moment_ms
 
 
-def queue_status(moment: PointInTime, queue: str) -> QueueStatus:
+def queue_status(point: PointInTime, queue: str) -> QueueStatus:
     """Return a queue's figures at a moment; see `core.status`.
 
     What keeps messages from entering it is an alarm, too, and so is a message file that its consumers cannot read.
     """
-    found = status.queue_status(moment.state, queue, now_ms=moment.now_ms)
+    found = status.queue_status(point.state, queue, now_ms=point.now_ms)
     trouble = damage = None
     # Into a queue for dead letters alone nothing enters from a log.
-    if moment.state.definitions.queue(queue).underlying_topic is not None:
-        trouble = moment.troubles.get(found.message_type)
-    if moment.files is not None:
-        damage = find_damage(moment.files, moment.state, queue)
+    if point.state.definitions.queue(queue).underlying_topic is not None:
+        trouble = point.troubles.get(found.message_type)
+    if point.files is not None:
+        damage = find_damage(point.files, point.state, queue)
     alarms = [alarm for alarm in (found.alarm, trouble, damage) if alarm is not None]
     return replace(found, alarm=" ".join(dict.fromkeys(alarms)) or None)

@@ -23,7 +23,7 @@ CSV = "item,amount,at\npear,1,2026-01-31T12:00:00Z\n007,2,2026-01-31T12:00:01+01
 
 
 def bodies(journal: Journal, *columns: str) -> list[tuple[object, ...]]:
-    table = journal.peek("messages", queue="WORK", columns=columns)
+    table = journal.view("messages", queue="WORK", columns=columns)
     return [tuple(row[name] for name in columns) for row in table.to_pylist()]
 
 
