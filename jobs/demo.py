@@ -120,7 +120,7 @@ class Demo:
         totals = {name: read_totals(self._place / name) for name in CONSUMERS}
         entries += reconcile_closes(books, lives, self._close, closed, totals)
         verified = subprocess.run([*SPARKQ, "verify", self._journal.path], check=False, capture_output=True, text=True)
-        entries.append(Entry(what="sparkq verify: exit code", expected=0, found=verified.returncode))
+        entries.append(Entry("sparkq verify: exit code", 0, verified.returncode))
         _show(lives, tables, entries)
         _say(f"revenue per day and country is in {self._place / 'report'}; {verified.stdout.strip()}")
         return all(entry.holds for entry in entries)
@@ -166,7 +166,7 @@ class Demo:
 
     def _written_unproven(self) -> int:
         """Count the lines of the victim's unproven lease that its table holds."""
-        leased = self._journal.peek("messages", queue=QUEUE, columns=["bookmark", "subscription"])
+        leased = self._journal.view("messages", queue=QUEUE, columns=["bookmark", "subscription"])
         mine = BitMap64(row["bookmark"] for row in leased.to_pylist() if row["subscription"] == VICTIM)
         return len(mine & read_bookmarks(self._place / VICTIM))
 

@@ -108,7 +108,7 @@ class Site:
 
     def dead(self) -> set[Id]:
         """Return the lines that are dead letters."""
-        rows = self.journal.peek("dead_letters", queue=QUEUE, columns=["bookmark"]).to_pylist()
+        rows = self.journal.view("dead_letters", queue=QUEUE, columns=["bookmark"]).to_pylist()
         return set(self.ids([row["bookmark"] for row in rows]).values())
 
     def ids(self, bookmarks: list[int]) -> dict[int, Id]:

@@ -15,21 +15,16 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit.
 
-NO_PRICE = "no price"
-NO_CUSTOMER = "no customer"
-WRONG_QUANTITY = "quantity does not fit the invoice"
-NO_DATE = "no date"
-
 
 def unbookable() -> Column:
     """Say why a line cannot be booked; NULL when it can."""
     is_credit = F.col("InvoiceNo").startswith("C")
     fits = F.when(is_credit, F.col("Quantity") < 0).otherwise(F.col("Quantity") > 0)
     return (
-        F.when(F.coalesce(F.col("UnitPrice"), F.lit(0)) <= 0, NO_PRICE)
-        .when(F.col("CustomerID").isNull(), NO_CUSTOMER)
-        .when(fits.isNull() | ~fits, WRONG_QUANTITY)
-        .when(F.col("InvoiceDate").isNull(), NO_DATE)
+        F.when(F.coalesce(F.col("UnitPrice"), F.lit(0)) <= 0, "no price")
+        .when(F.col("CustomerID").isNull(), "no customer")
+        .when(fits.isNull() | ~fits, "quantity does not fit the invoice")
+        .when(F.col("InvoiceDate").isNull(), "no date")
     )
 
 

@@ -12,7 +12,7 @@ from datetime import date
 from decimal import Decimal
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
@@ -154,19 +154,14 @@ class Lives:
         if record["reason"] in DEAD:
             self.ended_twice |= rows & (self.acknowledged | self.dead)
             self.dead |= rows
-            self.errors[_error(record)] += len(rows)
+            self.errors[str(json.loads(record["detail"]).get("error", record["reason"]))] += len(rows)
         else:
             self.ended_twice |= rows & self.acknowledged
             self.dead -= rows
             self.acknowledged |= rows
 
 
-def _error(record: Mapping[str, Any]) -> str:
-    return str(json.loads(record["detail"]).get("error", record["reason"]))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of the reconciliation: two figures that must be equal."""
 
     what: str
@@ -185,32 +180,20 @@ def reconcile(books: Books, lives: Lives, tables: Mapping[str, BitMap64], revenu
     everything = BitMap64()
     everything.add_range(0, books.lines + len(lives.closes))
     ended = lives.acknowledged | lives.dead
-    yield Entry(
-        what="lines = acknowledged + dead letters",
-        expected=books.lines,
-        found=len(lives.acknowledged) + len(lives.dead),
-    )
-    yield Entry(what="bookmarks with one final outcome", expected=books.lines, found=len((ended & everything) - lives.ended_twice))
-    yield Entry(
-        what="bookmarks with more than one",
-        expected=0,
-        found=len((lives.acknowledged & lives.dead) | lives.ended_twice),
-    )
+    yield Entry("lines = acknowledged + dead letters", books.lines, len(lives.acknowledged) + len(lives.dead))
+    yield Entry("bookmarks with one final outcome", books.lines, len((ended & everything) - lives.ended_twice))
+    yield Entry("bookmarks with more than one", 0, len((lives.acknowledged & lives.dead) | lives.ended_twice))
     for reason, count in sorted(books.unbookable.items()):
-        yield Entry(what=f"dead letters: {reason}", expected=count, found=lives.errors[reason])
-    yield Entry(
-        what="dead letters: any other reason",
-        expected=0,
-        found=sum((lives.errors - books.unbookable).values()),
-    )
-    yield Entry(what="acknowledged lines in a table", expected=len(lives.acknowledged), found=len(lives.acknowledged & booked))
-    yield Entry(what="lines in a table, not acknowledged", expected=0, found=len(booked - lives.acknowledged))
-    yield Entry(what="redeliveries without a reason", expected=0, found=sum(count for count, why in lives.redelivered if not why))
+        yield Entry(f"dead letters: {reason}", count, lives.errors[reason])
+    yield Entry("dead letters: any other reason", 0, sum((lives.errors - books.unbookable).values()))
+    yield Entry("acknowledged lines in a table", len(lives.acknowledged), len(lives.acknowledged & booked))
+    yield Entry("lines in a table, not acknowledged", 0, len(booked - lives.acknowledged))
+    yield Entry("redeliveries without a reason", 0, sum(count for count, why in lives.redelivered if not why))
     total = sum(books.revenue.values(), Decimal())
     for name, revenue in revenues.items():
-        yield Entry(what=f"revenue, {name}", expected=_money(total), found=_money(sum(revenue.values(), Decimal())))
+        yield Entry(f"revenue, {name}", _money(total), _money(sum(revenue.values(), Decimal())))
         wrong = sum(revenue.get(key) != books.revenue.get(key) for key in {*revenue, *books.revenue})
-        yield Entry(what="  days × countries that differ", expected=0, found=wrong)
+        yield Entry("  days × countries that differ", 0, wrong)
 
 
 def reconcile_closes(
@@ -226,18 +209,18 @@ def reconcile_closes(
         Each consumer's days as it closed them, and as its table holds them at the end.
     """
     closes = BitMap64(expected_closes(books, period))
-    yield Entry(what=f"closes of a {period} in their places", expected=len(closes), found=len(closes & lives.closes))
-    yield Entry(what="closes anywhere else", expected=0, found=len(lives.closes - closes))
-    yield Entry(what="lines in the queue at their close", expected=0, found=len(lives.unsettled))
-    yield Entry(what=f"lines granted after their {period} closed", expected=0, found=len(lives.late))
+    yield Entry(f"closes of a {period} in their places", len(closes), len(closes & lives.closes))
+    yield Entry("closes anywhere else", 0, len(lives.closes - closes))
+    yield Entry("lines in the queue at their close", 0, len(lives.unsettled))
+    yield Entry(f"lines granted after their {period} closed", 0, len(lives.late))
     days = {day for day, _ in books.revenue}
     totalled = {day for each in closed.values() for day in each}
-    yield Entry(what="days with a total from their close", expected=len(days), found=len(totalled))
+    yield Entry("days with a total from their close", len(days), len(totalled))
     for name in closed:
         once = [bookmark for bookmark, times in lives.received[name].items() if times == 1]
-        yield Entry(what=f"closes '{name}' received exactly once", expected=len(closes), found=len(closes & BitMap64(once)))
+        yield Entry(f"closes '{name}' received exactly once", len(closes), len(closes & BitMap64(once)))
         changed = sum(closed[name].get(day) != totals[name].get(day) for day in {*closed[name], *totals[name]})
-        yield Entry(what="  closed days that changed later", expected=0, found=changed)
+        yield Entry("  closed days that changed later", 0, changed)
 
 
 def expected_closes(books: Books, period: str) -> Iterator[int]:

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from spark_queue import error_texts
+
+_Parsed = TypeVar("_Parsed")
 
 #: A sentence's end, and one more full stop; three of them leave something out.
 _ENDED_TWICE = re.compile(r"((?<!\.)\.|[?!])\s?\.(?=\s|$)")
@@ -96,6 +98,14 @@ def error(code: str, facts: Mapping[str, Any]) -> SparkQueueError:
     """Build the error of a code, as the class that the table names; an unknown code (a newer peer) stays readable."""
     kind = CATALOGUE[code].error if code in CATALOGUE else SparkQueueError
     return kind(code, **facts)
+
+
+def parsed(parse: Callable[[Any], _Parsed], value: Any, *, key: str, where: str) -> _Parsed:
+    """Return what `parse` makes of a value; its ValueError, which says what was expected, becomes BAD_VALUE."""
+    try:
+        return parse(value)
+    except ValueError as reason:
+        raise ConfigError("BAD_VALUE", key=key, where=where, value=value, expected=str(reason)) from None
 
 
 def nearest(name: str, known: Iterable[str], *, likeness: float = 0.5) -> str:

@@ -1,10 +1,18 @@
-"""The arguments and options that several verbs share."""
+"""The arguments and options that several verbs share, and the journal that they name. Loads nothing that is slow."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+import spark_queue
+from spark_queue.errors import ConfigError
+from spark_queue.settings.timestamps import parse_timestamp
+
+if TYPE_CHECKING:
+    from spark_queue.client.journal import Journal
 
 JournalPath = Annotated[str, typer.Argument(metavar="JOURNAL", help="Directory or object-store prefix of the journal.")]
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
@@ -16,3 +24,44 @@ Coordinator = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="A co
 OnlyWhere = Annotated[
     str | None, typer.Option("--where", metavar="FILTER", help="Only what matches: Spark SQL over the message type's columns.")
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do; starts and changes nothing.")]
+AsOf = Annotated[str | None, typer.Option(metavar="TIME|RECORD", help="ISO-8601 time with offset, or a record number.")]
+
+
+def open_target(path: str, storage: list[str] | None, coordinator: str | None = None) -> Journal:
+    """Return the journal that the arguments name.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE when a storage option is not KEY=VALUE.
+    """
+    return spark_queue.Journal(path, storage_options=storage_options(storage), coordinator=coordinator)
+
+
+def storage_options(storage: list[str] | None) -> dict[str, str]:
+    """Read storage options from KEY=VALUE texts; the values may be secrets and are never shown."""
+    options: dict[str, str] = {}
+    for number, text in enumerate(storage or [], start=1):
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise bad_argument("--storage-option", f"number {number}", "KEY=VALUE")
+        options[key] = value
+    return options
+
+
+def parse_as_of(text: str | None) -> datetime | int | None:
+    """Read a moment: a record number, or an ISO-8601 time with offset."""
+    if text is None:
+        return None
+    if text.isdecimal():
+        return int(text)
+    try:
+        return parse_timestamp(text)
+    except ValueError as reason:
+        raise bad_argument("--as-of", text, f"a record number or {reason}") from None
+
+
+def bad_argument(name: str, value: str, expected: str) -> ConfigError:
+    """Make the refusal of an argument's value."""
+    return ConfigError("BAD_VALUE", key=name, where="the arguments", value=value, expected=expected)

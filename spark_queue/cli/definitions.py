@@ -4,44 +4,51 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
-from spark_queue.cli.output import out, show_json
-from spark_queue.cli.target import open_target, storage_options
-from spark_queue.client.journal import Journal
+import typer
+
+import spark_queue
+from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, open_target, storage_options
+from spark_queue.cli.output import show
 
 
-def init(path: str, definitions: Path | None, storage: list[str] | None, *, as_json: bool) -> None:
+def init(
+    journal: JournalPath,
+    definitions: Annotated[Path | None, typer.Argument(metavar="[DEFINITIONS]", help="TOML file to apply at once.")] = None,
+    *,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
     """Create a journal."""
-    journal = Journal.create(path, definitions, storage_options=storage_options(storage))
-    found = journal.definitions()
-    if as_json:
-        show_json({"journal": journal.journal_id(), "path": path, "queues": list(found.queues)})
-        return
-    out.print(f"Created journal {journal.journal_id()} at {path}.", soft_wrap=True)
-    if found.queues:
-        out.print(f"Queues: {', '.join(found.queues)}.", soft_wrap=True)
-    else:
-        out.print(f"Next: sparkq apply {path} queues.toml", soft_wrap=True)
+    from spark_queue.journal.reader import open_reader
+
+    made = spark_queue.Journal.create(journal, definitions, storage_options=storage_options(storage))
+    reader = open_reader(made.store)
+    queues = list(reader.definitions().queues)
+    following = f"Queues: {', '.join(queues)}." if queues else f"Next: sparkq apply {journal} queues.toml"
+    text = f"Created journal {reader.journal_id} at {journal}.\n{following}"
+    show({"journal": reader.journal_id, "path": journal, "queues": queues}, text, as_json=json)
 
 
 def apply(
-    path: str,
-    definitions: Path,
-    storage: list[str] | None,
-    coordinator: str | None,
+    journal: JournalPath,
+    definitions: Annotated[Path, typer.Argument(metavar="DEFINITIONS", help="TOML file with the whole set.")],
     *,
-    dry_run: bool,
-    reset: list[str],
-    remove: list[str],
-    as_json: bool,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    reset: Annotated[
+        list[str] | None, typer.Option(metavar="QUEUE", help="Take this queue's recovery point again; may repeat.")
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="QUEUE", help="Let this queue go, which the file leaves out; may repeat.")
+    ] = None,
+    coordinator: Coordinator = None,
+    storage: StorageOptions = None,
+    json: Json = False,
 ) -> None:
-    """Make a definition file the definitions of a journal; a queue that it leaves out goes only when it is named."""
-    journal = open_target(path, storage, coordinator)
-    changes = journal.apply(definitions, dry_run=dry_run, reset=reset, remove=remove)
-    if as_json:
-        show_json({"dry_run": dry_run, "changes": [asdict(change) for change in changes]})
-        return
-    for change in changes:
-        out.print(str(change), markup=False, soft_wrap=True)
+    """Make a definition file the definitions of a journal."""
+    target = open_target(journal, storage, coordinator)
+    changes = target.apply(definitions, dry_run=dry_run, reset=reset or [], remove=remove or [])
     outcome = "Nothing to change." if not changes else "Nothing was changed yet." if dry_run else "Applied."
-    out.print(outcome)
+    value = {"dry_run": dry_run, "changes": [asdict(change) for change in changes]}
+    show(value, "\n".join([*map(str, changes), outcome]), as_json=json)

@@ -19,9 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, cast
 
+import typer
+
 from spark_queue import delta_jars
+from spark_queue.cli.arguments import open_target
 from spark_queue.cli.output import out, progress, show_json, table
-from spark_queue.cli.target import open_target
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
@@ -29,8 +31,7 @@ from spark_queue.errors import SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.leftovers import unnamed_files
 from spark_queue.journal.message_table import open_messages
-from spark_queue.journal.open import open_journal
-from spark_queue.journal.reader import list_files
+from spark_queue.journal.reader import list_files, open_reader
 from spark_queue.journal.store_time import store_time_ms
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.journal_location import location_of
@@ -76,16 +77,20 @@ def doctor(path: str | None, storage: list[str] | None, *, fetch: bool, as_json:
         checks = _checks(journal, fetch=fetch)
         task = bar.add_task("trying", total=len(checks))
         for name, check in checks.items():
-            findings.append({"check": name, **asdict(_tried(check))})
+            try:
+                finding = check()
+            except SparkQueueError as refusal:
+                finding = Finding(result="failed", found=refusal.code, advice=str(refusal))
+            findings.append({"check": name, **asdict(finding)})
             bar.advance(task)
     if as_json:
         show_json(findings)
     else:
-        out.print(table(findings, ("check", "result", "found"), cut=False))
-        for finding in findings:
-            if finding["advice"]:
-                out.print(f"{finding['check']}: {finding['advice']}", markup=False, soft_wrap=True)
-    if any(finding["result"] == "failed" for finding in findings):
+        out().print(table(findings, ("check", "result", "found"), cut=False))
+        for each in findings:
+            if each["advice"]:
+                typer.echo(f"{each['check']}: {each['advice']}")
+    if any(each["result"] == "failed" for each in findings):
         sys.exit(1)
 
 
@@ -107,13 +112,6 @@ def _checks(journal: Journal, *, fetch: bool) -> dict[str, Callable[[], Finding]
     }
 
 
-def _tried(check: Callable[[], Finding]) -> Finding:
-    try:
-        return check()
-    except SparkQueueError as refusal:
-        return Finding(result="failed", found=refusal.code, advice=str(refusal))
-
-
 @contextmanager
 def _target(path: str | None, storage: list[str] | None) -> Iterator[Journal]:
     """Yield the journal to try, or a scratch one that leaves nothing behind."""
@@ -128,7 +126,9 @@ def _target(path: str | None, storage: list[str] | None) -> Iterator[Journal]:
         try:
             yield journal
         finally:
-            _stop(journal, journal_id)
+            # That none was started is fine.
+            with suppress(SparkQueueError):
+                call_once(journal.store, journal_id, wire.Stop(), start=False, timeout_s=STOP_S)
             _log(journal, journal_id).unlink(missing_ok=True)
             (user_files.runtime_directory() / f"{journal_id}.lock").unlink(missing_ok=True)
 
@@ -227,7 +227,7 @@ def _store(journal: Journal) -> Finding:
 def _clock(journal: Journal) -> Finding:
     """Compare this host's clock with the store's, and with the newest record."""
     now_ms, written_ms = SystemClock().wall_ms(), store_time_ms(journal.store)
-    ahead_ms = open_journal(journal.store).records()[-1].at_ms - now_ms
+    ahead_ms = open_reader(journal.store).records()[-1].at_ms - now_ms
     advice = "Set this host's clock: leases and expirations count by it."
     if ahead_ms > _DAY_MS:
         return Finding(result="failed", found=f"the log is {ahead_ms / 1_000:,.0f} s ahead", advice=advice)
@@ -251,10 +251,10 @@ def _control_log(journal: Journal) -> Finding:
 
 def _files(journal: Journal) -> Finding:
     """Count message files, and those that nothing names: a coordinator deletes them a day later."""
-    journal_id, definitions = journal.journal_id(), open_journal(journal.store).definitions()
+    reader = open_reader(journal.store)
     standing = waiting = 0
-    for name in definitions.message_types:
-        paths = open_messages(journal.store, journal_id, name).get_add_actions().column("path").to_pylist()
+    for name in reader.definitions().message_types:
+        paths = open_messages(journal.store, reader.journal_id, name).get_add_actions().column("path").to_pylist()
         standing += len(paths)
         waiting += len(unnamed_files(journal.store, name, frozenset(map(str, paths))))
     return Finding(result="ok", found=f"{standing:,} in tables, {waiting:,} replaced or left over")
@@ -279,9 +279,3 @@ def _log(journal: Journal, journal_id: str) -> Path:
 
 def _ping(journal: Journal) -> wire.Pong:
     return cast(wire.Pong, call_once(journal.store, journal.journal_id(), wire.Ping(), address=journal.coordinator))
-
-
-def _stop(journal: Journal, journal_id: str) -> None:
-    # That none was started is fine.
-    with suppress(SparkQueueError):
-        call_once(journal.store, journal_id, wire.Stop(), start=False, timeout_s=STOP_S)

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from spark_queue.cli.arguments import Json
 from spark_queue.cli.output import out, show_json, table
-from spark_queue.settings import RegistryRow, key_rows, option_rows
+
+if TYPE_CHECKING:
+    from spark_queue.settings.tables import RegistryRow
 
 _TITLES = {"keys": "Keys of a definition file", "options": "Spark options"}
 
 
-def options(*, markdown: bool, as_json: bool) -> None:
-    """List every key and option, and what expressions may use."""
+def options(
+    *,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown, as the reference has them.")] = False,
+    json: Json = False,
+) -> None:
+    """List every key of a definition file and every Spark option."""
     from spark_queue.expression import accepted
+    from spark_queue.settings.tables import key_rows, option_rows
 
     tables = {"keys": key_rows(), "options": option_rows()}
-    if as_json:
+    if json:
         show_json({name: [asdict(row) for row in rows] for name, rows in tables.items()} | {"expressions": accepted()})
     elif markdown:
-        out.file.write("\n".join([*map(to_markdown, tables.values()), expressions_to_markdown(accepted())]))
+        sys.stdout.write("\n".join([*map(to_markdown, tables.values()), expressions_to_markdown(accepted())]))
     else:
         for name, rows in tables.items():
             columns = ("name", "default", "applies_to", "about")
-            out.print(table([asdict(row) for row in rows], columns, title=_TITLES[name], cut=False))
+            out().print(table([asdict(row) for row in rows], columns, title=_TITLES[name], cut=False))
         rows_of = [{"part": part, "accepted": text} for part, text in accepted().items()]
-        out.print(table(rows_of, ("part", "accepted"), title="What expressions may use", cut=False))
+        out().print(table(rows_of, ("part", "accepted"), title="What expressions may use", cut=False))
 
 
 def to_markdown(rows: Sequence[RegistryRow]) -> str:

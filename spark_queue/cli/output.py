@@ -1,4 +1,7 @@
-"""How verbs speak: tables for people, JSON for programs, and a progress bar for what takes long."""
+"""How verbs speak: tables for people, JSON for programs, and a progress bar for what takes long.
+
+What draws is loaded when it is first used, so that a verb's declaration, which help reads, may import from here.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,17 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
-from decimal import Decimal
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+import typer
 
 from spark_queue.errors import SparkQueueError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
 
 #: Cells of tables for people are cut to this many characters.
 CELL_CHARACTERS = 60
@@ -25,8 +31,29 @@ NARROWEST, _BORDER = 5, 3
 #: Width of tables where nobody's terminal gives one, in characters.
 WIDE = 200
 
-out = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
-err = Console(stderr=True, highlight=False)
+
+@cache
+def out() -> Console:
+    """Return where tables and coloured lines are printed for people; plain lines go through `typer.echo`."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+
+
+@cache
+def err() -> Console:
+    """Return where people are told of what goes on."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def show(value: Any, text: str, *, as_json: bool) -> None:
+    """Print what a verb did: a value for programs, or text for people."""
+    if as_json:
+        show_json(value)
+    else:
+        typer.echo(text)
 
 
 def show_json(value: Any) -> None:
@@ -42,11 +69,13 @@ def show_error(refusal: SparkQueueError, *, as_json: bool) -> None:
         message = {"error": {"code": refusal.code, "message": text, "facts": dict(refusal.facts)}}
         sys.stderr.write(json.dumps(message, default=_plain) + "\n")
     else:
-        err.print(f"[bold red]error[/] {_escaped(text)}", soft_wrap=True)
+        err().print(f"[bold red]error[/] {_escaped(text)}", soft_wrap=True)
 
 
 def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, title: str | None = None, cut: bool = True) -> Table:
     """Make a table for people; long cells are cut, or fold into several lines."""
+    from rich.table import Table
+
     drawn = Table(title=title, title_justify="left", header_style="bold")
     for name in columns:
         drawn.add_column(name.replace("_", " "), overflow="fold")
@@ -57,20 +86,22 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, title: s
 
 def columns_that_fit() -> int:
     """Return how many columns a table for people may have, before it shows nothing but its borders."""
-    return max(1, (out.width - 1) // (NARROWEST + _BORDER))
+    return max(1, (out().width - 1) // (NARROWEST + _BORDER))
 
 
 def progress(*, counted: bool = False) -> Progress:
     """Make a progress bar on stderr; it vanishes into a plain line where nobody watches."""
-    amount = [MofNCompleteColumn()] if counted else [TextColumn("{task.percentage:>3.0f}%")]
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
+    from rich import progress as rich
+
+    amount = [rich.MofNCompleteColumn()] if counted else [rich.TextColumn("{task.percentage:>3.0f}%")]
+    return rich.Progress(
+        rich.SpinnerColumn(),
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
         *amount,
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=err,
+        rich.TimeElapsedColumn(),
+        rich.TimeRemainingColumn(),
+        console=err(),
         transient=True,
     )
 
@@ -88,15 +119,11 @@ def _cell(value: Any, *, cut: bool) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.1f}"
-    text = value.isoformat(timespec="seconds") if isinstance(value, datetime) else str(_plain_or_same(value))
+    text = value.isoformat(timespec="seconds") if isinstance(value, datetime) else _plain(value)
     return text if not cut or len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
 
 
-def _plain_or_same(value: Any) -> Any:
-    return _plain(value) if isinstance(value, bytes | date | Decimal) else value
-
-
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> str:
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, bytes):

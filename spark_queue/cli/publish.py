@@ -7,35 +7,22 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
-from rich.progress import Progress
+import typer
 
-from spark_queue.cli.output import err, out, progress, show_json
-from spark_queue.cli.reading import Source
-from spark_queue.cli.target import open_target
-from spark_queue.client.publisher import Publisher
-from spark_queue.core.definitions.definition import Definitions
+from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, bad_argument, open_target
+from spark_queue.cli.output import err, progress, show
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
-from spark_queue.journal.commit import Published
-from spark_queue.journal.rows import from_json_lines, to_arrow
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.progress import Progress
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What to publish, and how."""
-
-    source: str
-    topic: str | None
-    publisher: str | None
-    #: What the file is to a publisher that has published before: the same rows again, or new ones; one of them, or neither.
-    repeat: bool
-    append: bool
-    file_format: str | None
-    batch_rows: int
-    expires_after: str | None
-    #: Zone of times that carry no offset; None refuses them.
-    timezone: str | None
+    from spark_queue.cli.reading import Source
+    from spark_queue.client.publisher import Publisher
+    from spark_queue.core.definitions.definition import Definitions
+    from spark_queue.journal.commit import Published
 
 
 @dataclass(slots=True)
@@ -50,59 +37,83 @@ class _Sent:
         return self.rows + self.duplicates
 
 
-def publish(path: str, request: Request, storage: list[str] | None, *, as_json: bool) -> None:
-    """Publish a file; what was committed before a failure stays, and the error says how much that is and how to go on."""
-    if request.repeat and request.append:
-        reason = "a file holds rows that were published before, or new ones."
-        raise ConfigError("CONTRADICTORY_SETTINGS", where="the arguments", reason=reason, keys="--repeat, --append")
-    if (request.repeat or request.append) and request.publisher is None:
-        reason = "rows are numbered for a publisher, and no --publisher is named."
-        raise ConfigError("CONTRADICTORY_SETTINGS", where="the arguments", reason=reason, keys="--repeat, --append")
-    if request.timezone is not None and request.timezone not in zoneinfo.available_timezones():
-        expected = "a zone, such as UTC or Europe/Berlin"
-        raise ConfigError("BAD_VALUE", key="--timezone", where="the arguments", value=request.timezone, expected=expected)
-    journal = open_target(path, storage)
-    definitions = journal.definitions()
-    first_sequence: int | None = None
+def publish(
+    journal: JournalPath,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="CSV, JSON lines or Parquet, also .gz; - for stdin.")],
+    *,
+    topic: Annotated[str | None, typer.Option(help="Topic, or a queue's name; default: the rows' own column topic.")] = None,
+    publisher: Annotated[str | None, typer.Option(help="Publisher name: rows are numbered, so that a repeat can be told.")] = None,
+    repeat: Annotated[
+        bool,
+        typer.Option(
+            "--repeat",
+            help="The publisher sent this file before, wholly or in part: drop as many rows as are there, uncompared.",
+        ),
+    ] = False,
+    append: Annotated[bool, typer.Option("--append", help="The publisher sent other rows before: number on after them.")] = False,
+    file_format: Annotated[
+        str | None, typer.Option("--format", metavar="csv|jsonl|parquet", help="Default: by the file's name; for stdin: jsonl.")
+    ] = None,
+    batch_rows: Annotated[int, typer.Option(min=1, help="Rows in one commit.")] = 100_000,
+    expires_after: Annotated[str | None, typer.Option(metavar="DURATION", help='Such as "1h".')] = None,
+    timezone: Annotated[str | None, typer.Option(metavar="ZONE", help="Zone of times without an offset; default: refused.")] = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Publish a file's rows as messages. Into message type json each line of JSON goes whole, as the body."""
+    from spark_queue.cli.reading import Source
+
+    _check(publisher, timezone, repeat=repeat, append=append)
+    target = open_target(journal, storage)
+    to_rows = partial(_to_rows, definitions=target.definitions(), topic=topic, timezone=timezone)
     sent = _Sent()
     with ExitStack() as stack:
-        source = stack.enter_context(Source(request.source, request.file_format))
+        source = stack.enter_context(Source(file, file_format))
         bar = stack.enter_context(progress())
-        commit: Callable[..., Published] = partial(journal.publish, topic=request.topic, expires_after=request.expires_after)
-        if request.publisher is not None:
-            opened = stack.enter_context(journal.publisher(request.publisher))
-            commit = partial(opened.publish, topic=request.topic, expires_after=request.expires_after)
-            first_sequence = _first_sequence(request, opened)
+        opened = None if publisher is None else stack.enter_context(target.publisher(publisher))
+        first_sequence = None if opened is None else _first_sequence(opened, repeat=repeat, append=append)
+        commit: Callable[..., Published] = partial((opened or target).publish, topic=topic, expires_after=expires_after)
         try:
-            _publish_all(source, request, definitions, commit, bar, sent=sent, first_sequence=first_sequence)
+            _publish_all(source, batch_rows, to_rows, commit, bar, sent=sent, first_sequence=first_sequence)
         except SparkQueueError as refusal:
-            if refusal.code == "COLUMN_TYPE_MISMATCH" and "tz=" in refusal.facts["expected"] and request.timezone is None:
+            # What was committed before stays.
+            if refusal.code == "COLUMN_TYPE_MISMATCH" and "tz=" in refusal.facts["expected"] and timezone is None:
                 refusal.add_note("If it holds times without an offset, name their zone, as in --timezone Europe/Berlin.")
-            refusal.add_note(_what_stands(request, sent, refusal))
+            refusal.add_note(_what_stands(file, sent, refusal, numbered=publisher is not None, append=append))
             raise
     if not sent.standing:
-        err.print(f"[yellow]warning[/] '{request.source}' holds no rows.", soft_wrap=True)
-    if as_json:
-        show_json({"rows": sent.rows, "duplicates": sent.duplicates})
-    else:
-        repeated = f", {sent.duplicates:,} were there already" if sent.duplicates else ""
-        out.print(f"Published {sent.rows:,} message(s){repeated}.")
+        err().print(f"[yellow]warning[/] '{file}' holds no rows.", soft_wrap=True)
+    repeated = f", {sent.duplicates:,} were there already" if sent.duplicates else ""
+    text = f"Published {sent.rows:,} message(s){repeated}."
+    show({"rows": sent.rows, "duplicates": sent.duplicates}, text, as_json=json)
 
 
-def _what_stands(request: Request, sent: _Sent, refusal: SparkQueueError) -> str:
+def _check(publisher: str | None, timezone: str | None, *, repeat: bool, append: bool) -> None:
+    reason = None
+    if repeat and append:
+        reason = "a file holds rows that were published before, or new ones."
+    elif (repeat or append) and publisher is None:
+        reason = "rows are numbered for a publisher, and no --publisher is named."
+    if reason is not None:
+        raise ConfigError("CONTRADICTORY_SETTINGS", where="the arguments", reason=reason, keys="--repeat, --append")
+    if timezone is not None and timezone not in zoneinfo.available_timezones():
+        raise bad_argument("--timezone", timezone, "a zone, such as UTC or Europe/Berlin")
+
+
+def _what_stands(file: str, sent: _Sent, refusal: SparkQueueError, *, numbered: bool, append: bool) -> str:
     """Say what earlier commits of a refused file left in the journal, and how to go on without doubling it."""
     if not sent.standing:
         return "No earlier commit of this run published anything."
     # After a failure of the store nobody knows whether the last commit arrived.
     known = "The" if isinstance(refusal, CallerError | ConfigError) else "At least the"
-    stands = f"{known} first {sent.standing:,} row(s) of '{request.source}' are in the journal."
-    if request.publisher is not None and not request.append:
+    stands = f"{known} first {sent.standing:,} row(s) of '{file}' are in the journal."
+    if numbered and not append:
         return f"{stands} Leave them in the file, correct what follows, and run the same command with --repeat: they are dropped."
-    again = "with --append again" if request.append else "because the whole file would double them"
+    again = "with --append again" if append else "because the whole file would double them"
     return f"{stands} Correct the rows that follow, and publish only those, {again}."
 
 
-def _first_sequence(request: Request, opened: Publisher) -> int:
+def _first_sequence(opened: Publisher, *, repeat: bool, append: bool) -> int:
     """Return the number of the file's first row: what the file is to earlier ones only its sender knows.
 
     Raises
@@ -111,9 +122,9 @@ def _first_sequence(request: Request, opened: Publisher) -> int:
         SEQUENCE_MISSING when the publisher has rows in the journal and nobody said whether these are the same.
     """
     last = opened.last_sequence
-    if last is None or request.repeat:
+    if last is None or repeat:
         return 1
-    if request.append:
+    if append:
         return last + 1
     reason = (
         f"It has {last:,} row(s) in the journal already. If this file is the same, or the same and longer, say --repeat, and what "
@@ -124,8 +135,8 @@ def _first_sequence(request: Request, opened: Publisher) -> int:
 
 def _publish_all(
     source: Source,
-    request: Request,
-    definitions: Definitions,
+    batch_rows: int,
+    to_rows: Callable[..., pa.Table],
     commit: Callable[..., Published],
     bar: Progress,
     *,
@@ -134,22 +145,23 @@ def _publish_all(
 ) -> None:
     task = bar.add_task(f"publishing {source.name}", total=source.size_bytes)
     lines = 0
-    for batch in source.batches(request.batch_rows):
+    for batch in source.batches(batch_rows):
         # Rows are numbered by their place in the file, whatever --batch-rows is, so that a repeat of the file is known as one.
         numbered = {} if first_sequence is None else {"first_sequence": first_sequence + sent.standing}
         try:
-            published = commit(_rows(batch, request, definitions, first_line=lines + 1), **numbered)
+            published = commit(to_rows(batch, first_line=lines + 1), **numbered)
         except SparkQueueError as refusal:
             if "row" in refusal.facts:
                 place = _place(batch, int(refusal.facts["row"]), first_row=sent.standing + 1, first_line=lines + 1)
-                refusal.add_note(f"Row {refusal.facts['row']} of this commit is {place} of '{request.source}'.")
+                refusal.add_note(f"Row {refusal.facts['row']} of this commit is {place} of '{source.name}'.")
             raise
         sent.rows, sent.duplicates, lines = sent.rows + published.rows, sent.duplicates + published.duplicates, lines + len(batch)
         bar.update(task, completed=source.read_bytes, description=f"publishing {source.name}: {sent.rows:,} messages")
 
 
-def _rows(batch: pa.Table | list[bytes], request: Request, definitions: Definitions, *, first_line: int) -> pa.Table:
-    told = {"topic": request.topic, "timezone": request.timezone}
+def _to_rows(batch: pa.Table | list[bytes], *, first_line: int, definitions: Definitions, **told: str | None) -> pa.Table:
+    from spark_queue.journal.rows import from_json_lines, to_arrow
+
     if isinstance(batch, list):
         return from_json_lines(batch, definitions, **told, first_line=first_line)[1]
     return to_arrow(batch, definitions, **told)[1]

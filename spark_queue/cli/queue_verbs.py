@@ -1,34 +1,34 @@
-"""The verbs that change one queue. Their bodies import what they need, so that help stays fast."""
+"""The verbs that change one queue."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spark_queue.cli.arguments import Coordinator, JournalPath, Json, OnlyWhere, QueueName, StorageOptions
+from spark_queue.cli.arguments import Coordinator, DryRun, JournalPath, Json, OnlyWhere, QueueName, StorageOptions, open_target
+from spark_queue.cli.output import progress, show
+from spark_queue.core.records import Outcome
 
 if TYPE_CHECKING:
-    from spark_queue.client.queue import Queue
-
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do; starts and changes nothing.")]
+    import msgspec
 
 
 def pause(
     journal: JournalPath, queue: QueueName, *, coordinator: Coordinator = None, storage: StorageOptions = None, json: Json = False
 ) -> None:
     """Let a queue grant nothing until `sparkq unpause`. What is leased goes on."""
-    _open(journal, queue, storage, coordinator).pause()
+    open_target(journal, storage, coordinator).queue(queue).pause()
     text = f"Queue '{queue}' is paused: it grants nothing until `sparkq unpause`. What is leased goes on."
-    _show({"queue": queue, "paused": True}, text, as_json=json)
+    show({"queue": queue, "paused": True}, text, as_json=json)
 
 
 def unpause(
     journal: JournalPath, queue: QueueName, *, coordinator: Coordinator = None, storage: StorageOptions = None, json: Json = False
 ) -> None:
     """Let a paused queue grant again."""
-    _open(journal, queue, storage, coordinator).unpause()
-    _show({"queue": queue, "paused": False}, f"Queue '{queue}' grants again.", as_json=json)
+    open_target(journal, storage, coordinator).queue(queue).unpause()
+    show({"queue": queue, "paused": False}, f"Queue '{queue}' grants again.", as_json=json)
 
 
 def unsubscribe(
@@ -41,9 +41,9 @@ def unsubscribe(
     json: Json = False,
 ) -> None:
     """End a subscription for good; what it holds returns to the queue."""
-    _open(journal, queue, storage, coordinator).unsubscribe(subscription)
+    open_target(journal, storage, coordinator).queue(queue).unsubscribe(subscription)
     text = f"Subscription '{subscription}' of queue '{queue}' has ended; what it held is back."
-    _show({"queue": queue, "subscription": subscription}, text, as_json=json)
+    show({"queue": queue, "subscription": subscription}, text, as_json=json)
 
 
 def settle(
@@ -63,17 +63,13 @@ def settle(
     json: Json = False,
 ) -> None:
     """Give an outcome to every message that matches a filter, leased or not."""
-    from msgspec.structs import asdict
-
-    from spark_queue.core.records import Outcome
-
-    target = _open(journal, queue, storage, coordinator)
-    counts = asdict(target.settle(where=where, outcome=outcome, retry_after=retry_after, error=error, dry_run=dry_run))
+    target = open_target(journal, storage, coordinator).queue(queue)
+    counts = _counts(target.settle(where=where, outcome=outcome, retry_after=retry_after, error=error, dry_run=dry_run))
     nothing = "nothing that matches is leased" if outcome == Outcome.CANCEL else "nothing matched"
     done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     text = f"Queue '{queue}': {'it would be ' if dry_run and done else ''}{done or nothing}."
     text = f"{text} Nothing was changed." if dry_run else text
-    _show({"queue": queue, **_marked(counts, dry_run=dry_run)}, text, as_json=json)
+    show({"queue": queue, **_marked(counts, dry_run=dry_run)}, text, as_json=json)
 
 
 def purge(
@@ -87,14 +83,12 @@ def purge(
     json: Json = False,
 ) -> None:
     """Remove the messages that nobody has leased, for good and without dead letters."""
-    from msgspec.structs import asdict
-
-    done = _open(journal, queue, storage, coordinator).purge(where, dry_run=dry_run)
+    done = open_target(journal, storage, coordinator).queue(queue).purge(where, dry_run=dry_run)
     if dry_run:
         text = f"Queue '{queue}': {done.purged:,} messages would be purged, {done.leased:,} are leased. Nothing was changed."
     else:
         text = f"Queue '{queue}': {done.purged:,} messages were purged, {done.leased:,} are leased and stay."
-    _show({"queue": queue, **_marked(asdict(done), dry_run=dry_run)}, text, as_json=json)
+    show({"queue": queue, **_marked(_counts(done), dry_run=dry_run)}, text, as_json=json)
 
 
 def redrive(
@@ -108,33 +102,21 @@ def redrive(
     json: Json = False,
 ) -> None:
     """Give dead letters back to their queue. Ctrl-C ends it; a repeat goes on with the rest."""
-    from msgspec.structs import asdict
-
-    from spark_queue.cli.output import progress
-
+    target = open_target(journal, storage, coordinator).queue(queue)
     with progress(counted=True) as bar:
         task = bar.add_task("redriven", total=None)
-        done = _open(journal, queue, storage, coordinator).redrive(
+        done = target.redrive(
             where, per_second=per_second, on_progress=lambda count, total: bar.update(task, completed=count, total=total)
         )
     text = f"Queue '{queue}': {done.redriven:,} of {done.requested:,} dead letters are back, {done.skipped:,} were skipped."
-    _show({"queue": queue, **asdict(done)}, text, as_json=json)
+    show({"queue": queue, **_counts(done)}, text, as_json=json)
 
 
-def _open(journal: str, queue: str, storage: list[str] | None, coordinator: str | None) -> Queue:
-    from spark_queue.cli.target import open_target
+def _counts(done: msgspec.Struct) -> dict[str, Any]:
+    from msgspec.structs import asdict
 
-    return open_target(journal, storage, coordinator).queue(queue)
+    return asdict(done)
 
 
 def _marked(counts: dict[str, object], *, dry_run: bool) -> dict[str, object]:
     return {"dry_run": True, **counts} if dry_run else counts
-
-
-def _show(value: dict[str, object], text: str, *, as_json: bool) -> None:
-    from spark_queue.cli.output import out, show_json
-
-    if as_json:
-        show_json(value)
-    else:
-        out.print(text, markup=False, soft_wrap=True)

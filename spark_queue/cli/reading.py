@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from spark_queue.errors import CallerError, ConfigError, nearest
+from spark_queue.cli.arguments import bad_argument
+from spark_queue.errors import CallerError, nearest
 
 FORMATS = ("csv", "jsonl", "parquet")
 _ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
@@ -88,15 +89,14 @@ class Source:
 def _format(name: str, given: str | None) -> str:
     if given is not None:
         if given not in FORMATS:
-            expected = f"one of {', '.join(FORMATS)}.{nearest(given, FORMATS)}"
-            raise ConfigError("BAD_VALUE", key="--format", where="the arguments", value=given, expected=expected)
+            raise bad_argument("--format", given, f"one of {', '.join(FORMATS)}.{nearest(given, FORMATS)}")
         return given
     if name == STDIN:
         return "jsonl"
     ending = Path(name.removesuffix(".gz")).suffix.lower()
     if ending not in _ENDINGS:
         expected = f"a name that ends in {', '.join(_ENDINGS)}, or come with --format, one of {', '.join(FORMATS)}"
-        raise ConfigError("BAD_VALUE", key="FILE", where="the arguments", value=name, expected=expected)
+        raise bad_argument("FILE", name, expected)
     return _ENDINGS[ending]
 
 

@@ -6,18 +6,16 @@ import logging
 import signal
 from pathlib import Path
 from threading import Event
-from typing import NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
-from spark_queue.cli.output import err, out, show_json
-from spark_queue.cli.target import open_target
-from spark_queue.client.coordinator_client import call_once
-from spark_queue.client.launcher import launch
-from spark_queue.coordinator.process import serve as serve_here
-from spark_queue.coordinator.process import stand_by
-from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError
-from spark_queue.protocol import user_files, wire
-from spark_queue.protocol.journal_location import location_of
-from spark_queue.protocol.start_options import Bind, StartOptions
+import typer
+
+from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, bad_argument, open_target
+from spark_queue.cli.output import show
+from spark_queue.errors import CoordinatorError, SparkQueueError
+
+if TYPE_CHECKING:
+    from spark_queue.protocol.start_options import Bind
 
 #: How long a background coordinator may take to say where it serves, in seconds.
 START_S = 60.0
@@ -27,43 +25,52 @@ STOP_S = 15.0
 
 
 def serve(
-    path: str,
-    storage: list[str] | None,
+    journal: JournalPath,
     *,
-    bind: str,
-    tls: tuple[Path | None, Path | None],
-    daemon: bool,
-    wait: bool,
-    accept_clock: bool,
-    as_json: bool,
+    bind: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to listen; another host than loopback needs TLS.")
+    ] = "127.0.0.1:0",
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Private key, PEM.")] = None,
+    daemon: Annotated[bool, typer.Option("--daemon", help="Run in the background until `sparkq stop`.")] = False,
+    no_wait: Annotated[
+        bool,
+        typer.Option("--no-wait", help="Exit with 1 where another one serves, as --daemon does; default: take over when it ends."),
+    ] = False,
+    accept_clock: Annotated[bool, typer.Option("--accept-clock", help="Serve although the log is ahead of the clock.")] = False,
+    storage: StorageOptions = None,
+    json: Json = False,
 ) -> None:
-    """Run a coordinator, here or in the background; it does not end when nobody calls.
+    """Run the journal's coordinator until Ctrl-C; while another one serves, wait for its end."""
+    from spark_queue.client.launcher import launch
+    from spark_queue.coordinator import process
+    from spark_queue.protocol import user_files
+    from spark_queue.protocol.journal_location import location_of
+    from spark_queue.protocol.start_options import StartOptions
 
-    Where another one serves, it takes over when that one ends; in the background, and without `wait`, it is refused.
-    """
-    journal = open_target(path, storage)
-    store, journal_id = journal.store, journal.journal_id()
-    orders = StartOptions(
+    target = open_target(journal, storage)
+    store, journal_id = target.store, target.journal_id()
+    options = StartOptions(
         path=store.path,
         storage_options=dict(store.storage_options),
         journal_id=journal_id,
-        bind=_bind(bind, tls),
+        bind=_bind(bind, tls_cert, tls_key),
         ends_idle=False,
         accept_clock=accept_clock,
     )
-    if daemon:
-        address = launch(orders, timeout_s=START_S)
-        _announce(journal_id, address, as_json=as_json)
-        if not as_json:
-            out.print(f"Its log: {user_files.log_path(journal_id, location_of(store))}", soft_wrap=True)
-        return
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
     def announce(address: str) -> None:
-        _announce(journal_id, address, as_json=as_json)
+        text = f"The coordinator of journal {journal_id} serves at {address}."
+        show({"journal": journal_id, "address": address}, text, as_json=json)
 
-    if not wait:
-        serve_here(orders, announce)
+    if daemon:
+        announce(launch(options, timeout_s=START_S))
+        if not json:
+            typer.echo(f"Its log: {user_files.log_path(journal_id, location_of(store))}")
+        return
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    if no_wait:
+        process.serve(options, announce)
     told_to_end = Event()
 
     def end(_number: int, _frame: object) -> NoReturn:
@@ -73,33 +80,26 @@ def serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
     try:
-        stand_by(orders, announce, _waits, told_to_end)
+        process.stand_by(options, announce, _waits, told_to_end)
     except KeyboardInterrupt:
-        err.print("It ends without having served.")
+        typer.echo("It ends without having served.", err=True)
 
 
 def _waits(refusal: SparkQueueError) -> None:
     where = refusal.facts.get("address") or refusal.facts.get("host")
     found = "Another coordinator serves this journal" + (f" at {where}" if where else "")
-    err.print(f"{found}; this one takes over when that one ends. Ctrl-C ends the waiting.", markup=False, soft_wrap=True)
+    typer.echo(f"{found}; this one takes over when that one ends. Ctrl-C ends the waiting.", err=True)
 
 
-def _announce(journal_id: str, address: str, *, as_json: bool) -> None:
-    if as_json:
-        show_json({"journal": journal_id, "address": address})
-    else:
-        out.print(f"The coordinator of journal {journal_id} serves at {address}.", soft_wrap=True)
+def _bind(text: str, cert: Path | None, key: Path | None) -> Bind:
+    from spark_queue.protocol.start_options import Bind
 
-
-def _bind(text: str, tls: tuple[Path | None, Path | None]) -> Bind:
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError("BAD_VALUE", key="--bind", where="the arguments", value=text, expected="HOST:PORT, with port 0 for any")
-    cert, key = tls
+        raise bad_argument("--bind", text, "HOST:PORT, with port 0 for any")
     if (cert is None) != (key is None):
-        (given, value), missing = (("--tls-key", key), "--tls-cert") if cert is None else (("--tls-cert", cert), "--tls-key")
-        expected = f"given together with {missing}"
-        raise ConfigError("BAD_VALUE", key=given, where="the arguments", value=str(value), expected=expected)
+        given, missing = ("--tls-key", "--tls-cert") if cert is None else ("--tls-cert", "--tls-key")
+        raise bad_argument(given, str(cert or key), f"given together with {missing}")
     return Bind(
         host=host.strip("[]"),
         port=int(port),
@@ -108,19 +108,20 @@ def _bind(text: str, tls: tuple[Path | None, Path | None]) -> Bind:
     )
 
 
-def stop(path: str, storage: list[str] | None, coordinator: str | None, *, as_json: bool) -> None:
-    """End the coordinator; that none runs is no error."""
-    journal = open_target(path, storage, coordinator)
-    journal_id = journal.journal_id()
+def stop(journal: JournalPath, *, coordinator: Coordinator = None, storage: StorageOptions = None, json: Json = False) -> None:
+    """End the journal's coordinator in good order; the next caller that needs one starts it again."""
+    from spark_queue.client.coordinator_client import call_once
+    from spark_queue.protocol import wire
+
+    target = open_target(journal, storage, coordinator)
+    journal_id = target.journal_id()
     stopped = True
     try:
-        call_once(journal.store, journal_id, wire.Stop(), address=coordinator, start=False, timeout_s=STOP_S)
+        call_once(target.store, journal_id, wire.Stop(), address=coordinator, start=False, timeout_s=STOP_S)
     except CoordinatorError as refusal:
         # With an address the user says that one runs there; without one, nobody answering is the aim.
         if coordinator is not None or refusal.code != "COORDINATOR_UNAVAILABLE":
             raise
         stopped = False
-    if as_json:
-        show_json({"journal": journal_id, "stopped": stopped})
-    else:
-        out.print("The coordinator ends." if stopped else "No coordinator runs.")
+    text = "The coordinator ends." if stopped else "No coordinator runs."
+    show({"journal": journal_id, "stopped": stopped}, text, as_json=json)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-from rich.console import Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+import typer
 
-from spark_queue.cli.output import columns_that_fit, out, show_json, table
-from spark_queue.cli.target import open_target, parse_as_of
+from spark_queue.cli.arguments import AsOf, JournalPath, Json, QueueName, StorageOptions, open_target, parse_as_of
+from spark_queue.cli.output import columns_that_fit, out, show, show_json, table
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
-from spark_queue.views.event_texts import to_text
+from spark_queue.settings.timestamps import to_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
 
 #: Time between two looks of --watch, in seconds.
 WATCH_S = 2.0
@@ -41,21 +42,29 @@ _COLUMNS = (
 )
 
 
-def status(path: str, queue: str | None, storage: list[str] | None, *, watch: bool, as_of: str | None, as_json: bool) -> None:
-    """Show how the queues are doing."""
-    journal, moment = open_target(path, storage), parse_as_of(as_of)
+def status(
+    journal: JournalPath,
+    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only this queue.")] = None,
+    *,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every 2 s until Ctrl-C.")] = False,
+    as_of: AsOf = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Show how the queues are doing. Starts nothing. Exits with 2 where a queue has an alarm."""
+    target, time_or_record = open_target(journal, storage), parse_as_of(as_of)
 
     def read() -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = journal.view("status", queue=queue, as_of=moment).to_pylist()
+        rows: list[dict[str, Any]] = target.view("status", queue=queue, as_of=time_or_record).to_pylist()
         return rows
 
     if watch:
-        _watch(read, as_json=as_json)
+        _watch(read, as_json=json)
     rows = read()
-    if as_json:
+    if json:
         show_json(rows)
     elif not rows:
-        out.print(f"The journal has no queues. Next: sparkq apply {path} queues.toml", soft_wrap=True)
+        typer.echo(f"The journal has no queues. Next: sparkq apply {journal} queues.toml")
     else:
         _show(rows)
     if any(row["alarm"] for row in rows):
@@ -64,8 +73,11 @@ def status(path: str, queue: str | None, storage: list[str] | None, *, watch: bo
 
 def _watch(read: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoReturn:
     """Look again and again: on a terminal in place, elsewhere by appending."""
-    if out.is_terminal and not as_json:
-        with Live(console=out, auto_refresh=False) as live:
+    from rich.console import Group
+    from rich.live import Live
+
+    if out().is_terminal and not as_json:
+        with Live(console=out(), auto_refresh=False) as live:
             while True:
                 rows = read()
                 live.update(Group(_table(rows), *_notices(rows)), refresh=True)
@@ -75,15 +87,15 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoRetu
         if as_json:
             show_json(rows)
         else:
-            out.print(to_text(SystemClock().wall_ms()))
+            typer.echo(to_text(SystemClock().wall_ms()))
             _show(rows)
         time.sleep(WATCH_S)
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    out.print(_table(rows))
+    out().print(_table(rows))
     for notice in _notices(rows):
-        out.print(notice, soft_wrap=True)
+        out().print(notice, soft_wrap=True)
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
@@ -97,6 +109,8 @@ def _longest_batch(row: dict[str, Any]) -> str | None:
 
 def _notices(rows: list[dict[str, Any]]) -> list[Text]:
     """Return what somebody should look at."""
+    from rich.text import Text
+
     foreign = {row["message_type"]: row["foreign_files"] for row in rows if row["foreign_files"]}
     notices = [
         Text(str(JournalError("JOURNAL_FOREIGN_APPEND", message_type=message_type, files=files)), style="yellow")
@@ -107,23 +121,26 @@ def _notices(rows: list[dict[str, Any]]) -> list[Text]:
 
 
 def peek(
-    path: str,
-    queue: str,
-    storage: list[str] | None,
+    journal: JournalPath,
+    queue: QueueName,
     *,
-    limit: int,
-    view: str,
-    columns: str | None,
-    as_of: str | None,
-    as_json: bool,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show.")] = 10,
+    view: Annotated[str, typer.Option(help="messages, dead_letters, leases, subscriptions or history.")] = "messages",
+    columns: Annotated[str | None, typer.Option(metavar="A,B,…", help="Only these columns.")] = None,
+    as_of: AsOf = None,
+    storage: StorageOptions = None,
+    json: Json = False,
 ) -> None:
-    """Show the oldest rows of a view of a queue."""
-    journal = open_target(path, storage)
+    """Show the oldest messages of a queue without taking them. Starts nothing."""
+    target = open_target(journal, storage)
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
-    found = journal.peek(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
+    found = target.view(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
     rows = found.to_pylist()
-    if as_json:
+    if json:
         show_json(rows)
+        return
+    if not rows:
+        typer.echo(f"View '{view}' of queue '{queue}' is empty.")
         return
     # Columns that say nothing of any row would only crowd out the others.
     shown = [name for name in found.column_names if wanted is not None or name == "bookmark" or any(row[name] for row in rows)]
@@ -135,19 +152,22 @@ def peek(
     place = found.column_names.index("bookmark") if wanted is None and "bookmark" in shown else 0
     until = 1 + sum(name in shown for name in found.column_names[:place]) if place else len(shown)
     del shown[max(1, until - surplus) : until]
-    out.print(table(rows, shown) if rows else f"View '{view}' of queue '{queue}' is empty.")
-    if rows and silent:
-        out.print(
-            f"{silent:,} column(s) that say nothing in these rows are hidden; --columns or --json shows them.", soft_wrap=True
-        )
-    if rows and surplus:
-        out.print(f"{surplus:,} column(s) find no room here; --columns chooses, --json shows all.", soft_wrap=True)
+    out().print(table(rows, shown))
+    if silent:
+        typer.echo(f"{silent:,} column(s) that say nothing in these rows are hidden; --columns or --json shows them.")
+    if surplus:
+        typer.echo(f"{surplus:,} column(s) find no room here; --columns chooses, --json shows all.")
 
 
-def explain(path: str, queue: str, bookmark: int, storage: list[str] | None, *, as_of: str | None, as_json: bool) -> None:
-    """Tell the life of a message."""
-    history = open_target(path, storage).queue(queue).explain(bookmark, parse_as_of(as_of))
-    if as_json:
-        show_json(asdict(history))
-    else:
-        out.print(str(history), markup=False, soft_wrap=True)
+def explain(
+    journal: JournalPath,
+    queue: QueueName,
+    bookmark: Annotated[int, typer.Argument(metavar="BOOKMARK", help="The message's number.")],
+    *,
+    as_of: AsOf = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Tell the whole life of one message: publish, leases, returns, its end. Starts nothing."""
+    history = open_target(journal, storage).queue(queue).explain(bookmark, parse_as_of(as_of))
+    show(asdict(history), str(history), as_json=json)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import typer
 from rich.progress import Progress
 
 from spark_queue.cli.output import out, progress, show_json
-from spark_queue.cli.target import open_target
 from spark_queue.clock import SystemClock
 from spark_queue.core.message_files.relocation import MergedFile
 from spark_queue.core.message_files.segment import Segment, stretches
@@ -21,22 +21,21 @@ from spark_queue.journal.log_listing import first_unbroken
 from spark_queue.journal.message_compaction import METADATA_KEY
 from spark_queue.journal.message_file import corrupt, decoding
 from spark_queue.journal.open import DeltaJournal, open_journal
-from spark_queue.ports import MessageLogEntry
 from spark_queue.verification import invariants
 from spark_queue.verification.state_digest import digest
 from spark_queue.views import PointInTime, point_in_time, state_at
 
 
-def verify(path: str, storage: list[str] | None, *, as_json: bool) -> None:
+def verify(store: Store, *, as_json: bool) -> None:
     """Check a journal; exits 1 when something is broken."""
-    journal = open_journal(open_target(path, storage).store)
+    journal = open_journal(store)
     with progress() as bar:
-        records, moment, problems = _fold(journal, bar)
-        seen, warnings = moment, list[str]()
-        if moment is not None:
-            of_snapshots, warnings = _of_snapshots(journal, moment, records)
+        records, folded, problems = _fold(journal, bar)
+        seen, warnings = folded, list[str]()
+        if folded is not None:
+            of_snapshots, warnings = _of_snapshots(journal, folded, records)
             problems += of_snapshots
-            problems += _of_logs(journal, moment, records)
+            problems += _of_logs(journal, folded, records)
             # What was published and has not entered yet must be whole, too.
             seen = state_at(journal)
             problems += _of_strangers(seen)
@@ -53,16 +52,16 @@ def _show(
     journal: DeltaJournal, records: Sequence[Record], seen: PointInTime | None, problems: list[str], warnings: list[str]
 ) -> None:
     for warning in warnings:
-        out.print(warning, style="yellow", markup=False, soft_wrap=True)
+        out().print(warning, style="yellow", markup=False, soft_wrap=True)
     for problem in problems:
-        out.print(problem, style="red", markup=False, soft_wrap=True)
+        out().print(problem, style="red", markup=False, soft_wrap=True)
     if problems:
-        out.print(f"Journal {journal.journal_id}: {len(problems)} problem(s).", soft_wrap=True)
+        typer.echo(f"Journal {journal.journal_id}: {len(problems)} problem(s).")
     elif seen is not None:
         # Counted as status counts them: also what no coordinator has seen yet.
         messages = sum(message_type.entered_until for message_type in seen.state.message_types.values())
         text = f"{len(records):,} records, {messages:,} messages, {len(seen.state.queues)} queue(s). Every promise holds."
-        out.print(f"Journal {journal.journal_id}: {text}", soft_wrap=True)
+        typer.echo(f"Journal {journal.journal_id}: {text}")
 
 
 def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], PointInTime | None, list[str]]:
@@ -73,14 +72,14 @@ def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], Point
         return (), None, [str(damage)]
     problems = invariants.of_records(records)
     try:
-        moment = point_in_time(records, journal.facts, as_of=None, now_ms=SystemClock().wall_ms())
+        folded = point_in_time(records, journal.facts, as_of=None, now_ms=SystemClock().wall_ms())
     except SparkQueueError as damage:
         return records, None, [*problems, str(damage)]
     bar.update(task, completed=1)
-    return records, moment, problems + invariants.of_state(moment.state)
+    return records, folded, problems + invariants.of_state(folded.state)
 
 
-def _of_snapshots(journal: DeltaJournal, moment: PointInTime, records: Sequence[Record]) -> tuple[list[str], list[str]]:
+def _of_snapshots(journal: DeltaJournal, folded: PointInTime, records: Sequence[Record]) -> tuple[list[str], list[str]]:
     """Return problems and warnings: a snapshot that would be used says what the log says; one that cannot be costs time only."""
     problems, warnings = [], []
     for _, key in snapshot.stored(journal.store):
@@ -89,53 +88,48 @@ def _of_snapshots(journal: DeltaJournal, moment: PointInTime, records: Sequence[
         except ValueError as reason:
             warnings.append(f"{key} is not used: {reason}. Nothing is lost; the next start may take longer.")
             continue
-        if moment.state.troubles:
+        if folded.state.troubles:
             # The log cannot be folded as far as the snapshot, while a file is missing.
             continue
         assert past.state is not None, "it was made from a snapshot"
         past.state.facts = journal.facts
         past.state.fold_all(past)
-        found, expected = digest(past.state), digest(moment.state)
+        found, expected = digest(past.state), digest(folded.state)
         wrong = [name for name in expected if found[name] != expected[name]]
         if wrong:
             problems.append(f"{key} gives other {' and '.join(wrong)} than the log. Delete it; a start reads the log then.")
     return problems, warnings
 
 
-def _of_logs(journal: DeltaJournal, moment: PointInTime, records: Sequence[Record]) -> list[str]:
-    problems: list[str] = []
-    for name, known in moment.state.message_types.items():
-        entries: list[MessageLogEntry] = []
+def _of_logs(journal: DeltaJournal, folded: PointInTime, records: Sequence[Record]) -> Iterator[str]:
+    for name, known in folded.state.message_types.items():
         # What was cleaned away after it had entered is no gap; nor is a publisher's commit at a version that had gone before it.
         first = first_unbroken(journal.store, messages_key(name), known.version)
         try:
             # What publishers need is not what is left to enter.
             delta.open_table(journal.store, messages_key(name))
-            entries.extend(journal.messages(name).tail(max(first, 0) - 1))
+            entries = list(journal.messages(name).tail(max(first, 0) - 1))
         except SparkQueueError as damage:
-            problems.append(str(damage))
+            yield str(damage)
         else:
-            problems += invariants.of_message_log(records, name, entries)
-    return problems
+            yield from invariants.of_message_log(records, name, entries)
 
 
-def _of_strangers(moment: PointInTime) -> list[str]:
-    foreign = {name: known.foreign_files for name, known in moment.state.message_types.items()}
+def _of_strangers(seen: PointInTime) -> list[str]:
+    foreign = {name: known.foreign_files for name, known in seen.state.message_types.items()}
     return [str(JournalError("JOURNAL_FOREIGN_APPEND", message_type=name, files=files)) for name, files in foreign.items() if files]
 
 
-def _of_files(store: Store, moment: PointInTime, bar: Progress) -> list[str]:
+def _of_files(store: Store, seen: PointInTime, bar: Progress) -> Iterator[str]:
     """Read every column of every message file: a footer says nothing of the pages behind it."""
-    files = [file for known in moment.state.message_types.values() for file in stretches(known.segments) if not file.retired]
+    files = [file for known in seen.state.message_types.values() for file in stretches(known.segments) if not file.retired]
     task = bar.add_task("message files", total=len(files))
-    problems: list[str] = []
     for file in files:
         try:
             _read(store, file)
         except JournalError as damage:
-            problems.append(str(damage))
+            yield str(damage)
         bar.advance(task)
-    return problems
 
 
 def _read(store: Store, file: Segment) -> None:

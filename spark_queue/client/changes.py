@@ -14,9 +14,10 @@ from spark_queue.core.definitions.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, Q
 from spark_queue.core.message_files.segment import FactSource
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError
-from spark_queue.journal.expressions import EXPRESSION_KEYS, check_expressions
+from spark_queue.journal.expressions import EXPRESSION_KEYS, check_command
+from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.schema import appended_columns, check_columns, user_schema
-from spark_queue.views import PointInTime, queue_status
+from spark_queue.views import PointInTime, queue_status, state_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,56 +41,52 @@ class Change:
         return f"{self.action} {self.where}{what}{tried}"
 
 
-def plan(moment: PointInTime, wanted: Definitions, *, reset: tuple[str, ...]) -> list[Change]:
-    """Check new definitions against a journal as it is, and list what they change.
+def plan(
+    journal: DeltaJournal, wanted: Definitions, *, reset: tuple[str, ...], remove: Collection[str], dry_run: bool
+) -> list[Change]:
+    """Check new definitions against a journal as it is now, and list what they change.
 
     Parameters
     ----------
-    moment
-        The journal now; its state is used up.
+    journal
+        The journal; nothing in it is changed.
     wanted
         The whole set of new definitions.
     reset
         Queues whose recovery point is taken again.
+    remove
+        Queues that may go; whatever else the definitions leave out is only told of in a dry run.
+    dry_run
+        Whether the expressions of new and changed queues are tried out on messages of the journal.
 
     Raises
     ------
     ConfigError
         RESERVED_COLUMN, BAD_VALUE, EXPRESSION_INVALID, EXPRESSION_UNSUPPORTED, MESSAGE_TYPE_CHANGED,
         DEFINITION_IN_USE or UNKNOWN_QUEUE.
+    JournalError
+        MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
     """
-    old = moment.state.definitions
+    now = state_at(journal)
+    if not dry_run:
+        _refuse_removals(now, wanted, remove)
+    old = now.state.definitions
     for name, message_type in wanted.message_types.items():
         check_columns(name, message_type.columns)
         if name in old.message_types:
             appended_columns(name, user_schema(old.message_types[name].columns), user_schema(message_type.columns))
-    check_expressions(wanted)
     changes = changes_between(old, wanted, reset=reset)
     # A trial on the folded state refuses what the coordinator would refuse.
-    Engine(moment.state).decide(Apply(definitions=dict(wanted.stored), reset=tuple(reset)), now_ms=moment.now_ms)
-    return changes
+    command = Apply(definitions=dict(wanted.stored), reset=tuple(reset))
+    Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command)
+    return _with_previews(changes, wanted, now.state, journal.facts) if dry_run else changes
 
 
-def refuse_removals(moment: PointInTime, wanted: Definitions, *, named: Collection[str]) -> None:
-    """Refuse to let a queue go that new definitions leave out and nobody has named: its name may only be misspelt.
-
-    Parameters
-    ----------
-    moment
-        The journal now.
-    wanted
-        The whole set of new definitions.
-    named
-        Queues that may go.
-
-    Raises
-    ------
-    ConfigError
-        DEFINITION_IN_USE, with what would be forgotten.
-    """
-    for name in moment.state.definitions.queues:
-        if name not in wanted.queues and name not in named:
-            status = queue_status(moment, name)
+def _refuse_removals(now: PointInTime, wanted: Definitions, remove: Collection[str]) -> None:
+    """Refuse to let a queue go that new definitions leave out and nobody has named: its name may only be misspelt."""
+    for name in now.state.definitions.queues:
+        if name not in wanted.queues and name not in remove:
+            status = queue_status(now, name)
             reason = (
                 f"the definitions leave it out. {status.queue_depth:,} messages are in it, and what became of "
                 f"{status.acknowledged:,} acknowledged ones and {status.dead_letters:,} dead letters would be forgotten: a queue "
@@ -99,25 +96,8 @@ def refuse_removals(moment: PointInTime, wanted: Definitions, *, named: Collecti
             raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step=next_step)
 
 
-def with_previews(changes: Iterable[Change], wanted: Definitions, state: JournalState, facts: FactSource) -> list[Change]:
-    """Try the expressions of new and changed queues out on messages of the journal.
-
-    Parameters
-    ----------
-    changes
-        What `plan` gave.
-    wanted
-        The new definitions.
-    state
-        The journal, after `plan` looked at it.
-    facts
-        Evaluates expressions.
-
-    Raises
-    ------
-    JournalError
-        MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
-    """
+def _with_previews(changes: Iterable[Change], wanted: Definitions, state: JournalState, facts: FactSource) -> list[Change]:
+    """Try the expressions of new and changed queues out on messages of the journal."""
     touched = {f"[queues.{queue.name}]": queue for queue in wanted.queues.values() if has_expressions(queue)}
     tried = []
     for change in changes:
@@ -131,42 +111,36 @@ def with_previews(changes: Iterable[Change], wanted: Definitions, state: Journal
 
 def changes_between(old: Definitions, new: Definitions, *, reset: Iterable[str] = ()) -> list[Change]:
     """List what differs, and the queues whose recovery point is taken again."""
-    return [
-        *_of_table("[journal]", JOURNAL_KEYS, (old.journal, _table(old, "journal")), (new.journal, _table(new, "journal"))),
-        *_of_tables("message_types", MESSAGE_TYPE_KEYS, old, new),
-        *_of_tables("queues", QUEUE_KEYS, old, new),
-        *(Change(where=f"[queues.{name}]", action="reset") for name in reset),
-    ]
+    changes: list[Change] = []
+    for kind, keys in _KINDS.items():
+        before, after = _tables(old, kind), _tables(new, kind)
+        changes += [Change(where=where, action="remove") for where in before if where not in after]
+        for where, table in after.items():
+            changes += _of_table(where, keys, before[where], table) if where in before else [Change(where=where, action="add")]
+    return [*changes, *(Change(where=f"[queues.{name}]", action="reset") for name in reset)]
 
+
+#: The keys that the tables of each kind have.
+_KINDS: Mapping[str, tuple[Key, ...]] = {"journal": JOURNAL_KEYS, "message_types": MESSAGE_TYPE_KEYS, "queues": QUEUE_KEYS}
 
 #: A table as parsed, and as the user wrote it.
-_Side = tuple[Any, Mapping[str, Any]]
+_Table = tuple[Any, Mapping[str, Any]]
 
 
-def _of_tables(kind: str, keys: tuple[Key, ...], old: Definitions, new: Definitions) -> Iterator[Change]:
-    before, after = getattr(old, kind), getattr(new, kind)
-    for name in before:
-        if name not in after:
-            yield Change(where=f"[{kind}.{name}]", action="remove")
-    for name in after:
-        if name in before:
-            sides = [(known[name], _table(whole, kind).get(name, {})) for known, whole in ((before, old), (after, new))]
-            yield from _of_table(f"[{kind}.{name}]", keys, *sides)
-        else:
-            yield Change(where=f"[{kind}.{name}]", action="add")
+def _tables(definitions: Definitions, kind: str) -> dict[str, _Table]:
+    """Return the tables of a kind by their heads."""
+    stored = definitions.stored.get(kind, {})
+    if kind == "journal":
+        return {"[journal]": (definitions.journal, stored)}
+    return {f"[{kind}.{name}]": (parsed, stored.get(name, {})) for name, parsed in getattr(definitions, kind).items()}
 
 
-def _of_table(where: str, keys: tuple[Key, ...], before: _Side, after: _Side) -> Iterator[Change]:
+def _of_table(where: str, keys: tuple[Key, ...], before: _Table, after: _Table) -> Iterator[Change]:
     # What counts is the value in effect; what is shown is what the user wrote, or the default that stands for it.
     for key in keys:
         if getattr(before[0], key.field) != getattr(after[0], key.field):
             old, new = (side[1].get(key.name, key.default) for side in (before, after))
             yield Change(where=where, action="change", key=key.name, before=old, after=new)
-
-
-def _table(definitions: Definitions, name: str) -> Mapping[str, Any]:
-    table: Mapping[str, Any] = definitions.stored.get(name, {})
-    return table
 
 
 def _shown(value: Any) -> str:

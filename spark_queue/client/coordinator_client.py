@@ -172,37 +172,38 @@ class CoordinatorClient:
         """
         if self._fixed_address is not None:
             return normalise_address(self._fixed_address)
-        address = self._hinted_address()
+        address = self._advertised_address()
         if address is not None:
             return address
         if not self._start:
             raise self._unavailable("none runs, and this caller does not start one.")
         with user_files.start_lock(self._journal_id, timeout_s=deadline_s - time.monotonic()):
             # Whoever held the lock before has probably started one.
-            return self._hinted_address() or self._launch(deadline_s)
+            return self._advertised_address() or self._launch(deadline_s)
 
     def _launch(self, deadline_s: float) -> str:
         # Most calls find a coordinator that serves, and load nothing that starts one.
         from spark_queue.client.launcher import launch  # noqa: PLC0415 - as said above.
         from spark_queue.protocol.start_options import StartOptions  # noqa: PLC0415 - as said above.
 
-        orders = StartOptions(path=self._store.path, storage_options=dict(self._store.storage_options), journal_id=self._journal_id)
+        store = self._store
+        options = StartOptions(path=store.path, storage_options=dict(store.storage_options), journal_id=self._journal_id)
         while True:
             try:
-                return launch(orders, timeout_s=max(0.0, deadline_s - time.monotonic()))
+                return launch(options, timeout_s=max(0.0, deadline_s - time.monotonic()))
             except CoordinatorError as refusal:
                 # Somebody on another host was faster: the next one finds it alive.
                 if refusal.code != "COORDINATOR_DEPOSED" or time.monotonic() >= deadline_s:
                     raise
                 _LOG.info("Lost an election: %s", refusal)
 
-    def _hinted_address(self) -> str | None:
-        hint = read_advertisement(self._store, self._journal_id)
-        if hint is None or not _reachable(hint):
+    def _advertised_address(self) -> str | None:
+        advertised = read_advertisement(self._store, self._journal_id)
+        if advertised is None or not _reachable(advertised):
             return None
-        connection = self._open(hint.address)
+        connection = self._open(advertised.address)
         try:
-            return hint.address if connection.ping(timeout_s=PING_S) is Verdict.SERVES else None
+            return advertised.address if connection.ping(timeout_s=PING_S) is Verdict.SERVES else None
         finally:
             connection.close()
 
@@ -246,9 +247,9 @@ def call_once(
         client.close()
 
 
-def _reachable(hint: Advertisement) -> bool:
+def _reachable(advertised: Advertisement) -> bool:
     # A loopback address of another host would lead to a stranger on this one.
-    return hint.host == host_id() or not is_loopback(hint.address)
+    return advertised.host == host_id() or not is_loopback(advertised.address)
 
 
 def _attempt_s(request: wire.AnyRequest) -> float:

@@ -60,7 +60,7 @@ class Journal:
             What is wrong with the definitions; nothing was created.
         """
         from spark_queue.journal.open import create_journal
-        from spark_queue.settings import load_definitions
+        from spark_queue.settings.read import load_definitions
 
         wanted = None if definitions is None else load_definitions(definitions)
         journal = cls(path, storage_options=storage_options)
@@ -113,22 +113,16 @@ class Journal:
             What is wrong with them, or MESSAGE_TYPE_CHANGED; DEFINITION_IN_USE also where they leave out a queue that `remove`
             does not name.
         """
-        from spark_queue.client.changes import plan, refuse_removals, with_previews
+        from spark_queue.client.changes import plan
         from spark_queue.client.coordinator_client import call_once
         from spark_queue.core import commands
         from spark_queue.journal.open import open_journal
-        from spark_queue.settings import load_definitions
-        from spark_queue.views import state_at
+        from spark_queue.settings.read import load_definitions
 
         wanted, resets = load_definitions(definitions), tuple(reset)
         opened = open_journal(self.store)
-        moment = state_at(opened)
-        if not dry_run:
-            refuse_removals(moment, wanted, named=set(remove))
-        changes = plan(moment, wanted, reset=resets)
-        if dry_run:
-            return with_previews(changes, wanted, moment.state, opened.facts)
-        if changes:
+        changes = plan(opened, wanted, reset=resets, remove=set(remove), dry_run=dry_run)
+        if changes and not dry_run:
             command = commands.Apply(definitions=dict(wanted.stored), reset=resets)
             call_once(self.store, opened.journal_id, command, address=self.coordinator)
         return changes
@@ -185,8 +179,16 @@ class Journal:
 
         return Queue(self, name)
 
-    def view(self, name: str, *, queue: str | None = None, as_of: datetime | int | None = None) -> pa.Table:
-        """Read a view without Spark and without a coordinator.
+    def view(
+        self,
+        name: str,
+        *,
+        queue: str | None = None,
+        as_of: datetime | int | None = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """Read a view, or part of it, without Spark and without a coordinator.
 
         Parameters
         ----------
@@ -196,31 +198,15 @@ class Journal:
             The queue; may be absent for history and status.
         as_of
             An aware time or a record number; default: now, with what was published but has not entered yet.
+        columns, limit
+            Only these columns, and at most so many rows; bodies of messages are read only for what is shown.
 
         Raises
         ------
         ConfigError
             BAD_VALUE, UNKNOWN_QUEUE or MISSING_OPTION.
         CallerError
-            RECORD_UNKNOWN or TIMESTAMP_AMBIGUOUS.
-        """
-        return self.peek(name, queue=queue, as_of=as_of)
-
-    def peek(
-        self,
-        name: str,
-        *,
-        queue: str | None = None,
-        as_of: datetime | int | None = None,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-    ) -> pa.Table:
-        """Read part of a view: some columns, some rows; bodies of messages are read only for what is shown.
-
-        Raises
-        ------
-        SparkQueueError
-            As `view`.
+            RECORD_UNKNOWN, TIMESTAMP_AMBIGUOUS, UNKNOWN_COLUMN or COLUMN_TWICE.
         """
         from spark_queue.journal.open import open_journal
         from spark_queue.views import read_view, state_at

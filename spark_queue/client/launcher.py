@@ -35,7 +35,7 @@ _FRUGAL = {
 }
 
 
-def launch(orders: StartOptions, *, timeout_s: float) -> str:
+def launch(options: StartOptions, *, timeout_s: float) -> str:
     """Start a coordinator process and give the address that serves now: its own, or that of one it found alive.
 
     Raises
@@ -43,7 +43,8 @@ def launch(orders: StartOptions, *, timeout_s: float) -> str:
     SparkQueueError
         What kept it from serving, or COORDINATOR_UNAVAILABLE when it did not report within `timeout_s`.
     """
-    log = user_files.open_log(orders.journal_id, _place(orders))
+    place = location_of(Store(options.path, options.storage_options))
+    log = user_files.open_log(options.journal_id, place)
     try:
         child = subprocess.Popen(
             [sys.executable, "-m", _MODULE],
@@ -60,9 +61,9 @@ def launch(orders: StartOptions, *, timeout_s: float) -> str:
     assert child.stdin is not None
     assert child.stdout is not None
     with child.stdout:
-        _send(child.stdin, orders)
+        _send(child.stdin, options)
         line = _read_line(child.stdout, timeout_s)
-    return _address(line, orders, timeout_s)
+    return _address(line, options.path, str(user_files.log_path(options.journal_id, place)), timeout_s)
 
 
 def environment() -> dict[str, str]:
@@ -73,14 +74,10 @@ def environment() -> dict[str, str]:
     return {**_FRUGAL, **os.environ, "PYTHONPATH": os.pathsep.join([root, known] if known else [root])}
 
 
-def _place(orders: StartOptions) -> str:
-    return location_of(Store(orders.path, orders.storage_options))
-
-
-def _send(pipe: IO[bytes], orders: StartOptions) -> None:
+def _send(pipe: IO[bytes], options: StartOptions) -> None:
     try:
         with pipe:
-            pipe.write(msgspec.json.encode(orders))
+            pipe.write(msgspec.json.encode(options))
     except BrokenPipeError:
         # It ended before it read: the missing report says so better than this would.
         pass
@@ -93,16 +90,15 @@ def _read_line(pipe: IO[bytes], timeout_s: float) -> bytes | None:
         return pipe.readline() if selector.select(timeout_s) else None
 
 
-def _address(line: bytes | None, orders: StartOptions, timeout_s: float) -> str:
-    log = str(user_files.log_path(orders.journal_id, _place(orders)))
+def _address(line: bytes | None, path: str, log: str, timeout_s: float) -> str:
     if not line:
         reason = f"it did not report within {timeout_s:.0f} s." if line is None else "it ended without a report."
-        raise CoordinatorError("COORDINATOR_UNAVAILABLE", path=orders.path, reason=reason, log=log)
+        raise CoordinatorError("COORDINATOR_UNAVAILABLE", path=path, reason=reason, log=log)
     try:
         report = msgspec.json.decode(line, type=Report)
     except msgspec.DecodeError:
         reason = "its report cannot be read."
-        raise CoordinatorError("COORDINATOR_UNAVAILABLE", path=orders.path, reason=reason, log=log) from None
+        raise CoordinatorError("COORDINATOR_UNAVAILABLE", path=path, reason=reason, log=log) from None
     if report.address is None:
         raise error(str(report.code), report.facts)
     return report.address

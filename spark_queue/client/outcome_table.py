@@ -45,11 +45,11 @@ def outcome_columns(queue: str, found: Iterable[str], batch: Iterable[str]) -> d
     columns = named_columns(queue, found, _COLUMNS)
     for name in _REQUIRED:
         if name not in columns.values():
-            raise _invalid(queue, f"the returned table has no column '{name}'.", f"It has: {', '.join(found)}.")
+            raise invalid(queue, f"the returned table has no column '{name}'.", f"It has: {', '.join(found)}.")
     for name in found:
         if name not in columns and known.find(name) is None:
             next_step = f"Columns: {', '.join(_COLUMNS)}."
-            raise _invalid(queue, f"column '{name}' means nothing here.{nearest(name, _COLUMNS)}", next_step)
+            raise invalid(queue, f"column '{name}' means nothing here.{nearest(name, _COLUMNS)}", next_step)
     return columns
 
 
@@ -68,7 +68,7 @@ def named_columns(queue: str, found: Iterable[str], wanted: Iterable[str]) -> di
         if column is None:
             continue
         if column in columns.values() or name in columns:
-            raise _invalid(queue, f"the table has column '{column}' twice, by names in any case.", "Keep one of them.")
+            raise invalid(queue, f"the table has column '{column}' twice, by names in any case.", "Keep one of them.")
         columns[name] = column
     return columns
 
@@ -107,10 +107,10 @@ def read_outcomes(queue: str, table: pa.Table) -> tuple[OutcomeRows, ...]:
         OUTCOME_INVALID for a NULL, an unknown outcome, a type that does not fit, or two outcomes for one bookmark.
     """
     columns: dict[str, _Column] = {
-        "bookmark": _cast(queue, table, "bookmark", pa.int64()),
-        "outcome": _cast(queue, table, "outcome", pa.string()),
+        "bookmark": cast_column(queue, table, "bookmark", pa.int64()),
+        "outcome": cast_column(queue, table, "outcome", pa.string()),
         "retry_after_ms": _retry_after_ms(queue, table),
-        "error": _cast(queue, table, "error", pa.string()) if "error" in table.column_names else _nulls(table, pa.string()),
+        "error": cast_column(queue, table, "error", pa.string()) if "error" in table.column_names else _nulls(table, pa.string()),
     }
     said = pa.table(columns)
     _check_values(queue, said)
@@ -140,19 +140,26 @@ def _from_pandas(queue: str, frame: Any, columns: Collection[str]) -> pa.Table:
         chosen = frame.loc[:, [str(name) in columns for name in frame.columns]]
         return pa.Table.from_pandas(chosen, preserve_index=False)
     except (pa.ArrowException, AttributeError, TypeError, ValueError, OverflowError) as reason:
-        raise _invalid(queue, f"the pandas DataFrame cannot be read: {reason}.", "Give each column one type.") from None
+        raise invalid(queue, f"the pandas DataFrame cannot be read: {reason}.", "Give each column one type.") from None
 
 
 def _rows(table: pa.Table) -> Iterable[dict[str, Any]]:
     return ({name: table.column(name)[row] for name in table.column_names} for row in range(table.num_rows))
 
 
-def _cast(queue: str, table: pa.Table, name: str, kind: pa.DataType) -> _Column:
+def cast_column(queue: str, table: pa.Table, name: str, kind: pa.DataType) -> Any:
+    """Return a column of a user's table as another type.
+
+    Raises
+    ------
+    CallerError
+        OUTCOME_INVALID where a value does not fit.
+    """
     try:
         return table.column(name).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as reason:
         text = f"column '{name}' is {table.column(name).type}, which does not give {kind}: {reason}."
-        raise _invalid(queue, text, "Cast it.") from reason
+        raise invalid(queue, text, "Cast it.") from reason
 
 
 def _nulls(table: pa.Table, kind: Any) -> _Column:
@@ -168,19 +175,19 @@ def _retry_after_ms(queue: str, table: pa.Table) -> _Column:
     if pa.types.is_string(given.type) or pa.types.is_large_string(given.type):
         return _parsed_ms(queue, given.to_pylist())
     if pa.types.is_boolean(given.type):
-        raise _invalid(queue, "column 'retry_after' is bool.", "Give a duration, or a number of seconds.")
+        raise invalid(queue, "column 'retry_after' is bool.", "Give a duration, or a number of seconds.")
     if pa.types.is_duration(given.type):
         # A finer unit is cut off, and a coarser one may be too long.
         is_safe = given.type.unit == "s"
         try:
             return given.cast(pa.duration("ms"), safe=is_safe).cast(pa.int64())
         except pa.ArrowInvalid as reason:
-            raise _invalid(queue, f"retry_after is too long: {reason}.", "Give the time from now.") from None
-    seconds = _cast(queue, table, "retry_after", pa.float64())
+            raise invalid(queue, f"retry_after is too long: {reason}.", "Give the time from now.") from None
+    seconds = cast_column(queue, table, "retry_after", pa.float64())
     try:
         return pc.round(pc.multiply(seconds, 1_000.0)).cast(pa.int64())
     except pa.ArrowInvalid as reason:
-        raise _invalid(queue, f"retry_after is no number of seconds: {reason}.", "Give the time from now.") from None
+        raise invalid(queue, f"retry_after is no number of seconds: {reason}.", "Give the time from now.") from None
 
 
 def _parsed_ms(queue: str, texts: list[str | None]) -> _Column:
@@ -190,32 +197,31 @@ def _parsed_ms(queue: str, texts: list[str | None]) -> _Column:
         try:
             known[text] = parse_duration_ms(text)
         except ValueError as wanted:
-            raise _invalid(
-                queue, f"retry_after is {text!r}, but it must be {wanted}, or a number of seconds.", "Correct it."
-            ) from None
+            reason = f"retry_after is {text!r}, but it must be {wanted}, or a number of seconds."
+            raise invalid(queue, reason, "Correct it.") from None
     return pa.chunked_array([pa.array([known[text] for text in texts], pa.int64())])
 
 
 def _check_values(queue: str, said: pa.Table) -> None:
     for name in _REQUIRED:
         if said.column(name).null_count:
-            raise _invalid(queue, f"column '{name}' has {said.column(name).null_count} NULL(s).", "Leave those rows out.")
+            raise invalid(queue, f"column '{name}' has {said.column(name).null_count} NULL(s).", "Leave those rows out.")
     for outcome in map(str, pc.unique(said.column("outcome")).to_pylist()):
         if outcome not in list(Outcome):
             next_step = f"Outcomes: {', '.join(Outcome)}."
-            raise _invalid(queue, f"'{outcome}' is no outcome.{nearest(outcome, list(Outcome))}", next_step)
+            raise invalid(queue, f"'{outcome}' is no outcome.{nearest(outcome, list(Outcome))}", next_step)
     delayed = said.filter(pc.is_valid(said.column("retry_after_ms")))
     if pc.any(pc.not_equal(delayed.column("outcome"), pa.scalar(str(Outcome.CANCEL)))).as_py():
-        raise _invalid(queue, "retry_after has a meaning with 'cancel' only.", "Make it NULL for other outcomes.")
+        raise invalid(queue, "retry_after has a meaning with 'cancel' only.", "Make it NULL for other outcomes.")
     if pc.any(pc.less(delayed.column("retry_after_ms"), pa.scalar(0))).as_py():
-        raise _invalid(queue, "retry_after is negative.", "Give the time from now.")
+        raise invalid(queue, "retry_after is negative.", "Give the time from now.")
 
 
 def _check_once(queue: str, bookmarks: NDArray[Any]) -> None:
     values, counts = np.unique(bookmarks, return_counts=True)
     if len(values) < len(bookmarks):
         twice = int(values[counts > 1][0])
-        raise _invalid(queue, f"bookmark {twice} has two outcomes.", "Name each row once.")
+        raise invalid(queue, f"bookmark {twice} has two outcomes.", "Name each row once.")
 
 
 def _to_ranges(bookmarks: NDArray[Any]) -> Ranges:
@@ -226,5 +232,6 @@ def _to_ranges(bookmarks: NDArray[Any]) -> Ranges:
     return tuple(zip(firsts.tolist(), untils.tolist(), strict=True))
 
 
-def _invalid(queue: str, reason: str, next_step: str) -> CallerError:
+def invalid(queue: str, reason: str, next_step: str) -> CallerError:
+    """Return the refusal OUTCOME_INVALID."""
     return CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step=next_step)

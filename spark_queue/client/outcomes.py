@@ -10,11 +10,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_queue.client.outcome_table import evaluated, named_columns, read_outcomes
+from spark_queue.client.outcome_table import cast_column, evaluated, invalid, named_columns, read_outcomes
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Outcome
-from spark_queue.errors import CallerError, ConfigError, nearest
+from spark_queue.errors import ConfigError, nearest, parsed
 
 _COLUMNS = ("bookmark", "outcome", "retry_after", "error", "lease")
 
@@ -34,10 +34,7 @@ def to_delay_ms(retry_after: str | timedelta | None) -> int | None:
         return None
     if isinstance(retry_after, timedelta):
         return retry_after // timedelta(milliseconds=1)
-    try:
-        return parse_duration_ms(retry_after)
-    except ValueError as reason:
-        raise ConfigError("BAD_VALUE", key="retry_after", where="settle", value=retry_after, expected=str(reason)) from None
+    return parsed(parse_duration_ms, retry_after, key="retry_after", where="settle")
 
 
 def check_error(queue: str, outcomes: Iterable[str | None], error: str | None) -> None:
@@ -53,8 +50,7 @@ def check_error(queue: str, outcomes: Iterable[str | None], error: str | None) -
     if error is not None and not isinstance(error, str):
         raise ConfigError("BAD_VALUE", key="error", where="settle", value=error, expected="a text")
     if error is not None and Outcome.ACKNOWLEDGE in outcomes:
-        reason = "an error has a meaning with 'cancel' and 'expire' only."
-        raise CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step="Leave it out.")
+        raise invalid(queue, "an error has a meaning with 'cancel' and 'expire' only.", "Leave it out.")
 
 
 def to_outcomes(
@@ -77,33 +73,16 @@ def to_outcomes(
         "outcome": pa.scalar(outcome),
         "retry_after": pa.scalar(retry_after_ms, pa.duration("ms")),
         "error": pa.scalar(error, pa.string()),
+        "lease": pa.scalar(None, pa.int64()),
     }
     for name in [name for name in defaults if name not in table.column_names]:
         table = table.append_column(name, pa.repeat(defaults[name], table.num_rows))
-    if "lease" not in table.column_names:
-        yield from _under(None, read_outcomes(queue, table))
-        return
     # pandas makes floats of a column in which some rows have no lease.
-    leases = _as_numbers(queue, table.column("lease"))
+    leases = cast_column(queue, table, "lease", pa.int64())
     for lease in pc.unique(leases).to_pylist():
         chosen = pc.is_null(leases) if lease is None else pc.equal(leases, lease)
-        yield from _under(lease, read_outcomes(queue, table.filter(chosen)))
-
-
-def _under(lease: int | None, outcomes: Iterable[OutcomeRows]) -> Iterator[OutcomeRows]:
-    return (msgspec.structs.replace(each, lease=lease) for each in outcomes)
-
-
-def _as_numbers(queue: str, leases: Any) -> Any:
-    try:
-        return leases.cast(pa.int64())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as reason:
-        raise _unreadable(queue, f"column 'lease' holds no lease numbers: {reason}.") from None
-
-
-def _unreadable(queue: str, reason: str) -> CallerError:
-    next_step = "Give a DataFrame, an Arrow table, dicts with 'bookmark', or bookmarks."
-    return CallerError("OUTCOME_INVALID", queue=queue, reason=reason, next_step=next_step)
+        for each in read_outcomes(queue, table.filter(chosen)):
+            yield msgspec.structs.replace(each, lease=lease)
 
 
 def _to_table(queue: str, rows: Any) -> pa.Table:
@@ -119,14 +98,9 @@ def _named(queue: str, names: list[str]) -> dict[str, str]:
     for name in names:
         meant = "" if name in columns else nearest(name, absent, likeness=_MISSPELT)
         if meant:
-            next_step = "Rename the column, or leave it out."
-            raise CallerError(
-                "OUTCOME_INVALID", queue=queue, reason=f"the rows have a column '{name}'.{meant}", next_step=next_step
-            )
+            raise invalid(queue, f"the rows have a column '{name}'.{meant}", "Rename the column, or leave it out.")
     if "bookmark" in absent:
-        raise CallerError(
-            "OUTCOME_INVALID", queue=queue, reason="the rows have no column 'bookmark'.", next_step="Keep it in the rows."
-        )
+        raise invalid(queue, "the rows have no column 'bookmark'.", "Keep it in the rows.")
     return columns
 
 
@@ -141,4 +115,5 @@ def _from_values(queue: str, rows: Iterable[Any]) -> pa.Table:
         names = dict.fromkeys(name for value in named for name in value)
         return pa.table({name: [value.get(name) for value in named] for name in names})
     except (pa.ArrowException, TypeError, AttributeError, OverflowError) as reason:
-        raise _unreadable(queue, f"the rows cannot be read: {reason}.") from None
+        next_step = "Give a DataFrame, an Arrow table, dicts with 'bookmark', or bookmarks."
+        raise invalid(queue, f"the rows cannot be read: {reason}.", next_step) from None

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import parse_duration_ms
-from spark_queue.errors import CallerError, ConfigError
+from spark_queue.errors import CallerError, ConfigError, parsed
 from spark_queue.journal.commit import Identity, Published
 from spark_queue.journal.layout import Store
-from spark_queue.journal.publisher import OpenedName, make_plan, open_name
+from spark_queue.journal.publisher import make_plan, open_name
 from spark_queue.journal.publisher import publish as commit
-from spark_queue.journal.reader import open_reader
+from spark_queue.journal.reader import JournalReader, open_reader
 from spark_queue.journal.rows import to_arrow
 
 _LOG = logging.getLogger(__name__)
@@ -40,9 +41,8 @@ def publish(
     if first_sequence is not None and publisher is None:
         raise ConfigError("MISSING_OPTION", option="publisher", where="publish", reason="sequences are a publisher's.")
     journal = open_reader(store)
-    target = _Target(store, journal.journal_id, journal.definitions(), coordinator)
-    identity = Identity(publisher=publisher, exclusive=publisher is not None)
-    return target.publish(data, topic=topic, expires_after=expires_after, identity=identity, first_sequence=first_sequence)
+    target = _Target(journal, journal.definitions(), coordinator, publisher, numbers=None)
+    return target.publish(data, topic=topic, expires_after=expires_after, first_sequence=first_sequence)
 
 
 class Publisher:
@@ -56,7 +56,6 @@ class Publisher:
         self._store = store
         self._coordinator = coordinator
         self._target: _Target | None = None
-        self._opened: OpenedName | None = None
         self._last: int | None = None
         #: Whether the last publish ended without an answer.
         self._unsure = False
@@ -65,16 +64,16 @@ class Publisher:
         journal = open_reader(self._store)
         definitions = journal.definitions()
         publishable = [name for name, message_type in definitions.message_types.items() if message_type.topics]
-        self._opened = open_name(self._store, journal.journal_id, publishable, self.name, durable=definitions.journal.durable)
-        self._last = self._opened.last_sequence
+        opened = open_name(self._store, journal.journal_id, publishable, self.name, durable=definitions.journal.durable)
+        self._last = opened.last_sequence
         self._unsure = False
-        self._target = _Target(self._store, journal.journal_id, definitions, self._coordinator)
+        self._target = _Target(journal, definitions, self._coordinator, self.name, numbers=opened.numbers)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if self._target is not None:
-            self._target.close()
-        self._target = self._opened = None
+            self._target.client.close()
+        self._target = None
 
     @property
     def last_sequence(self) -> int | None:
@@ -99,7 +98,7 @@ class Publisher:
         CallerError
             PUBLISHER_NAME_IN_USE, SEQUENCE_BEHIND, SEQUENCE_MISSING, or what is wrong with the rows; nothing was published.
         """
-        if self._target is None or self._opened is None:
+        if self._target is None:
             reason = f"publisher '{self.name}' is not open."
             raise CallerError("UNSUPPORTED_WRITE", what="Publishing", reason=reason, next_step="Use it in a `with` statement.")
         first = (self._last or 0) + 1 if first_sequence is None else first_sequence
@@ -111,14 +110,7 @@ class Publisher:
             raise CallerError("SEQUENCE_MISSING", publisher=self.name, what="first_sequence", reason=reason)
         was_unsure, self._unsure = self._unsure, True
         try:
-            done = self._target.publish(
-                data,
-                topic=topic,
-                expires_after=expires_after,
-                identity=Identity(publisher=self.name, exclusive=True),
-                first_sequence=first,
-                opened=self._opened,
-            )
+            done = self._target.publish(data, topic=topic, expires_after=expires_after, first_sequence=first)
         except (CallerError, ConfigError):
             self._unsure = was_unsure
             raise
@@ -128,43 +120,34 @@ class Publisher:
 
 
 class _Target:
-    """An open journal to publish to, and the coordinator that is told of it."""
+    """An open journal to publish to, under a name or without one, and the coordinator that is told of it."""
 
-    def __init__(self, store: Store, journal_id: str, definitions: Definitions, coordinator: str | None) -> None:
-        self._store = store
-        self._journal_id = journal_id
-        self._definitions = definitions
-        self._client = CoordinatorClient(store, journal_id, address=coordinator, start=False)
-
-    def publish(
+    def __init__(
         self,
-        data: Any,
+        journal: JournalReader,
+        definitions: Definitions,
+        coordinator: str | None,
+        publisher: str | None,
         *,
-        topic: str | None,
-        expires_after: str | None,
-        identity: Identity,
-        first_sequence: int | None,
-        opened: OpenedName | None = None,
-    ) -> Published:
-        message_type, rows = to_arrow(data, self._definitions, topic=topic)
-        if opened is not None:
-            identity = Identity(publisher=opened.name, exclusive=True, number=opened.numbers[message_type])
-        plan = make_plan(
-            self._store, self._definitions, message_type=message_type, topic=topic, expires_after_ms=_duration_ms(expires_after)
-        )
-        done = commit(plan, self._journal_id, self._definitions, rows, identity=identity, first_sequence=first_sequence)
+        numbers: Mapping[str, int] | None,
+    ) -> None:
+        self._journal = journal
+        self._definitions = definitions
+        self._publisher = publisher
+        #: What opening the name drew, by message type; None where a publish opens it with its own commit.
+        self._numbers = numbers
+        self.client = CoordinatorClient(journal.store, journal.journal_id, address=coordinator, start=False)
+
+    def publish(self, data: Any, *, topic: str | None, expires_after: str | None, first_sequence: int | None) -> Published:
+        store, definitions = self._journal.store, self._definitions
+        message_type, rows = to_arrow(data, definitions, topic=topic)
+        number = None if self._numbers is None else self._numbers[message_type]
+        identity = Identity(publisher=self._publisher, exclusive=self._publisher is not None, number=number)
+        expires_after_ms = None
+        if expires_after is not None:
+            expires_after_ms = parsed(parse_duration_ms, expires_after, key="expires_after", where="publish")
+        plan = make_plan(store, definitions, message_type=message_type, topic=topic, expires_after_ms=expires_after_ms)
+        done = commit(plan, self._journal.journal_id, definitions, rows, identity=identity, first_sequence=first_sequence)
         if done.rows:
-            self._client.nudge(message_type)
+            self.client.nudge(message_type)
         return done
-
-    def close(self) -> None:
-        self._client.close()
-
-
-def _duration_ms(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return parse_duration_ms(text)
-    except ValueError as reason:
-        raise ConfigError("BAD_VALUE", key="expires_after", where="publish", value=text, expected=str(reason)) from None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from spark_queue.client.coordinator_client import call_once
-from spark_queue.client.dry_runs import answer_dry
 from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
-from spark_queue.client.redrive import redrive
 from spark_queue.core import commands, replies
-from spark_queue.errors import CallerError
+from spark_queue.core.bitmaps.ranges import oldest, to_bitmap, to_ranges
+from spark_queue.core.deciding.engine import Engine
+from spark_queue.errors import CallerError, ConfigError
+from spark_queue.journal.expressions import check_command
 from spark_queue.journal.open import open_journal
 from spark_queue.views import MessageHistory, QueueStatus, explain, queue_status, state_at
 
@@ -175,7 +177,23 @@ class Queue:
         CallerError
             UNSUPPORTED_WRITE for a dead-letter queue without dead letters of its own; call it on the queue they come from.
         """
-        return redrive(self._ask, self.name, where, per_second=per_second, on_progress=on_progress)
+        if per_second is not None and per_second < 1:
+            place, expected = f"redrive of queue '{self.name}'", "a whole number from 1"
+            raise ConfigError("BAD_VALUE", key="per_second", where=place, value=per_second, expected=expected)
+        found = cast(replies.DeadLetters, self._ask(commands.FindDeadLetters(queue=self.name, where=where)))
+        left = to_bitmap(found.ranges)
+        requested, redriven = len(left) + found.skipped, 0
+        while left:
+            # Each second is a request of its own, so that it can be interrupted.
+            part = left if per_second is None else oldest(left, per_second)
+            command = commands.Redrive(queue=self.name, ranges=tuple(to_ranges(part)))
+            redriven += cast(replies.Redriven, self._ask(command)).redriven
+            left = left - part
+            if on_progress is not None:
+                on_progress(requested - len(left), requested)
+            if left:
+                time.sleep(1)
+        return replies.Redriven(requested=requested, redriven=redriven, skipped=requested - redriven)
 
     def status(self, as_of: datetime | int | None = None) -> QueueStatus:
         """Return the queue's figures, now or at a past moment; starts nothing."""
@@ -232,6 +250,8 @@ class Queue:
 
     def _ask(self, command: commands.AnyCommand, *, dry_run: bool = False) -> replies.CoreReply:
         store, address = self.journal.store, self.journal.coordinator
-        if dry_run:
-            return answer_dry(store, command)
-        return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, address=address))
+        if not dry_run:
+            return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, address=address))
+        # The coordinator's own engine, on the journal as it is now, and nobody commits the records.
+        now = state_at(open_journal(store))
+        return cast(replies.CoreReply, Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command))

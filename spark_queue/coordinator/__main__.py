@@ -14,15 +14,15 @@ from spark_queue.protocol.start_options import Report, StartOptions
 
 
 def main() -> int:
-    """Take orders from stdin, report one line on stdout, and serve."""
+    """Take options from stdin, report one line on stdout, and serve."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=f"%(asctime)s {os.getpid()} %(levelname)s %(message)s")
-    orders = msgspec.json.decode(sys.stdin.buffer.read(), type=StartOptions)
+    options = msgspec.json.decode(sys.stdin.buffer.read(), type=StartOptions)
     # The starter's directory may be unmounted while this process lives on.
     os.chdir("/")
     try:
-        serve(orders, lambda address: _report(Report(address=address)))
+        serve(options, lambda address: _report(Report(address=address)))
     except SparkQueueError as refusal:
-        if orders.ends_idle and refusal.code == "COORDINATOR_SERVES":
+        if options.ends_idle and refusal.code == "COORDINATOR_SERVES":
             # Whoever wants one on demand is served by any.
             _report(Report(address=str(refusal.facts["address"])))
             return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -15,13 +14,9 @@ from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.replies import Granted, LeasedRows
 from spark_queue.core.state.status import queue_status
 from spark_queue.journal.expressions import check_command
+from spark_queue.journal.segments import cut_pieces
+from spark_queue.ports import JournalPort
 from spark_queue.protocol.wire import AnyReply
-
-#: Cuts the rows of a lease into pieces of message files: segments, rows, delivery and cancel counts; `is_barrier`, `order_keys`.
-Cutter = Callable[..., pa.Table]
-
-#: Makes the table of a message type, or appends columns to it.
-TableMaker = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +30,9 @@ class Answer:
 class Commands:
     """Runs commands on the engine. What they decided must be committed before an answer leaves."""
 
-    def __init__(self, engine: Engine, *, cut: Cutter, make_table: TableMaker) -> None:
+    def __init__(self, engine: Engine, journal: JournalPort) -> None:
         self._engine = engine
-        self._cut = cut
-        self._make_table = make_table
+        self._journal = journal
 
     def run(self, command: commands.AnyCommand, *, now_ms: int) -> Answer | None:
         """Return the answer to a command, or None for a `Next` that finds nothing yet.
@@ -48,13 +42,13 @@ class Commands:
         SparkQueueError
             The refusal; it changed nothing.
         """
-        check_command(self._engine.state, command)
-        is_repeated = self._engine.state.has_done(command.request)
-        reply = self._engine.decide(command, now_ms=now_ms)
-        if isinstance(command, commands.Apply) and not is_repeated:
+        state = self._engine.state
+        before = state.definitions
+        reply = self._engine.decide(command, now_ms=now_ms, check=check_command)
+        if state.definitions is not before:
             # Before the commit, so that no definition is ever durable without its table. A table without definition is harmless.
-            for message_type in self._engine.state.definitions.message_types.values():
-                self._make_table(message_type.name, message_type.columns)
+            for message_type in state.definitions.message_types.values():
+                self._journal.create_message_table(message_type.name, message_type.columns)
         if isinstance(reply, LeasedRows) and isinstance(command, commands.Rows):
             return Answer(reply=reply.reply, pieces=self._pieces(command, reply))
         if isinstance(reply, Granted) and isinstance(command, commands.Next):
@@ -77,6 +71,6 @@ class Commands:
         segments = self._engine.state.message_types[ledger.definition.message_type].segments
         if found.is_barrier:
             deliveries = barrier.deliveries(ledger.subscriptions[command.subscription])
-            return self._cut(segments, found.rows, deliveries, Counts(), is_barrier=True)
+            return cut_pieces(segments, found.rows, deliveries, Counts(), is_barrier=True)
         order_keys = None if ledger.definition.order_key is None else ledger.selection.order_keys
-        return self._cut(segments, found.rows, ledger.delivered, ledger.cancelled, order_keys=order_keys)
+        return cut_pieces(segments, found.rows, ledger.delivered, ledger.cancelled, order_keys=order_keys)

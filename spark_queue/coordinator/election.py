@@ -19,7 +19,7 @@ from spark_queue.core.state.log_tail import LogTail
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import Clock, ControlLog
 from spark_queue.protocol.connection import Verdict
-from spark_queue.protocol.discovery import RENEWAL_S, Advertisement, AdvertisementStore, read_advertisement
+from spark_queue.protocol.discovery import RENEWAL_S, AdvertisementStore, read_advertisement
 from spark_queue.protocol.host import is_loopback
 
 _LOG = logging.getLogger(__name__)
@@ -61,31 +61,24 @@ class Reign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
-    """Another coordinator reigns and answers."""
-
-    address: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionPorts:
     """What an election looks at beside the log."""
 
-    hints: AdvertisementStore
+    advertisements: AdvertisementStore
     ping: Pinger
     clock: Clock
     #: Waits some seconds.
     pause: Callable[[float], None]
 
 
-def elect(control: ControlLog, candidate: Candidate, around: ElectionPorts) -> Reign | Serving:
-    """Return the coordinator that answers at the last claim, or claim the next epoch.
+def elect(control: ControlLog, candidate: Candidate, around: ElectionPorts) -> Reign:
+    """Claim the next epoch, unless the coordinator of the last claim lives.
 
     Raises
     ------
     CoordinatorError
-        COORDINATOR_ELSEWHERE when another host keeps renewing its hint; CLOCK_SKEW; COORDINATOR_DEPOSED when somebody else
-        was faster: ask again.
+        COORDINATOR_SERVES when it answers; COORDINATOR_ELSEWHERE when another host keeps renewing its hint; CLOCK_SKEW;
+        COORDINATOR_DEPOSED when somebody else was faster: ask again.
     JournalError
         JOURNAL_MISMATCH, or what keeps the control log from being read.
     """
@@ -94,39 +87,33 @@ def elect(control: ControlLog, candidate: Candidate, around: ElectionPorts) -> R
         raise JournalError("JOURNAL_MISMATCH", expected=candidate.journal_id, path=candidate.path, found=past.journal_id)
     last = past.claim
     if last is not None:
+        _leave_living_alone(last, candidate, around)
         address = str(last.detail["address"])
-        if _answers(last, candidate, around):
-            return Serving(address=address)
         _LOG.info("The coordinator of epoch %d at %s does not answer; claiming epoch %d.", last.epoch, address, last.epoch + 1)
     return _claim(control, past, last, candidate, around.clock)
 
 
-def _answers(last: Record, candidate: Candidate, around: ElectionPorts) -> bool:
+def _leave_living_alone(last: Record, candidate: Candidate, around: ElectionPorts) -> None:
     address = str(last.detail["address"])
     same_host = last.detail["host"] == candidate.host
     # Another host's loopback address leads to nobody, or to a stranger on this host; at the own one only the candidate listens.
     asked = address != candidate.address and (same_host or not is_loopback(address))
     if asked and around.ping(address, SILENCE_S) is Verdict.SERVES:
-        return True
+        raise CoordinatorError("COORDINATOR_SERVES", path=candidate.path, address=address)
     if not same_host:
-        _leave_living_hint_alone(candidate, around)
-    return False
+        _watch_advertisement(candidate, around)
 
 
-def _leave_living_hint_alone(candidate: Candidate, around: ElectionPorts) -> None:
-    """Watch the hint for three renewals by the own monotonic clock; another host's clock is not compared with."""
-    first = read_advertisement(around.hints, candidate.journal_id)
+def _watch_advertisement(candidate: Candidate, around: ElectionPorts) -> None:
+    """Watch for three renewals by the own monotonic clock; another host's clock is not compared with."""
+    first = read_advertisement(around.advertisements, candidate.journal_id)
     start_ms = around.clock.monotonic_ms()
     while around.clock.monotonic_ms() - start_ms < WATCH_S * 1000:
         around.pause(1.0)
-        hint = read_advertisement(around.hints, candidate.journal_id)
-        if hint is not None and hint != first:
-            raise _elsewhere(hint, candidate, around)
-
-
-def _elsewhere(hint: Advertisement, candidate: Candidate, around: ElectionPorts) -> CoordinatorError:
-    age_s = max(0, around.clock.wall_ms() - hint.renewed_at_ms) // 1000
-    return CoordinatorError("COORDINATOR_ELSEWHERE", path=candidate.path, host=hint.host, age_s=age_s)
+        newest = read_advertisement(around.advertisements, candidate.journal_id)
+        if newest is not None and newest != first:
+            age_s = max(0, around.clock.wall_ms() - newest.renewed_at_ms) // 1000
+            raise CoordinatorError("COORDINATOR_ELSEWHERE", path=candidate.path, host=newest.host, age_s=age_s)
 
 
 def _claim(control: ControlLog, past: LogTail, last: Record | None, candidate: Candidate, clock: Clock) -> Reign:

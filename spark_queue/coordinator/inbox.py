@@ -19,7 +19,7 @@ class ClosedError(Exception):
 class Call:
     """One request and the thread that waits for its reply."""
 
-    __slots__ = ("_abandoned", "_answered", "pieces", "pulled", "reply", "request")
+    __slots__ = ("_answered", "abandoned", "pieces", "pulled", "reply", "request")
 
     def __init__(self, request: wire.AnyRequest | Look | Pull, abandoned: Callable[[], bool]) -> None:
         self.request = request
@@ -28,15 +28,11 @@ class Call:
         self.pieces: pa.Table | None = None
         #: What a puller is told.
         self.pulled: PullState | bool | None = None
-        self._abandoned = abandoned
+        #: Whether its caller hung up.
+        self.abandoned = abandoned
         # A lock that starts locked is the lightest signal of the standard library, and this one is used per call.
         self._answered = threading.Lock()
         self._answered.acquire()
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether its caller hung up."""
-        return self._abandoned()
 
     def answer(self, reply: wire.AnyReply | None, pieces: pa.Table | None = None) -> None:
         """Hand over the reply; None tells the caller to ask elsewhere."""

@@ -79,12 +79,12 @@ class Loop:
     """
 
     def __init__(
-        self, *, journal: JournalPort, engine: Engine, commands: Commands, entrance: Entrance, inbox: Inbox, clock: ReignClock,
-        epoch: int, ends_idle: bool, pullers: PeerPullers,
+        self, *, journal: JournalPort, engine: Engine, entrance: Entrance, inbox: Inbox, clock: ReignClock, epoch: int,
+        ends_idle: bool, pullers: PeerPullers,
     ) -> None:  # fmt: skip
         self._journal = journal
         self._engine = engine
-        self._commands = commands
+        self._commands = Commands(engine, journal)
         self._entrance = entrance
         self._inbox = inbox
         self._clock = clock
@@ -152,7 +152,7 @@ class Loop:
     def _note_polls(self, calls: Iterable[Call], now_ms: int) -> None:
         """Let the core know everybody who waits before it gives anybody a share, so that nobody gains by being first."""
         for call in calls:
-            if isinstance(call.request, commands.Next) and not call.abandoned:
+            if isinstance(call.request, commands.Next) and not call.abandoned():
                 self._engine.note_poll(call.request, now_ms=now_ms)
 
     def _serve(self, call: Call, now_ms: int) -> None:
@@ -165,7 +165,7 @@ class Loop:
             case wire.Nudge(message_type=message_type):
                 self._nudged(call, message_type)
             case wire.Ping():
-                raise AssertionError("pings are answered at the door")
+                raise AssertionError("pings are answered before they come here")
             case Look(peer=peer):
                 call.pulled = self._pull_state(peer)
                 self._answer(call, Answer(reply=replies.Done()))
@@ -297,7 +297,7 @@ class Loop:
         """Serve the waiting polls together, oldest first."""
         polls, self._polls = self._polls, []
         for poll in polls:
-            if poll.call.abandoned:
+            if poll.call.abandoned():
                 # Nobody would hear of the lease that this poll might get.
                 poll.call.answer(None)
                 continue

@@ -1,4 +1,4 @@
-"""A coordinator from its orders to its end: listen, be elected, say where, recover, serve (DESIGN 6).
+"""A coordinator from its start to its end: listen, be elected, say where, recover, serve (DESIGN 6).
 
 After a doubt nothing of this process may be answered or written any more, so it ends by `os._exit`; the next start cleans up
 what is to be cleaned, as it does anyway.
@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator.election import SILENCE_S, WATCH_S, Candidate, ElectionPorts, Reign, Serving, elect
+from spark_queue.coordinator.election import SILENCE_S, WATCH_S, Candidate, ElectionPorts, Reign, elect
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.loop import Loop, ReignEndedError
 from spark_queue.coordinator.recovery import recover
@@ -67,7 +67,7 @@ class Environment:
     host: str = field(default_factory=host_id)
 
 
-def serve(orders: StartOptions, announce: Callable[[str], None], environment: Environment | None = None) -> NoReturn:
+def serve(options: StartOptions, announce: Callable[[str], None], environment: Environment | None = None) -> NoReturn:
     """Serve a journal until the coordinator is stopped or idle; the end of a won reign is the end of the process.
 
     Parameters
@@ -81,36 +81,44 @@ def serve(orders: StartOptions, announce: Callable[[str], None], environment: En
         What keeps this process from reigning, such as COORDINATOR_SERVES when another one does; nothing was changed.
     """
     around = environment or Environment()
-    store = Store(orders.path, orders.storage_options)
+    store = Store(options.path, options.storage_options)
     journal = around.open_journal(store)
-    admission = Admission(path=store.path, journal_id=orders.journal_id)
+    admission = Admission(path=store.path, journal_id=options.journal_id)
     # One that was started on demand has callers, who must have got their token from elsewhere.
-    token = user_files.token(makes_named=not orders.ends_idle)
-    _refuse_own_port(orders.bind, store, orders.journal_id, around)
+    token = user_files.token(makes_named=not options.ends_idle)
+    _refuse_own_port(options.bind, store, options.journal_id, around)
     server = Server(
-        bind=orders.bind, token=token, journal_id=orders.journal_id, admission=admission, place=lambda: location_of(store)
+        bind=options.bind, token=token, journal_id=options.journal_id, admission=admission, place=lambda: location_of(store)
     )
     candidate = Candidate(
-        journal_id=orders.journal_id, path=store.path, host=around.host, address=server.address, pid=os.getpid(),
-        accept_clock=orders.accept_clock,
+        journal_id=options.journal_id, path=store.path, host=around.host, address=server.address, pid=os.getpid(),
+        accept_clock=options.accept_clock,
     )  # fmt: skip
+    ports = ElectionPorts(
+        advertisements=store,
+        ping=lambda address, timeout_s: ping(address, options.journal_id, location_of(store), timeout_s),
+        clock=around.clock,
+        pause=time.sleep,
+    )
     try:
-        outcome = _elect(journal, store, candidate, around.clock)
-        if isinstance(outcome, Serving):
-            raise CoordinatorError("COORDINATOR_SERVES", path=store.path, address=outcome.address)
+        reign = elect(journal.control, candidate, ports)
     except BaseException:
         server.shutdown()
         raise
-    admission.claimed(outcome.epoch)
-    beacon = Advertiser(store, _hint(outcome, candidate), wall_ms=around.clock.wall_ms, deposed=_end_deposed)
-    # Before the starter goes on: whoever waited behind it must find the hint.
-    beacon.start()
+    admission.claimed(reign.epoch)
+    advertisement = Advertisement(
+        journal=options.journal_id, address=candidate.address, host=candidate.host, epoch=reign.epoch, pid=candidate.pid,
+        renewed_at_ms=0,
+    )  # fmt: skip
+    advertiser = Advertiser(store, advertisement, wall_ms=around.clock.wall_ms, deposed=_end_deposed)
+    # Before the starter goes on: whoever waited behind it must find the advertisement.
+    advertiser.start()
     announce(candidate.address)
-    _reign(outcome, journal, server, admission, beacon, store=store, ends_idle=orders.ends_idle)
+    _reign(reign, journal, server, admission, advertiser, store=store, ends_idle=options.ends_idle)
 
 
 def stand_by(
-    orders: StartOptions, announce: Callable[[str], None], waits: Callable[[SparkQueueError], None], told_to_end: threading.Event
+    options: StartOptions, announce: Callable[[str], None], waits: Callable[[SparkQueueError], None], told_to_end: threading.Event
 ) -> NoReturn:
     """Serve a journal as `serve` does, as soon as nobody else does.
 
@@ -128,10 +136,10 @@ def stand_by(
     SparkQueueError
         What waiting does not mend.
     """
-    place, told = location_of(Store(orders.path, orders.storage_options)), False
+    place, told = location_of(Store(options.path, options.storage_options)), False
     while True:
         try:
-            serve(orders, announce)
+            serve(options, announce)
         except CoordinatorError as refusal:
             if refusal.code not in _OTHERS_SERVE:
                 raise
@@ -140,7 +148,7 @@ def stand_by(
             told, address = True, refusal.facts.get("address")
         _pause(told_to_end)
         # An election reads the log, so the next one waits until it may be won; it is the one that decides.
-        while address is not None and ping(str(address), orders.journal_id, place, SILENCE_S) is Verdict.SERVES:
+        while address is not None and ping(str(address), options.journal_id, place, SILENCE_S) is Verdict.SERVES:
             _pause(told_to_end)
 
 
@@ -151,30 +159,23 @@ def _pause(told_to_end: threading.Event) -> None:
 
 def _refuse_own_port(bind: Bind, store: Store, journal_id: str, around: Environment) -> None:
     """Refuse to listen where the journal's coordinator does, in its own words: Flight would not say who has the port."""
-    hint = read_advertisement(store, journal_id)
-    if hint is None or (hint.host, hint.address) != (around.host, bind.location()):
+    newest = read_advertisement(store, journal_id)
+    if newest is None or (newest.host, newest.address) != (around.host, bind.location()):
         return
-    if around.clock.wall_ms() - hint.renewed_at_ms < WATCH_S * 1000:
+    if around.clock.wall_ms() - newest.renewed_at_ms < WATCH_S * 1000:
         with contextlib.suppress(OSError), socket.create_connection((bind.host, bind.port), timeout=LOOK_S):
-            raise CoordinatorError("COORDINATOR_SERVES", path=store.path, address=hint.address)
-
-
-def _elect(journal: JournalPort, store: Store, candidate: Candidate, clock: Clock) -> Reign | Serving:
-    def ask(address: str, timeout_s: float) -> Verdict:
-        return ping(address, candidate.journal_id, location_of(store), timeout_s)
-
-    return elect(journal.control, candidate, ElectionPorts(hints=store, ping=ask, clock=clock, pause=time.sleep))
-
-
-def _hint(reign: Reign, candidate: Candidate) -> Advertisement:
-    return Advertisement(
-        journal=candidate.journal_id, address=candidate.address, host=candidate.host, epoch=reign.epoch, pid=candidate.pid,
-        renewed_at_ms=0,
-    )  # fmt: skip
+            raise CoordinatorError("COORDINATOR_SERVES", path=store.path, address=newest.address)
 
 
 def _reign(
-    reign: Reign, journal: JournalPort, server: Server, admission: Admission, beacon: Advertiser, *, store: Store, ends_idle: bool
+    reign: Reign,
+    journal: JournalPort,
+    server: Server,
+    admission: Admission,
+    advertiser: Advertiser,
+    *,
+    store: Store,
+    ends_idle: bool,
 ) -> NoReturn:
     try:
         inbox = Inbox()
@@ -186,7 +187,7 @@ def _reign(
         loop.run()
         for call in inbox.close():
             call.answer(None)
-        beacon.end()
+        advertiser.end()
         _LOG.info("Epoch %d ends in good order.", reign.epoch)
         _exit(0, server, FAREWELL_S)
     except ReignEndedError:

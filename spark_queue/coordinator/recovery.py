@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from spark_queue import allocator
-from spark_queue.coordinator.commands import Commands
 from spark_queue.coordinator.election import Reign
 from spark_queue.coordinator.inbox import Inbox
 from spark_queue.coordinator.loop import Loop, PeerPullers
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.entering import Entrance, PreparedFacts
-from spark_queue.journal.segments import cut_pieces
 from spark_queue.ports import JournalPort
 
 
@@ -37,7 +35,6 @@ def recover(reign: Reign, journal: JournalPort, inbox: Inbox, *, pullers: PeerPu
     loop = Loop(
         journal=journal,
         engine=engine,
-        commands=Commands(engine, cut=cut_pieces, make_table=journal.create_message_table),
         entrance=entrance,
         inbox=inbox,
         clock=reign.clock,

@@ -1,4 +1,4 @@
-"""The listening side: Arrow Flight on one address, a token on every call, and the door that calls pass before the loop."""
+"""The listening side: Arrow Flight on one address, a token on every call, and the admission that calls pass before the loop."""
 
 from __future__ import annotations
 
@@ -61,11 +61,12 @@ class Admission:
         try:
             request = codec.decode_request(frame)
             if request.journal != self._journal_id:
-                raise self._mismatch(request)
+                raise JournalError("JOURNAL_MISMATCH", expected=request.journal, path=self._path, found=self._journal_id)
         except SparkQueueError as refusal:
             return codec.failed(refusal), None
         if isinstance(request, wire.Ping):
-            return self._pong(), None
+            is_recovering = self._inbox is None
+            return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=is_recovering), None
         if self._inbox is None:
             return codec.failed(self._refusal), None
         call = Call(request, abandoned)
@@ -75,16 +76,9 @@ class Admission:
             raise ClosedError
         return call.reply, call.pieces
 
-    def _pong(self) -> wire.Pong:
-        return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=self._inbox is None)
-
-    def _mismatch(self, request: wire.AnyRequest) -> SparkQueueError:
-        facts = {"expected": request.journal, "path": self._path, "found": self._journal_id}
-        return JournalError("JOURNAL_MISMATCH", **facts)
-
 
 class Server(flight.FlightServerBase):
-    """Carries frames between Flight and the door. Never call `shutdown` inside a handler: it would wait for itself.
+    """Carries frames between Flight and the admission. Never call `shutdown` inside a handler: it would wait for itself.
 
     Parameters
     ----------
@@ -94,7 +88,7 @@ class Server(flight.FlightServerBase):
 
     def __init__(self, *, bind: Bind, token: str, journal_id: str, admission: Admission, place: Callable[[], str]) -> None:
         self._bind = bind
-        self._door = admission
+        self._admission = admission
         options: dict[str, Any] = {"middleware": {"caller": _CallerCheck(token, journal_id, place)}}
         location = bind.location()
         try:
@@ -116,7 +110,7 @@ class Server(flight.FlightServerBase):
         if action.type != wire.ACTION:
             raise flight.FlightServerError(_ACTION_NOT_OURS)
         try:
-            reply, pieces = self._door.answer(action.body.to_pybytes(), context.is_cancelled)
+            reply, pieces = self._admission.answer(action.body.to_pybytes(), context.is_cancelled)
         except ClosedError:
             raise flight.FlightUnavailableError("the coordinator is ending") from None
         yield flight.Result(pa.py_buffer(_encode_reply(reply)))

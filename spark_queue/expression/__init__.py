@@ -19,7 +19,7 @@ tables; `translation` walks the tree; `purposes` says what a filter or priority 
 
 from __future__ import annotations
 
-from spark_queue.expression.accepted import accepted
+from spark_queue.expression.functions import accepted
 from spark_queue.expression.program import Found, Program, Wanted, translate
 from spark_queue.expression.purposes import BARRIER, FILTER, ORDER_KEY, PRIORITY
 

@@ -57,12 +57,12 @@ def constant(node: exp.Cast, text: str, kind: ValueKind) -> Value | None:
     try:
         if kind == DATE:
             return Value(kind=DATE, sql=f"DATE '{date.fromisoformat(text).isoformat()}'", literal=date.fromisoformat(text))
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise invalid(node, f"'{text}' is no {kind}.", "Write '2024-01-31', or '2024-01-31 23:59:59'.") from None
     # Without an offset it is UTC, the session time zone of these expressions.
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    return Value(kind=TIMESTAMP, sql=f"TIMESTAMP '{moment.replace(tzinfo=None).isoformat(' ')}'", literal=moment)
+    time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    return Value(kind=TIMESTAMP, sql=f"TIMESTAMP '{time.replace(tzinfo=None).isoformat(' ')}'", literal=time)
 
 
 def widen(steps: Steps, value: Value, kind: ValueKind) -> Value:

@@ -6,11 +6,11 @@ from sqlglot import exp
 
 from spark_queue.expression.casts import together
 from spark_queue.expression.kinds import BOOLEAN, VOID
-from spark_queue.expression.steps import Build, Steps, Value
+from spark_queue.expression.steps import Steps, Value
 from spark_queue.expression.syntax import invalid, unsupported
 
 
-def coalesce(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+def coalesce(steps: Steps, node: exp.Expression, *arguments: Value) -> Value:
     """Build COALESCE: nothing after the first value that is not NULL is evaluated."""
     values = together(steps, node, *arguments)
     fails: str | None = None
@@ -20,16 +20,12 @@ def coalesce(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Valu
     return Value(kind=values[0].kind, sql=steps.add(f"coalesce({parts})", *[value.sql for value in values]), fails=fails)
 
 
-def extreme(name: str) -> Build:
+def extreme(steps: Steps, node: exp.Expression, *arguments: Value, name: str) -> Value:
     """Build GREATEST or LEAST, which pass over NULL, and take NaN for the greatest."""
-
-    def build(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
-        values = together(steps, node, *arguments)
-        parts = ", ".join(f"{{{number}}}" for number in range(len(values)))
-        sql = steps.add(f"{name}({parts})", *[value.sql for value in values])
-        return Value(kind=values[0].kind, sql=sql, fails=steps.any(*[value.fails for value in values]))
-
-    return build
+    values = together(steps, node, *arguments)
+    parts = ", ".join(f"{{{number}}}" for number in range(len(values)))
+    sql = steps.add(f"{name}({parts})", *[value.sql for value in values])
+    return Value(kind=values[0].kind, sql=sql, fails=steps.any(*[value.fails for value in values]))
 
 
 def choose(steps: Steps, node: exp.Expression, cases: list[tuple[Value, Value]], default: Value) -> Value:
@@ -46,26 +42,20 @@ def choose(steps: Steps, node: exp.Expression, cases: list[tuple[Value, Value]],
     return Value(kind=results[0].kind, sql=sql, fails=fails)
 
 
-def when(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+def when(steps: Steps, node: exp.Expression, condition: Value, positive: Value, negative: Value) -> Value:
     """Build IF."""
-    condition, positive, negative = arguments
     return choose(steps, node, [(condition, positive)], negative)
 
 
-def nullif(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+def nullif(steps: Steps, node: exp.Expression, value: Value, other: Value) -> Value:
     """Build NULLIF."""
-    one, other = together(steps, node, *arguments)
+    one, other = together(steps, node, value, other)
     sql = steps.add("nullif({0}, {1})", one.sql, other.sql)
-    if one.kind != arguments[0].kind:
+    if one.kind != value.kind:
         raise unsupported(node, "nullif brings together two types.", "Write the CAST that you mean.")
     return Value(kind=one.kind, sql=sql, fails=steps.strict([one, other]))
 
 
-def is_null(sql: str) -> Build:
+def is_null(steps: Steps, _: exp.Expression, value: Value, *, sql: str) -> Value:
     """Build a question about NULL, which is never NULL itself."""
-
-    def build(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
-        del node
-        return Value(kind=BOOLEAN, sql=steps.add(sql, arguments[0].sql), fails=arguments[0].fails)
-
-    return build
+    return Value(kind=BOOLEAN, sql=steps.add(sql, value.sql), fails=value.fails)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 
 from sqlglot import exp
 
 from spark_queue.errors import nearest
 from spark_queue.expression import choices, nested
-from spark_queue.expression.casts import together
-from spark_queue.expression.kinds import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, ValueKind
+from spark_queue.expression.casts import widen
+from spark_queue.expression.kinds import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, VOID, ValueKind
 from spark_queue.expression.operators import modulo
 from spark_queue.expression.steps import Build, Steps, Value, literal_of
 from spark_queue.expression.syntax import invalid, unsupported
@@ -40,7 +41,7 @@ def call(steps: Steps, node: exp.Expression, name: str, arguments: list[Value]) 
         raise _unknown(node, name.lower())
     if len(arguments) not in function.arguments:
         raise invalid(node, f"{name} is called with {len(arguments)} argument(s).", f"Call it as {function.usage}.")
-    return function.build(steps, node, arguments)
+    return function.build(steps, node, *arguments)
 
 
 def _unknown(node: exp.Expression, name: str) -> Exception:
@@ -80,9 +81,9 @@ _REFUSED = {
 def _simple(result: ValueKind, sql: str, *kinds: ValueKind) -> Build:
     """Build a function of fixed types that is NULL where an argument is and never fails."""
 
-    def build(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+    def build(steps: Steps, node: exp.Expression, *arguments: Value) -> Value:
         for value, kind in zip(arguments, kinds, strict=True):
-            if value.kind not in (kind, ValueKind("VOID")):
+            if value.kind not in (kind, VOID):
                 raise unsupported(node, f"a {kind} is expected where {value.kind} is given.", "Write the CAST that you mean.")
         return steps.apply(result, sql, *arguments)
 
@@ -94,59 +95,46 @@ def _in_case(name: str) -> Build:
     return _simple(STRING, f"CASE WHEN length({{0}}) = strlen({{0}}) THEN {name}({{0}}) ELSE unicode_{name}({{0}}) END", STRING)
 
 
-def _text_with_literal(result: ValueKind, sql: str) -> Build:
+def _text_with_literal(
+    steps: Steps, node: exp.Expression, value: Value, wanted: Value, *others: Value, result: ValueKind, sql: str
+) -> Value:
     """Build a function of a text and literal texts that are not empty."""
-
-    def build(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
-        for argument in arguments[1:2]:
-            if literal_of(argument, str, node, "what is searched for") == "":
-                raise unsupported(node, "an empty text is searched for.", "Search for something.")
-        return _simple(result, sql, *[STRING] * len(arguments))(steps, node, arguments)
-
-    return build
+    if literal_of(wanted, str, node, "what is searched for") == "":
+        raise unsupported(node, "an empty text is searched for.", "Search for something.")
+    return _simple(result, sql, *[STRING] * (2 + len(others)))(steps, node, value, wanted, *others)
 
 
-def _date_part(sql: str) -> Build:
-    def build(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
-        (value,) = arguments
-        if value.kind.name not in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ"):
-            raise unsupported(node, f"a date or timestamp is expected, not {value.kind}.", "Write the CAST that you mean.")
-        return steps.apply(INT, f"CAST({sql} AS INTEGER)", value)
-
-    return build
+def _date_part(steps: Steps, node: exp.Expression, value: Value, *, sql: str) -> Value:
+    if value.kind.name not in ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ"):
+        raise unsupported(node, f"a date or timestamp is expected, not {value.kind}.", "Write the CAST that you mean.")
+    return steps.apply(INT, f"CAST({sql} AS INTEGER)", value)
 
 
-def _is_nan(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
-    (value,) = arguments
+def _is_nan(steps: Steps, node: exp.Expression, value: Value) -> Value:
     if not value.kind.is_fraction:
         raise unsupported(node, f"isnan of {value.kind}.", "Only DOUBLE and FLOAT know NaN.")
     return Value(kind=BOOLEAN, sql=steps.add("coalesce(isnan({0}), false)", value.sql), fails=value.fails)
 
 
-def _substring(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
-    start = literal_of(arguments[1], int, node, "the start of a substring")
-    length = literal_of(arguments[2], int, node, "the length of a substring") if len(arguments) > 2 else 2**31 - 1
-    assert isinstance(start, int)
-    assert isinstance(length, int)
+def _substring(steps: Steps, node: exp.Expression, value: Value, begin: Value, count: Value | None = None) -> Value:
+    start = literal_of(begin, int, node, "the start of a substring")
+    length = 2**31 - 1 if count is None else literal_of(count, int, node, "the length of a substring")
     if start < 0 or length < 0:
         raise unsupported(
             node, "positions from the end, and negative lengths, differ.", "Use right(text, length), or count from 1."
         )
     sql = f"substring({{0}}, {max(start, 1)}, {length})"
-    return _simple(STRING, sql, STRING)(steps, node, arguments[:1])
+    return _simple(STRING, sql, STRING)(steps, node, value)
 
 
-def _end_of_text(name: str) -> Build:
-    def build(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
-        length = literal_of(arguments[1], int, node, "the length")
-        assert isinstance(length, int)
-        return _simple(STRING, f"{name}({{0}}, {max(length, 0)})", STRING)(steps, node, arguments[:1])
-
-    return build
+def _end_of_text(steps: Steps, node: exp.Expression, value: Value, count: Value, *, name: str) -> Value:
+    length = literal_of(count, int, node, "the length")
+    return _simple(STRING, f"{name}({{0}}, {max(length, 0)})", STRING)(steps, node, value)
 
 
-def _concat(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
-    if any(value.kind not in (STRING, ValueKind("VOID")) for value in arguments):
+def concat(steps: Steps, node: exp.Expression, *arguments: Value) -> Value:
+    """Join texts; NULL where one is."""
+    if any(value.kind not in (STRING, VOID) for value in arguments):
         raise unsupported(node, "it joins what is no text.", "Write the CAST to STRING that you mean.")
     parts = " || ".join(f"CAST({{{number}}} AS VARCHAR)" for number in range(len(arguments)))
     sql = steps.add(f"({parts})", *[value.sql for value in arguments])
@@ -158,79 +146,71 @@ def _concat(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value
 _PATH = re.compile(r"\$(?:\.[A-Za-z_][A-Za-z0-9_]*|\[[0-9]{1,9}\]|\['[^'\"\\\[\].*?]+'\])+")
 
 
-def _json(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
-    path = literal_of(arguments[1], str, node, "the path")
-    assert isinstance(path, str)
+def _json(steps: Steps, node: exp.Expression, value: Value, written: Value) -> Value:
+    path = literal_of(written, str, node, "the path")
     if _PATH.fullmatch(path) is None:
         raise unsupported(node, f"the path '{path}' may mean something else here.", "Use names and numbers: $.a.b[0]['c d'].")
     path = re.sub(r"\['([^']+)'\]", r'."\1"', path)
     # Text that is no JSON is NULL in Spark, and an error in DuckDB.
-    return _simple(STRING, f"TRY(json_extract_string({{0}}, {text(path)}))", STRING)(steps, node, arguments[:1])
+    return _simple(STRING, f"TRY(json_extract_string({{0}}, {text(path)}))", STRING)(steps, node, value)
 
 
-def _absolute(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
-    (value,) = arguments
+def _absolute(steps: Steps, node: exp.Expression, value: Value) -> Value:
     if not value.kind.is_number:
         raise unsupported(node, f"abs of {value.kind}.", "Write the CAST that you mean.")
     return steps.apply(value.kind, "TRY(abs({0}))", value, may_fail=value.kind.is_integer)
 
 
-def _whole(name: str) -> Build:
-    def build(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
-        (value,) = arguments
-        if value.kind.is_integer:
-            return steps.apply(BIGINT, "CAST({0} AS BIGINT)", value)
-        if not value.kind.is_fraction:
-            raise unsupported(node, f"{name} of {value.kind} has another type in Spark.", "Cast to DOUBLE, or to BIGINT.")
-        # A conversion of Java: NaN is 0, and what is too large is the largest.
-        limited = (
-            f"CASE WHEN isnan({{0}}) THEN 0 WHEN {{0}} >= 9223372036854775808::DOUBLE THEN 9223372036854775807 "
-            f"WHEN {{0}} <= -9223372036854775808::DOUBLE THEN (-9223372036854775808)::BIGINT "
-            f"ELSE TRY_CAST({name}({{0}}) AS BIGINT) END"
-        )
-        return steps.apply(BIGINT, limited, value)
-
-    return build
+def _whole(steps: Steps, node: exp.Expression, value: Value, *, name: str) -> Value:
+    if value.kind.is_integer:
+        return steps.apply(BIGINT, "CAST({0} AS BIGINT)", value)
+    if not value.kind.is_fraction:
+        raise unsupported(node, f"{name} of {value.kind} has another type in Spark.", "Cast to DOUBLE, or to BIGINT.")
+    # A conversion of Java: NaN is 0, and what is too large is the largest.
+    limited = (
+        f"CASE WHEN isnan({{0}}) THEN 0 WHEN {{0}} >= 9223372036854775808::DOUBLE THEN 9223372036854775807 "
+        f"WHEN {{0}} <= -9223372036854775808::DOUBLE THEN (-9223372036854775808)::BIGINT "
+        f"ELSE TRY_CAST({name}({{0}}) AS BIGINT) END"
+    )
+    return steps.apply(BIGINT, limited, value)
 
 
-def _root(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
-    if not arguments[0].kind.is_number:
-        raise unsupported(node, f"sqrt of {arguments[0].kind}.", "Write the CAST that you mean.")
-    (value, _) = together(steps, node, arguments[0], Value(kind=DOUBLE, sql="NULL"))
+def _root(steps: Steps, node: exp.Expression, value: Value) -> Value:
+    if not value.kind.is_number:
+        raise unsupported(node, f"sqrt of {value.kind}.", "Write the CAST that you mean.")
+    value = widen(steps, value, DOUBLE)
     return steps.apply(DOUBLE, "CASE WHEN {0} < 0 THEN 'NaN'::DOUBLE ELSE sqrt({0}) END", value)
 
 
-def _modulo(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
-    return modulo(steps, node, *arguments)
+#: Most arguments of a function that takes any number.
+_MOST = 100
 
 
-def _function(usage: str, build: Build, *, most: int | None = None) -> tuple[str, Function]:
-    inside = usage[usage.index("(") + 1 : -1]
-    count = len([part for part in inside.split(",") if part.strip()])
-    least = count - inside.count("[") if "..." not in inside else count - 1
-    return usage.partition("(")[0], Function(usage=usage, arguments=range(least, (most or count) + 1), build=build)
+def _function(usage: str, build: Build, **given: object) -> tuple[str, Function]:
+    name, _, inside = usage.partition("(")
+    count = inside.count(",") + 1
+    arguments = range(count - 1, _MOST + 1) if "..." in inside else range(count - inside.count("["), count + 1)
+    return name, Function(usage=usage, arguments=arguments, build=partial(build, **given))
 
-
-_VARIADIC = 100
 
 FUNCTIONS: dict[str, Function] = dict((
     _function("get_json_object(json, '$.path')", _json),
-    _function("coalesce(value, ...)", choices.coalesce, most=_VARIADIC),
+    _function("coalesce(value, ...)", choices.coalesce),
     _function("nvl(value, other)", choices.coalesce),
     _function("ifnull(value, other)", choices.coalesce),
     _function("nullif(value, other)", choices.nullif),
     _function("if(condition, value, other)", choices.when),
-    _function("isnull(value)", choices.is_null("{0} IS NULL")),
-    _function("isnotnull(value)", choices.is_null("{0} IS NOT NULL")),
+    _function("isnull(value)", choices.is_null, sql="{0} IS NULL"),
+    _function("isnotnull(value)", choices.is_null, sql="{0} IS NOT NULL"),
     _function("isnan(number)", _is_nan),
-    _function("greatest(value, value, ...)", choices.extreme("greatest"), most=_VARIADIC),
-    _function("least(value, value, ...)", choices.extreme("least"), most=_VARIADIC),
+    _function("greatest(value, value, ...)", choices.extreme, name="greatest"),
+    _function("least(value, value, ...)", choices.extreme, name="least"),
     _function("abs(number)", _absolute),
-    _function("floor(number)", _whole("floor")),
-    _function("ceil(number)", _whole("ceil")),
-    _function("ceiling(number)", _whole("ceil")),
+    _function("floor(number)", _whole, name="floor"),
+    _function("ceil(number)", _whole, name="ceil"),
+    _function("ceiling(number)", _whole, name="ceil"),
     _function("sqrt(number)", _root),
-    _function("mod(number, number)", _modulo),
+    _function("mod(number, number)", modulo),
     _function("length(text)", _simple(INT, "CAST(length({0}) AS INTEGER)", STRING)),
     _function("char_length(text)", _simple(INT, "CAST(length({0}) AS INTEGER)", STRING)),
     _function("lower(text)", _in_case("lower")),
@@ -238,26 +218,41 @@ FUNCTIONS: dict[str, Function] = dict((
     _function("trim(text)", _simple(STRING, "trim({0}, ' ')", STRING)),
     _function("ltrim(text)", _simple(STRING, "ltrim({0}, ' ')", STRING)),
     _function("rtrim(text)", _simple(STRING, "rtrim({0}, ' ')", STRING)),
-    _function("concat(text, ...)", _concat, most=_VARIADIC),
+    _function("concat(text, ...)", concat),
     _function("substring(text, start[, length])", _substring),
     _function("substr(text, start[, length])", _substring),
-    _function("left(text, length)", _end_of_text("left")),
-    _function("right(text, length)", _end_of_text("right")),
+    _function("left(text, length)", _end_of_text, name="left"),
+    _function("right(text, length)", _end_of_text, name="right"),
     _function("startswith(text, start)", _simple(BOOLEAN, "starts_with({0}, {1})", STRING, STRING)),
     _function("endswith(text, end)", _simple(BOOLEAN, "ends_with({0}, {1})", STRING, STRING)),
     _function("contains(text, part)", _simple(BOOLEAN, "contains({0}, {1})", STRING, STRING)),
-    _function("instr(text, 'part')", _text_with_literal(INT, "CAST(instr({0}, {1}) AS INTEGER)")),
-    _function("replace(text, 'part', 'by')", _text_with_literal(STRING, "replace({0}, {1}, {2})")),
-    _function("year(date)", _date_part("year({0})")),
-    _function("month(date)", _date_part("month({0})")),
-    _function("day(date)", _date_part("day({0})")),
-    _function("dayofmonth(date)", _date_part("day({0})")),
-    _function("dayofweek(date)", _date_part("dayofweek({0}) + 1")),
-    _function("hour(timestamp)", _date_part("hour(CAST({0} AS TIMESTAMP))")),
-    _function("minute(timestamp)", _date_part("minute(CAST({0} AS TIMESTAMP))")),
-    _function("second(timestamp)", _date_part("second(CAST({0} AS TIMESTAMP))")),
+    _function("instr(text, 'part')", _text_with_literal, result=INT, sql="CAST(instr({0}, {1}) AS INTEGER)"),
+    _function("replace(text, 'part', 'by')", _text_with_literal, result=STRING, sql="replace({0}, {1}, {2})"),
+    _function("year(date)", _date_part, sql="year({0})"),
+    _function("month(date)", _date_part, sql="month({0})"),
+    _function("day(date)", _date_part, sql="day({0})"),
+    _function("dayofmonth(date)", _date_part, sql="day({0})"),
+    _function("dayofweek(date)", _date_part, sql="dayofweek({0}) + 1"),
+    _function("hour(timestamp)", _date_part, sql="hour(CAST({0} AS TIMESTAMP))"),
+    _function("minute(timestamp)", _date_part, sql="minute(CAST({0} AS TIMESTAMP))"),
+    _function("second(timestamp)", _date_part, sql="second(CAST({0} AS TIMESTAMP))"),
     _function("datediff(end, start)", _simple(INT, "CAST({0} - {1} AS INTEGER)", DATE, DATE)),
     _function("size(array)", nested.size),
     _function("array_contains(array, value)", nested.contains_element),
-    _function("element_at(array, number)", nested.element_at),
+    _function("element_at(array, number)", nested.element, one_based=True),
 ))  # fmt: skip
+
+
+def accepted() -> dict[str, str]:
+    """List what expressions may use, by part of speech: for ``sparkq options`` and the reference."""
+    return {
+        "columns": "the message type's own, topic, publisher, sequence, published_at; column.field, array[number], map['key']",
+        "literals": "1, 1L, 1.5 (decimal), 1e3 and 1.5D (double), 'text', r'text', true, NULL, DATE '2024-01-31', "
+        "TIMESTAMP '2024-01-31 12:00:00'",
+        "operators": "= == <> != < <= > >= <=> AND OR NOT ! + - * / % div ||",
+        "conditions": "IS [NOT] NULL, IS [NOT] TRUE or FALSE, IS [NOT] DISTINCT FROM, [NOT] BETWEEN, [NOT] IN (literals), "
+        "[NOT] LIKE 'pattern', [NOT] RLIKE 'pattern', CASE",
+        "casts": "CAST, TRY_CAST and :: between numbers, from text to numbers, BOOLEAN and DATE, from whole numbers, decimals and "
+        "booleans to STRING, between DATE and TIMESTAMP, from TIMESTAMP to BIGINT",
+        "functions": ", ".join(function.usage for function in FUNCTIONS.values()),
+    }

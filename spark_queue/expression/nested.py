@@ -9,18 +9,16 @@ from spark_queue.expression.steps import Steps, Value
 from spark_queue.expression.syntax import unsupported
 
 
-def size(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+def size(steps: Steps, node: exp.Expression, value: Value) -> Value:
     """Count the elements of an array or map."""
-    (value,) = arguments
     if value.kind.name not in ("ARRAY", "MAP"):
         raise unsupported(node, f"the size of {value.kind}.", "Give an array or a map.")
     sql = "len({0})" if value.kind.name == "ARRAY" else "cardinality({0})"
     return steps.apply(INT, f"CAST({sql} AS INTEGER)", value)
 
 
-def contains_element(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
+def contains_element(steps: Steps, node: exp.Expression, array: Value, wanted: Value) -> Value:
     """Look for an element; where it is not found, a NULL in the array leaves it open."""
-    array, wanted = arguments
     if array.kind.name != "ARRAY" or common(array.kind.parts[0][1], wanted.kind) != array.kind.parts[0][1]:
         raise unsupported(node, "the array has elements of another type.", "Write the CAST that you mean.")
     if array.kind.parts[0][1].is_nested or wanted.kind == VOID:
@@ -32,7 +30,10 @@ def contains_element(steps: Steps, node: exp.Expression, arguments: list[Value])
 
 
 def element(steps: Steps, node: exp.Expression, whole: Value, key: Value, *, one_based: bool) -> Value:
-    """Take an element of an array, where one out of range fails, or of a map, where a missing key is NULL."""
+    """Take an element of an array, where one out of range fails, or of a map, where a missing key is NULL.
+
+    One-based, a negative number counts from the end.
+    """
     if whole.kind.name == "MAP" and whole.kind.parts[0][1] == key.kind:
         return steps.apply(whole.kind.parts[1][1], "{0}[{1}]", whole, key)
     if whole.kind.name != "ARRAY" or key.kind not in (INT, BIGINT):
@@ -45,8 +46,3 @@ def element(steps: Steps, node: exp.Expression, whole: Value, key: Value, *, one
     fails = steps.add(f"coalesce({outside}, false)", whole.sql, key.sql)
     value = steps.apply(whole.kind.parts[0][1], found, whole, key)
     return Value(kind=value.kind, sql=value.sql, fails=steps.any(value.fails, fails))
-
-
-def element_at(steps: Steps, node: exp.Expression, arguments: list[Value]) -> Value:
-    """Take an element, counted from 1, or from the end with a negative number."""
-    return element(steps, node, *arguments, one_based=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from spark_queue.expression.casts import together, widen
-from spark_queue.expression.kinds import BIGINT, BOOLEAN, DIGITS_MAX, DOUBLE, VOID, ValueKind, as_decimal, decimal
+from spark_queue.expression.kinds import BIGINT, BOOLEAN, DIGITS_MAX, DOUBLE, INT, VOID, as_decimal, decimal
 from spark_queue.expression.steps import Steps, Value
 from spark_queue.expression.syntax import unsupported
 
@@ -14,38 +14,43 @@ _NARROW_DIGITS = 18
 
 COMPARISONS: dict[type[exp.Expression], str] = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 
-ARITHMETIC: dict[type[exp.Expression], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+_ARITHMETIC: dict[type[exp.Expression], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 
 
-def compare(steps: Steps, node: exp.Expression, sign: str, one: Value, other: Value) -> Value:
-    """Compare; NULL where a side is NULL."""
+def compare(steps: Steps, node: exp.Expression, one: Value, other: Value, sign: str | None = None) -> Value:
+    """Compare, as the node does where no sign is given; NULL where a side is NULL."""
+    sign = sign or COMPARISONS[type(node)]
     one, other = together(steps, node, one, other)
     if one.kind.name == "BINARY" and sign not in ("=", "<>"):
         raise unsupported(node, "it orders BINARY values.", "Compare them for equality only.")
     return steps.apply(BOOLEAN, f"{{0}} {sign} {{1}}", one, other)
 
 
-def same(steps: Steps, node: exp.Expression, one: Value, other: Value, *, wanted: bool) -> Value:
+def same(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
     """Compare so that NULL equals NULL; Spark evaluates both sides."""
     one, other = together(steps, node, one, other)
-    sql = steps.add(f"{{0}} IS {'NOT ' if wanted else ''}DISTINCT FROM {{1}}", one.sql, other.sql)
+    negation = "NOT " if isinstance(node, exp.NullSafeEQ) else ""
+    sql = steps.add(f"{{0}} IS {negation}DISTINCT FROM {{1}}", one.sql, other.sql)
     return Value(kind=BOOLEAN, sql=sql, fails=steps.any(one.fails, other.fails))
 
 
-def both(steps: Steps, one: Value, other: Value) -> Value:
+def both(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
     """Build AND: what follows a false condition is not evaluated."""
+    check_conditions(node, one, other)
     fails = steps.any(one.fails, steps.when("{0} IS NOT FALSE", other.fails, one.sql))
     return Value(kind=BOOLEAN, sql=steps.add("({0} AND {1})", one.sql, other.sql), fails=fails)
 
 
-def either(steps: Steps, one: Value, other: Value) -> Value:
+def either(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
     """Build OR: what follows a true condition is not evaluated."""
+    check_conditions(node, one, other)
     fails = steps.any(one.fails, steps.when("{0} IS NOT TRUE", other.fails, one.sql))
     return Value(kind=BOOLEAN, sql=steps.add("({0} OR {1})", one.sql, other.sql), fails=fails)
 
 
-def calculate(steps: Steps, node: exp.Expression, sign: str, one: Value, other: Value) -> Value:
+def calculate(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
     """Add, subtract or multiply; what overflows fails, except for doubles."""
+    sign = _ARITHMETIC[type(node)]
     _check_numbers(node, one, other)
     if "DECIMAL" in (one.kind.name, other.kind.name) and not (one.kind.is_fraction or other.kind.is_fraction):
         return _calculate_decimals(steps, node, sign, one, other)
@@ -66,15 +71,11 @@ def _calculate_decimals(steps: Steps, node: exp.Expression, sign: str, one: Valu
         )
     if sign == "*":
         # Its sides keep their own scales, which add up; two narrow sides would be multiplied as narrow numbers, and overflow.
-        wide = _wide(left) if right.precision <= _NARROW_DIGITS else left
+        wide = decimal(max(left.precision, _NARROW_DIGITS + 1), left.scale) if right.precision <= _NARROW_DIGITS else left
         one, other = widen(steps, one, wide), widen(steps, other, right)
         return steps.apply(kind, f"CAST({{0}} * {{1}} AS {kind})", one, other)
     one, other = widen(steps, one, kind), widen(steps, other, kind)
     return steps.apply(kind, f"CAST({{0}} {sign} {{1}} AS {kind})", one, other)
-
-
-def _wide(kind: ValueKind) -> ValueKind:
-    return kind if kind.precision > _NARROW_DIGITS else decimal(_NARROW_DIGITS + 1, kind.scale)
 
 
 def divide(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
@@ -113,11 +114,11 @@ def negate(steps: Steps, node: exp.Expression, value: Value) -> Value:
     return steps.apply(value.kind, f"TRY(CAST(-{{0}} AS {value.kind.duckdb}))", value, may_fail=value.kind.is_integer)
 
 
-def condition(node: exp.Expression, value: Value) -> Value:
-    """Check that a value is a condition."""
-    if value.kind not in (BOOLEAN, VOID):
-        raise unsupported(node, f"{value.kind} is used as a condition.", "Write a comparison.")
-    return value
+def check_conditions(node: exp.Expression, *values: Value) -> None:
+    """Refuse a value that is no condition."""
+    for value in values:
+        if value.kind not in (BOOLEAN, VOID):
+            raise unsupported(node, f"{value.kind} is used as a condition.", "Write a comparison.")
 
 
 def _check_numbers(node: exp.Expression, *values: Value) -> None:
@@ -131,14 +132,10 @@ def number(written: str) -> Value | None:
     if "e" in written.lower():
         value = float(written)
         return Value(kind=DOUBLE, sql=f"{value!r}::DOUBLE", literal=value)
-    if "." in written:
-        digits = written.lstrip("-").replace(".", "").lstrip("0")
-        scale = len(written.partition(".")[2])
-        kind = decimal(max(len(digits), scale, 1), scale)
-        return Value(kind=kind, sql=f"'{written}'::{kind}", literal=written) if kind.precision <= DIGITS_MAX else None
-    whole = int(written)
-    if -(2**63) <= whole < 2**63:
-        kind = ValueKind("INT") if -(2**31) <= whole < 2**31 else BIGINT
+    if "." not in written and -(2**63) <= (whole := int(written)) < 2**63:
+        kind = INT if -(2**31) <= whole < 2**31 else BIGINT
         return Value(kind=kind, sql=f"'{whole}'::{kind.duckdb}", literal=whole)
-    kind = decimal(len(str(abs(whole))), 0)
-    return Value(kind=kind, sql=f"'{whole}'::{kind}", literal=written) if kind.precision <= DIGITS_MAX else None
+    digits = written.lstrip("-").replace(".", "").lstrip("0")
+    scale = len(written.partition(".")[2])
+    kind = decimal(max(len(digits), scale, 1), scale)
+    return Value(kind=kind, sql=f"'{written}'::{kind}", literal=written) if kind.precision <= DIGITS_MAX else None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from spark_queue.expression.purposes import PURPOSES
 from spark_queue.expression.steps import Steps
 from spark_queue.expression.syntax import read, refusals, unsupported
-from spark_queue.expression.translation import ENVELOPE, Translator
+from spark_queue.expression.translation import Translator
 
 #: Processors that evaluate at once: a coordinator shares its host with a Spark driver.
 WORKERS = min(4, os.cpu_count() or 1)
@@ -34,8 +33,7 @@ class Wanted(NamedTuple):
     purpose: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(NamedTuple):
     """What an expression gives for rows."""
 
     #: Booleans for conditions, unsigned 64-bit numbers for the others.
@@ -66,7 +64,7 @@ class Program:
                 value = translator.translate(read(each.text))
                 outputs.append(f"{PURPOSES[each.purpose](steps, value)} AS v{number}")
                 outputs.append(f"{value.fails or 'false'} AS f{number}")
-        self._types = {name: columns.field(name).type for name in steps.columns.values()}
+        self._types = {name: columns.field(name).type for name in steps.columns}
         self.columns = tuple(self._types)
         self._query = steps.select(outputs)
         if self.wanted:
@@ -88,15 +86,16 @@ class Program:
 
     def run_over(self, pieces: Iterable[pa.Table]) -> Mapping[Wanted, Found]:
         """Evaluate everything, piece by piece of the same messages, a large piece on several processors; see `run`."""
-        return self._together([found for piece in pieces for found in self._run_shares(piece)])
-
-    def _run_shares(self, piece: pa.Table) -> Iterator[Mapping[Wanted, Found]]:
-        shares = _shares(piece)
-        # Most commits are small, and no other thread is worth waiting for then.
-        return map(self.run, shares) if len(shares) == 1 else _workers().map(self.run, shares)
+        parts: list[Mapping[Wanted, Found]] = []
+        for piece in pieces:
+            shares = _shares(piece)
+            # Most commits are small, and no other thread is worth waiting for then.
+            parts += map(self.run, shares) if len(shares) == 1 else _workers().map(self.run, shares)
+        return self._together(parts)
 
     def _together(self, parts: Sequence[Mapping[Wanted, Found]]) -> Mapping[Wanted, Found]:
-        return {each: _joined([part[each] for part in parts]) for each in self.wanted}
+        columns = {each: zip(*[part[each] for part in parts], strict=True) for each in self.wanted}
+        return {each: Found(*map(np.concatenate, found)) for each, found in columns.items()}
 
     def _run_apart(self, rows: pa.Table) -> Mapping[Wanted, Found]:
         """Find what DuckDB fails on where it should not: first the expression, then by halves the row, which is failed on."""
@@ -137,21 +136,8 @@ def translate(wanted: tuple[Wanted, ...], columns: pa.Schema) -> Program:
     ConfigError
         EXPRESSION_INVALID where Spark would refuse too; EXPRESSION_UNSUPPORTED where the result might differ from Spark's.
     """
-    known = [field for field in columns if field.name not in _HIDDEN]
-    return Program(wanted, pa.schema(known))
-
-
-#: Stored beside the message, but nothing that an expression may use.
-_HIDDEN = ("expires_at",)
-assert "expires_at" not in ENVELOPE
-
-
-def _joined(parts: list[Found]) -> Found:
-    return Found(
-        values=np.concatenate([part.values for part in parts]),
-        valid=np.concatenate([part.valid for part in parts]),
-        failed=np.concatenate([part.failed for part in parts]),
-    )
+    # It is stored beside the message, but nothing that an expression may use.
+    return Program(wanted, pa.schema([field for field in columns if field.name != "expires_at"]))
 
 
 def _found(given: pa.Table, number: int) -> Found:
@@ -163,10 +149,8 @@ def _found(given: pa.Table, number: int) -> Found:
 
 
 def _column(rows: pa.Table, name: str, kind: pa.DataType) -> Any:
-    if name not in rows.column_names:
-        return pa.nulls(len(rows), _without_zone(kind))
-    column = rows.column(name)
-    return column.cast(_without_zone(kind))
+    plain = _without_zone(kind)
+    return rows.column(name).cast(plain) if name in rows.column_names else pa.nulls(len(rows), plain)
 
 
 def _without_zone(kind: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from sqlglot import exp
 
@@ -30,15 +30,17 @@ class Value:
     literal: object = None
 
 
-#: Builds the value of a function from its arguments.
-Build: TypeAlias = "Callable[[Steps, exp.Expression, list[Value]], Value]"
+#: Builds the value of a function: takes the steps, the node, and a value for each argument.
+Build: TypeAlias = Callable[..., Value]
+
+_Literal = TypeVar("_Literal")
 
 
 class Steps:
     """Collects steps; the same step is taken once, whichever expressions ask for it."""
 
     def __init__(self) -> None:
-        #: Columns of the message that are read, by the name of their step.
+        #: Columns of the message that are read, each with the name of its step.
         self.columns: dict[str, str] = {}
         self._levels: list[list[str]] = []
         self._level_of: dict[str, int] = {}
@@ -46,12 +48,7 @@ class Steps:
 
     def column(self, name: str) -> str:
         """Return the step that holds a column of the message."""
-        for step, column in self.columns.items():
-            if column == name:
-                return step
-        step = f"c{len(self.columns)}"
-        self.columns[step] = name
-        return step
+        return self.columns.setdefault(name, f"c{len(self.columns)}")
 
     def add(self, template: str, *parts: str) -> str:
         """Take a step: `template` with `parts`, which are steps or constants, in its braces; returns the step's name."""
@@ -69,11 +66,9 @@ class Steps:
     def any(self, *fails: str | None) -> str | None:
         """Return where any of them fails."""
         known = [each for each in fails if each is not None]
-        return (
-            self.add(" OR ".join(f"{{{number}}}" for number in range(len(known))), *known)
-            if len(known) > 1
-            else next(iter(known), None)
-        )
+        if len(known) < 2:
+            return known[0] if known else None
+        return self.add(" OR ".join(f"{{{number}}}" for number in range(len(known))), *known)
 
     def when(self, condition: str, fails: str | None, *parts: str) -> str | None:
         """Return where `fails` holds and the condition, a template over `parts`, is true: elsewhere Spark does not evaluate it."""
@@ -102,7 +97,7 @@ class Steps:
 
     def select(self, outputs: Iterable[str]) -> str:
         """Return the whole query over a table named `rows`."""
-        base = ", ".join(f'"{name.replace(chr(34), chr(34) * 2)}" AS {step}' for step, name in self.columns.items())
+        base = ", ".join(f'"{name.replace(chr(34), chr(34) * 2)}" AS {step}' for name, step in self.columns.items())
         # Nothing of a user's text is in it but quoted names and constants.
         query = f"SELECT {base or 'NULL AS c'} FROM rows"  # noqa: S608 - as said above
         for level in self._levels:
@@ -110,7 +105,7 @@ class Steps:
         return f"SELECT {', '.join(outputs)} FROM ({query})"  # noqa: S608 - as said above
 
 
-def literal_of(value: Value, kind: type, node: exp.Expression, what: str) -> object:
+def literal_of(value: Value, kind: type[_Literal], node: exp.Expression, what: str) -> _Literal:
     """Return the value of an argument that must be written as a literal."""
     if not isinstance(value.literal, kind) or isinstance(value.literal, bool):
         raise unsupported(node, f"{what} is no literal.", "Write it as a constant.")

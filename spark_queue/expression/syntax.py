@@ -33,14 +33,7 @@ _LENGTH_MAX = 10_000
 
 
 class _RefusedError(Exception):
-    """A part of an expression is not accepted; `refusals` adds what is known of the whole."""
-
-    def __init__(self, code: str, node: exp.Expression | None, reason: str, next_step: str) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.node = node
-        self.reason = reason
-        self.next_step = next_step
+    """A part of an expression is not accepted, for code, node, reason and next step; `refusals` tells the whole."""
 
 
 def invalid(node: exp.Expression | None, reason: str, next_step: str) -> Exception:
@@ -59,9 +52,9 @@ def refusals(text: str, what: str) -> Iterator[None]:
     try:
         yield
     except _RefusedError as refused:
-        place = f"at {position(text, refused.node)}"
-        facts = {"reason": refused.reason, "next_step": refused.next_step}
-        raise ConfigError(refused.code, what=what, text=text, place=place, **facts) from None
+        code, node, reason, next_step = refused.args
+        place = f"at {_position(text, node)}"
+        raise ConfigError(code, what=what, text=text, place=place, reason=reason, next_step=next_step) from None
 
 
 def read(text: str) -> exp.Expression:
@@ -88,7 +81,7 @@ def _said(first: dict[str, Any]) -> str:
     return "something is missing there" if not said or "<class" in said else said.rstrip(".")
 
 
-def position(text: str, node: exp.Expression | None) -> str:
+def _position(text: str, node: exp.Expression | None) -> str:
     """Return the place of a node: by the first name or literal under it, whose place in the text is known."""
     if node is not None:
         for part in node.walk():

@@ -40,15 +40,13 @@ def check_expressions(definitions: Definitions) -> None:
 
 
 def check_command(state: JournalState, command: AnyCommand) -> None:
-    """Refuse a command with an expression that cannot be; a command that took effect before, and comes again, may say anything.
+    """Refuse a command with an expression that cannot be.
 
     Raises
     ------
     ConfigError
         EXPRESSION_INVALID or EXPRESSION_UNSUPPORTED, or what is wrong with the definitions around it; UNKNOWN_QUEUE.
     """
-    if state.has_done(command.request):
-        return
     match command:
         case commands.Apply():
             check_expressions(parsing.parse(command.definitions))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from spark_queue.core.commands import COMMAND_VERSION, Command
@@ -15,6 +17,8 @@ class _Envelope(msgspec.Struct, frozen=True):
 
     version: int
 
+
+_Message = TypeVar("_Message")
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=str)
 _envelope_decoder = msgspec.msgpack.Decoder(_Envelope)
@@ -34,7 +38,7 @@ def encode(message: Command | Reply) -> bytes:
         frame = _encoder.encode(message)
     except (UnicodeEncodeError, OverflowError) as reason:
         raise CoordinatorError("FRAME_MALFORMED", reason=f"{reason}.") from None
-    check_size(len(frame))
+    _check_size(frame)
     return frame
 
 
@@ -46,15 +50,12 @@ def decode_request(frame: bytes) -> AnyRequest:
     CoordinatorError
         FRAME_TOO_LARGE, or FRAME_MALFORMED for what is no request of this version.
     """
-    check_size(len(frame))
-    try:
-        version = _envelope_decoder.decode(frame).version
-        if version != COMMAND_VERSION:
-            reason = f"it is of version {version}, and the coordinator speaks version {COMMAND_VERSION}."
-            raise CoordinatorError("FRAME_MALFORMED", reason=reason)
-        return _request_decoder.decode(frame)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
-        raise CoordinatorError("FRAME_MALFORMED", reason=f"{reason}.") from None
+    _check_size(frame)
+    version = _decode(_envelope_decoder, frame).version
+    if version != COMMAND_VERSION:
+        reason = f"it is of version {version}, and the coordinator speaks version {COMMAND_VERSION}."
+        raise CoordinatorError("FRAME_MALFORMED", reason=reason)
+    return _decode(_request_decoder, frame)
 
 
 def decode_reply(frame: bytes) -> AnyReply:
@@ -65,10 +66,7 @@ def decode_reply(frame: bytes) -> AnyReply:
     CoordinatorError
         FRAME_MALFORMED for what is no reply of this version.
     """
-    try:
-        return _reply_decoder.decode(frame)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
-        raise CoordinatorError("FRAME_MALFORMED", reason=f"{reason}.") from None
+    return _decode(_reply_decoder, frame)
 
 
 def failed(refusal: SparkQueueError) -> Failed:
@@ -88,13 +86,13 @@ def raise_failed(reply: AnyReply) -> None:
         raise error(reply.code, reply.facts)
 
 
-def check_size(size_bytes: int) -> None:
-    """Refuse a frame over the limit.
+def _decode(decoder: msgspec.msgpack.Decoder[_Message], frame: bytes) -> _Message:
+    try:
+        return decoder.decode(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
+        raise CoordinatorError("FRAME_MALFORMED", reason=f"{reason}.") from None
 
-    Raises
-    ------
-    CoordinatorError
-        FRAME_TOO_LARGE.
-    """
-    if size_bytes > FRAME_LIMIT_BYTES:
-        raise CoordinatorError("FRAME_TOO_LARGE", size=size_bytes, limit=FRAME_LIMIT_BYTES)
+
+def _check_size(frame: bytes) -> None:
+    if len(frame) > FRAME_LIMIT_BYTES:
+        raise CoordinatorError("FRAME_TOO_LARGE", size=len(frame), limit=FRAME_LIMIT_BYTES)

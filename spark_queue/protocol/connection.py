@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from contextlib import closing
 from enum import Enum, auto
 from pathlib import Path
 
@@ -117,11 +118,8 @@ class Connection:
 
 def ping(address: str, journal_id: str, place: str, timeout_s: float) -> Verdict:
     """Ask once whether the journal's coordinator is at an address; see `Connection.ping`."""
-    connection = Connection(address, journal_id, place)
-    try:
+    with closing(Connection(address, journal_id, place)) as connection:
         return connection.ping(timeout_s=timeout_s)
-    finally:
-        connection.close()
 
 
 def normalise_address(address: str) -> str:

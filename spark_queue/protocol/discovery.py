@@ -19,7 +19,7 @@ RENEWAL_S = 5.0
 
 
 class AdvertisementStore(Protocol):
-    """The object operations that the hint needs; `spark_queue.journal.layout.Store` has them."""
+    """The object operations that the advertisement needs; `spark_queue.journal.layout.Store` has them."""
 
     def read(self, key: str) -> bytes | None:
         """Return an object, or None."""
@@ -47,61 +47,61 @@ class Advertisement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_advertisement(store: AdvertisementStore, journal_id: str) -> Advertisement | None:
-    """Return the journal's hint; None when there is none, or none that can be read."""
+    """Return the journal's advertisement; None when there is none, or none that can be read."""
     data = store.read(ADVERTISEMENT_KEY)
     if data is None:
         return None
     try:
-        hint = msgspec.json.decode(data, type=Advertisement)
+        advertisement = msgspec.json.decode(data, type=Advertisement)
     except msgspec.DecodeError:
-        # A torn or foreign file says nothing, and a hint never decides anything.
+        # A torn or foreign file says nothing, and an advertisement never decides anything.
         return None
-    return hint if hint.journal == journal_id else None
+    return advertisement if advertisement.journal == journal_id else None
 
 
 class Advertiser:
-    """Keeps a reign's hint fresh from a thread of its own, so that a long commit does not look like death.
+    """Keeps a reign's advertisement fresh from a thread of its own, so that a long commit does not look like death.
 
     Parameters
     ----------
-    hint : Hint
+    advertisement : Advertisement
         What to write; its time is taken anew at each renewal.
     wall_ms : callable
         Reads the wall clock, in milliseconds since 1970 UTC.
     deposed : callable
-        Called, with the newer hint, when another reign has begun.
+        Called, with the newer advertisement, when another reign has begun.
     """
 
     def __init__(
         self,
         store: AdvertisementStore,
-        hint: Advertisement,
+        advertisement: Advertisement,
         *,
         wall_ms: Callable[[], int],
         deposed: Callable[[Advertisement], None],
     ) -> None:
         self._store = store
-        self._hint = hint
+        self._own = advertisement
         self._wall_ms = wall_ms
         self._deposed = deposed
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._renew_until_ended, name="hint", daemon=True)
+        self._thread = threading.Thread(target=self._renew_until_ended, name="advertiser", daemon=True)
 
     def start(self) -> None:
-        """Write the hint, and renew it from now on."""
+        """Write the advertisement, and renew it from now on."""
         self._renew()
         self._thread.start()
 
     def end(self) -> None:
-        """Stop renewing, and remove the hint, so that the next starter need not knock at a closed door."""
+        """Stop renewing, and remove the advertisement, so that the next starter need not knock at a closed door."""
         self._ended.set()
         self._thread.join()
         try:
-            hint = read_advertisement(self._store, self._hint.journal)
-            if hint is not None and hint.epoch == self._hint.epoch:
+            advertisement = read_advertisement(self._store, self._own.journal)
+            if advertisement is not None and advertisement.epoch == self._own.epoch:
                 self._store.delete([ADVERTISEMENT_KEY])
         except SparkQueueError as trouble:
-            _LOG.warning("The hint could not be removed: %s", trouble)
+            _LOG.warning("The advertisement could not be removed: %s", trouble)
 
     def _renew_until_ended(self) -> None:
         while not self._ended.wait(RENEWAL_S):
@@ -109,12 +109,12 @@ class Advertiser:
 
     def _renew(self) -> None:
         try:
-            newer = read_advertisement(self._store, self._hint.journal)
-            if newer is not None and newer.epoch > self._hint.epoch:
+            newer = read_advertisement(self._store, self._own.journal)
+            if newer is not None and newer.epoch > self._own.epoch:
                 self._deposed(newer)
                 return
-            renewed = msgspec.structs.replace(self._hint, renewed_at_ms=self._wall_ms())
+            renewed = msgspec.structs.replace(self._own, renewed_at_ms=self._wall_ms())
             self._store.write(ADVERTISEMENT_KEY, msgspec.json.encode(renewed))
         except SparkQueueError as trouble:
-            # Callers find the address in the control log too, so a hint that cannot be written costs them time, not truth.
-            _LOG.warning("The hint could not be renewed: %s", trouble)
+            # Callers find the address in the control log too: an advertisement that cannot be written costs them time, not truth.
+            _LOG.warning("The advertisement could not be renewed: %s", trouble)

@@ -1,4 +1,4 @@
-"""Where a journal is: a copy has the same id, the same hint and the same last claim, and only its place tells it apart."""
+"""Where a journal is: a copy has the same id, the same advertisement and the same last claim, and only its place tells it apart."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Bind:
 
 
 class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a coordinator process is told. Storage options hold secrets, so orders travel on stdin only (DESIGN 15.14)."""
+    """What a coordinator process is told. Storage options hold secrets, so they travel on stdin only (DESIGN 15.14)."""
 
     path: str
     storage_options: dict[str, str]

@@ -14,7 +14,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from spark_queue.errors import ConfigError, CoordinatorError
@@ -94,9 +94,8 @@ def _make_token(path: Path) -> None:
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_urlsafe(32))
         # A link appears whole or not at all, and never replaces the token of a process that was faster.
-        os.link(draft, path)
-    except FileExistsError:
-        pass
+        with suppress(FileExistsError):
+            os.link(draft, path)
     finally:
         draft.unlink()
 

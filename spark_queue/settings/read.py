@@ -6,22 +6,13 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.errors import ConfigError, nearest
+from spark_queue.errors import ConfigError, nearest, parsed
 from spark_queue.settings.registry import OPTIONS, Option
-from spark_queue.settings.types import (
-    VIEWS_OF_ALL_QUEUES,
-    Options,
-    Purpose,
-    QueueStreamOptions,
-    TopicBatchOptions,
-    TopicStreamOptions,
-    ViewOptions,
-    WriteOptions,
-)
+from spark_queue.settings.types import TYPES, VIEWS_OF_ALL_QUEUES, Options, Purpose
 
 STORAGE_PREFIX = "storage."
 
@@ -31,15 +22,6 @@ _SPARKS_OWN = frozenset(
     | {"table_type", "collation"}
 )
 _SPARKS_OWN_PREFIXES = ("option.", "spark.")
-
-_TYPES: Mapping[Purpose, type[Options]] = {
-    Purpose.QUEUE_STREAM: QueueStreamOptions,
-    Purpose.TOPIC_STREAM: TopicStreamOptions,
-    Purpose.TOPIC_BATCH: TopicBatchOptions,
-    Purpose.VIEW_BATCH: ViewOptions,
-    Purpose.WRITE_BATCH: WriteOptions,
-    Purpose.WRITE_STREAM: WriteOptions,
-}
 
 
 def read_purpose(options: Mapping[str, str], *, streaming: bool) -> Purpose:
@@ -61,20 +43,8 @@ def read_purpose(options: Mapping[str, str], *, streaming: bool) -> Purpose:
     return Purpose.QUEUE_STREAM if streaming else Purpose.VIEW_BATCH
 
 
-@overload
-def read_options(options: Mapping[str, str], purpose: Literal[Purpose.QUEUE_STREAM]) -> QueueStreamOptions: ...
-@overload
-def read_options(options: Mapping[str, str], purpose: Literal[Purpose.TOPIC_BATCH]) -> TopicBatchOptions: ...
-@overload
-def read_options(options: Mapping[str, str], purpose: Literal[Purpose.TOPIC_STREAM]) -> TopicStreamOptions: ...
-@overload
-def read_options(options: Mapping[str, str], purpose: Literal[Purpose.VIEW_BATCH]) -> ViewOptions: ...
-@overload
-def read_options(options: Mapping[str, str], purpose: Literal[Purpose.WRITE_BATCH, Purpose.WRITE_STREAM]) -> WriteOptions: ...
-@overload
-def read_options(options: Mapping[str, str], purpose: Purpose) -> Options: ...
 def read_options(options: Mapping[str, str], purpose: Purpose) -> Options:
-    """Check Spark options and give them typed.
+    """Check Spark options and give them in the type that `TYPES` has for their purpose.
 
     Parameters
     ----------
@@ -96,14 +66,14 @@ def read_options(options: Mapping[str, str], purpose: Purpose) -> Options:
     values: dict[str, Any] = {"storage": storage}
     for option in known:
         if option.name in given:
-            values[option.field] = _parse(option, given[option.name])
+            values[option.field] = parsed(option.parse, given[option.name], key=option.name, where="the options")
         elif option.required:
             raise ConfigError("MISSING_OPTION", option=option.name, where=f"a {purpose}", reason=option.about)
         elif option.field not in values:
             default = option.default_for(purpose)
             values[option.field] = None if default is None else option.parse(default)
     _check_relations(given, values, known, purpose)
-    kind = _TYPES[purpose]
+    kind = TYPES[purpose]
     typed: dict[str, Any] = {entry.name: values.get(entry.name) for entry in fields(kind)}
     return kind(**typed)
 
@@ -137,13 +107,6 @@ def _advice(lowered: str, names: Iterable[str]) -> str:
         return f" It belongs to: {', '.join(elsewhere)}."
     # What the options are for is told by their names, so a misspelt one may have led to the wrong purpose.
     return nearest(lowered, names) or nearest(lowered, [option.name for option in OPTIONS])
-
-
-def _parse(option: Option, value: str) -> Any:
-    try:
-        return option.parse(value)
-    except ValueError as reason:
-        raise ConfigError("BAD_VALUE", key=option.name, where="the options", value=value, expected=str(reason)) from None
 
 
 def _check_relations(given: Mapping[str, str], values: Mapping[str, Any], known: Iterable[Option], purpose: Purpose) -> None:

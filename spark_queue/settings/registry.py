@@ -5,8 +5,8 @@ An option names the purposes it has a meaning for; two options that fill one fie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from spark_queue.core.definitions.keys import parse_duration_ms, valid_name
@@ -15,21 +15,27 @@ from spark_queue.settings.timestamps import parse_timestamp, to_ms
 from spark_queue.settings.types import AUTO, EXPLICIT, VIEWS, Position, Purpose
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Option:
     """One Spark option."""
 
     #: As a user writes it; Spark hands it over in lower case.
     name: str
-    #: Attribute of the typed options; options that share one exclude one another.
-    field: str
-    purposes: frozenset[Purpose]
+    purposes: Collection[Purpose]
     #: Turns the text into a value; raises ValueError with what was expected.
     parse: Callable[[str], Any]
     #: The text that stands for an absent option, by purpose where it differs; None where absence means none.
     default: str | Mapping[Purpose, str] | None
-    required: bool
     about: str
+    _: KW_ONLY
+    #: Attribute of the typed options, where it is not the name; options that share one exclude one another.
+    attribute: str | None = None
+    required: bool = False
+
+    @property
+    def field(self) -> str:
+        """Attribute of the typed options."""
+        return self.attribute or "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in self.name)
 
     def default_for(self, purpose: Purpose) -> str | None:
         """Return the text that stands for an absent option."""
@@ -94,41 +100,18 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
+_ALL = frozenset(Purpose)
 _READS_OF_ROWS = frozenset({Purpose.QUEUE_STREAM, Purpose.TOPIC_STREAM, Purpose.TOPIC_BATCH})
 _READS_OF_TOPICS = frozenset({Purpose.TOPIC_STREAM, Purpose.TOPIC_BATCH})
 _WRITES = frozenset({Purpose.WRITE_BATCH, Purpose.WRITE_STREAM})
-
-
-def _option(
-    name: str,
-    purposes: Iterable[Purpose],
-    parse: Callable[[str], Any],
-    default: str | Mapping[Purpose, str] | None,
-    about: str,
-    *,
-    attribute: str | None = None,
-    required: bool = False,
-) -> Option:
-    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
-    return Option(
-        name=name,
-        field=attribute or snake,
-        purposes=frozenset(purposes),
-        parse=parse,
-        default=default,
-        required=required,
-        about=about,
-    )
-
-
 _STARTS = {Purpose.TOPIC_STREAM: "latest", Purpose.TOPIC_BATCH: "earliest"}
 
 OPTIONS = (
-    _option("journal", Purpose, _parse_text, None, "Path of the journal; also load(path), save(path), start(path).", required=True),
-    _option("coordinator", Purpose, _parse_text, None, "Address of a coordinator on another host; default: found or started here."),
-    _option("queue", {Purpose.QUEUE_STREAM}, _parse_name, None, "The queue to consume.", required=True),
-    _option("queue", {Purpose.VIEW_BATCH}, _parse_name, None, "The queue to look at; may be absent for history and status."),
-    _option(
+    Option("journal", _ALL, _parse_text, None, "Path of the journal; also load(path), save(path), start(path).", required=True),
+    Option("coordinator", _ALL, _parse_text, None, "Address of a coordinator on another host; default: found or started here."),
+    Option("queue", {Purpose.QUEUE_STREAM}, _parse_name, None, "The queue to consume.", required=True),
+    Option("queue", {Purpose.VIEW_BATCH}, _parse_name, None, "The queue to look at; may be absent for history and status."),
+    Option(
         "subscription",
         {Purpose.QUEUE_STREAM},
         _parse_name,
@@ -136,40 +119,40 @@ OPTIONS = (
         "Name of this consumer; one for each running query.",
         required=True,
     ),
-    _option(
+    Option(
         "ackMode",
         {Purpose.QUEUE_STREAM},
         _one_of(AUTO, EXPLICIT),
         AUTO,
         "auto: a finished micro-batch is acknowledged. explicit: rows are settled by hand.",
     ),
-    _option(
+    Option(
         "maxBacklog",
         {Purpose.QUEUE_STREAM},
         _whole(0),
         "100000",
         "Most messages leased to this subscription at once, hence in one micro-batch (R24).",
     ),
-    _option(
+    Option(
         "filter",
         {Purpose.QUEUE_STREAM},
         _parse_text,
         None,
         "SQL condition: only messages that match it are given to this subscription (R49); default: all.",
     ),
-    _option("topic", _READS_OF_TOPICS, _parse_name, None, "The topic to replay, without leases (R8).", required=True),
-    _option(
+    Option("topic", _READS_OF_TOPICS, _parse_name, None, "The topic to replay, without leases (R8).", required=True),
+    Option(
         "topic", _WRITES, _parse_name, None, "The topic, or a queue's name, to publish to; default: the rows' own column topic."
     ),
-    _option("columns", _READS_OF_ROWS, _parse_columns, None, "Columns to read, separated by commas; default: all."),
-    _option(
+    Option("columns", _READS_OF_ROWS, _parse_columns, None, "Columns to read, separated by commas; default: all."),
+    Option(
         "minPartitions",
         _READS_OF_ROWS,
         _whole(1),
         None,
         "Fewest partitions of a micro-batch; default: even pieces of at most 100,000 rows.",
     ),
-    _option(
+    Option(
         "startingBookmark",
         _READS_OF_TOPICS,
         _parse_bookmark,
@@ -177,7 +160,7 @@ OPTIONS = (
         "earliest, latest or a bookmark, inclusive.",
         attribute="starting",
     ),
-    _option(
+    Option(
         "startingTimestamp",
         _READS_OF_TOPICS,
         _parse_position_time,
@@ -185,7 +168,7 @@ OPTIONS = (
         "ISO-8601 time with offset; counts from when a message entered.",
         attribute="starting",
     ),
-    _option(
+    Option(
         "endingBookmark",
         {Purpose.TOPIC_BATCH},
         _parse_bookmark,
@@ -193,7 +176,7 @@ OPTIONS = (
         "earliest, latest or a bookmark, exclusive.",
         attribute="ending",
     ),
-    _option(
+    Option(
         "endingTimestamp",
         {Purpose.TOPIC_BATCH},
         _parse_position_time,
@@ -201,15 +184,15 @@ OPTIONS = (
         "ISO-8601 time with offset, exclusive.",
         attribute="ending",
     ),
-    _option(
+    Option(
         "failOnDataLoss",
         _READS_OF_TOPICS,
         _parse_boolean,
         "true",
         "Whether a read fails where retention has let messages go; false begins at the first kept one, with a warning.",
     ),
-    _option("view", {Purpose.VIEW_BATCH}, _one_of(*VIEWS), "messages", f"One of {', '.join(VIEWS)}."),
-    _option(
+    Option("view", {Purpose.VIEW_BATCH}, _one_of(*VIEWS), "messages", f"One of {', '.join(VIEWS)}."),
+    Option(
         "timestampAsOf",
         {Purpose.VIEW_BATCH},
         parse_timestamp,
@@ -217,12 +200,12 @@ OPTIONS = (
         "State at a past moment: ISO-8601 time with offset; default: now.",
         attribute="as_of",
     ),
-    _option(
+    Option(
         "recordAsOf", {Purpose.VIEW_BATCH}, _whole(0), None, "State right after a record of the control log.", attribute="as_of"
     ),
-    _option("publisher", _WRITES, _parse_name, None, "Name of the publisher, for duplicates to be dropped (R95)."),
-    _option("sequenceColumn", _WRITES, _parse_text, None, "BIGINT column that numbers the publisher's rows, ascending."),
-    _option(
+    Option("publisher", _WRITES, _parse_name, None, "Name of the publisher, for duplicates to be dropped (R95)."),
+    Option("sequenceColumn", _WRITES, _parse_text, None, "BIGINT column that numbers the publisher's rows, ascending."),
+    Option(
         "expiresAfter",
         _WRITES,
         parse_duration_ms,
@@ -230,6 +213,6 @@ OPTIONS = (
         'Age at which the rows expire, such as "1h" (R60).',
         attribute="expires_after_ms",
     ),
-    _option("txnAppId", {Purpose.WRITE_BATCH}, _parse_text, None, "With txnVersion: a repeated write is dropped, as in Delta."),
-    _option("txnVersion", {Purpose.WRITE_BATCH}, _whole(0), None, "With txnAppId: rises with every write."),
+    Option("txnAppId", {Purpose.WRITE_BATCH}, _parse_text, None, "With txnVersion: a repeated write is dropped, as in Delta."),
+    Option("txnVersion", {Purpose.WRITE_BATCH}, _whole(0), None, "With txnAppId: rises with every write."),
 )

@@ -1,4 +1,4 @@
-"""Times as users write them: ISO-8601 with an offset, because a bare one has two readings."""
+"""Times as users write and read them: ISO-8601 with an offset, because a bare one has two readings."""
 
 from __future__ import annotations
 
@@ -18,23 +18,28 @@ def parse_timestamp(value: str) -> datetime:
         TIMESTAMP_AMBIGUOUS, showing both readings, when the offset is missing.
     """
     try:
-        moment = datetime.fromisoformat(value)
+        time = datetime.fromisoformat(value)
     except ValueError:
         raise ValueError("an ISO-8601 time with offset, such as 2026-01-31T12:00:00Z") from None
-    if moment.tzinfo is None:
-        raise ambiguous(moment, value=value, where="the options")
-    return moment.astimezone(UTC)
+    return in_utc(time, value=value, where="the options")
 
 
-def ambiguous(moment: datetime, *, value: str, where: str) -> CallerError:
-    """Return the refusal TIMESTAMP_AMBIGUOUS of a time without an offset, with two readings that differ."""
+def in_utc(time: datetime, *, value: str, where: str) -> datetime:
+    """Return a time in UTC; one without an offset is refused (TIMESTAMP_AMBIGUOUS) with two readings that differ."""
+    if time.tzinfo is not None:
+        return time.astimezone(UTC)
     # Where this host's zone is UTC, somebody else's reading shows what is meant.
-    utc, local = moment.replace(tzinfo=UTC), moment.astimezone()
-    local = local if local.utcoffset() else moment.replace(tzinfo=timezone(timedelta(hours=1)))
-    return CallerError("TIMESTAMP_AMBIGUOUS", value=value, where=where, utc=utc.isoformat(), local=local.isoformat())
+    utc, local = time.replace(tzinfo=UTC), time.astimezone()
+    local = local if local.utcoffset() else time.replace(tzinfo=timezone(timedelta(hours=1)))
+    raise CallerError("TIMESTAMP_AMBIGUOUS", value=value, where=where, utc=utc.isoformat(), local=local.isoformat())
 
 
-def to_ms(moment: datetime) -> int:
+def to_ms(time: datetime) -> int:
     """Return an aware time as whole milliseconds since 1970 UTC, rounded down."""
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    since = time - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+
+
+def to_text(at_ms: int | None, timespec: str = "seconds") -> str:
+    """Give a time in UTC, to the second or as `datetime.isoformat` is told; None gives nothing."""
+    return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec=timespec)

@@ -99,3 +99,14 @@ class WriteOptions(Options):
     expires_after_ms: int | None
     txn_app_id: str | None
     txn_version: int | None
+
+
+#: The type of the options of each purpose.
+TYPES: Mapping[Purpose, type[Options]] = {
+    Purpose.QUEUE_STREAM: QueueStreamOptions,
+    Purpose.TOPIC_STREAM: TopicStreamOptions,
+    Purpose.TOPIC_BATCH: TopicBatchOptions,
+    Purpose.VIEW_BATCH: ViewOptions,
+    Purpose.WRITE_BATCH: WriteOptions,
+    Purpose.WRITE_STREAM: WriteOptions,
+}

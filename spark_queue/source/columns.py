@@ -21,14 +21,9 @@ _OF_LEASE = (
 )
 
 
-def queue_columns(columns: str) -> pa.Schema:
-    """Return what a queue stream of a message type reads; `columns` is the type's DDL."""
-    return pa.schema([*user_schema(columns), _BOOKMARK, *ENVELOPE, *_OF_LEASE])
-
-
-def topic_columns(columns: str) -> pa.Schema:
-    """Return what a read of a topic gives, which has no leases; `columns` is the type's DDL."""
-    return pa.schema([*user_schema(columns), _BOOKMARK, *ENVELOPE])
+def read_columns(columns: str, *, leased: bool) -> pa.Schema:
+    """Return what a read of a message type gives, by a queue stream or without leases; `columns` is the type's DDL."""
+    return pa.schema([*user_schema(columns), _BOOKMARK, *ENVELOPE, *(_OF_LEASE if leased else ())])
 
 
 def chosen(available: pa.Schema, names: tuple[str, ...] | None, *, where: str) -> pa.Schema:

@@ -8,21 +8,22 @@ from collections.abc import Sequence
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.journal.layout import messages_key
-from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import Identity, commit_staged
-from spark_queue.source.write_job import Staged, WriteJob
+from spark_queue.journal.reader import open_reader
+from spark_queue.journal.staging import StagedFile
+from spark_queue.source.stream_writer import Staged, WriteJob
 
 _log = logging.getLogger(__name__)
 
 
-def commit(job: WriteJob, staged: Sequence[Staged], *, transaction: tuple[str, int] | None, exclusive: bool) -> None:
+def commit(job: WriteJob, messages: Sequence[object], *, transaction: tuple[str, int] | None, exclusive: bool) -> None:
     """Publish what was staged, in order and in one commit.
 
     Parameters
     ----------
     job
         What the write is.
-    staged
+    messages
         What the tasks staged, in the order of the DataFrame's partitions.
     transaction
         How the write is told from its repeat, beside the publisher's sequences.
@@ -34,28 +35,26 @@ def commit(job: WriteJob, staged: Sequence[Staged], *, transaction: tuple[str, i
     CallerError, ConfigError, JournalError
         As `journal.publisher.commit_staged`; nothing was published.
     """
-    found = [message for message in staged if message.file is not None]
-    if not found:
+    staged = _staged(messages)
+    if not staged:
         return
-    plan = job.plans[str(found[0].message_type)]
-    definitions = open_journal(plan.store).definitions()
+    plan = job.plans[staged[0][0]]
+    definitions = open_reader(plan.store).definitions()
     identity = Identity(publisher=job.publisher, exclusive=exclusive and job.publisher is not None, transaction=transaction)
     # Rows of another type stand in another folder; the topics that they carry are refused by name here.
-    files = [message.file for message in found if message.file is not None]
+    files = [file for _, file in staged]
     try:
         published = commit_staged(plan, job.journal_id, definitions, files, identity=identity)
     except (CallerError, ConfigError):
         # Only these say that nothing was published; after a failure of the store the log may name the files.
-        discard(job, found)
+        _discard(job, staged)
         raise
     if published.duplicates:
         _log.warning("%d row(s) were published before and are dropped", published.duplicates)
     if published.rows:
-        client = CoordinatorClient(plan.store, job.journal_id, address=job.coordinator, start=False)
-        client.nudge(plan.message_type)
-        client.close()
+        CoordinatorClient(plan.store, job.journal_id, address=job.coordinator, start=False).nudge(plan.message_type)
     else:
-        discard(job, found)
+        _discard(job, staged)
 
 
 def abort(job: WriteJob, messages: Sequence[object]) -> None:
@@ -65,15 +64,18 @@ def abort(job: WriteJob, messages: Sequence[object]) -> None:
     is tried once every task has sent its message, so a missing one says that there was none.
     """
     if any(message is None for message in messages):
-        discard(job, [message for message in messages if isinstance(message, Staged)])
+        _discard(job, _staged(messages))
 
 
-def discard(job: WriteJob, staged: Sequence[Staged]) -> None:
+def _staged(messages: Sequence[object]) -> list[tuple[str, StagedFile]]:
+    """Return the files that tasks staged, each with its message type; a failed task has no message, one without rows no file."""
+    return [(str(each.message_type), each.file) for each in messages if isinstance(each, Staged) and each.file is not None]
+
+
+def _discard(job: WriteJob, staged: Sequence[tuple[str, StagedFile]]) -> None:
     """Delete staged files that no commit names; what is left of them in spite of it is a leftover that nobody sees."""
-    for message in staged:
-        if message.file is not None:
-            store = job.plans[str(message.message_type)].store
-            try:
-                store.delete([f"{messages_key(str(message.message_type))}/{message.file.path}"])
-            except SparkQueueError as reason:
-                _log.info("a staged file was not deleted: %s", reason)
+    for message_type, file in staged:
+        try:
+            job.plans[message_type].store.delete([f"{messages_key(message_type)}/{file.path}"])
+        except SparkQueueError as reason:
+            _log.info("a staged file was not deleted: %s", reason)

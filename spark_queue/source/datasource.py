@@ -7,6 +7,7 @@ found at load; whatever needs more than pyarrow stands in `loading` and `writing
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import cast
 
 from pyspark.sql.datasource import (
@@ -18,7 +19,16 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_queue.source.target import Target
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a read is of, as the journal said when it was loaded; a running query keeps it."""
+
+    journal_id: str
+    #: Empty for a view.
+    message_type: str = ""
+    #: The topic whose messages are read; empty for a queue or a view.
+    topic: str = ""
 
 
 class SparkQueueDataSource(DataSource):
@@ -50,13 +60,13 @@ class SparkQueueDataSource(DataSource):
         """Return the stream of a queue or of a topic."""
         from spark_queue.source import loading
 
-        return loading.stream_reader(self._options, self._found(), schema)
+        return cast(DataSourceStreamReader, loading.make_reader(self._options, self._found(), schema, streaming=True))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch read of a topic or of a view."""
         from spark_queue.source import loading
 
-        return loading.batch_reader(self._options, self._found(), schema)
+        return cast(DataSourceReader, loading.make_reader(self._options, self._found(), schema, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001 - Spark's signature.
         """Return what publishes each micro-batch."""

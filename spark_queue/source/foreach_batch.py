@@ -110,7 +110,7 @@ class BatchWrapper:
                 reporter.fail(run, error)
                 raise
             _log.warning("batch %d of queue '%s' goes back, because fn raised: %s", batch_id, self._queue, error)
-            reporter.give_back(run, error)
+            reporter.end(run, error=error)
         else:
             reporter.end(run, outcomes, settle=self._ack_early)
 

@@ -6,9 +6,7 @@ kind of read needs, delta-rs above all, is imported where it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -16,24 +14,14 @@ from pyspark.sql.types import StructType
 
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.journal.layout import Store
-from spark_queue.settings import (
-    QueueStreamOptions,
-    TopicBatchOptions,
-    TopicStreamOptions,
-    ViewOptions,
-    read_options,
-    read_purpose,
-)
-from spark_queue.source.columns import chosen, queue_columns, to_spark, topic_columns
+from spark_queue.settings.read import read_options, read_purpose
+from spark_queue.settings.types import QueueStreamOptions, TopicBatchOptions, TopicStreamOptions, ViewOptions
+from spark_queue.source.columns import chosen, read_columns, to_spark
+from spark_queue.source.datasource import Target
 from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.offsets import QueueOffset, TopicOffset
 from spark_queue.source.partitions import MessageReader
-from spark_queue.source.stream_reader import QueueStream, QueueStreamReader
-from spark_queue.source.target import Target
-
-if TYPE_CHECKING:
-    from spark_queue.source.planner import QueuePlanner
-    from spark_queue.source.topic_log import TopicLog
+from spark_queue.source.stream_reader import QueueStreamReader
 
 #: Options that only the stream of a queue has: with one of them, a read of a queue is not meant to be a view of it.
 _OF_QUEUE_STREAM = frozenset({"subscription", "ackmode", "maxbacklog", "columns", "minpartitions"})
@@ -52,12 +40,12 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
     SparkQueueError
         Whatever is wrong with the options or the journal.
     """
-    from spark_queue.journal.open import open_journal
+    from spark_queue.journal.reader import open_reader
 
     names = {name.lower() for name in options}
     given = _typed(options, streaming="topic" not in names and not _OF_QUEUE_STREAM.isdisjoint(names))
     store = Store(given.journal, given.storage)
-    journal = open_journal(store)
+    journal = open_reader(store)
     definitions = journal.definitions()
     if isinstance(given, ViewOptions):
         from spark_queue.views import view_schema
@@ -66,48 +54,38 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
         return target, to_spark(view_schema(given.view, definitions, given.queue))
     target = _target(given, journal.journal_id, definitions)
     _files(store, target).check()
-    columns = queue_columns(target.columns) if isinstance(given, QueueStreamOptions) else topic_columns(target.columns)
+    own = definitions.message_type(target.message_type).columns
+    columns = read_columns(own, leased=isinstance(given, QueueStreamOptions))
     return target, to_spark(chosen(columns, given.columns, where=f"message type '{target.message_type}'"))
 
 
-def stream_reader(options: Mapping[str, str], target: Target, schema: StructType) -> DataSourceStreamReader:
-    """Make the stream of a queue or of a topic.
+def make_reader(
+    options: Mapping[str, str], target: Target, schema: StructType, *, streaming: bool
+) -> DataSourceReader | DataSourceStreamReader:
+    """Make the stream or the batch read of a queue, a topic or a view.
 
     Raises
     ------
     ConfigError
-        For options that have no meaning for a stream.
+        For options that have no meaning for such a read.
     """
-    given = _typed(options, streaming=True)
-    store = Store(given.journal, given.storage)
-    if isinstance(given, QueueStreamOptions):
-        return QueueStreamReader(_queue_stream(given, store, target, schema))
-    from spark_queue.source.topic_reader import TopicStreamReader
-
-    assert isinstance(given, TopicStreamOptions)
-    offset = TopicOffset(journal=target.journal_id, message_type=target.message_type, topic=target.topic)
-    reader = _message_reader(store, target, schema)
-    return TopicStreamReader(given, first_offset=offset, open_log=_log_opener(given, store, target), reader=reader)
-
-
-def batch_reader(options: Mapping[str, str], target: Target, schema: StructType) -> DataSourceReader:
-    """Make the batch read of a topic or of a view.
-
-    Raises
-    ------
-    ConfigError
-        For options that have no meaning for a batch read.
-    """
-    given = _typed(options, streaming=False)
-    store = Store(given.journal, given.storage)
+    given = _typed(options, streaming=streaming)
+    schema_of_batches = to_arrow_schema(schema, timezone="UTC")
     if isinstance(given, ViewOptions):
         from spark_queue.source.view_reader import ViewReader
 
-        return ViewReader(given, store=store, target=target, schema=to_arrow_schema(schema, timezone="UTC"))
-    from spark_queue.source.topic_reader import TopicBatchReader
+        return ViewReader(given, target.journal_id, schema=schema_of_batches)
+    files = _files(Store(given.journal, given.storage), target)
+    reader = MessageReader(files=files, schema=schema_of_batches, topic=target.topic or None)
+    if isinstance(given, QueueStreamOptions):
+        start = QueueOffset(journal=target.journal_id, queue=given.queue, subscription=given.subscription)
+        return QueueStreamReader(given, first_offset=start, reader=reader)
+    from spark_queue.source.topic_reader import TopicBatchReader, TopicStreamReader
 
-    assert isinstance(given, TopicBatchOptions)
-    return TopicBatchReader(given, open_log=_log_opener(given, store, target), reader=_message_reader(store, target, schema))
+    place = TopicOffset(journal=target.journal_id, message_type=target.message_type, topic=target.topic)
+    if isinstance(given, TopicBatchOptions):
+        return TopicBatchReader(given, place, reader=reader)
+    return TopicStreamReader(given, first_offset=place, reader=reader)
 
 
 def _typed(options: Mapping[str, str], *, streaming: bool) -> _ReadOptions:
@@ -118,48 +96,9 @@ def _typed(options: Mapping[str, str], *, streaming: bool) -> _ReadOptions:
 
 def _target(given: QueueStreamOptions | TopicStreamOptions, journal_id: str, definitions: Definitions) -> Target:
     if isinstance(given, QueueStreamOptions):
-        queue = definitions.queue(given.queue)
-        columns = definitions.message_type(queue.message_type).columns
-        return Target(journal_id=journal_id, message_type=queue.message_type, columns=columns)
+        return Target(journal_id=journal_id, message_type=definitions.queue(given.queue).message_type)
     topic, message_type = definitions.route(given.topic)
-    return Target(journal_id=journal_id, message_type=message_type.name, columns=message_type.columns, topic=topic)
-
-
-def _queue_stream(given: QueueStreamOptions, store: Store, target: Target, schema: StructType) -> QueueStream:
-    return QueueStream(
-        start=QueueOffset(journal=target.journal_id, queue=given.queue, subscription=given.subscription),
-        max_backlog=given.max_backlog,
-        min_partitions=given.min_partitions,
-        reader=_message_reader(store, target, schema),
-        take_seat=partial(_take_seat, given, store, target),
-    )
-
-
-def _take_seat(given: QueueStreamOptions, store: Store, target: Target, *, available_now: bool) -> QueuePlanner:
-    from spark_queue.source.planner import PlannerIdentity, QueuePlanner
-
-    identity = PlannerIdentity(
-        store=store,
-        journal_id=target.journal_id,
-        coordinator=given.coordinator,
-        queue=given.queue,
-        subscription=given.subscription,
-        ack_mode=given.ack_mode,
-        max_backlog=given.max_backlog,
-        filter_sql=given.filter,
-    )
-    return QueuePlanner(identity, available_now=available_now)
-
-
-def _log_opener(given: TopicStreamOptions, store: Store, target: Target) -> Callable[[], TopicLog]:
-    from spark_queue.source.topic_log import TopicLog
-
-    return partial(TopicLog, store, target.journal_id, target.message_type, target.topic, fail_on_data_loss=given.fail_on_data_loss)
-
-
-def _message_reader(store: Store, target: Target, schema: StructType) -> MessageReader:
-    schema_of_batches = to_arrow_schema(schema, timezone="UTC")
-    return MessageReader(files=_files(store, target), schema=schema_of_batches, topic=target.topic or None)
+    return Target(journal_id=journal_id, message_type=message_type.name, topic=topic)
 
 
 def _files(store: Store, target: Target) -> ExecutorFiles:

@@ -39,8 +39,9 @@ class _Offset:
         expected = {"v": OFFSET_VERSION, **{name: getattr(self, name) for name in names}}
         for name, value in expected.items():
             if stored.get(name) != value:
-                what = f"{_NAMES[name]} {stored.get(name)!r}"
-                raise LeaseError("CHECKPOINT_FOREIGN", what=what, expected=f"{_NAMES[name]} {value!r} of this {self._about}")
+                said = "offset version" if name == "v" else name.replace("_", " ")
+                what = f"{said} {stored.get(name)!r}"
+                raise LeaseError("CHECKPOINT_FOREIGN", what=what, expected=f"{said} {value!r} of this {self._about}")
         position = stored.get(place)
         if set(stored) != {*expected, place} or isinstance(position, bool) or not isinstance(position, int):
             raise LeaseError("CHECKPOINT_FOREIGN", what=f"offset {dict(stored)!r}", expected=f"an offset of this {self._about}")
@@ -67,13 +68,3 @@ class TopicOffset(_Offset):
     message_type: str
     topic: str
     bookmark: int = -1
-
-
-_NAMES = {
-    "v": "offset version",
-    "journal": "journal",
-    "queue": "queue",
-    "subscription": "subscription",
-    "message_type": "message type",
-    "topic": "topic",
-}

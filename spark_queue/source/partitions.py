@@ -7,7 +7,7 @@ and numpy only, because every Python worker of a cluster loads it before its fir
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -71,11 +71,6 @@ class MessageReader:
     schema: pa.Schema
     #: Only rows of this topic; None for the rows as the partition names them.
     topic: str | None = None
-    _stored: frozenset[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        topic = {"topic"} if self.topic is not None else set()
-        object.__setattr__(self, "_stored", frozenset({*self.schema.names, *topic} - _APPENDED.keys()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a partition, in its order.
@@ -92,10 +87,13 @@ class MessageReader:
 
     def _read_all(self, partition: MessagePartition) -> Iterator[pa.RecordBatch]:
         open_file = self.files.opener()
+        stored = set(self.schema.names) - _APPENDED.keys()
+        if self.topic is not None:
+            stored.add("topic")
         for pieces in partition.pieces:
             with open_file(pieces.path) as source:
                 try:
-                    for rows, chosen in _read_pieces(source, pieces, self._stored):
+                    for rows, chosen in _read_pieces(source, pieces, stored):
                         yield self._shape(rows, chosen, partition)
                 except (pa.ArrowInvalid, OSError) as reason:
                     raise self.files.trouble(pieces.path, reason) from reason
@@ -120,8 +118,20 @@ class MessageReader:
         return shaped.filter(pc.equal(rows.column("topic"), pa.scalar(self.topic)))
 
 
-def as_shipped(reader: MessageReader) -> MessageReader:
-    """Unpickle a planning reader: executors get what reads, and nothing of what plans."""
+class PlanningReader:
+    """Base of what plans a read: pickled for executors, nothing is left of it but what reads."""
+
+    _reader: MessageReader
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _as_shipped, (self._reader,)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a partition, as executors do."""
+        return self._reader.read(partition)
+
+
+def _as_shipped(reader: MessageReader) -> MessageReader:
     return reader
 
 

@@ -7,14 +7,14 @@ used, attaches, and numbers what it asks. It is used by one thread; renewals car
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar, cast
 
-from spark_queue.client.coordinator_client import CoordinatorClient, RowRanges
+from spark_queue.client.coordinator_client import CoordinatorClient, RowRanges, call_once
 from spark_queue.core import commands, replies
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
+from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source.renewal import LeaseRenewer
 
 _log = logging.getLogger(__name__)
@@ -25,35 +25,31 @@ _LEAVE_TIMEOUT_S = 2.0
 _Request = TypeVar("_Request", bound=commands.SubscriptionCommand)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannerIdentity:
-    """Whose place in which journal a planner takes."""
-
-    store: Store
-    journal_id: str
-    #: Address of a coordinator on another host, or None to find or start one here.
-    coordinator: str | None
-    queue: str
-    subscription: str
-    ack_mode: str
-    max_backlog: int
-    #: Only messages that match it are leased to the subscription; None for all.
-    filter_sql: str | None
-
-
 class QueuePlanner:
-    """One start of a planner; made and used in the planner process only, because it holds a connection and a thread."""
+    """One start of a planner; made and used in the planner process only, because it holds a connection and a thread.
 
-    def __init__(self, identity: PlannerIdentity, *, available_now: bool) -> None:
-        self._identity = identity
-        self._client = CoordinatorClient(identity.store, identity.journal_id, address=identity.coordinator)
+    Parameters
+    ----------
+    options
+        Whose place it takes.
+    journal_id
+        In which journal.
+    available_now
+        Whether it takes only what is there now.
+    """
+
+    def __init__(self, options: QueueStreamOptions, journal_id: str, *, available_now: bool) -> None:
+        self._options = options
+        self._store = Store(options.journal, options.storage)
+        self._journal_id = journal_id
+        self._client = CoordinatorClient(self._store, journal_id, address=options.coordinator)
         drawn = cast(replies.Drawn, self._client.call(self._request(commands.DrawIncarnation)))
         self._incarnation = drawn.incarnation
         #: As the coordinator said last, in milliseconds.
         self._lease_period_ms = drawn.lease_period_ms
         self._numbers = count(1)
         self._renewer = LeaseRenewer(self._renew)
-        wanted = {"ack_mode": identity.ack_mode, "max_backlog": identity.max_backlog, "filter": identity.filter_sql}
+        wanted = {"ack_mode": options.ack_mode, "max_backlog": options.max_backlog, "filter": options.filter}
         attach = self._numbered(commands.Attach, **wanted, available_now=available_now)
         self._client.call(attach)
 
@@ -70,10 +66,8 @@ class QueuePlanner:
         granted = self._client.call(self._numbered(commands.Next, finished=finished, limit=limit, wait_ms=wait_ms))
         assert isinstance(granted, replies.Granted)
         self._lease_period_ms = granted.lease_period_ms
-        if granted.lease == finished:
-            self._renewer.release()
-        else:
-            self._renewer.hold(granted.lease, lease_period_ms=self._lease_period_ms)
+        # The finished one is proven.
+        self._renewer.hold(None if granted.lease == finished else granted.lease, lease_period_ms=self._lease_period_ms)
         return granted
 
     def rows(self, lease: int) -> RowRanges:
@@ -94,15 +88,13 @@ class QueuePlanner:
         """Say that this planner ends (P6), if somebody is there to hear it."""
         self._renewer.stop()
         self._client.close()
-        # A coordinator is not started to hear a leave, so this is not the planner's own client.
-        identity = self._identity
-        client = CoordinatorClient(identity.store, identity.journal_id, address=identity.coordinator, start=False)
+        request = self._request(commands.Leave, incarnation=self._incarnation, call=0)
         try:
-            client.call(self._request(commands.Leave, incarnation=self._incarnation, call=0), timeout_s=_LEAVE_TIMEOUT_S)
+            # A coordinator is not started to hear a leave, so this does not go by the planner's own client.
+            address = self._options.coordinator
+            call_once(self._store, self._journal_id, request, address=address, start=False, timeout_s=_LEAVE_TIMEOUT_S)
         except SparkQueueError as reason:
             _log.info("leave was not heard, so the lease ends by itself: %s", reason)
-        finally:
-            client.close()
 
     def _renew(self, lease: int) -> int:
         request = self._request(commands.Renew, incarnation=self._incarnation, call=0, lease=lease)
@@ -114,5 +106,4 @@ class QueuePlanner:
         return self._request(kind, incarnation=self._incarnation, call=next(self._numbers), **fields)
 
     def _request(self, kind: type[_Request], **fields: Any) -> _Request:
-        identity = self._identity
-        return kind(queue=identity.queue, subscription=identity.subscription, **fields)
+        return kind(queue=self._options.queue, subscription=self._options.subscription, **fields)

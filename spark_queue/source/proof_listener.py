@@ -33,14 +33,13 @@ class ProofListener(StreamingQueryListener):
     def __init__(self, session: SparkSession, committed: Callable[[dict[str, Any]], None]) -> None:
         self._session = session
         self._committed = committed
+        #: Whose events are listened to; None while none are.
         self._query_id: UUID | None = None
-        self._listening = False
 
     def listen(self, query_id: UUID) -> None:
         """Begin to listen to a query, unless it is heard already."""
-        self._query_id = query_id
-        if not self._listening:
-            self._listening = True
+        is_heard, self._query_id = self._query_id is not None, query_id
+        if not is_heard:
             self._session.streams.addListener(self)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -59,7 +58,7 @@ class ProofListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Stop listening; the next batch of a restarted query begins again."""
         if event.id == self._query_id:
-            self._listening = False
+            self._query_id = None
             self._session.streams.removeListener(self)
 
 

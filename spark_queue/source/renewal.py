@@ -28,29 +28,23 @@ class LeaseRenewer:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def hold(self, lease: int, *, lease_period_ms: int) -> None:
-        """Renew `lease` from now on, instead of any other; it lasts for `lease_period_ms` milliseconds."""
-        self._set(lease, interval_s=lease_period_ms / 3_000)
-        if self._thread is None:
+    def hold(self, lease: int | None, *, lease_period_ms: int) -> None:
+        """Renew `lease` from now on, instead of any other, or nothing; one lasts for `lease_period_ms` milliseconds."""
+        with self._changed:
+            held = (lease, lease_period_ms / 3_000)
+            if (self._lease, self._interval_s) != held:
+                self._lease, self._interval_s = held
+                self._changed.notify()
+        if self._thread is None and lease is not None:
             # A daemon: a planner that ends must not wait for it.
             self._thread = threading.Thread(target=self._run, name="sparkqueue-lease-renewal", daemon=True)
             self._thread.start()
-
-    def release(self) -> None:
-        """Renew nothing: the lease is proven, or was left."""
-        self._set(None, interval_s=self._interval_s)
 
     def stop(self) -> None:
         """End the thread for good."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
-
-    def _set(self, lease: int | None, *, interval_s: float) -> None:
-        with self._changed:
-            if (self._lease, self._interval_s) != (lease, interval_s):
-                self._lease, self._interval_s = lease, interval_s
-                self._changed.notify()
 
     def _run(self) -> None:
         while True:

@@ -10,8 +10,8 @@ from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core import commands, replies
 from spark_queue.errors import CallerError, LeaseError, SparkQueueError
 from spark_queue.journal.layout import Store
-from spark_queue.journal.open import open_journal
-from spark_queue.settings import EXPLICIT
+from spark_queue.journal.reader import open_reader
+from spark_queue.settings.types import EXPLICIT
 from spark_queue.source.offsets import QueueOffset
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class RunReporter:
     """
 
     def __init__(self, store: Store, *, coordinator: str | None, queue: str, subscription: str) -> None:
-        journal_id = open_journal(store).journal_id
+        journal_id = open_reader(store).journal_id
         self._client = CoordinatorClient(store, journal_id, address=coordinator)
         # A proof is worth no start of a coordinator: the planner's next one brings it too.
         self._prover = CoordinatorClient(store, journal_id, address=coordinator, start=False)
@@ -62,8 +62,10 @@ class RunReporter:
             )
         return started
 
-    def end(self, run: replies.Run, outcomes: tuple[commands.OutcomeRows, ...], *, settle: bool) -> None:
-        """Say what fn said of its rows.
+    def end(
+        self, run: replies.Run, outcomes: tuple[commands.OutcomeRows, ...] = (), *, settle: bool = False, error: str | None = None
+    ) -> None:
+        """Say what fn said of its rows, or with what error it failed, for which its whole batch goes back to the queue.
 
         Raises
         ------
@@ -72,7 +74,9 @@ class RunReporter:
         LeaseError
             STALE_RUN when a newer reader has taken the subscription over.
         """
-        self._client.call(commands.EndRun(**self._who, run=run, outcomes=outcomes, settle=settle))
+        gives_back = error is not None
+        command = commands.EndRun(**self._who, run=run, outcomes=outcomes, settle=settle, error=error, cancel=gives_back)
+        self._client.call(command)
         self._unproven = run
 
     def fail(self, run: replies.Run, error: str) -> None:
@@ -81,17 +85,6 @@ class RunReporter:
             self._client.call(commands.EndRun(**self._who, run=run, error=error))
         except SparkQueueError as reason:
             _log.warning("the failure of a batch was not reported, so its lease ends by itself: %s", reason)
-
-    def give_back(self, run: replies.Run, error: str) -> None:
-        """Say that fn raised and that its whole batch goes back to the queue.
-
-        Raises
-        ------
-        LeaseError
-            STALE_RUN when a newer reader has taken the subscription over.
-        """
-        self._client.call(commands.EndRun(**self._who, run=run, error=error, cancel=True))
-        self._unproven = run
 
     def prove(self, offset: Mapping[str, Any]) -> None:
         """Say that Spark has committed the batch of an offset, if it is the one that ended last.

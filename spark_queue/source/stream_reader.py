@@ -6,54 +6,48 @@ import atexit
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from spark_queue.source.offsets import QueueOffset
-from spark_queue.source.partitions import MessageReader, as_shipped
+from spark_queue.source.partitions import MessageReader, PlanningReader
 from spark_queue.source.planning import cut
 
 if TYPE_CHECKING:
+    from spark_queue.settings.types import QueueStreamOptions
     from spark_queue.source.planner import QueuePlanner
 
 #: How long one idle `latestOffset` waits for messages; a query that stops waits no longer than this for its leave.
 LONG_POLL_MS = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueStream:
-    """What a stream reader is made of."""
-
-    #: The offset before the first lease.
-    start: QueueOffset
-    max_backlog: int
-    min_partitions: int | None
-    #: What executors run.
-    reader: MessageReader
-    #: Takes the subscription's seat; called once, in the planner, with whether the trigger is AvailableNow.
-    take_seat: Callable[..., QueuePlanner]
-
-
-class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class QueueStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Turns leases into micro-batches.
 
     Spark makes two of these: one in the planner, and one elsewhere only to be pickled for executors. So nothing starts in
     ``__init__``, and what is pickled is the `MessageReader` alone.
+
+    Parameters
+    ----------
+    options
+        Whose place is taken, and how to cut.
+    first_offset
+        The constant before the first lease.
+    reader
+        What executors run.
     """
 
-    def __init__(self, stream: QueueStream) -> None:
-        self._stream = stream
+    def __init__(self, options: QueueStreamOptions, *, first_offset: QueueOffset, reader: MessageReader) -> None:
+        self._options = options
+        self._first_offset = first_offset
+        self._reader = reader
         self._planner: QueuePlanner | None = None
         self._available_now = False
         self._status: dict[str, Any] | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return as_shipped, (self._stream.reader,)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the queue: later messages wait for the next run."""
@@ -63,20 +57,20 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the subscription's backlog."""
         self._seated()
-        return ReadMaxRows(self._stream.max_backlog)
+        return ReadMaxRows(self._options.max_backlog)
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the place before the first lease; a constant, because Spark asks again after a restart."""
         self._seated()
-        return self._stream.start.to_json()
+        return self._first_offset.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Prove the lease of `start`, whose batch Spark has committed, and name the next one.
 
         Where nothing is there the very `start` is given back, since Spark compares offsets as text.
         """
-        place = self._stream.start.check(start)
-        rows_limit = limit.max_rows if isinstance(limit, ReadMaxRows) else self._stream.max_backlog
+        place = self._first_offset.check(start)
+        rows_limit = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_backlog
         # A run that takes what is there now (AvailableNow, Once) ends where nothing is; any other waits for messages.
         waits = isinstance(limit, ReadMaxRows) and not self._available_now
         granted = self._seated().next(finished=place.lease, limit=rows_limit, wait_ms=LONG_POLL_MS if waits else 0)
@@ -90,25 +84,19 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the queue's figures, as `Queue.status` names them, for Spark's progress and UI (R119)."""
         return self._status
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Cut the rows of the lease of `end`; after a restart this resumes it."""
         if start == end:
             return []
-        self._stream.start.check(start)
-        lease = self._stream.start.check(end).lease
+        self._first_offset.check(start)
+        lease = self._first_offset.check(end).lease
         rows = self._seated().rows(lease)
-        return list(
-            cut(
-                rows.pieces,
-                min_partitions=self._stream.min_partitions,
-                lease=rows.lease,
-                leased_until_ms=rows.leased_until_ms,
-            )
+        return cut(
+            rows.pieces,
+            min_partitions=self._options.min_partitions,
+            lease=rows.lease,
+            leased_until_ms=rows.leased_until_ms,
         )
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a partition; executors run the same of `MessageReader`."""
-        return self._stream.reader.read(partition)
 
     def stop(self) -> None:
         """Leave the seat: a lease whose batch cannot have been committed returns at once (P6)."""
@@ -121,10 +109,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _seated(self) -> QueuePlanner:
         """Return the planner, which draws its incarnation now if this is the first call of this start (DESIGN 15.6)."""
         if self._planner is None:
+            # Only here: the reader that is made to be pickled speaks with no coordinator.
+            from spark_queue.source.planner import QueuePlanner
+
             # Spark ends planners with SIGTERM and calls `stop` only on the way out, so make it an ordinary exit.
             _on_sigterm(lambda *_: sys.exit(0))
             atexit.register(self.stop)
-            self._planner = self._stream.take_seat(available_now=self._available_now)
+            self._planner = QueuePlanner(self._options, self._first_offset.journal, available_now=self._available_now)
         return self._planner
 
 

@@ -5,8 +5,10 @@ What executors load here stages files and no more; the commit's side is imported
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -15,19 +17,57 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from spark_queue.clock import SystemClock
 from spark_queue.errors import CallerError
 from spark_queue.source.partitions import join_small
-from spark_queue.source.write_job import Staged, WriteJob
 
 if TYPE_CHECKING:
-    pass
+    from spark_queue.journal.staging import StagedFile, StagingPlan
 
 _QUERY_ID = "sql.streaming.queryId"
 
 
-class BatchWriter(DataSourceArrowWriter):
-    """A DataFrame as one publish."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteJob:
+    """What a write is, as far as the options say; picklable."""
+
+    journal_id: str
+    coordinator: str | None
+    #: How files of each message type are staged.
+    plans: Mapping[str, StagingPlan]
+    #: The type of all rows; None where the rows' own topics tell.
+    message_type: str | None
+    #: The journal's definitions as stored, for those topics; empty where the type is known.
+    definitions: Mapping[str, Any]
+    publisher: str | None
+    sequence_column: str | None
+    #: A Delta transaction id and version that the user gave (``txnAppId``, ``txnVersion``).
+    transaction: tuple[str, int] | None
+
+
+class Staged(WriterCommitMessage):
+    """What one task staged."""
+
+    def __init__(self, *, message_type: str | None, file: StagedFile | None, query_id: str | None) -> None:
+        self.message_type = message_type
+        #: None for a task without rows.
+        self.file = file
+        #: The query whose micro-batch it is; only tasks are told.
+        self.query_id = query_id
+
+
+class _Writer:
+    """What is the same for both; a stream's is also given the number of the batch."""
 
     def __init__(self, job: WriteJob) -> None:
         self._job = job
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int = 0) -> None:  # noqa: ARG002 - Spark's signature.
+        """Delete what was staged, as far as it is known and certain that no commit names it."""
+        from spark_queue.source import committing
+
+        committing.abort(self._job, messages)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """A DataFrame as one publish."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]  # As its base class does.
         """Stage the rows of a task."""
@@ -37,20 +77,11 @@ class BatchWriter(DataSourceArrowWriter):
         """Publish what all tasks staged."""
         from spark_queue.source import committing
 
-        committing.commit(self._job, _staged(messages), transaction=self._job.transaction, exclusive=True)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete what was staged, as far as it is known and certain that no commit names it."""
-        from spark_queue.source import committing
-
-        committing.abort(self._job, messages)
+        committing.commit(self._job, messages, transaction=self._job.transaction, exclusive=True)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Each micro-batch as one publish, told from its repeat by the query and the batch's number."""
-
-    def __init__(self, job: WriteJob) -> None:
-        self._job = job
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override]  # As its base class does.
         """Stage the rows of a task.
@@ -70,16 +101,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Publish what all tasks staged; a repeat of the batch publishes nothing."""
         from spark_queue.source import committing
 
-        staged = _staged(messages)
-        query_id = next((message.query_id for message in staged if message.query_id is not None), None)
+        query_id = next((message.query_id for message in messages if isinstance(message, Staged) and message.query_id), None)
         transaction = None if query_id is None else (f"s:{query_id}", batchId)
-        committing.commit(self._job, staged, transaction=transaction, exclusive=False)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002 - Spark's signature.
-        """Delete what was staged, as far as it is known and certain that no commit names it."""
-        from spark_queue.source import committing
-
-        committing.abort(self._job, messages)
+        committing.commit(self._job, messages, transaction=transaction, exclusive=False)
 
 
 def _stage(job: WriteJob, batches: Iterator[pa.RecordBatch], *, query_id: str | None) -> Staged:
@@ -93,7 +117,7 @@ def _stage(job: WriteJob, batches: Iterator[pa.RecordBatch], *, query_id: str | 
         return Staged(message_type=None, file=None, query_id=query_id)
     message_type = job.message_type or _type_of(job, first)
     numbers = None if job.publisher is None else Sequences(publisher=job.publisher, column=job.sequence_column)
-    file = stage_file(job.plans[message_type], _chain(first, rows), now_ms=SystemClock().wall_ms(), sequences=numbers)
+    file = stage_file(job.plans[message_type], chain([first], rows), now_ms=SystemClock().wall_ms(), sequences=numbers)
     return Staged(message_type=message_type, file=file, query_id=query_id)
 
 
@@ -106,13 +130,3 @@ def _type_of(job: WriteJob, rows: pa.RecordBatch) -> str:
     if not len(topics):
         raise CallerError("TOPIC_MISSING", rows=rows.num_rows)
     return parse(job.definitions).route(str(topics[0]))[1].name
-
-
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
-
-
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """Return what tasks staged, in the order of the DataFrame's partitions; a failed task has no message."""
-    return [message for message in messages if isinstance(message, Staged)]

@@ -7,20 +7,19 @@ never needs one (DESIGN 15.15).
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 import pyarrow as pa
 
 from spark_queue.clock import SystemClock
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import moved_record, retired_record
-from spark_queue.core.message_files.segment import Segment, stretches
+from spark_queue.core.message_files.segment import stretches
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.segments import PIECES
 from spark_queue.ports import MessageLogEntry, entered
-from spark_queue.settings import Position
+from spark_queue.settings.types import Position
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +102,11 @@ class TopicLog:
         found = [each for each in self._known.overlapping(start, end) if each.topic_min <= self._topic <= each.topic_max]
         retired = [segment for segment in found if segment.retired]
         if retired:
-            self._lost(retired, start, end)
+            next_step = "Start there, or set failOnDataLoss to false to read what is kept."
+            lost = self._known.retired_error(retired[0], start=start, end=end, next_step=next_step)
+            if self._fails_on_data_loss:
+                raise lost
+            _log.warning("Reading on without them, since failOnDataLoss is false: %s", lost)
         kept = stretches(segment for segment in found if not segment.retired)
         rows = [
             {
@@ -118,14 +121,6 @@ class TopicLog:
             for segment in kept
         ]
         return pa.Table.from_pylist(rows, schema=PIECES)
-
-    def _lost(self, retired: Sequence[Segment], start: int, end: int) -> None:
-        lost = self._known.retired_error(
-            retired[0], start=start, end=end, next_step="Start there, or set failOnDataLoss to false to read what is kept."
-        )
-        if self._fails_on_data_loss:
-            raise lost
-        _log.warning("Reading on without them, since failOnDataLoss is false: %s", lost)
 
     def _count_on(self, entry: MessageLogEntry) -> None:
         """Take the next version of the log, as the coordinator will (DESIGN 15.15)."""

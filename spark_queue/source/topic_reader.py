@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from spark_queue.source.offsets import TopicOffset
-from spark_queue.source.partitions import MessageReader, as_shipped
+from spark_queue.source.partitions import MessageReader, PlanningReader
 from spark_queue.source.planning import cut
 
 if TYPE_CHECKING:
-    from spark_queue.settings import TopicBatchOptions, TopicStreamOptions
+    from spark_queue.settings.types import TopicBatchOptions, TopicStreamOptions
     from spark_queue.source.topic_log import TopicLog
 
 #: How long an idle `latestOffset` waits before it looks again; Spark would ask a hundred times a second.
 IDLE_WAIT_S = 0.1
 
 
-class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TopicStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A topic as a stream: an offset is the first bookmark that was not read yet.
 
     Parameters
@@ -32,24 +31,16 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Where to start, and how to cut.
     first_offset
         The constant before the first batch.
-    open_log
-        Reads the journal; called in the planner only.
     reader
         What executors run; the pickled form of this object is nothing else.
     """
 
-    def __init__(
-        self, options: TopicStreamOptions, *, first_offset: TopicOffset, open_log: Callable[[], TopicLog], reader: MessageReader
-    ) -> None:
+    def __init__(self, options: TopicStreamOptions, *, first_offset: TopicOffset, reader: MessageReader) -> None:
         self._options = options
         self._first_offset = first_offset
-        self._open_log = open_log
         self._reader = reader
         self._log: TopicLog | None = None
         self._available_now = False
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return as_shipped, (self._reader,)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the topic: later messages wait for the next run."""
@@ -75,7 +66,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 log.refresh()
         return start if log.until <= place.bookmark else replace(place, bookmark=log.until).to_json()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Cut the messages between two offsets, as far as they are not before the start that the options name."""
         first, until = self._first_offset.check(start).bookmark, self._first_offset.check(end).bookmark
         starting = self._options.starting
@@ -83,34 +74,32 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         log = self._opened()
         lowest = 0 if starting.kind == "latest" else log.bookmark(starting)
-        return list(cut(log.pieces(max(first, lowest), until), min_partitions=self._options.min_partitions))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a partition; executors run the same of `MessageReader`."""
-        return self._reader.read(partition)
+        return cut(log.pieces(max(first, lowest), until), min_partitions=self._options.min_partitions)
 
     def _opened(self) -> TopicLog:
-        self._log = self._log or self._open_log()
+        self._log = self._log or _open_log(self._options, self._first_offset)
         return self._log
 
 
-class TopicBatchReader(DataSourceReader):
+class TopicBatchReader(PlanningReader, DataSourceReader):
     """A range of a topic as a batch; see `TopicStreamReader`."""
 
-    def __init__(self, options: TopicBatchOptions, *, open_log: Callable[[], TopicLog], reader: MessageReader) -> None:
+    def __init__(self, options: TopicBatchOptions, place: TopicOffset, *, reader: MessageReader) -> None:
         self._options = options
-        self._open_log = open_log
+        self._place = place
         self._reader = reader
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return as_shipped, (self._reader,)
-
-    def partitions(self) -> list[InputPartition]:
+    def partitions(self) -> Sequence[InputPartition]:
         """Cut the messages between the two positions, as the log stands now."""
-        log = self._open_log()
+        log = _open_log(self._options, self._place)
         pieces = log.pieces(log.bookmark(self._options.starting), log.bookmark(self._options.ending))
-        return list(cut(pieces, min_partitions=self._options.min_partitions))
+        return cut(pieces, min_partitions=self._options.min_partitions)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a partition; executors run the same of `MessageReader`."""
-        return self._reader.read(partition)
+
+def _open_log(options: TopicStreamOptions, place: TopicOffset) -> TopicLog:
+    # Only here, where a read is planned: a reader that is made to be pickled reads no log.
+    from spark_queue.journal.layout import Store
+    from spark_queue.source.topic_log import TopicLog
+
+    store = Store(options.journal, options.storage)
+    return TopicLog(store, place.journal, place.message_type, place.topic, fail_on_data_loss=options.fail_on_data_loss)

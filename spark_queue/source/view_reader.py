@@ -1,23 +1,47 @@
-"""Views as batch reads: the planning side folds the control log, and tasks only hand rows on."""
+"""Views as batch reads: the planning side folds the control log; tasks hand rows on, and import pyarrow and no more for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_queue.errors import JournalError
-from spark_queue.source.table_partitions import TablePartition, TableReader
 
 if TYPE_CHECKING:
-    from spark_queue.journal.layout import Store
-    from spark_queue.settings import ViewOptions
-    from spark_queue.source.target import Target
+    from spark_queue.settings.types import ViewOptions
 
 #: Most rows of a partition.
 PARTITION_ROWS = 50_000
+
+
+class TablePartition(InputPartition):
+    """Some rows of a table."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        sink = pa.BufferOutputStream()
+        # An Arrow stream holds these rows only, where a pickled slice would carry the whole table along.
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write_table(rows)
+        super().__init__(sink.getvalue().to_pybytes())
+
+
+@dataclass(frozen=True, slots=True)
+class TableReader:
+    """Gives the rows of such partitions in exactly the schema that Spark asked for."""
+
+    schema: pa.Schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a partition, by column name."""
+        if not isinstance(partition, TablePartition):
+            # Spark plans one empty partition where there is none.
+            return iter(())
+        rows = pa.ipc.open_stream(partition.value).read_all()
+        return iter(rows.select(self.schema.names).cast(self.schema).to_batches())
 
 
 class ViewReader(DataSourceReader):
@@ -27,16 +51,15 @@ class ViewReader(DataSourceReader):
     ----------
     options
         Which view, of which queue and moment.
-    store, target
-        The journal's place, and which journal is meant.
+    journal_id
+        Which journal is meant.
     schema
         What Spark expects of every record batch.
     """
 
-    def __init__(self, options: ViewOptions, *, store: Store, target: Target, schema: pa.Schema) -> None:
+    def __init__(self, options: ViewOptions, journal_id: str, *, schema: pa.Schema) -> None:
         self._options = options
-        self._store = store
-        self._target = target
+        self._journal_id = journal_id
         self._schema = schema
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -44,20 +67,16 @@ class ViewReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Read the view and cut it."""
-        table = self._table()
+        from spark_queue.journal.layout import Store
+        from spark_queue.journal.open import open_journal
+        from spark_queue.views import read_view, state_at
+
+        journal = open_journal(Store(self._options.journal, self._options.storage))
+        if journal.journal_id != self._journal_id:
+            raise JournalError("JOURNAL_MISMATCH", expected=self._journal_id, path=journal.path, found=journal.journal_id)
+        table = read_view(journal.store, state_at(journal, self._options.as_of), self._options.view, self._options.queue)
         return [TablePartition(table.slice(row, PARTITION_ROWS)) for row in range(0, table.num_rows, PARTITION_ROWS)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a partition; executors run the same of `TableReader`."""
         return TableReader(self._schema).read(partition)
-
-    def _table(self) -> pa.Table:
-        from spark_queue.journal.open import open_journal
-        from spark_queue.views import read_view, state_at
-
-        journal = open_journal(self._store)
-        if journal.journal_id != self._target.journal_id:
-            raise JournalError(
-                "JOURNAL_MISMATCH", expected=self._target.journal_id, path=self._store.path, found=journal.journal_id
-            )
-        return read_view(self._store, state_at(journal, self._options.as_of), self._options.view, self._options.queue)

@@ -9,10 +9,11 @@ from pyspark.sql.types import StructType
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.errors import CallerError
 from spark_queue.journal.layout import Store
-from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import make_plan
-from spark_queue.settings import Purpose, WriteOptions, read_options
-from spark_queue.source.write_job import WriteJob
+from spark_queue.journal.reader import open_reader
+from spark_queue.settings.read import read_options
+from spark_queue.settings.types import Purpose, WriteOptions
+from spark_queue.source.stream_writer import WriteJob
 
 #: How Spark hands over what ``partitionBy`` named.
 _PARTITION_COLUMNS = "__partition_columns"
@@ -30,9 +31,10 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     """
     _check_mode(options, overwrite=overwrite)
     given = read_options(options, Purpose.WRITE_STREAM if streaming else Purpose.WRITE_BATCH)
+    assert isinstance(given, WriteOptions)
     _check_columns(given, schema)
     store = Store(given.journal, given.storage)
-    journal = open_journal(store)
+    journal = open_reader(store)
     definitions = journal.definitions()
     message_type = None if given.topic is None else definitions.route(given.topic)[1].name
     names = definitions.message_types if message_type is None else (message_type,)

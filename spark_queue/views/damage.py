@@ -43,7 +43,7 @@ def find_damage(store: Store, state: JournalState, queue: str) -> str | None:
     try:
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(partial(_check, store), _next_files(message_type, waiting.copy())))
-        _read(store, message_type, waiting & _failed(ledger), ledger.definition.columns)
+        read_bodies(store, message_type, to_array(waiting & _failed(ledger)), stored_schema(ledger.definition.columns))
     except JournalError as trouble:
         if trouble.code in MESSAGE_FILE_CODES:
             return str(trouble)
@@ -72,7 +72,3 @@ def _check(store: Store, segment: Segment) -> None:
 def _failed(ledger: QueueLedger) -> BitMap64:
     alone = ledger.lone_failures.at_least(1, ledger.entered)
     return BitMap64.union(alone, *(lease.rows for lease in ledger.leases.values() if lease.failure is not None))
-
-
-def _read(store: Store, message_type: MessageTypeState, rows: BitMap64, columns: str) -> None:
-    read_bodies(store, message_type, to_array(rows), stored_schema(columns))

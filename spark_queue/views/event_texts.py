@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.records import DEAD_LETTER_REASONS, RUN_FAILED, Kind, Record, Removal
+from spark_queue.settings.timestamps import to_text
 
 _REMOVALS: Mapping[str, str] = {
     Removal.ACKNOWLEDGED: "acknowledged: it left the queue",
@@ -26,11 +26,6 @@ def event_text(record: Record) -> str:
     told = str(record.kind) if text is None else text(record)
     error = record.detail.get("error")
     return told if error is None else f"{told}: {error}"
-
-
-def to_text(at_ms: int | None) -> str:
-    """Give a time in UTC, to the second."""
-    return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="seconds")
 
 
 def _entered(record: Record) -> str:

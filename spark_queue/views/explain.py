@@ -102,7 +102,7 @@ class _Life:
             until = max((each.until for each in self._message_type.segments), default=0)
             raise _unknown(self._queue, self._bookmark, f"It has {until:,}." if as_of is None else "It may have come later.")
         body, trouble = self._body()
-        place: Mapping[str, Any] = {"state": None, "reason": None}
+        place: Mapping[str, Any] = {}
         try:
             # Where others decide, only the whole log tells.
             whole = state_at(self._journal, as_of).state if self._depends else self._state
@@ -110,11 +110,9 @@ class _Life:
         except JournalError as refusal:
             trouble = trouble or str(refusal)
         seen = any(event.event == Kind.ENTERED for event in self._events)
-        facts = {
-            "subscription": None, "lease": None, "leased_until": None, "due_at": None, "delivery_count": 0, "cancel_count": 0,
-            "priority": None, "order_key": None, "is_barrier": False,
-            **{name: body.get(name) for name in ("topic", "publisher", "sequence", "published_at", "expires_at")}, **place,
-        }  # fmt: skip
+        published: Mapping[str, Any] = {
+            name: body.get(name) for name in ("topic", "publisher", "sequence", "published_at", "expires_at")
+        }
         return MessageHistory(
             queue=self._queue,
             bookmark=self._bookmark,
@@ -126,7 +124,8 @@ class _Life:
             row=_row(segment, self._bookmark),
             entered_at=_instant(segment.entered_at_ms) if seen else None,
             events=(*self._published(body, segment), *self._events),
-            **facts,
+            **published,
+            **place,
         )
 
     @property
@@ -226,7 +225,7 @@ class _Life:
     def _place(self, ledger: QueueLedger, body: Mapping[str, Any], *, now_ms: int) -> Mapping[str, Any]:
         bookmark = self._bookmark
         if bookmark not in ledger.entered:
-            return {"state": None, "reason": self._why_not(ledger, body)}
+            return {"reason": self._why_not(ledger, body)}
         state = next(state for state, rows in ledger.rows.items() if bookmark in rows)
         due_at_ms = next((at_ms for at_ms, rows in ledger.delayed.items() if bookmark in rows), None)
         if state == State.DELAYED and due_at_ms is not None and due_at_ms <= now_ms:
@@ -239,7 +238,6 @@ class _Life:
             key = str(body.get(definition.order_key, f"{int(facts.keys[0]):016x}"))
         return {
             "state": str(state),
-            "reason": None,
             "subscription": None if lease is None else lease.subscription,
             "lease": None if lease is None else lease.number,
             "leased_until": None if lease is None else _at(lease.due_at_ms),

@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 
 from spark_queue.core.records import Kind
 
-#: What a history says in one line each, before its events.
-_FACTS = (
-    "state",
-    "message_type",
-    "topic",
-    "publisher",
-    "sequence",
-    "published_at",
-    "expires_at",
-    "version",
-    "file",
-    "row",
-    "entered_at",
-    "subscription",
-    "lease",
-    "leased_until",
-    "due_at",
-    "delivery_count",
-    "cancel_count",
-    "priority",
-    "order_key",
-    "is_barrier",
-)
+#: What a history does not say in a line of its own, before its events.
+_SAID_ELSEWHERE = frozenset({"queue", "bookmark", "reason", "trouble", "committed_at", "events"})
 
 #: What a proof makes of a message.
 _PROOF_MAKES = frozenset({Kind.REMOVED, Kind.DEAD_LETTERED, Kind.RETURNED, Kind.BARRIER_RECEIVED})
@@ -66,11 +45,11 @@ class MessageHistory:
 
     queue: str
     bookmark: int
-    message_type: str
     #: Where it is in the queue (docs/concepts/life-of-a-message.md); None when it never came into it.
-    state: str | None
+    state: str | None = None
+    message_type: str
     #: Why it never came into the queue; None when it did.
-    reason: str | None
+    reason: str | None = None
     #: What could not be found out, since a message file is gone; None when all could.
     trouble: str | None
     #: As it was published; None where the body is gone.
@@ -88,36 +67,31 @@ class MessageHistory:
     #: None until a coordinator has seen it.
     entered_at: datetime | None
     #: Who holds it.
-    subscription: str | None
-    lease: int | None
-    leased_until: datetime | None
+    subscription: str | None = None
+    lease: int | None = None
+    leased_until: datetime | None = None
     #: When a delayed message may be delivered again.
-    due_at: datetime | None
+    due_at: datetime | None = None
     #: Deliveries and cancels that count; of what left the queue, as they were then.
-    delivery_count: int
-    cancel_count: int
-    priority: int | None
+    delivery_count: int = 0
+    cancel_count: int = 0
+    priority: int | None = None
     #: The value of the queue's `order_key` where that is a column, else its hash.
-    order_key: str | None
-    is_barrier: bool
+    order_key: str | None = None
+    is_barrier: bool = False
     #: Oldest first.
     events: tuple[MessageEvent, ...]
 
     def __str__(self) -> str:
         """Tell it in lines of text."""
-        shown = [(name.replace("_", " "), _shown(getattr(self, name))) for name in _FACTS if getattr(self, name) is not None]
-        facts = [f"  {name:<15}{value}" for name, value in shown]
+        facts = [f"  {name:<15}{value}" for name, value in self._facts()]
         notes = [f"  {note}" for note in (self.reason, self.trouble) if note is not None]
         events = [f"  {_shown(event.at)}  {self._place(event)}{event.text}" for event in self._told()]
         return "\n".join([self._title(), *notes, *facts, "", *events])
 
     def _repr_html_(self) -> str:
         """Show it as two tables in a notebook."""
-        facts = "".join(
-            f"<tr><th>{name.replace('_', ' ')}</th><td>{html.escape(_shown(getattr(self, name)))}</td></tr>"
-            for name in _FACTS
-            if getattr(self, name) is not None
-        )
+        facts = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in self._facts())
         events = "".join(
             f"<tr><td>{_shown(event.at)}</td><td>{html.escape(event.queue or '')}</td><td>{html.escape(event.text)}</td></tr>"
             for event in self._told()
@@ -125,6 +99,11 @@ class MessageHistory:
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in (self.reason, self.trouble) if note is not None)
         head = "<tr><th>at</th><th>queue</th><th>what happened</th></tr>"
         return f"<h4>{html.escape(self._title())}</h4>{notes}<table>{facts}</table><table>{head}{events}</table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """Return what is said in one line each, by name."""
+        known = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in _SAID_ELSEWHERE}
+        return [(name.replace("_", " "), _shown(value)) for name, value in known.items() if value is not None]
 
     def _told(self) -> list[MessageEvent]:
         """Return the events as they read best: a proof is recorded after what follows from it, in one commit, and told before."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.numbers import to_array
 from spark_queue.core.bitmaps.ranges import oldest
-from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import ACTIVE, State
 from spark_queue.journal.layout import Store
@@ -41,21 +40,33 @@ _PLACE = make_schema(
 _DEATH = make_schema(reason=pa.string(), error=pa.string(), removed_at=INSTANT)
 
 
-def messages_schema(columns_ddl: str) -> pa.Schema:
-    """Return the columns of view ``messages`` for a message type: its own, the bookmark, the journal's, the queue's."""
-    return pa.schema([*user_schema(columns_ddl), pa.field("bookmark", pa.int64()), *ENVELOPE, *_PLACE])
+def message_schema(view: str, columns_ddl: str) -> pa.Schema:
+    """Return the columns of a view for a message type: its own, the bookmark, the journal's, the queue's, the view's."""
+    _, of_view = MESSAGE_VIEWS[view]
+    return pa.schema([*user_schema(columns_ddl), pa.field("bookmark", pa.int64()), *ENVELOPE, *_PLACE, *of_view])
 
 
-def dead_letters_schema(columns_ddl: str) -> pa.Schema:
-    """Return the columns of view ``dead_letters`` for a message type."""
-    return pa.schema([*messages_schema(columns_ddl), *_DEATH])
+def read_messages(
+    store: Store, point: PointInTime, view: str, queue: str, *, columns: Sequence[str] | None, limit: int | None
+) -> pa.Table:
+    """Return one of `MESSAGE_VIEWS`: what the queue knows of messages, joined with what is stored of them."""
+    find, _ = MESSAGE_VIEWS[view]
+    known = find(point, queue, limit)
+    name = point.state.ledger(queue).definition.message_type
+    own = point.state.definitions.message_type(name).columns
+    stored = set(stored_schema(own).names)
+    schema = pa.schema([field for field in message_schema(view, own) if columns is None or field.name in columns])
+    bodies = pa.schema([field for field in schema if field.name in stored])
+    found = read_bodies(store, point.state.message_types[name], known.bookmarks, bodies) if len(bodies) else None
+    made = [found.column(field.name) if found is not None and field.name in stored else known.column(field) for field in schema]
+    return pa.table(made, schema=schema)
 
 
-def messages(store: Store, moment: PointInTime, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
-    """Return the messages in a queue, oldest first; those that left it are in its history, inactive ones are not shown (R80)."""
-    ledger = moment.state.ledger(queue)
+def _messages(point: PointInTime, queue: str, limit: int | None) -> _Columns:
+    """Find the messages in a queue, oldest first; those that left it are in its history, inactive ones are not shown (R80)."""
+    ledger = point.state.ledger(queue)
     states = {state: ledger.rows[state] for state in (*ACTIVE, State.HELD, State.REMOTE)}
-    due = ledger.due(moment.now_ms)
+    due = ledger.due(point.now_ms)
     if due:
         states[State.AVAILABLE], states[State.DELAYED] = states[State.AVAILABLE] | due, states[State.DELAYED] - due
     rows = _limited(BitMap64.union(*states.values()), limit)
@@ -66,7 +77,7 @@ def messages(store: Store, moment: PointInTime, queue: str, *, columns: Sequence
     place.put("is_barrier", rows & ledger.barriers, value=True)
     place.put("is_barrier", rows - ledger.barriers, value=False)
     for due_at_ms, members in ledger.delayed.items():
-        if due_at_ms > moment.now_ms:
+        if due_at_ms > point.now_ms:
             place.put("due_at", members & rows, due_at_ms * 1_000)
     for lease in ledger.leases.values():
         held = lease.leased & rows
@@ -77,12 +88,12 @@ def messages(store: Store, moment: PointInTime, queue: str, *, columns: Sequence
     for name, counts in (("delivery_count", ledger.delivered), ("cancel_count", ledger.cancelled)):
         for count, members in counts.split(rows):
             place.put(name, members, count)
-    return _table(store, moment.state, queue, place, _wanted(moment.state, queue, messages_schema, columns))
+    return place
 
 
-def dead_letters(store: Store, moment: PointInTime, queue: str, *, columns: Sequence[str] | None, limit: int | None) -> pa.Table:
-    """Return a queue's dead letters, oldest first; those that its dead-letter queue has settled are gone."""
-    letters = standing_letters(moment.state, queue)
+def _dead_letters(point: PointInTime, queue: str, limit: int | None) -> _Columns:
+    """Find a queue's dead letters, oldest first; those that its dead-letter queue has settled are gone."""
+    letters = standing_letters(point.state, queue)
     rows = _limited(BitMap64.union(BitMap64(), *(letter.rows for letter in letters)), limit)
     place = _Columns(to_array(rows))
     place.put("state", rows, str(State.DEAD))
@@ -99,7 +110,14 @@ def dead_letters(store: Store, moment: PointInTime, queue: str, *, columns: Sequ
         }
         for name, value in values.items():
             place.put(name, members, value)
-    return _table(store, moment.state, queue, place, _wanted(moment.state, queue, dead_letters_schema, columns))
+    return place
+
+
+#: The views whose rows are messages: what finds them, and the columns that only this view has.
+MESSAGE_VIEWS: Mapping[str, tuple[Callable[[PointInTime, str, int | None], _Columns], pa.Schema]] = {
+    "messages": (_messages, make_schema()),
+    "dead_letters": (_dead_letters, _DEATH),
+}
 
 
 class _Columns:
@@ -144,19 +162,3 @@ class _Columns:
 
 def _limited(rows: BitMap64, limit: int | None) -> BitMap64:
     return rows if limit is None else oldest(rows, limit)
-
-
-def _wanted(state: JournalState, queue: str, schema_of: Callable[[str], pa.Schema], columns: Sequence[str] | None) -> pa.Schema:
-    definition = state.definitions.message_type(state.ledger(queue).definition.message_type)
-    wanted = None if columns is None else set(columns)
-    return pa.schema([field for field in schema_of(definition.columns) if wanted is None or field.name in wanted])
-
-
-def _table(store: Store, state: JournalState, queue: str, place: _Columns, schema: pa.Schema) -> pa.Table:
-    """Join what the queue knows of the messages with what is stored of them."""
-    name = state.ledger(queue).definition.message_type
-    stored = set(stored_schema(state.definitions.message_type(name).columns).names)
-    bodies = pa.schema([field for field in schema if field.name in stored])
-    found = read_bodies(store, state.message_types[name], place.bookmarks, bodies) if len(bodies) else None
-    made = [found.column(field.name) if found is not None and field.name in stored else place.column(field) for field in schema]
-    return pa.table(made, schema=schema)

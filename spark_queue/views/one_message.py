@@ -57,7 +57,8 @@ class MessageRows:
         self._rows = rows
         self._message_type = self._among("message_type", [message_type])
         self._touching = _touching(rows.column("ranges"), bookmark)
-        self._lease = _numbers(rows.column("lease"))
+        leases: Any = rows.column("lease")
+        self._lease: NDArray[np.int64] = leases.fill_null(0).to_numpy()
 
     def queues(self, queue: str) -> list[str]:
         """Return the queue, its dead-letter queue if the message went there, and the queue that it came from."""
@@ -95,11 +96,6 @@ def one_of(column: Any, values: Iterable[str]) -> _Mask:
     """Return which rows of a column have one of some values."""
     mask: _Mask = pc.is_in(column, value_set=pa.array([str(value) for value in values])).to_numpy()
     return mask.copy()
-
-
-def _numbers(column: Any) -> NDArray[np.int64]:
-    numbers: NDArray[np.int64] = column.fill_null(0).to_numpy()
-    return numbers
 
 
 def _touching(ranges: Any, bookmark: int) -> _Mask:

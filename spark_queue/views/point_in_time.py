@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TypeAlias
 
 import numpy as np
@@ -19,7 +19,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal import snapshot
 from spark_queue.journal.layout import Store
-from spark_queue.settings import ambiguous, to_ms
+from spark_queue.settings.timestamps import in_utc, to_ms, to_text
 from spark_queue.views.damage import find_damage
 
 #: Tells when a version of a message type's log was committed, in milliseconds; None when nobody knows any more.
@@ -138,42 +138,32 @@ def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: in
             reason = "not in the control log"
             raise CallerError("RECORD_UNKNOWN", what="Record", value=as_of, reason=reason, first=0, last=last)
         return as_of + 1, int(times_ms[as_of])
-    moment_ms = _to_ms(as_of)
+    moment_ms = to_ms(in_utc(as_of, value=as_of.isoformat(), where="as_of"))
     # The coordinator's clock may be ahead of this one.
     newest_ms = max(now_ms, int(times_ms[-1]))
     if moment_ms > newest_ms:
-        expected = f"{_to_text(newest_ms)} at the latest, which is the newest moment"
+        expected = f"{to_text(newest_ms, 'milliseconds')} at the latest, which is the newest moment"
         raise ConfigError("BAD_VALUE", key="as_of", where="the call", value=as_of.isoformat(), expected=expected)
     # Records carry whole milliseconds in ascending order.
     count = int(np.searchsorted(times_ms, moment_ms, side="right"))
     if count == 0:
-        first, latest = (_to_text(int(times_ms[index])) for index in (0, -1))
+        first, latest = (to_text(int(times_ms[index]), "milliseconds") for index in (0, -1))
         reason = "before the journal was created"
         raise CallerError("RECORD_UNKNOWN", what="Time", value=as_of.isoformat(), reason=reason, first=first, last=latest)
     return count, moment_ms
 
 
-def queue_status(moment: PointInTime, queue: str) -> QueueStatus:
+def queue_status(point: PointInTime, queue: str) -> QueueStatus:
     """Return a queue's figures at a moment; see `core.status`.
 
     What keeps messages from entering it is an alarm, too, and so is a message file that its consumers cannot read.
     """
-    found = status.queue_status(moment.state, queue, now_ms=moment.now_ms)
+    found = status.queue_status(point.state, queue, now_ms=point.now_ms)
     trouble = damage = None
     # Into a queue for dead letters alone nothing enters from a log.
-    if moment.state.definitions.queue(queue).underlying_topic is not None:
-        trouble = moment.troubles.get(found.message_type)
-    if moment.files is not None:
-        damage = find_damage(moment.files, moment.state, queue)
+    if point.state.definitions.queue(queue).underlying_topic is not None:
+        trouble = point.troubles.get(found.message_type)
+    if point.files is not None:
+        damage = find_damage(point.files, point.state, queue)
     alarms = [alarm for alarm in (found.alarm, trouble, damage) if alarm is not None]
     return replace(found, alarm=" ".join(dict.fromkeys(alarms)) or None)
-
-
-def _to_ms(moment: datetime) -> int:
-    if moment.tzinfo is None:
-        raise ambiguous(moment, value=moment.isoformat(), where="as_of")
-    return to_ms(moment)
-
-
-def _to_text(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")

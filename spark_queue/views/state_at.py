@@ -49,16 +49,16 @@ def state_at(journal: DeltaJournal, as_of: datetime | int | None = None) -> Poin
     of_record = isinstance(as_of, int)
     committed = None if of_record else commits.time_ms
     now_ms = SystemClock().wall_ms()
-    moment = point_in_time(records, facts, as_of=as_of, now_ms=now_ms, committed=committed, store=journal.store)
+    point = point_in_time(records, facts, as_of=as_of, now_ms=now_ms, committed=committed, store=journal.store)
     troubles: dict[str, str] = {}
     if not of_record:
-        logs = journal if as_of is None else PublishedBy(journal, commits, moment.now_ms)
-        read_further = {record.message_type for record in records[len(moment.records) :] if record.kind in _READING}
-        for name in moment.state.message_types.keys() - read_further:
-            trouble = count_on(logs, moment.state, facts, commits, message_type=name, now_ms=moment.now_ms)
+        logs = journal if as_of is None else PublishedBy(journal, commits, point.now_ms)
+        read_further = {record.message_type for record in records[len(point.records) :] if record.kind in _READING}
+        for name in point.state.message_types.keys() - read_further:
+            trouble = count_on(logs, point.state, facts, commits, message_type=name, now_ms=point.now_ms)
             if trouble is not None:
                 troubles[name] = str(trouble)
-    return replace(moment, troubles=troubles, files=journal.store if as_of is None else None)
+    return replace(point, troubles=troubles, files=journal.store if as_of is None else None)
 
 
 class Commits:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -16,8 +16,8 @@ from spark_queue.core.replies import QueueStatus
 from spark_queue.errors import ConfigError, nearest
 from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import INSTANT
-from spark_queue.settings import VIEWS
-from spark_queue.views.messages import dead_letters, dead_letters_schema, make_schema, messages, messages_schema
+from spark_queue.settings.types import VIEWS, VIEWS_OF_ALL_QUEUES
+from spark_queue.views.messages import MESSAGE_VIEWS, make_schema, message_schema, read_messages
 from spark_queue.views.point_in_time import PointInTime, queue_status
 
 _LEASES = make_schema(
@@ -59,6 +59,8 @@ _ARROW_TYPES = {
 }
 _STATUS = pa.schema([pa.field(entry.name, _ARROW_TYPES[str(entry.type)]) for entry in fields(QueueStatus)])
 
+_Row = dict[str, Any]
+
 
 def view_schema(name: str, definitions: Definitions, queue: str | None) -> pa.Schema:
     """Return a view's columns without reading anything; those of message views depend on the queue's message type.
@@ -68,16 +70,20 @@ def view_schema(name: str, definitions: Definitions, queue: str | None) -> pa.Sc
     ConfigError
         BAD_VALUE for an unknown view, UNKNOWN_QUEUE, or MISSING_OPTION for a view that is of one queue.
     """
-    _check(name, queue)
-    if name in _MESSAGE_SCHEMAS:
+    if name not in VIEWS:
+        expected = f"one of {', '.join(VIEWS)}.{nearest(name, VIEWS)}"
+        raise ConfigError("BAD_VALUE", key="view", where="a view", value=name, expected=expected)
+    if queue is None and name not in VIEWS_OF_ALL_QUEUES:
+        raise ConfigError("MISSING_OPTION", option="queue", where=f"view '{name}'", reason="it is of one queue.")
+    if name in MESSAGE_VIEWS:
         message_type = definitions.queue(str(queue)).message_type
-        return _MESSAGE_SCHEMAS[name](definitions.message_type(message_type).columns)
+        return message_schema(name, definitions.message_type(message_type).columns)
     return _SCHEMAS[name]
 
 
 def read_view(
     store: Store,
-    moment: PointInTime,
+    point: PointInTime,
     name: str,
     queue: str | None,
     *,
@@ -90,7 +96,7 @@ def read_view(
     ----------
     store
         Where the bodies of messages are read from.
-    moment
+    point
         The journal at the moment to look at.
     name
         One of `settings.VIEWS`.
@@ -110,35 +116,21 @@ def read_view(
     JournalError
         MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT.
     """
-    known = view_schema(name, moment.state.definitions, queue).names
+    known = view_schema(name, point.state.definitions, queue).names
     if queue is not None:
-        moment.state.definitions.queue(queue)
+        point.state.definitions.queue(queue)
     if columns is not None:
         columns = ColumnNames(known).resolve(columns, where=f"view '{name}'")
-    if name == "messages":
-        return messages(store, moment, str(queue), columns=columns, limit=limit)
-    if name == "dead_letters":
-        return dead_letters(store, moment, str(queue), columns=columns, limit=limit)
-    if name == "history":
-        table = _history(moment, queue, limit)
-    else:
-        table = _FOLDED[name](moment, queue)
-        table = table if limit is None else table.slice(0, limit)
+    if name in MESSAGE_VIEWS:
+        return read_messages(store, point, name, str(queue), columns=columns, limit=limit)
+    rows = _history(point, queue, limit) if name == "history" else _FOLDED[name](point, queue)[:limit]
+    table = pa.Table.from_pylist(rows, schema=_SCHEMAS[name])
     return table if columns is None else table.select([column for column in table.column_names if column in columns])
 
 
-def _check(name: str, queue: str | None) -> None:
-    if name not in VIEWS:
-        expected = f"one of {', '.join(VIEWS)}.{nearest(name, VIEWS)}"
-        raise ConfigError("BAD_VALUE", key="view", where="a view", value=name, expected=expected)
-    if queue is None and (name in _MESSAGE_SCHEMAS or name in ("leases", "subscriptions")):
-        raise ConfigError("MISSING_OPTION", option="queue", where=f"view '{name}'", reason="it is of one queue.")
-
-
-def _leases(moment: PointInTime, queue: str | None) -> pa.Table:
-    ledger = moment.state.ledger(str(queue))
-    leases = [lease for lease in ledger.leases.values() if lease.leased or not lease.proven]
-    rows = [
+def _leases(point: PointInTime, queue: str | None) -> list[_Row]:
+    ledger = point.state.ledger(str(queue))
+    return [
         {
             "subscription": lease.subscription,
             "lease": lease.number,
@@ -147,15 +139,15 @@ def _leases(moment: PointInTime, queue: str | None) -> pa.Table:
             "leased_until": lease.due_at_ms * 1_000,
             "proven": lease.proven,
         }
-        for lease in leases
+        for lease in ledger.leases.values()
+        if lease.leased or not lease.proven
     ]
-    return _from_rows(rows, _LEASES)
 
 
-def _subscriptions(moment: PointInTime, queue: str | None) -> pa.Table:
-    ledger = moment.state.ledger(str(queue))
+def _subscriptions(point: PointInTime, queue: str | None) -> list[_Row]:
+    ledger = point.state.ledger(str(queue))
     backlogs = ledger.backlogs()
-    rows = [
+    return [
         {
             "subscription": name,
             "filter": subscription.filter,
@@ -166,28 +158,27 @@ def _subscriptions(moment: PointInTime, queue: str | None) -> pa.Table:
         }
         for name, subscription in ledger.subscriptions.items()
     ]
-    return _from_rows(rows, _SUBSCRIPTIONS)
 
 
-def _status(moment: PointInTime, queue: str | None) -> pa.Table:
+def _status(point: PointInTime, queue: str | None) -> list[_Row]:
     if queue is not None:
-        return _from_rows([asdict(queue_status(moment, queue))], _STATUS)
-    state = moment.state
+        return [asdict(queue_status(point, queue))]
+    state = point.state
     # A queue whose messages cannot be told has no figures, and still a place among the others.
     set_aside = [
         {"queue": name, "message_type": definition.message_type, "alarm": str(state.troubles[name])}
         for name, definition in state.definitions.queues.items()
         if name in state.troubles
     ]
-    return _from_rows([*(asdict(queue_status(moment, name)) for name in state.queues), *set_aside], _STATUS)
+    return [*(asdict(queue_status(point, name)) for name in state.queues), *set_aside]
 
 
-def _history(moment: PointInTime, queue: str | None, limit: int | None) -> pa.Table:
-    records = [record for record in moment.records if queue is None or record.queue == queue]
-    return _from_rows([_record_row(record) for record in (records if limit is None else records[-limit:])], _HISTORY)
+def _history(point: PointInTime, queue: str | None, limit: int | None) -> list[_Row]:
+    records = [record for record in point.records if queue is None or record.queue == queue]
+    return [_record_row(record) for record in (records if limit is None else records[-limit:])]
 
 
-def _record_row(record: Record) -> dict[str, Any]:
+def _record_row(record: Record) -> _Row:
     return {
         "record": record.record,
         "epoch": record.epoch,
@@ -204,16 +195,8 @@ def _record_row(record: Record) -> dict[str, Any]:
     }
 
 
-def _from_rows(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_pylist(list(rows), schema=schema)
-
-
-_MESSAGE_SCHEMAS: Mapping[str, Callable[[str], pa.Schema]] = {
-    "messages": messages_schema,
-    "dead_letters": dead_letters_schema,
-}
 _SCHEMAS = {"leases": _LEASES, "subscriptions": _SUBSCRIPTIONS, "history": _HISTORY, "status": _STATUS}
-_FOLDED: Mapping[str, Callable[[PointInTime, str | None], pa.Table]] = {
+_FOLDED: Mapping[str, Callable[[PointInTime, str | None], list[_Row]]] = {
     "leases": _leases,
     "subscriptions": _subscriptions,
     "status": _status,

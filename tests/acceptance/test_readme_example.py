@@ -85,7 +85,7 @@ ORDERS = [
 
 
 def test_example_of_a_subscription_filter_gets_what_matches(make_journal: MakeJournal, spark: SparkSession, tmp_path: Path) -> None:
-    """R49."""
+    """R49, R65."""
     journal = make_journal(tomllib.loads(pages.example("choosing")))
     journal.publish(ORDERS, topic="ORDERS")
     names: dict[str, Any] = {"journal": journal, "spark": spark}
@@ -97,12 +97,12 @@ def test_example_of_a_subscription_filter_gets_what_matches(make_journal: MakeJo
     assert sorted(inserted) == [0, 3]
 
 
-def test_example_of_choosing_gives_the_dearest_first_or_those_of_each_customer_in_order(make_journal: MakeJournal) -> None:
-    """R65, R66."""
-    journal = make_journal(tomllib.loads(pages.example("choosing")))
+def test_example_of_ordering_gives_the_dearest_first_or_those_of_each_customer_in_order(make_journal: MakeJournal) -> None:
+    """R66."""
+    journal = make_journal(tomllib.loads(pages.example("ordering")))
     journal.publish(ORDERS, topic="ORDERS")
     with consumer(journal, "DEAR_FIRST") as query:
-        assert [row["item"] for row in query.drain(limit=1)] == ["table", "kettle", "lamp"]
+        assert [row["item"] for row in query.drain(limit=1)] == ["table", "kettle", "lamp", "clock"]
     with consumer(journal, "BY_CUSTOMER") as query:
         taken = query.take()
         of_customers = [[row["item"] for row in taken if row["customer"] == customer] for customer in "AB"]

@@ -128,7 +128,7 @@ def test_payloads_of_no_byte_and_of_64_megabytes_arrive_as_they_were(journal: Jo
     with consumer(journal, "TEXTS") as query:
         texts = [row["value"] for row in query.drain()]
     assert [len(text) for text in texts] == [2, size_bytes, 8]
-    view = journal.peek("messages", queue="TEXTS", columns=["bookmark", "state"])
+    view = journal.view("messages", queue="TEXTS", columns=["bookmark", "state"])
     assert set(view.column("state").to_pylist()) <= {"removed"}
 
 
@@ -209,7 +209,7 @@ def test_a_read_only_journal_is_looked_at_and_changed_by_nobody(small_disk: Path
     subprocess.run(remount, check=True)
     status = journal.queue("WORK").status()
     assert (status.entered, status.acknowledged) == (10, 0)
-    assert journal.peek("messages", queue="WORK").num_rows == 10
+    assert journal.view("messages", queue="WORK").num_rows == 10
     with pytest.raises(SparkQueueError, match="STORE_FAILED.*[Rr]ead-only"):
         journal.publish([{"id": 99}], topic="ORDERS")
     with pytest.raises(SparkQueueError, match="STORE_FAILED"), consumer(journal, "WORK") as query:

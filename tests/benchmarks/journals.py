@@ -28,7 +28,8 @@ from spark_queue.journal.open import create_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.protocol import wire
 from spark_queue.protocol.start_options import Report, StartOptions
-from spark_queue.source.planner import PlannerIdentity, QueuePlanner
+from spark_queue.settings.types import QueueStreamOptions
+from spark_queue.source.planner import QueuePlanner
 
 QUEUE = "WORK"
 SUBSCRIPTION = "bench"
@@ -89,7 +90,12 @@ class BenchJournal:
         self, path: Path, *, messages: int = 0, queue: dict[str, Any] | None = None, bodies: Callable[[Any], Any] = counted
     ) -> None:
         self.definitions = definitions = parsing.parse(
-            {"message_types": {"json": {"topics": [TOPIC]}}, "queues": {QUEUE: {"underlying_topic": TOPIC, **(queue or {})}}}
+            {
+                # What is measured may wait for a coordinator's upkeep, which nobody calls meanwhile.
+                "journal": {"coordinator_idle": "1h"},
+                "message_types": {"json": {"topics": [TOPIC]}},
+                "queues": {QUEUE: {"underlying_topic": TOPIC, **(queue or {})}},
+            }
         )
         self.store = Store(str(path))
         self.journal_id = create_journal(self.store, definitions)
@@ -118,11 +124,11 @@ class BenchJournal:
 
     def planner(self, *, subscription: str = SUBSCRIPTION, ack_mode: str = "auto", max_backlog: int = 100_000) -> QueuePlanner:
         """Take a subscription's seat as a stream's planner does: the product's own code, without a JVM."""
-        identity = PlannerIdentity(
-            store=self.store, journal_id=self.journal_id, coordinator=None, queue=QUEUE, subscription=subscription,
-            ack_mode=ack_mode, max_backlog=max_backlog, filter_sql=None,
+        options = QueueStreamOptions(
+            journal=self.store.path, storage=self.store.storage_options, coordinator=None, queue=QUEUE, subscription=subscription,
+            ack_mode=ack_mode, max_backlog=max_backlog, filter=None, columns=None, min_partitions=None,
         )  # fmt: skip
-        return QueuePlanner(identity, available_now=False)
+        return QueuePlanner(options, self.journal_id, available_now=False)
 
     @contextmanager
     def coordinator(self, *module: str) -> Iterator[psutil.Process]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from spark_queue.cli.options import expressions_to_markdown, to_markdown
 from spark_queue.expression import accepted
-from spark_queue.settings import key_rows, option_rows
+from spark_queue.settings.tables import key_rows, option_rows
 from tests import ways_in
 from tests.docs import reference
 

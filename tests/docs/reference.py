@@ -16,8 +16,9 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.lifecycle import TRANSITIONS, State
 from spark_queue.errors import CATALOGUE
-from spark_queue.settings import VIEWS, load_definitions
-from spark_queue.source.columns import queue_columns
+from spark_queue.settings.read import load_definitions
+from spark_queue.settings.types import VIEWS
+from spark_queue.source.columns import read_columns
 from spark_queue.views.tables import view_schema
 from tests.docs.meanings import COLUMNS, FIGURES, VIEW_MEANINGS
 
@@ -54,7 +55,7 @@ def figures() -> str:
 
 def rows() -> str:
     """Return the columns that a stream of a queue adds to those of its message type."""
-    return _columns(queue_columns(_OWN))
+    return _columns(read_columns(_OWN, leased=True))
 
 
 def views() -> str:

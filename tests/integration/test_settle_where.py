@@ -34,7 +34,7 @@ def sparkq(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def amounts(journal: Journal, queue: str) -> list[Any]:
-    return journal.peek("messages", queue=queue, columns=["amount"]).column("amount").to_pylist()
+    return journal.view("messages", queue=queue, columns=["amount"]).column("amount").to_pylist()
 
 
 def test_settle_and_purge_find_messages_by_their_bodies(journal: Journal) -> None:

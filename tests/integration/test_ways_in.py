@@ -86,7 +86,7 @@ def _outcome(journal: Journal, case: Case, way: str, publish: Publish) -> str:
 def stored(journal: Journal, topic: str) -> list[Any]:
     """Return the values in the queue of a topic, oldest first."""
     column = "value" if topic == "json" else "it"
-    values: list[Any] = journal.peek("messages", queue=topic, columns=[column]).column(column).to_pylist()
+    values: list[Any] = journal.view("messages", queue=topic, columns=[column]).column(column).to_pylist()
     return values
 
 
@@ -176,7 +176,7 @@ def test_spark(journal: Journal, batch: Write, stream: Write, way: str) -> None:
         return 1
 
     write([f"{case.given[SPARK][0].removesuffix(' AS it')} AS {name}" for name, case in WIDE.items()], "wide")
-    [row] = journal.peek("messages", queue="wide", columns=list(WIDE)).to_pylist()
+    [row] = journal.view("messages", queue="wide", columns=list(WIDE)).to_pylist()
     found = {_name(case): told(row[name]) for name, case in WIDE.items()}
     alone = [case for case in CASES if SPARK in case.given and case not in WIDE.values()]
     found |= {_name(case): _outcome(journal, case, SPARK, publish) for case in alone}

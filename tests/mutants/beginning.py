@@ -44,7 +44,7 @@ BEGINNING = (
     ),
     Mutant(
         "who hung up has a share",
-        f"{_COORDINATOR}/loop.py", "(call.request, commands.Next) and not call.abandoned:", "(call.request, commands.Next):",
+        f"{_COORDINATOR}/loop.py", "(call.request, commands.Next) and not call.abandoned():", "(call.request, commands.Next):",
         _FAIRNESS,
     ),
     Mutant(

@@ -150,7 +150,7 @@ KEEPING = (
     ),
     Mutant(
         "a batch that was given back counts as done",
-        f"{_SOURCE}/run_reporter.py", "run=run, error=error, cancel=True))", "run=run, error=error))",
+        f"{_SOURCE}/run_reporter.py", "error=error, cancel=gives_back)", "error=error)",
         ("tests/unit/source/test_run_reporter.py",),
     ),
     Mutant(
@@ -196,7 +196,7 @@ KEEPING = (
     ),
     Mutant(
         "a read takes another journal at its place for its own",
-        f"{_SOURCE}/view_reader.py", "if journal.journal_id != self._target.journal_id:", "if journal.journal_id == '':",
+        f"{_SOURCE}/view_reader.py", "if journal.journal_id != self._journal_id:", "if journal.journal_id == '':",
         ("tests/unit/source/test_reads.py",),
     ),
     Mutant(

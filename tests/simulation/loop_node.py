@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_queue.coordinator.election import Candidate, ElectionPorts, Reign, elect
+from spark_queue.coordinator.election import Candidate, ElectionPorts, elect
 from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
@@ -96,8 +96,9 @@ class Node:
     def _begin(self) -> None:
         journal = self.world.open(self)
         candidate = Candidate(journal_id=self.world.journal_id, path=journal.path, host="h", address=self.address, pid=1)
-        around = ElectionPorts(hints=NoAdvertisements(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None)
+        around = ElectionPorts(
+            advertisements=NoAdvertisements(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None
+        )
         outcome = elect(journal.control, candidate, around)
-        assert isinstance(outcome, Reign)
         self.epoch = outcome.epoch
         self.loop = recover(outcome, journal, Inbox(), pullers=NoPeers(), ends_idle=False)

@@ -67,7 +67,7 @@ NEVER_LOADS: Mapping[str, frozenset[str]] = {
 #: classes are there in any case.
 EXECUTORS_RUN = tuple(
     f"spark_queue.source.{name}"
-    for name in ("datasource", "partitions", "stream_reader", "stream_writer", "table_partitions", "topic_reader", "view_reader")
+    for name in ("datasource", "partitions", "stream_reader", "stream_writer", "topic_reader", "view_reader")
 )
 EXECUTORS_LOAD = frozenset({"numpy", "pyarrow", "pyspark"})
 

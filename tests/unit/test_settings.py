@@ -11,17 +11,10 @@ import pytest
 
 from spark_queue.core.definitions import keys
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
-from spark_queue.settings import (
-    Position,
-    Purpose,
-    key_rows,
-    load_definitions,
-    option_rows,
-    parse_timestamp,
-    read_options,
-    read_purpose,
-    to_ms,
-)
+from spark_queue.settings.read import load_definitions, read_options, read_purpose
+from spark_queue.settings.tables import key_rows, option_rows
+from spark_queue.settings.timestamps import parse_timestamp, to_ms
+from spark_queue.settings.types import Position, Purpose, QueueStreamOptions, TopicBatchOptions, TopicStreamOptions
 
 QUEUE = {"path": "/j", "queue": "WORK", "subscription": "s"}
 TOPIC = {"path": "/j", "topic": "ORDERS"}
@@ -53,23 +46,31 @@ REFUSALS: list[tuple[str, Purpose, dict[str, str], str]] = [
 ]
 
 
+def of_queue(options: dict[str, str]) -> QueueStreamOptions:
+    read = read_options(options, Purpose.QUEUE_STREAM)
+    assert isinstance(read, QueueStreamOptions)
+    return read
+
+
 def test_backlogs_have_defaults_that_suit_a_batch_engine() -> None:
     """R25, R26, R27: a subscription asks for its backlog by an option; neither it nor the queue's limit defaults to 1 here."""
-    assert read_options(QUEUE, Purpose.QUEUE_STREAM).max_backlog == 100_000
-    assert read_options(QUEUE | {"maxbacklog": "2"}, Purpose.QUEUE_STREAM).max_backlog == 2
+    assert of_queue(QUEUE).max_backlog == 100_000
+    assert of_queue(QUEUE | {"maxbacklog": "2"}).max_backlog == 2
     defined = load_definitions({"message_types": {"json": {"topics": ["T"]}}, "queues": {"T": {}}})
     assert defined.queue("T").max_per_subscription_backlog == 0
 
 
 def test_queue_stream_options_are_read_from_lower_case() -> None:
-    options = read_options(QUEUE | {"maxbacklog": "7", "ackmode": "Explicit", "columns": "a, b"}, Purpose.QUEUE_STREAM)
+    options = of_queue(QUEUE | {"maxbacklog": "7", "ackmode": "Explicit", "columns": "a, b"})
     assert (options.journal, options.queue, options.subscription) == ("/j", "WORK", "s")
     assert (options.max_backlog, options.ack_mode, options.columns) == (7, "explicit", ("a", "b"))
 
 
 def test_defaults_differ_between_a_topic_stream_and_a_topic_batch() -> None:
-    assert read_options(TOPIC, Purpose.TOPIC_STREAM).starting == Position(kind="latest")
-    batch = read_options(TOPIC, Purpose.TOPIC_BATCH)
+    stream, batch = read_options(TOPIC, Purpose.TOPIC_STREAM), read_options(TOPIC, Purpose.TOPIC_BATCH)
+    assert isinstance(stream, TopicStreamOptions)
+    assert isinstance(batch, TopicBatchOptions)
+    assert stream.starting == Position(kind="latest")
     assert (batch.starting, batch.ending) == (Position(kind="earliest"), Position(kind="latest"))
 
 

@@ -47,6 +47,16 @@ def test_site_loads_nothing_from_elsewhere(site: Path) -> None:
     assert not re.findall(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", styles)
 
 
+def test_site_has_whatever_its_pages_load(site: Path) -> None:
+    loaded = {
+        (site if address.startswith("/") else page.parent) / address.partition("#")[0].lstrip("/")
+        for page in site.rglob("*.html")
+        for address in LOADED.findall(page.read_text(encoding="utf-8"))
+    }
+    assert (site / "site.css").resolve() in {path.resolve() for path in loaded}
+    assert not [path for path in loaded if not path.exists()]
+
+
 def test_site_has_its_picture_and_its_search(site: Path) -> None:
     assert (site / "architecture.svg").read_bytes() == (ROOT / "docs" / "architecture.svg").read_bytes()
     assert "guide/barriers.html" in (site / "search" / "search_index.json").read_text(encoding="utf-8")

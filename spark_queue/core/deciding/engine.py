@@ -101,8 +101,12 @@ class Engine:
         #: What is heard of other instances.
         self.reach = Reach()
 
-    def decide(self, command: commands.AnyCommand, *, now_ms: int) -> CoreReply | LeasedRows | None:
+    def decide(
+        self, command: commands.AnyCommand, *, now_ms: int, check: Callable[[JournalState, commands.AnyCommand], None] | None = None
+    ) -> CoreReply | LeasedRows | None:
         """Do what a command asks, and return the reply; None for a `Next` for which nothing is there yet.
+
+        What took effect before is only answered again. `check` may refuse any other command, by what the core does not know.
 
         Raises
         ------
@@ -112,6 +116,8 @@ class Engine:
         answer_again = DONE_BEFORE.get(type(command))
         if answer_again is not None and self.state.has_done(command.request):
             return answer_again(self.state, command)
+        if check is not None:
+            check(self.state, command)
         before = self.state.next_record
         if isinstance(command, commands.Apply):
             reply: CoreReply | LeasedRows | None = self._apply(command, now_ms=now_ms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from spark_queue.source.datasource import SparkQueueDataSource
 from spark_queue.source.partitions import MessageReader
-from spark_queue.source.stream_reader import QueueStream, QueueStreamReader
+from spark_queue.source.stream_reader import QueueStreamReader
 
 #: The planner is about to ask for messages, of which there are none; it does not wait at the gate but in its long poll.
 BEFORE_GRANT = "before grant"
@@ -91,13 +91,13 @@ class GatedSource(SparkQueueDataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name.
         reader = super().streamReader(schema)
         assert isinstance(reader, QueueStreamReader)
-        return _GatedStream(reader._stream, Gates(folder=Path(self._options["path"]).parent))
+        return _GatedStream(reader, Gates(folder=Path(self._options["path"]).parent))
 
 
 class _GatedStream(QueueStreamReader):
-    def __init__(self, stream: QueueStream, gates: Gates) -> None:
-        reader: Any = _GatedReader(stream.reader, gates)
-        super().__init__(replace(stream, reader=reader))
+    def __init__(self, stream: QueueStreamReader, gates: Gates) -> None:
+        reader: Any = _GatedReader(stream._reader, gates)
+        super().__init__(stream._options, first_offset=stream._first_offset, reader=reader)
         self._gates = gates
         self._newest: dict[str, Any] | None = None
 

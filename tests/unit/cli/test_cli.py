@@ -16,14 +16,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spark_queue import Journal, delta_jars
-from spark_queue.settings import key_rows, option_rows
+from spark_queue.settings.tables import key_rows, option_rows
 from tests.unit.cli.sparkq import Terminal
 
 CSV = "item,amount,at\npear,1,2026-01-31T12:00:00Z\n007,2,2026-01-31T12:00:01+01:00\n,3,\n"
 
 
 def bodies(journal: Journal, *columns: str) -> list[tuple[object, ...]]:
-    table = journal.peek("messages", queue="WORK", columns=columns)
+    table = journal.view("messages", queue="WORK", columns=columns)
     return [tuple(row[name] for name in columns) for row in table.to_pylist()]
 
 

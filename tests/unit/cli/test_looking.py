@@ -29,8 +29,8 @@ def journal(tmp_path: Path) -> Journal:
 def test_peek_says_how_many_columns_it_hides(sparkq: Terminal, journal: Journal) -> None:
     journal.publish([{"item": "pear", "amount": 1}], topic="LINES")
     hidden = (
-        len(journal.peek("messages", queue="WORK").column_names)
-        - len([value for value in journal.peek("messages", queue="WORK").to_pylist()[0].values() if value])
+        len(journal.view("messages", queue="WORK").column_names)
+        - len([value for value in journal.view("messages", queue="WORK").to_pylist()[0].values() if value])
         - 1
     )
     assert f"\n{hidden} column(s)" in sparkq("peek", journal.path, "WORK").out

@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def amounts(journal: Journal) -> list[object]:
-    return journal.peek("messages", queue="WORK", columns=["amount"]).column("amount").to_pylist()
+    return journal.view("messages", queue="WORK", columns=["amount"]).column("amount").to_pylist()
 
 
 def write(file: Path, *amounts: object, then: str = "") -> None:
@@ -211,4 +211,4 @@ def test_rows_without_columns_are_counted_and_never_doubled(sparkq: Terminal, jo
 def test_a_quoted_empty_text_is_no_null(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
     (tmp_path / "lines.csv").write_text('ITEM,Amount\n"",1\n,2\n')
     publish(sparkq, journal, tmp_path / "lines.csv")
-    assert journal.peek("messages", queue="WORK", columns=["item"]).column("item").to_pylist() == ["", None]
+    assert journal.view("messages", queue="WORK", columns=["item"]).column("item").to_pylist() == ["", None]

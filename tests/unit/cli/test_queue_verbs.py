@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from spark_queue import Journal
-from spark_queue.client.redrive import redrive
 from spark_queue.core import commands, replies
 from spark_queue.protocol import wire
 from tests.unit.cli.sparkq import Terminal
@@ -101,7 +100,7 @@ def test_redrive_tells_what_is_back_and_what_was_skipped(
     sparkq: Terminal, asked: Asked, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("spark_queue.client.queue.redrive", partial(redrive, sleep=slept.append))
+    monkeypatch.setattr("spark_queue.client.queue.time", SimpleNamespace(sleep=slept.append))
     found = replies.DeadLetters(ranges=((0, 1_200),), skipped=3)
     part = replies.Redriven(requested=600, redriven=599, skipped=1)
     asked.replies = {commands.FindDeadLetters: found, commands.Redrive: part}

@@ -75,13 +75,13 @@ def test_create_with_wrong_definitions_creates_nothing(tmp_path: Path) -> None:
 )
 def test_publish_takes_every_common_kind_of_rows(journal: Journal, data: object) -> None:
     assert journal.publish(data, topic="LINES").rows == 2
-    found = journal.peek("messages", queue="WORK", columns=["item", "amount"]).to_pylist()
+    found = journal.view("messages", queue="WORK", columns=["item", "amount"]).to_pylist()
     assert found == [{"item": "a", "amount": 1}, {"item": "b", "amount": 2}]
 
 
 def test_publish_finds_the_message_type_by_the_rows_own_topics(journal: Journal) -> None:
     journal.publish([{"topic": "DIRECT_x", "amount": 1}, {"topic": "LINES", "amount": 2}])
-    assert journal.peek("messages", queue="WORK", columns=["amount", "bookmark"]).to_pylist() == [{"amount": 2, "bookmark": 1}]
+    assert journal.view("messages", queue="WORK", columns=["amount", "bookmark"]).to_pylist() == [{"amount": 2, "bookmark": 1}]
 
 
 def test_publish_expires_after_is_a_duration(journal: Journal) -> None:
@@ -125,7 +125,7 @@ def test_a_repeated_batch_of_a_publisher_is_dropped_and_counted(journal: Journal
         publisher.publish([{"amount": 1}, {"amount": 2}], topic="LINES", first_sequence=1)
         again = publisher.publish([{"amount": 1}, {"amount": 2}], topic="LINES", first_sequence=1)
     assert (again.rows, again.duplicates) == (0, 2)
-    assert len(journal.peek("messages", queue="WORK", columns=["bookmark"])) == 2
+    assert len(journal.view("messages", queue="WORK", columns=["bookmark"])) == 2
 
 
 def test_a_publisher_counts_on_only_when_it_knows_what_arrived(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:

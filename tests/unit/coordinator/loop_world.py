@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from spark_queue.coordinator.election import Candidate, ElectionPorts, Reign, elect
+from spark_queue.coordinator.election import Candidate, ElectionPorts, elect
 from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
@@ -56,9 +56,10 @@ class World:
         """Begin the next reign, whatever the last one does; on a state that a snapshot gave, if it is given one."""
         journal = MemoryJournal(self.storage)
         candidate = Candidate(journal_id=self.journal_id, path=journal.path, host="h", address="grpc://127.0.0.1:1", pid=1)
-        around = ElectionPorts(hints=NoAdvertisements(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None)
+        around = ElectionPorts(
+            advertisements=NoAdvertisements(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None
+        )
         outcome = elect(journal.control, candidate, around)
-        assert isinstance(outcome, Reign)
         return recover(replace(outcome, state=state), journal, Inbox(), pullers=NoPeers(), ends_idle=ends_idle), journal
 
     def publish(self, messages: int) -> None:

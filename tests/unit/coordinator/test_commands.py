@@ -101,7 +101,7 @@ def test_a_repeat_with_an_absurd_range_does_not_end_the_reign(world: World) -> N
 
 def test_new_definitions_whose_reply_was_lost_make_no_table_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    monkeypatch.setattr(world.loop._commands, "_make_table", lambda name, _: made.append(name))
+    monkeypatch.setattr(world.journal, "create_message_table", lambda name, _: made.append(name))
     apply = world.call(commands.Apply, definitions=LETTERS)
     world.loop.step([apply])
     assert again(world, apply) == replies.Done()

@@ -61,16 +61,16 @@ def send(connection: Connection, frame: bytes) -> wire.AnyReply:
 
 
 def test_until_it_has_recovered_every_call_but_a_ping_is_told_so(server: Server) -> None:
-    admission = server._door
+    admission = server._admission
     recovering = Admission(path="/journals/j", journal_id="j")
-    server._door = recovering
+    server._admission = recovering
     try:
         reply, _ = Connection(server.address, "j", "p").call(NUDGE, timeout_s=5.0)
         assert isinstance(reply, wire.Failed)
         assert reply.code == "COORDINATOR_RECOVERING"
         assert ping(server.address, "j", "p", 5.0) is Verdict.SERVES
     finally:
-        server._door = admission
+        server._admission = admission
 
 
 def test_what_keeps_a_coordinator_from_recovering_is_told_to_every_caller() -> None:

@@ -21,11 +21,11 @@ from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.publisher import publish
 from spark_queue.journal.staging import stage_file
-from spark_queue.settings import Position
+from spark_queue.settings.types import Position
 from spark_queue.source.topic_log import TopicLog
 from spark_queue.verification.state_digest import digest
-from spark_queue.views.messages import messages
 from spark_queue.views.state_at import state_at
+from spark_queue.views.tables import read_view
 from tests.deciding import leased, started
 from tests.unit.journal.journal_on_disk import Disk, orders
 from tests.unit.journal.reign import NO_MERGING, NOW_MS, SMALL, Reign, bodies, publish_some
@@ -167,8 +167,8 @@ def test_views_of_the_past_say_that_a_body_is_gone(disk: Disk) -> None:
     reign.upkeep()
     past = state_at(disk.open(), as_of=granted)
     with pytest.raises(JournalError, match=r"MESSAGES_RETIRED.*Messages 0 to 3"):
-        messages(disk.store, past, "WORK", columns=None, limit=None)
-    known = messages(disk.store, past, "WORK", columns=["bookmark", "state"], limit=None)
+        read_view(disk.store, past, "messages", "WORK")
+    known = read_view(disk.store, past, "messages", "WORK", columns=["bookmark", "state"])
     assert known.to_pylist() == [{"bookmark": number, "state": "leased" if number < 5 else "available"} for number in range(8)]
 
 
@@ -182,7 +182,7 @@ def test_views_of_the_past_read_merged_files_where_they_stand_today(disk: Disk) 
     reign.enter()
     for path in old:
         (Path(disk.store.messages_uri("order")) / path).unlink()
-    seen = messages(disk.store, state_at(disk.open(), as_of=before), "WORK", columns=["bookmark", "id"], limit=None)
+    seen = read_view(disk.store, state_at(disk.open(), as_of=before), "messages", "WORK", columns=["bookmark", "id"])
     assert seen.column("id").to_pylist() == seen.column("bookmark").to_pylist() != []
 
 

@@ -30,14 +30,11 @@ class Reporter:
         self.told.append("start")
         return SimpleNamespace(run="run", is_barrier=self.is_barrier)
 
-    def end(self, run: str, outcomes: Any, *, settle: bool) -> None:
-        self.told.append(("end", run, outcomes, settle))
+    def end(self, run: str, outcomes: Any = (), *, settle: bool = False, error: str | None = None) -> None:
+        self.told.append(("end", run, outcomes, settle) if error is None else ("give_back", run, error))
 
     def fail(self, run: str, error: str) -> None:
         self.told.append(("fail", run, error))
-
-    def give_back(self, run: str, error: str) -> None:
-        self.told.append(("give_back", run, error))
 
     def prove(self, offset: Any) -> None:
         self.told.append(("prove", offset))

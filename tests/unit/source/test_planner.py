@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from spark_queue.client import coordinator_client
 from spark_queue.core import commands, replies
 from spark_queue.errors import CoordinatorError
+from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner as planner_module
-from spark_queue.source.planner import PlannerIdentity, QueuePlanner
+from spark_queue.source.planner import QueuePlanner
 
 PERIOD_MS = 60_000
 ROWS: Any = object()
@@ -21,7 +23,7 @@ class Client:
     made: list[Client]
 
     def __init__(self, store: Any, journal_id: str, *, address: str | None = None, start: bool = True) -> None:
-        assert (store, journal_id, address) == ("store", "J", "grpc://far:1")
+        assert (store.path, store.storage_options, journal_id, address) == ("/j", {"a": "b"}, "J", "grpc://far:1")
         self.start = start
         self.heard: list[Any] = []
         self.timeouts: list[float | None] = []
@@ -56,13 +58,10 @@ class Renewer:
 
     def __init__(self, renew: Any) -> None:
         self.renew = renew
-        self.held: list[tuple[int, int] | str] = []
+        self.held: list[tuple[int | None, int] | str] = []
 
-    def hold(self, lease: int, *, lease_period_ms: int) -> None:
+    def hold(self, lease: int | None, *, lease_period_ms: int) -> None:
         self.held.append((lease, lease_period_ms))
-
-    def release(self) -> None:
-        self.held.append("released")
 
     def stop(self) -> None:
         self.held.append("stopped")
@@ -71,18 +70,18 @@ class Renewer:
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> type[Client]:
     Client.made = []
-    monkeypatch.setattr(planner_module, "CoordinatorClient", Client)
+    for module in (planner_module, coordinator_client):
+        monkeypatch.setattr(module, "CoordinatorClient", Client)
     monkeypatch.setattr(planner_module, "LeaseRenewer", Renewer)
     return Client
 
 
 def seated(*, available_now: bool = False) -> tuple[QueuePlanner, Client, Renewer]:
-    store: Any = "store"
-    identity = PlannerIdentity(
-        store=store, journal_id="J", coordinator="grpc://far:1", queue="Q", subscription="s", ack_mode="explicit", max_backlog=9,
-        filter_sql="id > 1",
+    options = QueueStreamOptions(
+        journal="/j", storage={"a": "b"}, coordinator="grpc://far:1", queue="Q", subscription="s", ack_mode="explicit",
+        max_backlog=9, filter="id > 1", columns=None, min_partitions=None,
     )  # fmt: skip
-    planner = QueuePlanner(identity, available_now=available_now)
+    planner = QueuePlanner(options, "J", available_now=available_now)
     renewer: Any = planner._renewer
     return planner, Client.made[0], renewer
 
@@ -114,7 +113,7 @@ def test_lease_is_renewed_from_its_grant_and_from_its_resume_and_not_when_nothin
     planner.next(finished=6, limit=1, wait_ms=0)
     heard.lease = 7
     planner.next(finished=7, limit=1, wait_ms=0)
-    assert renewer.held == [(6, PERIOD_MS), (7, PERIOD_MS // 2), "released"]
+    assert renewer.held == [(6, PERIOD_MS), (7, PERIOD_MS // 2), (None, PERIOD_MS // 2)]
 
 
 def test_renewal_has_no_number_and_waits_a_third_of_the_period_that_was_told_last(client: type[Client]) -> None:

@@ -21,6 +21,7 @@ from spark_queue.errors import SparkQueueError
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.entering import Entrance, PreparedFacts
 from spark_queue.journal.open import open_journal
+from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner, topic_reader, view_reader
 from spark_queue.source.partitions import MessagePartition
 from tests.unit.source.reading import batch, between, ids, read, source, stream
@@ -223,17 +224,17 @@ def test_a_schema_of_the_users_own_is_given_in_its_order(journal: Journal) -> No
 class Planner:
     """Notes what it was made of."""
 
-    made: list[tuple[planner.PlannerIdentity, bool]]
+    made: list[tuple[QueueStreamOptions, str, bool]]
 
-    def __init__(self, identity: planner.PlannerIdentity, *, available_now: bool) -> None:
-        self.made.append((identity, available_now))
+    def __init__(self, options: QueueStreamOptions, journal_id: str, *, available_now: bool) -> None:
+        self.made.append((options, journal_id, available_now))
 
     def leave(self) -> None:
         pass
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[planner.PlannerIdentity, bool]]:
+def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[QueueStreamOptions, str, bool]]:
     Planner.made = []
     monkeypatch.setattr(planner, "QueuePlanner", Planner)
     return Planner.made
@@ -241,7 +242,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[planner.PlannerIdentity,
 
 @pytest.mark.parametrize("available_now", [False, True])
 def test_a_stream_of_a_queue_takes_the_seat_that_its_options_name(
-    journal: Journal, made: list[tuple[planner.PlannerIdentity, bool]], *, available_now: bool
+    journal: Journal, made: list[tuple[QueueStreamOptions, str, bool]], *, available_now: bool
 ) -> None:
     reader = stream(
         journal, queue="WORK", subscription="billing", maxBacklog="7", ackMode="explicit", filter="id > 3",
@@ -253,10 +254,11 @@ def test_a_stream_of_a_queue_takes_the_seat_that_its_options_name(
     offset = reader.initialOffset()
     limit = reader.getDefaultReadLimit()
     reader.stop()
-    ((identity, was_available_now),) = made
-    assert (identity.queue, identity.subscription, identity.max_backlog, identity.filter_sql) == ("WORK", "billing", 7, "id > 3")
-    assert (identity.ack_mode, identity.coordinator, identity.store.path) == ("explicit", "grpc://127.0.0.1:9", journal.path)
-    assert offset == {"v": 1, "journal": identity.journal_id, "queue": "WORK", "subscription": "billing", "lease": 0}
+    ((options, journal_id, was_available_now),) = made
+    assert (options.queue, options.subscription, options.max_backlog, options.filter) == ("WORK", "billing", 7, "id > 3")
+    assert (options.ack_mode, options.coordinator, options.journal) == ("explicit", "grpc://127.0.0.1:9", journal.path)
+    assert journal_id == journal.journal_id()
+    assert offset == {"v": 1, "journal": journal_id, "queue": "WORK", "subscription": "billing", "lease": 0}
     assert was_available_now is available_now
     assert isinstance(limit, ReadMaxRows)
     assert limit.max_rows == 7
@@ -270,7 +272,7 @@ def test_the_columns_of_a_queue_are_those_of_its_messages_and_of_their_lease(jou
 
 
 def test_what_a_stream_of_a_queue_ships_reads_the_files_of_its_journal(
-    journal: Journal, made: list[tuple[planner.PlannerIdentity, bool]]
+    journal: Journal, made: list[tuple[QueueStreamOptions, str, bool]]
 ) -> None:
     """A queue may hold messages of several topics, so that nothing is left out by topic."""
     of_topic = batch(journal, topic="LINES").partitions()

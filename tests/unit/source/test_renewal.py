@@ -58,7 +58,7 @@ def renewer(coordinator: Coordinator) -> Iterator[LeaseRenewer]:
 def test_renewer_goes_on_until_it_is_released(coordinator: Coordinator, renewer: LeaseRenewer) -> None:
     renewer.hold(3, lease_period_ms=PERIOD_MS)
     assert [coordinator.next(), coordinator.next(), coordinator.next()] == [3, 3, 3]
-    renewer.release()
+    renewer.hold(None, lease_period_ms=PERIOD_MS)
     while not coordinator.heard.empty():
         coordinator.next()
     assert coordinator.is_silent() or coordinator.is_silent()

@@ -76,7 +76,7 @@ def test_each_end_of_a_run_says_which_and_how(heard: Heard) -> None:
     run = heard.reporter.start().run
     heard.reporter.end(run, outcomes, settle=True)
     heard.reporter.fail(run, "no")
-    heard.reporter.give_back(run, "no")
+    heard.reporter.end(run, error="no")
     assert [(each.run, each.outcomes, each.settle, each.error, each.cancel) for each in heard.requests[1:]] == [
         (heard.run, outcomes, True, None, False),
         (heard.run, (), False, "no", False),
@@ -94,7 +94,7 @@ def test_failure_that_nobody_hears_does_not_hide_what_fn_raised(heard: Heard, ca
     heard.reporter.fail(heard.run, "no")
     assert "its lease ends by itself" in caplog.text
     with pytest.raises(CoordinatorError):
-        heard.reporter.give_back(heard.run, "no")
+        heard.reporter.end(heard.run, error="no")
     with pytest.raises(CoordinatorError):
         heard.reporter.end(heard.run, (), settle=False)
 
@@ -113,7 +113,7 @@ def test_batch_that_was_given_back_is_proven_too_and_one_that_failed_is_not(hear
     """Spark takes the first for done, and runs the second again."""
     heard.reporter.fail(heard.run, "no")
     assert heard.proven() == []
-    heard.reporter.give_back(heard.run, "no")
+    heard.reporter.end(heard.run, error="no")
     assert heard.proven() == [3]
 
 

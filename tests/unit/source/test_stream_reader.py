@@ -22,10 +22,12 @@ from spark_queue.core.state.status import queue_status
 from spark_queue.errors import LeaseError
 from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.layout import Store
+from spark_queue.settings.types import QueueStreamOptions
+from spark_queue.source import planner
 from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.offsets import QueueOffset
 from spark_queue.source.partitions import MessagePartition, MessageReader
-from spark_queue.source.stream_reader import LONG_POLL_MS, QueueStream, QueueStreamReader
+from spark_queue.source.stream_reader import LONG_POLL_MS, QueueStreamReader
 from tests.unit.source.test_partitions import pieces_of
 
 READER = MessageReader(files=ExecutorFiles(root="/journal/messages/json", options={}), schema=pa.schema([("value", pa.string())]))
@@ -79,7 +81,8 @@ class Seats:
     def __init__(self) -> None:
         self.taken: list[FakePlanner] = []
 
-    def __call__(self, *, available_now: bool) -> FakePlanner:
+    def __call__(self, options: QueueStreamOptions, journal_id: str, *, available_now: bool) -> FakePlanner:
+        assert (options.queue, journal_id) == ("WORK", "j")
         self.taken.append(FakePlanner(available_now=available_now))
         return self.taken[-1]
 
@@ -92,15 +95,20 @@ def own_signals() -> Iterator[None]:
 
 
 @pytest.fixture
-def seats() -> Seats:
-    return Seats()
+def seats(monkeypatch: pytest.MonkeyPatch) -> Seats:
+    made = Seats()
+    monkeypatch.setattr(planner, "QueuePlanner", made)
+    return made
 
 
 @pytest.fixture
 def reader(seats: Seats) -> QueueStreamReader:
     start = QueueOffset(journal="j", queue="WORK", subscription="s")
-    stream = QueueStream(start=start, max_backlog=100, min_partitions=2, reader=READER, take_seat=seats)  # type: ignore[arg-type]  # A fake.
-    return QueueStreamReader(stream)
+    options = QueueStreamOptions(
+        journal="/journal", storage={}, coordinator=None, queue="WORK", subscription="s", ack_mode="auto", max_backlog=100,
+        filter=None, columns=None, min_partitions=2,
+    )  # fmt: skip
+    return QueueStreamReader(options, first_offset=start, reader=READER)
 
 
 def offset(lease: int, **change: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from spark_queue.errors import SparkQueueError
-from spark_queue.source.write_job import WriteJob
+from spark_queue.source.stream_writer import WriteJob
 from spark_queue.source.writing import plan_write
 from tests.unit.journal.journal_on_disk import Disk
 

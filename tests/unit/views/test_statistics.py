@@ -15,10 +15,11 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.records import Outcome
 from spark_queue.core.replies import Granted
 from spark_queue.core.state.status import queue_status
+from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source.object_store import ExecutorFiles
 from spark_queue.source.offsets import QueueOffset
 from spark_queue.source.partitions import MessageReader
-from spark_queue.source.stream_reader import QueueStream, QueueStreamReader
+from spark_queue.source.stream_reader import QueueStreamReader
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.views.views_world import START_MS, ViewsWorld
 
@@ -41,8 +42,12 @@ def progress(granted: Granted, queue: str) -> dict[str, Any] | None:
     start = QueueOffset(journal="j", queue=queue, subscription="s")
     reader = MessageReader(files=ExecutorFiles(root="/nowhere", options={}), schema=pa.schema([]))
     seat: Any = FixedPlanner(granted)
-    made = QueueStream(start=start, max_backlog=4, min_partitions=None, reader=reader, take_seat=lambda **_: seat)
-    stream = QueueStreamReader(made)
+    options = QueueStreamOptions(
+        journal="/nowhere", storage={}, coordinator=None, queue=queue, subscription="s", ack_mode="auto", max_backlog=4,
+        filter=None, columns=None, min_partitions=None,
+    )  # fmt: skip
+    stream = QueueStreamReader(options, first_offset=start, reader=reader)
+    stream._planner = seat
     stream.latestOffset(start.to_json(), ReadMaxRows(4))
     return stream.reportLatestOffset()
 
