@@ -124,7 +124,7 @@ class Site:
         return {bookmark: found[bookmark] for bookmark in bookmarks}
 
 
-class Demo:
+class SitesDemo:
     """One run, in a directory of its own."""
 
     def __init__(self, place: Path, orders: Path, lines: int) -> None:
@@ -251,4 +251,4 @@ if __name__ == "__main__":
     parser.add_argument("--csv", type=Path, default=ORDERS_CSV)
     parser.add_argument("--lines", type=int, default=LINES, help="how many lines of the file")
     given = parser.parse_args()
-    sys.exit(0 if Demo(given.place.resolve(), given.csv.resolve(), given.lines).run() else 1)
+    sys.exit(0 if SitesDemo(given.place.resolve(), given.csv.resolve(), given.lines).run() else 1)

@@ -20,10 +20,6 @@ CONFIG: dict[str, str] = {
         "Column '{column}' of message type '{message_type}' is {found} on peer '{peer}', and something else here, so its messages "
         "are not pulled. Give the message type the same columns on both instances."
     ),
-    "PEER_REPLACED": (
-        "Peer '{peer}' is journal {found} now, and was {expected} when it was pulled last. If it is meant to be another one, run "
-        "'sparkq peers reset'; else correct its path."
-    ),
     "DEFINITIONS_UNREADABLE": (
         "The definitions in '{path}' cannot be read: {reason} They are TOML in UTF-8. Correct the file, or the path."
     ),
@@ -152,6 +148,10 @@ LEASE: dict[str, str] = {
 
 #: The stored journal is missing, damaged, newer, or was changed by a stranger.
 JOURNAL: dict[str, str] = {
+    "PEER_REPLACED": (
+        "Peer '{peer}' is journal {found} now, and was {expected} when it was pulled last. If it is meant to be another one, run "
+        "'sparkq peers reset'; else correct its path."
+    ),
     "NOT_A_JOURNAL": ("'{path}' is not a journal: {reason} Create one with `sparkq init`, or correct the path."),
     "JOURNAL_EXISTS": ("'{path}' already holds a journal. Use it, or choose another path."),
     "JOURNAL_MISMATCH": (

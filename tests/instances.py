@@ -1,4 +1,4 @@
-"""Several instances in memory, each with a core and a log of its own, that pull from each other when told (REPLICATION 3)."""
+"""Several instances in memory, each with a core and a log of its own, that pull from each other when told (DESIGN 17.3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Removal
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.ownership import Ownership, Stage, Value
+from spark_queue.core.state.ownership import Ownership, Stage, MessageValue
 from spark_queue.replication.news import PeerFold
 from tests.fake_clock import FakeClock
 from tests.scenario.facts import PublishedMessage
@@ -133,14 +133,14 @@ class Instance:
         found = known.origins.here(origin, BitMap64([bookmark]))
         return found.min() if found else None
 
-    def value(self, queue: str, row: int) -> Value:
+    def value(self, queue: str, row: int) -> MessageValue:
         """Return what this instance says of a message."""
         ledger, ownership, rows = self.world.state.queues[queue], self.ownership(queue), BitMap64([row])
         ((life, _),) = ownership.by_life(rows)
         if row in ledger.rows[State.REMOVED]:
-            return Value(life, Stage.GONE)
+            return MessageValue(life, Stage.GONE)
         ((term, owner, _),) = ownership.by_owner(rows)
-        return Value(life, Stage.DEAD if row in ledger.rows[State.DEAD] else Stage.PRESENT, term, owner)
+        return MessageValue(life, Stage.DEAD if row in ledger.rows[State.DEAD] else Stage.PRESENT, term, owner)
 
     def rows(self, state: str, queue: str = "WORK") -> list[int]:
         """Return the bookmarks in a state."""

@@ -222,7 +222,7 @@ class Loop:
         self._read_log(message_type, finds_gaps=now_ms + wait_ms < self._round_at_ms)
 
     def _hears_peers(self, request: commands.Next, now_ms: int) -> bool:
-        """Return whether a replicated queue may grant: who was away must first hear what was claimed (REPLICATION 3)."""
+        """Return whether a replicated queue may grant: who was away must first hear what was claimed (DESIGN 17.3)."""
         if now_ms >= self._hears_until_ms or not self._engine.state.definitions.is_replicated(request.queue):
             return True
         if self._pullers.are_level():

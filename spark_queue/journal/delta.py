@@ -13,17 +13,19 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
 from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, Transaction, create_table_with_add_actions
 
-from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store, log_key
 from spark_queue.journal.log_listing import missing_version, versions_after
+
+if TYPE_CHECKING:
+    from spark_queue.core.message_files.origins import OriginRows
 
 _Found = TypeVar("_Found")
 

@@ -110,7 +110,7 @@ def _batch_records(batch: pa.RecordBatch) -> Iterator[Record]:
     ranges = _range_arrays(columns["ranges"])
     for i in range(batch.num_rows):
         detail = msgspec.json.decode(values["detail"][i])
-        if detail.pop("v") > ORIGIN_DETAIL_VERSION:
+        if detail.pop("v") > (ORIGIN_DETAIL_VERSION if values["kind"][i] == Kind.ENTERED else DETAIL_VERSION):
             raise NewerDetailError(values["kind"][i], values["record"][i])
         if values["kind"][i] in REPLICATION_KINDS:
             detail.pop("critical")

@@ -1,4 +1,4 @@
-"""Taking a peer's messages over: rows are always written anew, as files of this journal (REPLICATION 3)."""
+"""Taking a peer's messages over: rows are always written anew, as files of this journal (DESIGN 17.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the records of a peer mean for other instances (REPLICATION 3, 4)."""
+"""What the records of a peer mean for other instances (DESIGN 17.3, 17.4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
-from spark_queue.core.state.ownership import Stage, Value
+from spark_queue.core.state.ownership import Stage, MessageValue
 
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
 _TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")
@@ -67,26 +67,26 @@ class PeerFold:
         detail: Mapping[str, Any] = {name: record.detail[name] for name in names if name in record.detail}
         return News(queue=str(record.queue), rows=self._by_origin(record), value=value, reason=_reason(record), detail=detail)
 
-    def _value(self, record: Record) -> Value | None:
+    def _value(self, record: Record) -> MessageValue | None:
         """Return what a record says that its messages are from then on; None where it says nothing to others."""
         detail = record.detail
         life, term, owner = detail.get("life", 0), detail.get("term", 0), detail.get("owner", self.instance)
         match record.kind:
             case Kind.REMOVED if record.reason in DEAD_LETTER_REASONS:
-                return Value(life, Stage.DEAD, term, owner)
+                return MessageValue(life, Stage.DEAD, term, owner)
             case Kind.REMOVED:
-                return Value(life, Stage.GONE)
+                return MessageValue(life, Stage.GONE)
             case Kind.REDRIVEN if detail.get("stage") == Stage.GONE:
-                return Value(life, Stage.GONE)
+                return MessageValue(life, Stage.GONE)
             case Kind.REDRIVEN:
                 initial = self.definitions.queues[str(record.queue)].initial_owner
-                return Value(life, Stage.PRESENT, 0, initial or self.instance)
+                return MessageValue(life, Stage.PRESENT, 0, initial or self.instance)
             case Kind.DEAD_LETTERED:
-                return Value(life, Stage.PRESENT, 0, self.instance)
+                return MessageValue(life, Stage.PRESENT, 0, self.instance)
             case Kind.TRANSFERRED:
-                return Value(life, Stage.PRESENT, term, owner)
+                return MessageValue(life, Stage.PRESENT, term, owner)
             case Kind.REPLICATED:
-                return Value(life, Stage(detail["stage"]), term, detail["owner"])
+                return MessageValue(life, Stage(detail["stage"]), term, detail["owner"])
         return None
 
     def _by_origin(self, record: Record) -> dict[str, BitMap64]:

@@ -1,4 +1,4 @@
-"""Reading a peer's control log forward: nothing is written there, and nothing repaired (REPLICATION 3)."""
+"""Reading a peer's control log forward: nothing is written there, and nothing repaired (DESIGN 17.3)."""
 
 from __future__ import annotations
 

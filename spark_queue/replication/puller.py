@@ -1,4 +1,4 @@
-"""Pulling from one peer: a thread beside the loop reads and copies; what changes state is a command of the loop (REPLICATION 3)."""
+"""Pulling from one peer: a thread beside the loop reads and copies; what changes state is a command of the loop (DESIGN 17.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pullers of a coordinator: one thread for each peer that is defined, as long as it is (REPLICATION 3)."""
+"""The pullers of a coordinator: one thread for each peer that is defined, as long as it is (DESIGN 17.3)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from spark_queue.core import commands
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.ownership import Stage, Value
+from spark_queue.core.state.ownership import Stage, MessageValue
 from spark_queue.verification import invariants
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
@@ -113,7 +113,7 @@ def later_lives(instance: Instance) -> set[Id]:
     return {each for life, rows in instance.ownership().by_life(entered) if life for each in instance.ids(rows)}
 
 
-def values(instance: Instance, queue: str) -> dict[Id, Value]:
+def values(instance: Instance, queue: str) -> dict[Id, MessageValue]:
     """Return what an instance says of each message of a queue; of a dead-letter queue, of the letters that stand."""
     found = {each: instance.value(queue, row) for row in instance.world.state.queues[queue].entered for each in instance.ids([row])}
     return {each: value for each, value in found.items() if queue == "WORK" or value.stage != Stage.GONE}

@@ -144,7 +144,7 @@ class Engine:
             self._work(poll.queue, now_ms).shares.note_poll(known, limit=poll.limit, now_ms=now_ms)
 
     def pull(self, pulled: Pulled, *, now_ms: int) -> None:
-        """Take over what a peer's log says (REPLICATION 3)."""
+        """Take over what a peer's log says (DESIGN 17.3)."""
         take(self.state, pulled, self._emit(now_ms), lambda queue: self._work(queue, now_ms))
         self._release_barriers(now_ms)
 

@@ -1,4 +1,4 @@
-"""Which instances can be reached: those whose beacon has risen lately, by whatever way it was heard of (REPLICATION 6)."""
+"""Which instances can be reached: those whose beacon has risen lately, by whatever way it was heard of (DESIGN 17.6)."""
 
 from __future__ import annotations
 

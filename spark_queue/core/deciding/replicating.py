@@ -1,4 +1,4 @@
-"""Taking over what peers say of messages: the greater value is true, wherever it comes from (REPLICATION 3, 4)."""
+"""Taking over what peers say of messages: the greater value is true, wherever it comes from (DESIGN 17.3, 17.4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Emit, Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.ownership import Stage, Value
+from spark_queue.core.state.ownership import Stage, MessageValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class News:
     #: The messages, by the UUID of their origin, as bookmarks there.
     rows: Mapping[str, BitMap64]
     #: What they are from now on; None for a transfer request.
-    value: Value | None
+    value: MessageValue | None
     #: Why they ended, or what moved them.
     reason: str | None = None
     #: Counts, and of a dead letter its source and error; of a request who asks whom.
@@ -46,7 +46,7 @@ class Pulled:
 
 
 def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str], UnitOfWork]) -> None:
-    """Record what news change here, and how far the peer is pulled: one commit (REPLICATION 3).
+    """Record what news change here, and how far the peer is pulled: one commit (DESIGN 17.3).
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
 
 
 def end_letters_elsewhere(state: JournalState, record: Record, emit: Emit) -> None:
-    """Record that dead letters are over whose message another instance settled or redrove: they are of one life (REPLICATION 4)."""
+    """Record that dead letters are over whose message another instance settled or redrove: they are of one life (DESIGN 17.4)."""
     source = state.queues.get(str(record.queue)) if record.kind == Kind.REPLICATED else None
     letters = None if source is None else state.queues.get(source.definition.dead_letter_queue or "")
     if source is None or letters is None:

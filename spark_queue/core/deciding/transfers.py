@@ -37,7 +37,7 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     if ownership is None or not ownership.remote or ledger.paused or subscription.is_stopped:
         return
     if ledger.definition.order_key is not None:
-        # All of it stays with its owner: two could not keep the order of one key (REPLICATION 2).
+        # All of it stays with its owner: two could not keep the order of one key (DESIGN 17.2).
         return
     room = min(limit, room_of(ledger, subscription))
     remote = before_held(ledger, ledger.rows[State.REMOTE])

@@ -65,7 +65,7 @@ class UnitOfWork:
         return None if name is None else self.state.queues[name]
 
 
-#: What a replicated queue's owner records of messages: one record has one life, and one term where they are dead (REPLICATION 4).
+#: What a replicated queue's owner records of messages: one record has one life, and one term where they are dead (DESIGN 17.4).
 _OF_ONE_LIFE = frozenset({Kind.REMOVED, Kind.DEAD_LETTERED, Kind.REDRIVEN, Kind.TRANSFERRED})
 
 

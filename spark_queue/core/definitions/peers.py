@@ -1,4 +1,4 @@
-"""Reads which instances a journal pulls from, and checks that its replicated queues can be (R102, R113, R115; REPLICATION 2)."""
+"""Reads which instances a journal pulls from, and checks that its replicated queues can be (R102, R113, R115; DESIGN 17.2)."""
 
 from __future__ import annotations
 

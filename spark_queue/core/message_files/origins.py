@@ -1,6 +1,6 @@
 """Where the messages of a message type were first published: origin and origin bookmark, by which every instance knows a row.
 
-Local bookmarks stay local (REPLICATION 1). Rows that were pulled stand in stretches: adjacent here, and adjacent there.
+Local bookmarks stay local (DESIGN 17.1). Rows that were pulled stand in stretches: adjacent here, and adjacent there.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class State(StrEnum):
     HELD = "held"
     #: Beyond the target depth of its queue: neither granted nor shown until there is room (R79, R80).
     INACTIVE = "inactive"
-    #: In the queue, and owned by another instance: neither granted nor aged out here (REPLICATION 4).
+    #: In the queue, and owned by another instance: neither granted nor aged out here (DESIGN 17.4).
     REMOTE = "remote"
     #: Removed with a reason that makes it a dead letter, and neither redriven nor taken back.
     DEAD = "dead"

@@ -1,4 +1,4 @@
-"""Whose the messages of a replicated queue are: the value that each has on every instance (REPLICATION 4).
+"""Whose the messages of a replicated queue are: the value that each has on every instance (DESIGN 17.4).
 
 The value is (life, stage, term, owner), and the greater one of two is true. Here are life, term and owner; the stage follows from
 where the message is: in its queue, dead, or gone. What is gone has neither term nor owner.
@@ -24,7 +24,7 @@ class Stage(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Value:
+class MessageValue:
     """What an instance says of a message; values compare in this order, owners by name."""
 
     life: int = 0
@@ -121,7 +121,7 @@ class Ownership:
         if rows:
             yield 0, self.instance, rows
 
-    def lesser(self, states: Mapping[State, BitMap64], rows: BitMap64, value: Value) -> BitMap64:
+    def lesser(self, states: Mapping[State, BitMap64], rows: BitMap64, value: MessageValue) -> BitMap64:
         """Return those of `rows` whose value is less: what news of `value` changes.
 
         Parameters
@@ -137,7 +137,7 @@ class Ownership:
                 found |= self._lesser_of_life(states, part, value)
         return found
 
-    def _lesser_of_life(self, states: Mapping[State, BitMap64], rows: BitMap64, value: Value) -> BitMap64:
+    def _lesser_of_life(self, states: Mapping[State, BitMap64], rows: BitMap64, value: MessageValue) -> BitMap64:
         gone, dead = rows & states[State.REMOVED], rows & states[State.DEAD]
         if value.stage == Stage.GONE:
             return rows - gone

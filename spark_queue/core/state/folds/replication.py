@@ -1,4 +1,4 @@
-"""What records of replication change in a queue's ledger: values, and thus where its messages are (REPLICATION 4 to 6)."""
+"""What records of replication change in a queue's ledger: values, and thus where its messages are (DESIGN 17.4 to 17.6)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from spark_queue.core.message_files.segment import EntryFacts
 from spark_queue.core.records import Record
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
-from spark_queue.core.state.ownership import Ownership, Request, Stage, Value
+from spark_queue.core.state.ownership import Ownership, Request, Stage, MessageValue
 
 
-def value_of(record: Record) -> Value:
+def value_of(record: Record) -> MessageValue:
     """Return the value that a `replicated` or `transferred` record gives to its messages."""
     detail = record.detail
-    return Value(detail.get("life", 0), Stage(detail.get("stage", Stage.PRESENT)), detail.get("term", 0), detail.get("owner", ""))
+    return MessageValue(detail.get("life", 0), Stage(detail.get("stage", Stage.PRESENT)), detail.get("term", 0), detail.get("owner", ""))
 
 
 def replicated(ledger: QueueLedger, record: Record) -> None:
@@ -75,7 +75,7 @@ def _begin_anew(ledger: QueueLedger, rows: BitMap64) -> None:
         ledger.drop_recoverable(rows, but=None)
 
 
-def _present(ledger: QueueLedger, record: Record, rows: BitMap64, value: Value, *, older: BitMap64) -> None:
+def _present(ledger: QueueLedger, record: Record, rows: BitMap64, value: MessageValue, *, older: BitMap64) -> None:
     ownership = _ownership(ledger)
     ledger.delivered.raise_to(record.detail.get("deliveries", 0), rows)
     ledger.cancelled.raise_to(record.detail.get("cancels", 0), rows)
@@ -92,7 +92,7 @@ def _present(ledger: QueueLedger, record: Record, rows: BitMap64, value: Value, 
     ledger.give(rows, term=value.term, owner=value.owner)
 
 
-def _ended(ledger: QueueLedger, record: Record, rows: BitMap64, value: Value) -> None:
+def _ended(ledger: QueueLedger, record: Record, rows: BitMap64, value: MessageValue) -> None:
     ownership, dead = _ownership(ledger), value.stage == Stage.DEAD
     stays = rows & ledger.rows[State.DEAD] if dead else rows & ledger.rows[State.REMOVED]
     ledger.move(rows - stays, Event.DEAD_LETTERED if dead else Event.REMOVED)
