@@ -100,7 +100,7 @@ class DiskWorld(LoopWorld):
         """The committed records, whatever snapshots say."""
         version = len(self.bucket.tables[CONTROL])
         if self._log[0] != version:
-            self._log = (version, reader.read_log(self.way(None)))
+            self._log = (version, reader.JournalReader(self.way(None), self.journal_id).records())
         return self._log[1]
 
     @property
