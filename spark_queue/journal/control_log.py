@@ -166,7 +166,7 @@ class DeltaControlLog:
                 self.durable = journal.get("durability") == "fsync"
 
     def _swap(self, version: int, files: Sequence[delta.NewFile], *, epoch: int, at_ms: int, removed: Sequence[str]) -> str:
-        mark = delta.Mark(writer="coordinator", is_append=not removed)
+        mark = delta.Mark(writer="coordinator")
         transactions = [(delta.COORDINATOR_TXN, epoch)]
         with self._store.failures("committing records"):
             created = log_entry.create_entry(

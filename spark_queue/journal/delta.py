@@ -56,15 +56,16 @@ class Mark:
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     first_sequence: int | None = None
     last_sequence: int | None = None
-    #: Whether the commit only adds files.
-    is_append: bool = True
     #: Of a commit that merges message files: each as `core.message_files.relocation.MergedFile` is stored.
     merged: Sequence[dict[str, Any]] = ()
     #: Of a commit that lets message files go: their paths.
     retired: Sequence[str] = ()
 
-    def commit_info(self, actions: int | None) -> dict[str, Any]:
-        """Return the commitInfo of a commit of `actions` further actions; a count lets a torn entry be told from a whole one."""
+    def commit_info(self, actions: int | None, *, is_append: bool = True) -> dict[str, Any]:
+        """Return the commitInfo of a commit of `actions` further actions; a count lets a torn entry be told from a whole one.
+
+        `is_append` says that the commit only adds files.
+        """
         mark: dict[str, Any] = {"v": MARK_VERSION, "token": self.token, "writer": self.writer}
         if actions is not None:
             mark["actions"] = actions
@@ -74,7 +75,7 @@ class Mark:
             mark["moved"] = list(self.merged)
         if self.retired:
             mark["retired"] = list(self.retired)
-        return {MARK_KEY: mark, "isBlindAppend": self.is_append}
+        return {MARK_KEY: mark, "isBlindAppend": is_append}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,7 +115,7 @@ def create_entry(
         "timestamp": at_ms,
         **(_REWRITE if removed else _APPEND),
         "engineInfo": "spark_queue",
-        **mark.commit_info(len(files) + len(removed) + len(transactions)),
+        **mark.commit_info(len(files) + len(removed) + len(transactions), is_append=not removed),
     }
     actions: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": file.entry()} for file in files)]
     actions += [{"remove": {"path": path, "deletionTimestamp": at_ms, "dataChange": not files}} for path in removed]

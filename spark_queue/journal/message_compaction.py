@@ -22,7 +22,7 @@ from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.message_file import MessageFiles
-from spark_queue.journal.message_work import MessageTableWork, TableChange
+from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.staging import grouped, row_group_rows, statistics
 
 _LOG = logging.getLogger(__name__)
@@ -105,8 +105,8 @@ def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimi
             # Its queues say so where it matters; the other files can be merged all the same.
             _LOG.warning("Files of message type '%s' stay unmerged: %s", work.message_type, damage)
             continue
-        mark = delta.Mark(writer="coordinator", merged=[merged.stored()], is_append=False)
-        if not work.commit(TableChange(mark=mark, removed=[file.path for file in run], added=[added])):
+        mark = delta.Mark(writer="coordinator", merged=[merged.stored()])
+        if not work.commit(mark, removed=[file.path for file in run], added=[added]):
             # Something that was to be merged has gone meanwhile; the next round plans anew.
             return True
         _LOG.info("Merged %d files of message type '%s' into %s.", len(run), work.message_type, added.path)

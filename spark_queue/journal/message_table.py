@@ -82,7 +82,7 @@ def create(store: Store, journal_id: str, message_type: str, columns: str, *, du
         return
     for _ in range(_ATTEMPTS):
         table = open_messages(store, journal_id, message_type)
-        appended = appended_columns(message_type, _arrow_schema(table), declared)
+        appended = appended_columns(message_type, arrow_schema(table), declared)
         if durable:
             # Whoever made the table, or appended to it, may have died before it was on the disk.
             store.sync([log_key(key, int(table.version()))], ancestors=True)
@@ -95,7 +95,8 @@ def create(store: Store, journal_id: str, message_type: str, columns: str, *, du
     raise JournalError("PUBLISH_CONTENDED", path=store.uri(key), attempts=_ATTEMPTS)
 
 
-def _arrow_schema(table: DeltaTable) -> pa.Schema:
+def arrow_schema(table: DeltaTable) -> pa.Schema:
+    """Return a table's columns."""
     exported: Any = table.schema()
     return pa.schema(exported)
 

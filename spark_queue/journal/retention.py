@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection
 
 from spark_queue.journal import delta
-from spark_queue.journal.message_work import MessageTableWork, TableChange
+from spark_queue.journal.message_work import MessageTableWork
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,5 +27,5 @@ def drop_retired(work: MessageTableWork, paths: Collection[str]) -> None:
     standing = sorted(work.sizes().keys() & set(paths))
     for start in range(0, len(standing), _COMMIT_FILES):
         part = standing[start : start + _COMMIT_FILES]
-        work.commit(TableChange(mark=delta.Mark(writer="coordinator", retired=part, is_append=False), removed=part))
+        work.commit(delta.Mark(writer="coordinator", retired=part), removed=part)
         _LOG.info("%d files of message type '%s' are over their retention and left the table.", len(part), work.message_type)

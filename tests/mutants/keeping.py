@@ -170,7 +170,7 @@ KEEPING = (
     ),
     Mutant(
         "a merged file may be lost with its parts in a power loss",
-        f"{_JOURNAL}/message_work.py", '[*(f"{self.key}/{file.path}" for file in change.added), log_key(self.key, version - 1)]',
+        f"{_JOURNAL}/message_work.py", '[*(f"{self.key}/{file.path}" for file in added), log_key(self.key, version - 1)]',
         "[log_key(self.key, version - 1)]",
         ("tests/unit/journal/test_message_compaction.py",),
     ),

@@ -21,7 +21,7 @@ from spark_queue.journal.delta import Mark
 from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.message_file import decoding
 from spark_queue.journal.message_table import create
-from spark_queue.journal.message_work import MessageTableWork, TableChange
+from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.publisher import open_name, publish
 from spark_queue.ports import entered
 from tests.unit.journal.journal_on_disk import Disk, Durably, claim, left, orders
@@ -197,7 +197,7 @@ def _work_commits(disk: Disk) -> None:
     work = MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=0, durability=Durably(durable=True))
     # What another commits after the work began is built upon, too, and this one dies before it has synced anything.
     publish(replace(disk.plan(), durable=False), disk.journal_id, disk.definitions, orders([2]))
-    assert work.commit(TableChange(added=(), removed=(), mark=Mark(writer="coordinator", is_append=False)))
+    assert work.commit(Mark(writer="coordinator"), removed=())
 
 
 @pytest.mark.parametrize(

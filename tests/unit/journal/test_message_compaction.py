@@ -152,10 +152,10 @@ def test_publishers_go_on_while_files_are_merged(disk: Disk, monkeypatch: pytest
     reign.enter()
     refresh, late = MessageTableWork._swap, [20, 21]
 
-    def overtaken(self: MessageTableWork, version: int, change: Any) -> bool:
+    def overtaken(self: MessageTableWork, *given: Any) -> bool:
         if late:
             disk.publish([100 + late.pop()])
-        return refresh(self, version, change)
+        return refresh(self, *given)
 
     monkeypatch.setattr(MessageTableWork, "_swap", overtaken)
     reign.upkeep()

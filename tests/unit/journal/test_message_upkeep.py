@@ -122,7 +122,7 @@ def test_merge_whose_files_went_meanwhile_is_planned_anew_at_the_next_look(tmp_p
     publish_some(disk, SMALL.files_min)
     reign.enter()
     with monkeypatch.context() as patch:
-        patch.setattr(MessageTableWork, "commit", lambda _self, _change: False)
+        patch.setattr(MessageTableWork, "commit", lambda *_given, **_options: False)
         (merge,) = tables.due(reign.state, now_ms=NOW_MS)["order"]
         merge(tables.open("order", epoch=1, now_ms=NOW_MS))
     (merge,) = tables.due(reign.state, now_ms=NOW_MS)["order"]

@@ -14,7 +14,7 @@ from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.message_table import create
-from spark_queue.journal.message_work import MessageTableWork, TableChange
+from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.publisher import Identity, Published, open_name, publish
 from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk, Durably, claim, left, orders
 
@@ -75,7 +75,7 @@ def test_what_a_merge_wrote_is_on_the_disk_before_it_replaces_anything(tmp_path:
     entry = disk.log_path(ORDER, 2)
     durability.durable = True
     synced = watch(monkeypatch, entry)
-    assert work.commit(TableChange(added=[merged], removed=(), mark=Mark(writer="coordinator", is_append=False)))
+    assert work.commit(Mark(writer="coordinator"), removed=(), added=[merged])
     assert synced >= {(f"{disk.store.uri(ORDER)}/merged.parquet", False), (disk.store.uri(ORDER), False), (str(entry), True)}
 
 
