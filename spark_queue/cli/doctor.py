@@ -27,8 +27,8 @@ from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import snapshot
-from spark_queue.journal.leftovers import unnamed_files
 from spark_queue.journal.message_table import open_messages
+from spark_queue.journal.message_upkeep import unnamed_files
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import list_files
 from spark_queue.journal.store_time import store_time_ms

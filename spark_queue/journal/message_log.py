@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -18,15 +18,6 @@ from spark_queue.journal.recovery import repair_head
 from spark_queue.ports import AddedFile, MessageLogEntry
 
 
-class Durability(Protocol):
-    """Tells whether what is relied on must have reached the disk; the control log knows."""
-
-    @property
-    def durable(self) -> bool:
-        """Whether commits must survive power loss."""
-        ...
-
-
 class DeltaMessageLog:
     """`ports.MessageLog` on the Delta table of a message type.
 
@@ -36,14 +27,15 @@ class DeltaMessageLog:
         The journal's place.
     message_type : str
         Whose log.
-    durability : Durability
-        Asked at every entry: with ``durability="fsync"`` an entry is forced to the disk before anybody builds on it.
+    is_durable : callable
+        Tells whether commits must survive power loss. Asked at every entry, which then is forced to the disk before anybody
+        builds on it.
     """
 
-    def __init__(self, store: Store, message_type: str, durability: Durability) -> None:
+    def __init__(self, store: Store, message_type: str, is_durable: Callable[[], bool]) -> None:
         self._store = store
         self._key = messages_key(message_type)
-        self._durability = durability
+        self._is_durable = is_durable
 
     def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
         """Yield the versions after `after_version` (-1 for all), in order, up to the head.
@@ -60,7 +52,7 @@ class DeltaMessageLog:
         """
         version = after_version + 1
         while (entry := self._entry(version) if finds_gaps else self._read(version)) is not None:
-            if self._durability.durable:
+            if self._is_durable():
                 self._store.sync([log_key(self._key, version)])
             yield self._interpret(entry)
             version += 1

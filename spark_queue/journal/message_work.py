@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +10,6 @@ import pyarrow as pa
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import delta, log_entry
 from spark_queue.journal.layout import Store, log_key, messages_key
-from spark_queue.journal.message_log import Durability
 from spark_queue.journal.message_table import arrow_schema, open_messages
 from spark_queue.journal.transaction import commit_transaction
 
@@ -33,8 +32,8 @@ class MessageTableWork:
         The reign.
     now_ms : int
         Its time, in milliseconds since 1970 UTC.
-    durability : Durability
-        The control log; asked at each commit, since a merge takes longer than `apply`.
+    is_durable : callable
+        Tells whether commits must survive power loss; asked at each commit, since a merge takes longer than `apply`.
 
     Raises
     ------
@@ -45,14 +44,14 @@ class MessageTableWork:
     """
 
     def __init__(
-        self, store: Store, journal_id: str, message_type: str, *, epoch: int, now_ms: int, durability: Durability
+        self, store: Store, journal_id: str, message_type: str, *, epoch: int, now_ms: int, is_durable: Callable[[], bool]
     ) -> None:
         self.store = store
         self.message_type = message_type
         self.key = messages_key(message_type)
         self.now_ms = now_ms
         self._epoch = epoch
-        self._durability = durability
+        self._is_durable = is_durable
         self._table = open_messages(store, journal_id, message_type)
         found = commit_transaction(
             store,
@@ -62,7 +61,7 @@ class MessageTableWork:
             version=lambda newest: epoch if newest < epoch else None,
             writer="coordinator",
             at_ms=now_ms,
-            durable=durability.durable,
+            durable=is_durable(),
         )
         if found != epoch:
             raise self._deposed(f"message type '{message_type}' carries epoch {found}")
@@ -110,7 +109,7 @@ class MessageTableWork:
 
     def _swap(self, version: int, mark: delta.Mark, removed: Sequence[str], added: Sequence[delta.NewFile]) -> bool:
         transactions = [(delta.COORDINATOR_TXN, self._epoch)]
-        durable = self._durability.durable
+        durable = self._is_durable()
         if durable:
             self.store.sync([*(f"{self.key}/{file.path}" for file in added), log_key(self.key, version - 1)])
         with self.store.failures(f"committing to {self.key}"):

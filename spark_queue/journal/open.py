@@ -55,7 +55,7 @@ class DeltaJournal(JournalReader):
 
     def messages(self, message_type: str) -> DeltaMessageLog:
         """Return the log of a message type."""
-        return DeltaMessageLog(self.store, message_type, self._control)
+        return DeltaMessageLog(self.store, message_type, lambda: self._control.durable)
 
     def create_message_table(self, message_type: str, columns: str) -> None:
         """Make the table of a message type, or append nullable columns to it; does nothing when it already fits.

@@ -24,7 +24,7 @@ from spark_queue.journal.message_table import create
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.publisher import open_name, publish
 from spark_queue.ports import entered
-from tests.unit.journal.journal_on_disk import Disk, Durably, claim, left, orders
+from tests.unit.journal.journal_on_disk import Disk, claim, left, orders
 
 ORDER = messages_key("order")
 
@@ -190,11 +190,11 @@ def _columns_are_appended(disk: Disk) -> None:
 
 
 def _work_begins(disk: Disk) -> None:
-    MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=0, durability=Durably(durable=True))
+    MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=0, is_durable=lambda: True)
 
 
 def _work_commits(disk: Disk) -> None:
-    work = MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=0, durability=Durably(durable=True))
+    work = MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=0, is_durable=lambda: True)
     # What another commits after the work began is built upon, too, and this one dies before it has synced anything.
     publish(replace(disk.plan(), durable=False), disk.journal_id, disk.definitions, orders([2]))
     assert work.commit(Mark(writer="coordinator"), removed=())

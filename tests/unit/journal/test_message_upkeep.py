@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.message_upkeep import MessageLimits, MessageUpkeep
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.testing.scenario import Scenario
@@ -34,8 +33,11 @@ QUEUES = """define
 
 
 def upkeep() -> MessageUpkeep:
-    nothing: Any = None
-    return MessageUpkeep(nothing, "J", nothing, MessageLimits(merging=SMALL))
+    return MessageUpkeep(MessageLimits(merging=SMALL))
+
+
+def opened(disk: Disk) -> MessageTableWork:
+    return MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=NOW_MS, is_durable=lambda: False)
 
 
 def work(due: dict[str, list[Any]]) -> list[str]:
@@ -82,13 +84,13 @@ def test_files_stay_as_long_as_a_lease_may_read_them(steps: str, is_due: bool) -
 def test_what_was_let_go_is_dropped_once(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "journal", journal={"retention": "1h"})
     reign = Reign(disk, epoch=1)
-    tables = MessageUpkeep(disk.store, disk.journal_id, DeltaControlLog(disk.store), MessageLimits(merging=SMALL))
+    tables = upkeep()
     publish_some(disk, 2)
     reign.enter()
     reign.consume(6)
     reign.tick(NOW_MS + 2 * HOUR_MS)
     (drop,) = tables.due(reign.state, now_ms=NOW_MS)["order"]
-    drop(tables.open("order", epoch=1, now_ms=NOW_MS))
+    drop(opened(disk))
     assert tables.due(reign.state, now_ms=NOW_MS) == {}
 
 
@@ -118,14 +120,14 @@ def test_what_is_retired_while_it_is_merged_takes_nothing_else_with_it(tmp_path:
 def test_merge_whose_files_went_meanwhile_is_planned_anew_at_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk(tmp_path / "journal")
     reign = Reign(disk, epoch=1)
-    tables = MessageUpkeep(disk.store, disk.journal_id, DeltaControlLog(disk.store), MessageLimits(merging=SMALL))
+    tables = upkeep()
     publish_some(disk, SMALL.files_min)
     reign.enter()
     with monkeypatch.context() as patch:
         patch.setattr(MessageTableWork, "commit", lambda *_given, **_options: False)
         (merge,) = tables.due(reign.state, now_ms=NOW_MS)["order"]
-        merge(tables.open("order", epoch=1, now_ms=NOW_MS))
+        merge(opened(disk))
     (merge,) = tables.due(reign.state, now_ms=NOW_MS)["order"]
-    merge(tables.open("order", epoch=1, now_ms=NOW_MS))
+    merge(opened(disk))
     reign.enter()
     assert len({segment.path for segment in reign.segments}) == 1
