@@ -33,10 +33,7 @@ def check_expressions(definitions: Definitions) -> None:
     """
     for queue in definitions.queues.values():
         for key, wanted in _wanted_by_key(FactRequest(queue=queue)).items():
-            try:
-                program([wanted], queue.columns)
-            except ConfigError as refusal:
-                raise ConfigError(refusal.code, **{**refusal.facts, "what": f"{key} of [queues.{queue.name}]"}) from None
+            _check(wanted, queue.columns, f"{key} of [queues.{queue.name}]")
 
 
 def check_command(state: JournalState, command: AnyCommand) -> None:
@@ -63,30 +60,15 @@ def check_command(state: JournalState, command: AnyCommand) -> None:
 
 
 def _check_filter_of(state: JournalState, queue: str, expression: str, what: str) -> None:
-    check_filter(expression, state.ledger(queue).definition.columns, what=what)
+    _check(Wanted(expression, FILTER), state.ledger(queue).definition.columns, f"filter of {what}")
 
 
-def check_filter(expression: str, columns: str, *, what: str) -> None:
-    """Check a filter that is no key of a queue: of a subscription, or of what is to be settled, redriven or purged.
-
-    Parameters
-    ----------
-    expression : str
-        Spark SQL.
-    columns : str
-        The message type's columns, in Spark DDL.
-    what : str
-        Whose filter, for the error.
-
-    Raises
-    ------
-    ConfigError
-        EXPRESSION_INVALID or EXPRESSION_UNSUPPORTED.
-    """
+def _check(wanted: Wanted, columns: str, what: str) -> None:
+    """Check an expression over a message type's columns; `what` says which it is, for the error."""
     try:
-        program([Wanted(expression, FILTER)], columns)
+        program([wanted], columns)
     except ConfigError as refusal:
-        raise ConfigError(refusal.code, **{**refusal.facts, "what": f"filter of {what}"}) from None
+        raise ConfigError(refusal.code, **{**refusal.facts, "what": what}) from None
 
 
 def program(wanted: Iterable[Wanted], columns: str) -> Program:
