@@ -38,17 +38,12 @@ class DeltaMessageLog:
         self._is_durable = is_durable
 
     def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
-        """Yield the versions after `after_version` (-1 for all), in order, up to the head.
-
-        Parameters
-        ----------
-        finds_gaps : bool
-            Whether to list the log at its head: a local store reads the whole folder for it, however little is beyond.
+        """See `ports.MessageLog`; to find gaps a local store reads the whole folder of the log, however little is beyond its head.
 
         Raises
         ------
         JournalError
-            LOG_GAP, JOURNAL_REWRITTEN, JOURNAL_DAMAGED or STORE_FAILED, after the entries before the trouble were given.
+            STORE_FAILED, too.
         """
         version = after_version + 1
         while (entry := self._entry(version) if finds_gaps else self._read(version)) is not None:
@@ -58,22 +53,7 @@ class DeltaMessageLog:
             version += 1
 
     def recover(self, *, version: int, token: str) -> None:
-        """Set a torn head entry aside (`recovery`), and check that the version entered last still is the commit that was entered.
-
-        Called once when a reign starts, before the first `tail`.
-
-        Parameters
-        ----------
-        version : int
-            The version entered last; -1 for none.
-        token : str
-            Its token, empty for a stranger's.
-
-        Raises
-        ------
-        JournalError
-            JOURNAL_DAMAGED when that version is gone or another commit; STORE_FAILED.
-        """
+        """See `ports.MessageLog`, and `recovery` of a torn head entry; raises STORE_FAILED, too."""
         repair_head(self._store, self._key)
         if version < 0:
             return

@@ -58,37 +58,15 @@ class DeltaJournal(JournalReader):
         return DeltaMessageLog(self.store, message_type, lambda: self._control.durable)
 
     def create_message_table(self, message_type: str, columns: str) -> None:
-        """Make the table of a message type, or append nullable columns to it; does nothing when it already fits.
-
-        Raises
-        ------
-        ConfigError
-            RESERVED_COLUMN, BAD_VALUE, or MESSAGE_TYPE_CHANGED when the table has other columns than a prefix of these.
-        JournalError
-            STORE_FAILED, JOURNAL_MISMATCH.
-        """
+        """See `message_table.create`."""
         message_table.create(self.store, self.journal_id, message_type, columns, durable=self._control.durable)
 
     def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
-        """Begin what keeps the logs short (DESIGN 4, 15.10), as far as it is due; `state` is committed, and read in this call only.
-
-        Raises
-        ------
-        CoordinatorError
-            COORDINATOR_DEPOSED when a newer reign has worked on a message table.
-        JournalError
-            STORE_FAILED.
-        """
+        """See `Upkeep.run`; `state` is committed, and read in this call only."""
         self._upkeep.run(epoch=epoch, state=state, now_ms=now_ms)
 
     def finish_upkeep(self) -> None:
-        """Wait for the upkeep that is under way.
-
-        Raises
-        ------
-        CoordinatorError, JournalError
-            What it failed with; see `upkeep`.
-        """
+        """Wait for the upkeep that is under way; see `Upkeep.finish`."""
         self._upkeep.finish()
 
 
