@@ -20,7 +20,6 @@ from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.message_compaction import MergeLimits, merge
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.objects import StoredObject
-from spark_queue.journal.store_time import store_time_ms
 
 _LOG = logging.getLogger(__name__)
 
@@ -106,7 +105,7 @@ class MessageUpkeep:
         # First the store, then the table: a file that is committed in between stands in the table.
         candidates = unnamed_files(work.store, work.message_type, named)
         # By the store's own clock too, since a host whose clock is wrong must not take files from under their publishers.
-        before_ms = min(work.now_ms, store_time_ms(work.store)) - self._limits.kept_ms
+        before_ms = min(work.now_ms, work.store.time_ms()) - self._limits.kept_ms
         work.refresh()
         standing = work.sizes().keys()
         folder = f"{work.key}/"

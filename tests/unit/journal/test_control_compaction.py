@@ -140,9 +140,9 @@ def test_durable_merge_reaches_the_disk_before_the_entry_that_names_it(tmp_path:
     monkeypatch.setattr("spark_queue.journal.layout.force", synced.append)
     merge = staged(disk)
     control.replace(merge)
-    data, entry = f"{disk.store.control_uri}/{merge.files[0].path}", str(disk.log_path(CONTROL, control.version))
+    data, entry = f"{disk.store.uri(CONTROL)}/{merge.files[0].path}", str(disk.log_path(CONTROL, control.version))
     assert synced.index(data) < synced.index(entry)
-    assert entry not in synced[: synced.index(disk.store.control_uri)]
+    assert entry not in synced[: synced.index(disk.store.uri(CONTROL))]
 
 
 def test_large_file_is_read_from_a_record_on(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def control_commit(path: Path) -> Commit:
     control = DeltaControlLog(disk.store)
     number = claim(control)
     entry = disk.log_path(CONTROL, control.version + 1)
-    return Commit(disk, Path(disk.store.control_uri), entry, lambda: control.append([left(number)], epoch=1))
+    return Commit(disk, Path(disk.store.uri(CONTROL)), entry, lambda: control.append([left(number)], epoch=1))
 
 
 def publisher_commit(path: Path) -> Commit:

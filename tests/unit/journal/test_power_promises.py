@@ -24,7 +24,7 @@ ORDER = messages_key("order")
 def watch(monkeypatch: pytest.MonkeyPatch, file: Path) -> set[tuple[str, bool]]:
     """Note what is forced to the disk, and whether a file stood there by then."""
     forced = set[tuple[str, bool]]()
-    for module in ("layout", "disk"):
+    for module in ("layout", "objects"):
         monkeypatch.setattr(f"spark_queue.journal.{module}.force", lambda path: forced.add((path, file.exists())))
     return forced
 

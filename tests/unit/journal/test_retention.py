@@ -16,7 +16,7 @@ from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError
 from spark_queue.journal import message_upkeep
-from spark_queue.journal.layout import messages_key
+from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.publisher import publish
@@ -215,7 +215,7 @@ def test_what_nothing_names_is_deleted_after_a_day(disk: Disk) -> None:
 @pytest.fixture
 def store_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the store's clock be no earlier than the coordinator's."""
-    monkeypatch.setattr(message_upkeep, "store_time_ms", lambda _store: 2**50)
+    monkeypatch.setattr(Store, "time_ms", lambda _store: 2**50)
 
 
 @pytest.mark.usefixtures("store_in_time")

@@ -17,7 +17,7 @@ from spark_queue.core.state.log_tail import LogTail
 from spark_queue.journal import snapshot, state_codec, upkeep
 from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.layout import SNAPSHOTS
+from spark_queue.journal.layout import CONTROL, SNAPSHOTS
 from spark_queue.journal.snapshot import Header
 from spark_queue.testing.state_digest import digest
 from tests.unit.journal import control_on_disk
@@ -36,7 +36,7 @@ def subscribed(number: int) -> Record:
 
 
 def take(disk: Disk) -> None:
-    snapshot.take(disk.store, listing(disk.store, DeltaTable(disk.store.control_uri)), disk.open().facts)
+    snapshot.take(disk.store, listing(disk.store, DeltaTable(disk.store.uri(CONTROL))), disk.open().facts)
 
 
 def snapshots(disk: Disk) -> list[Path]:

@@ -205,11 +205,11 @@ def test_torn_checkpoint_hint_costs_an_early_checkpoint_only(disk: Disk, hint: b
 
 
 def test_tables_never_clean_themselves(disk: Disk) -> None:
-    for uri in (disk.store.control_uri, disk.store.messages_uri("order")):
+    for uri in (disk.store.uri(CONTROL), disk.store.messages_uri("order")):
         properties = DeltaTable(uri).metadata().configuration
         assert properties["delta.enableExpiredLogCleanup"] == "false"
         assert properties["delta.logRetentionDuration"] == "interval 36500 days"
-    control = DeltaTable(disk.store.control_uri).metadata().configuration
+    control = DeltaTable(disk.store.uri(CONTROL)).metadata().configuration
     assert control["delta.deletedFileRetentionDuration"] == "interval 1 hours"
     for number in range(120):
         disk.publish([number])
