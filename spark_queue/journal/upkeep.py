@@ -26,7 +26,6 @@ from spark_queue.journal.layout import CONTROL, Store, messages_key
 from spark_queue.journal.log_listing import version_of
 from spark_queue.journal.message_upkeep import Job, MessageLimits, MessageUpkeep
 from spark_queue.journal.message_work import MessageTableWork
-from spark_queue.journal.objects import StoredObject
 
 _log = logging.getLogger(__name__)
 
@@ -211,7 +210,7 @@ def clean(store: Store, table: str, *, below: int, before_ms: int) -> None:
     """
     objects = store.list(f"{table}/_delta_log")
     entries = [entry for entry in objects if entry.key.endswith(".json")]
-    checkpoints = [entry for entry in objects if entry.key.endswith(".checkpoint.parquet")]
+    checkpoints = [entry.key for entry in objects if entry.key.endswith(".checkpoint.parquet")]
     gone: list[str] = []
     for entry in entries:
         if version_of(entry.key) >= below or entry.modified_ms >= before_ms:
@@ -219,13 +218,9 @@ def clean(store: Store, table: str, *, below: int, before_ms: int) -> None:
         gone.append(entry.key)
     # A checkpoint serves every version from its own on, so the newest one at or below the first kept entry must stay.
     first_kept = version_of(entries[len(gone)].key) if len(gone) < len(entries) else below
+    serving = [key for key in checkpoints if version_of(key) <= first_kept]
     # Oldest first: that an entry is there proves that no later one has gone, which the control log's check rests on.
-    store.delete([*gone, *_replaced(checkpoints, first_kept)])
-
-
-def _replaced(checkpoints: Sequence[StoredObject], first_kept: int) -> list[str]:
-    serving = [entry for entry in checkpoints if version_of(entry.key) <= first_kept]
-    return [entry.key for entry in serving[:-1]]
+    store.delete([*gone, *serving[:-1]])
 
 
 class _Checkpoint(msgspec.Struct, frozen=True):
