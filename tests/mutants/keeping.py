@@ -52,7 +52,7 @@ KEEPING = (
     ),
     Mutant(
         "messages expire that a filter keeps out, and others that never do",
-        f"{_JOURNAL}/expressions.py", "{at_ms: part & rows for", "{at_ms: part | rows for",
+        f"{_JOURNAL}/facts.py", "{at_ms: part & rows for", "{at_ms: part | rows for",
         ("tests/unit/journal/test_facts.py",),
     ),
     Mutant(
