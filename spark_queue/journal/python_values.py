@@ -49,21 +49,16 @@ def to_column(values: Sequence[Any], wanted: pa.DataType, *, timezone: str | Non
     for is_kind, make in _NESTED:
         if is_kind(wanted):
             return make(values, wanted, timezone)
-    if any(issubclass(kind, datetime) for kind in kinds):
-        return _by_kind([_kind_of_time(value) for value in values], values, wanted, timezone)
-    if len(kinds) > 1:
-        return _by_kind([type(value) for value in values], values, wanted, timezone)
+    if len(kinds) > 1 or any(issubclass(kind, datetime) for kind in kinds):
+        return _by_kind(values, wanted, timezone)
     return _of_one_kind(values, next(iter(kinds), type(None)), wanted, timezone)
 
 
-def _kind_of_time(value: Any) -> Any:
-    return _AWARE if isinstance(value, datetime) and value.tzinfo is not None else type(value)
-
-
-def _by_kind(kinds: list[Any], values: Sequence[Any], wanted: pa.DataType, timezone: str | None) -> Column:
+def _by_kind(values: Sequence[Any], wanted: pa.DataType, timezone: str | None) -> Column:
     """Make a column of the values of each kind, and one of them all."""
     rows_of: dict[Any, list[int]] = {}
-    for row, kind in enumerate(kinds):
+    for row, value in enumerate(values):
+        kind: Any = _AWARE if isinstance(value, datetime) and value.tzinfo is not None else type(value)
         rows_of.setdefault(kind, []).append(row)
     places = np.empty(len(values), dtype=np.int64)
     parts: list[Column] = []
