@@ -109,10 +109,9 @@ class DeltaControlLog:
             self._store.sync(f"{CONTROL}/{file.path}" for file in files)
         self._is_in_doubt = True
         mark = delta.Mark(writer="coordinator")
-        transactions = [(delta.COORDINATOR_TXN, epoch)]
         with self._store.failures("committing records"):
             created = log_entry.create_entry(
-                self._store, CONTROL, base + 1, files, mark=mark, transactions=transactions, at_ms=at_ms, removed=removed
+                self._store, CONTROL, base + 1, files, mark=mark, epoch=epoch, at_ms=at_ms, removed=removed
             )
         if not created:
             raise self._deposed(epoch, f"version {base + 1} was committed by another")

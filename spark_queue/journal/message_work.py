@@ -108,13 +108,12 @@ class MessageTableWork:
         raise JournalError("PUBLISH_CONTENDED", path=self.store.uri(self.key), attempts=_ATTEMPTS)
 
     def _swap(self, version: int, mark: delta.Mark, removed: Sequence[str], added: Sequence[delta.NewFile]) -> bool:
-        transactions = [(delta.COORDINATOR_TXN, self._epoch)]
         durable = self._is_durable()
         if durable:
             self.store.sync([*(f"{self.key}/{file.path}" for file in added), log_key(self.key, version - 1)])
         with self.store.failures(f"committing to {self.key}"):
             created = log_entry.create_entry(
-                self.store, self.key, version, added, mark=mark, transactions=transactions, at_ms=self.now_ms, removed=removed
+                self.store, self.key, version, added, mark=mark, epoch=self._epoch, at_ms=self.now_ms, removed=removed
             )
         if created and durable:
             self.store.sync([log_key(self.key, version)])
