@@ -116,12 +116,14 @@ class Upkeep:
 
     def _due(self, state: JournalState, *, epoch: int, now_ms: int) -> Iterator[Callable[[], None]]:
         """Yield what is due, in the order in which it is done."""
+        jobs = self._messages.due(state, now_ms=now_ms)
         for message_type, known in state.message_types.items():
+            of_type = jobs.get(message_type, [])
             # Later versions that left no record do not count: the next reign must find them all again.
             if self._is_due(messages_key(message_type), known.version, MESSAGES_CHECKPOINT_COMMITS):
-                yield partial(self._keep_messages, message_type, known.version, epoch=epoch, now_ms=now_ms)
-        for message_type, jobs in self._messages.due(state, now_ms=now_ms).items():
-            yield partial(self._work_on, message_type, jobs, epoch=epoch, now_ms=now_ms)
+                of_type.insert(0, partial(self._keep_messages, known.version))
+            if of_type:
+                yield partial(self._work_on, message_type, of_type, epoch=epoch, now_ms=now_ms)
         if self._is_due(CONTROL, self._control.version, CONTROL_CHECKPOINT_COMMITS):
             yield partial(self._keep_control, epoch=epoch, now_ms=now_ms)
         if self._control.replay_cost >= SNAPSHOT_RECORDS:
@@ -163,26 +165,21 @@ class Upkeep:
             self._swept_at_ms = now_ms
         self._merge = control_compaction.stage(self._store, files, epoch=epoch, at_ms=now_ms)
 
-    def _keep_messages(self, message_type: str, version: int, *, epoch: int, now_ms: int) -> None:
-        key = messages_key(message_type)
-        self._open_messages(message_type, epoch=epoch, now_ms=now_ms)
-        # At the last entered version, not at the head: what has not entered must stay readable commit by commit.
-        table = delta.open_table(self._store, key, version=version)
-        if table is None:
-            raise delta.damaged(self._store, f"{key} is missing", "The journal's definitions name it.")
-        self._checkpoint(key, table)
-        clean(self._store, key, below=version, before_ms=now_ms - MESSAGES_KEPT_MS)
-
     def _work_on(self, message_type: str, jobs: Sequence[Job], *, epoch: int, now_ms: int) -> None:
-        work = self._open_messages(message_type, epoch=epoch, now_ms=now_ms)
+        # The first time in a reign this claims the table.
+        work = MessageTableWork(
+            self._store, self._journal_id, message_type, epoch=epoch, now_ms=now_ms, is_durable=lambda: self._control.durable
+        )
         for job in jobs:
             job(work)
 
-    def _open_messages(self, message_type: str, *, epoch: int, now_ms: int) -> MessageTableWork:
-        """Open a table for work; the first time in a reign this claims it."""
-        return MessageTableWork(
-            self._store, self._journal_id, message_type, epoch=epoch, now_ms=now_ms, is_durable=lambda: self._control.durable
-        )
+    def _keep_messages(self, version: int, work: MessageTableWork) -> None:
+        # At the last entered version, not at the head: what has not entered must stay readable commit by commit.
+        table = delta.open_table(self._store, work.key, version=version)
+        if table is None:
+            raise delta.damaged(self._store, f"{work.key} is missing", "The journal's definitions name it.")
+        self._checkpoint(work.key, table)
+        clean(self._store, work.key, below=version, before_ms=work.now_ms - MESSAGES_KEPT_MS)
 
     def _checkpoint(self, key: str, table: DeltaTable) -> None:
         delta.checkpoint(self._store, key, table, durable=self._control.durable)
