@@ -46,6 +46,11 @@ class Store:
         URL of an object-store prefix.
     storage_options : Mapping[str, str]
         As `deltalake` takes them, such as ``aws_access_key_id`` or ``aws_endpoint_url``; keys in any case.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED, by every method that asks the store, but `open`.
     """
 
     path: str
@@ -73,13 +78,7 @@ class Store:
         return f"{self.path}/{key}"
 
     def read(self, key: str) -> bytes | None:
-        """Return an object's bytes, or None when there is none.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
-        """
+        """Return an object's bytes, or None when there is none."""
         with self.failures(f"reading {key}"):
             try:
                 return bytes(obstore.get(_object_store(self), key).bytes())
@@ -87,24 +86,12 @@ class Store:
                 return None
 
     def write(self, key: str, data: bytes) -> None:
-        """Write an object whole, replacing what was there; readers see the old bytes or the new ones.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
-        """
+        """Write an object whole, replacing what was there; readers see the old bytes or the new ones."""
         with self.failures(f"writing {key}"):
             obstore.put(_object_store(self), key, data)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write an object only if there is none of that key; tell whether it was this call that did.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
-        """
+        """Write an object only if there is none of that key; tell whether it was this call that did."""
         with self.failures(f"creating {key}"):
             try:
                 obstore.put(_object_store(self), key, data, mode="create")
@@ -113,25 +100,13 @@ class Store:
             return True
 
     def list(self, prefix: str, *, after: str | None = None) -> list[StoredObject]:
-        """Return the objects under a folder, in the order of their keys, only those after a key if one is given.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
-        """
+        """Return the objects under a folder, in the order of their keys, only those after a key if one is given."""
         with self.failures(f"listing {prefix}"):
             found = obstore.list(_object_store(self), prefix, offset=after).collect()
         return sorted(map(StoredObject.of, found), key=lambda entry: entry.key)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; one that is already gone is no error.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
-        """
+        """Delete objects; one that is already gone is no error."""
         for key in keys:
             with self.failures(f"deleting {key}"):
                 try:
@@ -140,13 +115,7 @@ class Store:
                     continue
 
     def time_ms(self) -> int:
-        """Ask the store what time it is, in milliseconds: the times of its objects can be compared with no other clock.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
-        """
+        """Ask the store what time it is, in milliseconds: the times of its objects can be compared with no other clock."""
         key = f"probe-{uuid.uuid4().hex}"
         self.write(key, b"")
         try:
@@ -171,13 +140,7 @@ class Store:
 
     @contextmanager
     def writer(self, key: str) -> Iterator[io.RawIOBase]:
-        """Yield a file-like sink for a new object of a unique key; what fails half-way leaves at most a leftover.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
-        """
+        """Yield a file-like sink for a new object of a unique key; what fails half-way leaves at most a leftover."""
         with self.failures(f"writing {key}"):
             sink = LocalSink(self.uri(key)) if self.is_local else ObjectSink(obstore.open_writer(_object_store(self), key))
             try:
@@ -196,11 +159,6 @@ class Store:
             What to sync, in this order.
         ancestors : bool
             Also the directories above, up to the journal's parent: for objects whose directories are new.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
         """
         if not self.is_local:
             return
@@ -216,13 +174,7 @@ class Store:
                             break
 
     def sync_all(self) -> None:
-        """Force everything that stands to the disk: what others wrote who did not have to.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
-        """
+        """Force everything that stands to the disk: what others wrote who did not have to."""
         if self.is_local:
             with self.failures("syncing the journal"):
                 force_tree(self.path)
@@ -233,7 +185,7 @@ class Store:
         Raises
         ------
         JournalError
-            STORE_UNSAFE, or STORE_FAILED.
+            STORE_UNSAFE.
         """
         if self.storage_options.get("aws_s3_allow_unsafe_rename", "false").lower() in ("true", "1", "yes"):
             raise JournalError("STORE_UNSAFE", path=self.path)
