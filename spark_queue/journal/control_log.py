@@ -21,13 +21,7 @@ MESSAGES_PER_RECORD = 50
 
 
 class DeltaControlLog:
-    """`ports.ControlLog` on the Delta table `control`.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place; nothing is opened before the first call.
-    """
+    """`ports.ControlLog` on the Delta table `control`; nothing is opened before the first call."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

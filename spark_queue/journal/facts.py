@@ -22,13 +22,7 @@ from spark_queue.journal.message_file import MessageFiles
 
 
 class FileFacts:
-    """`core.segment.FactSource` over message files.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    """
+    """`core.segment.FactSource` over message files."""
 
     def __init__(self, store: Store) -> None:
         self._files = MessageFiles(store)

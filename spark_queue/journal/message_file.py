@@ -19,13 +19,7 @@ PIECE_BYTES = 128 * 1024 * 1024
 
 
 class MessageFiles:
-    """Reads segments' columns; a merged file is read once for all the segments in it, asked for one after the other.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    """
+    """Reads segments' columns; a merged file is read once for all the segments in it, asked for one after the other."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -21,15 +21,8 @@ from spark_queue.ports import AddedFile, MessageLogEntry
 class DeltaMessageLog:
     """`ports.MessageLog` on the Delta table of a message type.
 
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    message_type : str
-        Whose log.
-    is_durable : callable
-        Tells whether commits must survive power loss. Asked at every entry, which then is forced to the disk before anybody
-        builds on it.
+    `is_durable` tells whether commits must survive power loss. It is asked at every entry, which then is forced to the disk
+    before anybody builds on it.
     """
 
     def __init__(self, store: Store, message_type: str, is_durable: Callable[[], bool]) -> None:

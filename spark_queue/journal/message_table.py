@@ -53,18 +53,7 @@ def owner(table: DeltaTable) -> str:
 def create(store: Store, journal_id: str, message_type: str, columns: str, *, durable: bool) -> None:
     """Make the table of a message type, or append nullable columns to it; do nothing when it already fits.
 
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    journal_id : str
-        Its id.
-    message_type : str
-        The table's name.
-    columns : str
-        The user's columns, as Spark DDL.
-    durable : bool
-        Whether the change must reach the disk.
+    `columns` are the user's, as Spark DDL. A durable change reaches the disk.
 
     Raises
     ------

@@ -18,22 +18,9 @@ _ATTEMPTS = 200
 
 
 class MessageTableWork:
-    """What one reign does to the table of one message type.
+    """What the reign `epoch` does to the table of one message type; `now_ms` is its time, in milliseconds since 1970 UTC.
 
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    journal_id : str
-        Its id.
-    message_type : str
-        Whose table.
-    epoch : int
-        The reign.
-    now_ms : int
-        Its time, in milliseconds since 1970 UTC.
-    is_durable : callable
-        Tells whether commits must survive power loss; asked at each commit, since a merge takes longer than `apply`.
+    `is_durable` tells whether commits must survive power loss; it is asked at each, since a merge takes longer than `apply`.
 
     Raises
     ------

@@ -31,16 +31,9 @@ _FIRST_TYPE = next(iter(BUILT_IN_COLUMNS))
 
 
 class DeltaJournal(JournalReader):
-    """`ports.Journal` on Delta, as a coordinator needs it and who folds the log; made by `open_journal`.
+    """`ports.JournalPort` on Delta, as a coordinator needs it and who folds the log; made by `open_journal`.
 
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    journal_id : str
-        Its id.
-    limits : MessageLimits or None
-        When a coordinator works on message tables, where it is not to be as usual.
+    `limits` say when a coordinator works on message tables, where it is not to be as usual.
     """
 
     control: ControlLog

@@ -19,15 +19,7 @@ from spark_queue.journal.recovery import open_repaired
 
 
 class JournalReader:
-    """What a journal says of itself; made by `open_reader`.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    journal_id : str
-        Its id.
-    """
+    """What a journal says of itself; made by `open_reader`."""
 
     def __init__(self, store: Store, journal_id: str) -> None:
         self.store = store

@@ -53,19 +53,7 @@ MESSAGES_KEPT_MS = 24 * 3600 * 1000
 
 
 class Upkeep:
-    """What one reign keeps in order, in a thread of its own; one piece of work at a time.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    journal_id : str
-        Its id.
-    control : DeltaControlLog
-        The reign's control log.
-    limits : MessageLimits
-        When message tables are worked on.
-    """
+    """What the reign of a control log keeps in order, in a thread of its own; one piece of work at a time."""
 
     def __init__(self, store: Store, journal_id: str, control: DeltaControlLog, limits: MessageLimits) -> None:
         self._store = store
