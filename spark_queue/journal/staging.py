@@ -188,11 +188,6 @@ def read_staged(plan: StagingPlan, file: StagedFile, *, after_sequence: int | No
                 yield table
 
 
-def topics_of(files: Iterable[StagedFile]) -> set[str]:
-    """Return every topic of some staged files."""
-    return {topic for file in files for topic in file.topics}
-
-
 def _grouped(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Join small tables: each one written becomes a row group of its own."""
     pending: list[pa.Table] = []

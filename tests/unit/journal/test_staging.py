@@ -16,7 +16,7 @@ from spark_queue.errors import JournalError
 from spark_queue.journal import staging
 from spark_queue.journal.objects import LocalSink
 from spark_queue.journal.schema import INSTANT
-from spark_queue.journal.staging import stage_file, topics_of
+from spark_queue.journal.staging import stage_file
 from tests.source_tree import ROOT
 from tests.unit.journal.journal_on_disk import Disk, orders
 
@@ -35,7 +35,7 @@ def test_staged_file_tells_what_is_in_it(disk: Disk) -> None:
         "maxValues": {"topic": "RETURNS", "expires_at": "1970-01-01T00:00:09.000Z"},
         "nullCount": {"topic": 0, "expires_at": 1},
     }
-    assert topics_of([file]) == {"ORDERS", "RETURNS"}
+    assert file.topics == ("ORDERS", "RETURNS")
     assert pickle.loads(pickle.dumps(file)) == file
 
 
