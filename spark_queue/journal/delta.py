@@ -40,6 +40,9 @@ HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=F
 _BACK_OFF_S = 0.5
 _FIRST_BACK_OFF_S = 0.002
 
+#: Stands before the journal's id in the Delta description of each of its tables.
+OWNER = "spark_queue journal "
+
 TABLE_PROPERTIES = {"delta.enableExpiredLogCleanup": "false", "delta.logRetentionDuration": "interval 36500 days"}
 
 #: Of the control log: every commit's file is merged into others soon, and a checkpoint names each that left within this time.
@@ -226,11 +229,11 @@ def create_table(
     key: str,
     *,
     schema: pa.Schema,
-    description: str,
+    journal_id: str,
     files: Sequence[NewFile] = (),
     properties: Mapping[str, str] | None = None,
 ) -> bool:
-    """Create the table in folder `key`, with files, in one commit; tell whether it was this call that did.
+    """Create the table in folder `key` of a journal, with files, in one commit; tell whether it was this call that did.
 
     `properties` are those that it has beside `TABLE_PROPERTIES`.
 
@@ -248,7 +251,7 @@ def create_table(
                 Schema.from_arrow(schema),
                 [file.action() for file in files],
                 mode="error",
-                description=description,
+                description=OWNER + journal_id,
                 configuration={**TABLE_PROPERTIES, **(properties or {})},
                 storage_options=dict(store.storage_options),
                 commit_properties=commit,

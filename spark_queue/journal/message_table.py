@@ -14,9 +14,6 @@ from spark_queue.journal.layout import Store, log_key, messages_key
 from spark_queue.journal.recovery import open_repaired
 from spark_queue.journal.schema import Field, appended_columns, check_columns, stored_schema
 
-#: Stands before the journal's id in a message table's Delta description.
-_OWNER = "spark_queue journal "
-
 #: Changes of a table's columns race with publishers; each lost race is retried on the new head.
 _ATTEMPTS = 20
 
@@ -40,14 +37,9 @@ def open_messages(store: Store, journal_id: str, message_type: str) -> DeltaTabl
     return table
 
 
-def description(journal_id: str) -> str:
-    """Return the Delta description of a journal's tables."""
-    return _OWNER + journal_id
-
-
 def owner(table: DeltaTable) -> str:
     """Return the id of the journal that a message table belongs to; empty when it says none."""
-    return str(table.metadata().description or "").removeprefix(_OWNER)
+    return str(table.metadata().description or "").removeprefix(delta.OWNER)
 
 
 def create(store: Store, journal_id: str, message_type: str, columns: str, *, durable: bool) -> None:
@@ -65,7 +57,7 @@ def create(store: Store, journal_id: str, message_type: str, columns: str, *, du
     check_columns(message_type, columns)
     declared = stored_schema(columns)
     key = messages_key(message_type)
-    if delta.create_table(store, key, schema=declared, description=description(journal_id)):
+    if delta.create_table(store, key, schema=declared, journal_id=journal_id):
         if durable:
             store.sync([log_key(key, 0)], ancestors=True)
         return

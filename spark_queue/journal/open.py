@@ -102,9 +102,8 @@ def create_journal(store: Store, definitions: Definitions | None = None, *, cloc
         message_table.create(store, journal_id, message_type.name, message_type.columns, durable=False)
     records = first_records(journal_id, definitions, FileFacts(store), now_ms=(clock or SystemClock()).wall_ms())
     files = stage_records(store, records)
-    description = message_table.description(journal_id)
     if not delta.create_table(
-        store, CONTROL, schema=CONTROL_SCHEMA, description=description, files=files, properties=delta.CONTROL_PROPERTIES
+        store, CONTROL, schema=CONTROL_SCHEMA, journal_id=journal_id, files=files, properties=delta.CONTROL_PROPERTIES
     ):
         raise JournalError("JOURNAL_EXISTS", path=store.path)
     if definitions.journal.durable:
@@ -119,7 +118,7 @@ def _settle_id(store: Store) -> str:
     proposed = str(uuid.uuid4())
     key = messages_key(_FIRST_TYPE)
     schema = stored_schema(BUILT_IN_COLUMNS[_FIRST_TYPE])
-    if delta.create_table(store, key, schema=schema, description=message_table.description(proposed)):
+    if delta.create_table(store, key, schema=schema, journal_id=proposed):
         return proposed
     table = delta.open_table(store, key)
     found = "" if table is None or table.version() > 0 else message_table.owner(table)
