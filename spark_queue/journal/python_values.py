@@ -6,7 +6,7 @@ Python type become a column of their own, are cast by the rule of all ways in, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -46,9 +46,12 @@ def to_column(values: Sequence[Any], wanted: pa.DataType, *, timezone: str | Non
     missing = {kind for kind in kinds if kind.__name__ in _MISSING}
     if missing:
         values, kinds = [None if type(value) in missing else value for value in values], kinds - missing
-    for is_kind, make in _NESTED:
-        if is_kind(wanted):
-            return make(values, wanted, timezone)
+    if types.is_struct(wanted):
+        return _structs(values, wanted, timezone)
+    if types.is_map(wanted):
+        return _maps(values, wanted, timezone)
+    if types.is_list(wanted):
+        return _lists(values, wanted, timezone)
     if len(kinds) > 1 or any(issubclass(kind, datetime) for kind in kinds):
         return _by_kind(values, wanted, timezone)
     return _of_one_kind(values, next(iter(kinds), type(None)), wanted, timezone)
@@ -190,10 +193,3 @@ def _elements(row: int, value: Any, wanted: str) -> list[Any] | None:
 
 def _lengths(lists: Iterable[list[Any] | None]) -> list[float]:
     return [np.nan if each is None else len(each) for each in lists]
-
-
-_NESTED: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Sequence[Any], Any, str | None], Column]], ...] = (
-    (types.is_struct, _structs),
-    (types.is_map, _maps),
-    (types.is_list, _lists),
-)
