@@ -54,12 +54,8 @@ class MessageUpkeep:
         self._dropped_rows: dict[str, int] = {}
         self._searched_at_ms: dict[str, int] = {}
 
-    def due(self, state: JournalState, *, now_ms: int) -> dict[str, list[Job]]:
-        """Return what is due, by message type."""
-        jobs = {name: list(self._due(state, name, now_ms)) for name in state.message_types}
-        return {name: of_type for name, of_type in jobs.items() if of_type}
-
-    def _due(self, state: JournalState, name: str, now_ms: int) -> Iterator[Job]:
+    def due(self, state: JournalState, name: str, *, now_ms: int) -> Iterator[Job]:
+        """Yield what is due on a message type's table."""
         known = state.message_types[name]
         if known.retired_rows > self._dropped_rows.get(name, 0):
             yield partial(self._drop, tuple(known.segments))

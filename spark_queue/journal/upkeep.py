@@ -104,14 +104,13 @@ class Upkeep:
 
     def _due(self, state: JournalState, *, epoch: int, now_ms: int) -> Iterator[Callable[[], None]]:
         """Yield what is due, in the order in which it is done."""
-        jobs = self._messages.due(state, now_ms=now_ms)
         for message_type, known in state.message_types.items():
-            of_type = jobs.get(message_type, [])
+            jobs = list(self._messages.due(state, message_type, now_ms=now_ms))
             # Later versions that left no record do not count: the next reign must find them all again.
             if self._is_due(messages_key(message_type), known.version, MESSAGES_CHECKPOINT_COMMITS):
-                of_type.insert(0, partial(self._keep_messages, known.version))
-            if of_type:
-                yield partial(self._work_on, message_type, of_type, epoch=epoch, now_ms=now_ms)
+                jobs.insert(0, partial(self._keep_messages, known.version))
+            if jobs:
+                yield partial(self._work_on, message_type, jobs, epoch=epoch, now_ms=now_ms)
         if self._is_due(CONTROL, self._control.version, CONTROL_CHECKPOINT_COMMITS):
             yield partial(self._keep_control, epoch=epoch, now_ms=now_ms)
         if self._control.replay_cost >= SNAPSHOT_RECORDS:
