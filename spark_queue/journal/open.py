@@ -58,10 +58,6 @@ class DeltaJournal(JournalReader):
         """See `Upkeep.run`; `state` is committed, and read in this call only."""
         self._upkeep.run(epoch=epoch, state=state, now_ms=now_ms)
 
-    def finish_upkeep(self) -> None:
-        """Wait for the upkeep that is under way; see `Upkeep.finish`."""
-        self._upkeep.finish()
-
 
 def open_journal(store: Store, *, limits: MessageLimits | None = None) -> DeltaJournal:
     """Open a journal: reads its id and definitions, and nothing else; `limits` as `DeltaJournal` takes them.

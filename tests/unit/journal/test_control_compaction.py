@@ -63,7 +63,7 @@ def test_upkeep_merges_between_commits_and_files_stay_few(disk: Disk) -> None:
         journal.control.append([left(record)], epoch=1)
         record += 1
         journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=NOW_MS)
-        journal.finish_upkeep()
+        journal._upkeep.finish()
     assert len(files(disk)) < 2 + 8 + 6
     assert [each.record for each in journal.records()] == list(range(record))
     assert table(disk).to_pyarrow_table().num_rows == record
@@ -85,7 +85,7 @@ def test_plan_that_lay_for_long_is_dropped(disk: Disk, small: None) -> None:
     for number in range(record, record + 6):
         journal.control.append([left(number)], epoch=1)
     journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=NOW_MS)
-    journal.finish_upkeep()
+    journal._upkeep.finish()
     journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=NOW_MS + control_compaction.PLAN_VALID_MS)
     assert len(files(disk)) == record + 6
 

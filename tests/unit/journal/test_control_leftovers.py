@@ -112,7 +112,7 @@ def test_sweep_that_slept_leaves_the_files_of_the_next_reign_alone(disk: Disk, m
     monkeypatch.setattr(control_compaction, "data_files", sleep_after_looking)
     journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=NOW_MS)
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
-        journal.finish_upkeep()
+        journal._upkeep.finish()
     assert {file.path for file in files(disk)} <= on_disk(disk)
     assert len(disk.open().records()) == record + 7
 
@@ -132,6 +132,6 @@ def test_upkeep_deletes_leftovers_once_an_hour(disk: Disk) -> None:
         orphan.write_bytes(b"")
         os.utime(orphan, (0, 0))
         journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=now_ms)
-        journal.finish_upkeep()
+        journal._upkeep.finish()
         assert orphan.exists() == (now_ms == NOW_MS + upkeep.SWEEP_MS - 1)
     assert len(disk.open().records()) == record

@@ -231,18 +231,18 @@ def test_upkeep_takes_a_snapshot_when_folding_would_cost_enough(disk: Disk, monk
     journal = disk.open()
     record = claim(journal.control)
     journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
-    journal.finish_upkeep()
+    journal._upkeep.finish()
     assert snapshots(disk) == []
     for _ in range(2):
         for number in range(record, record + 5):
             journal.control.append([subscribed(number)], epoch=1)
         record += 5
         journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
-        journal.finish_upkeep()
+        journal._upkeep.finish()
         check(disk, uses=record - 1)
     journal.control.append([subscribed(record)], epoch=1)
     journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
-    journal.finish_upkeep()
+    journal._upkeep.finish()
     check(disk, uses=record - 1)
 
 
@@ -254,7 +254,7 @@ def test_state_that_cannot_be_stored_is_told_and_harms_nobody(
     journal = disk.open()
     claim(journal.control)
     journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
-    journal.finish_upkeep()
+    journal._upkeep.finish()
     assert "No snapshot was written" in caplog.text
     check(disk, uses=None)
 

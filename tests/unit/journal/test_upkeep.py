@@ -52,7 +52,7 @@ def entered_state(order: int) -> JournalState:
 
 def run(journal: DeltaJournal, *, order: int = 0, epoch: int = 1) -> None:
     journal.upkeep(epoch=epoch, state=entered_state(order), now_ms=NOW_MS)
-    journal.finish_upkeep()
+    journal._upkeep.finish()
 
 
 def append(journal: DeltaJournal, record: int, count: int) -> int:
@@ -235,7 +235,7 @@ def test_commits_go_on_while_the_log_is_kept_in_order(disk: Disk, monkeypatch: p
         journal.control.check(epoch=1)
     assert versions(disk, CONTROL, ".checkpoint.parquet") == []
     let_go.set()
-    journal.finish_upkeep()
+    journal._upkeep.finish()
     (checkpointed,) = versions(disk, CONTROL, ".checkpoint.parquet")
     assert 6 <= checkpointed <= 12, "the head as the work found it"
     assert len(DeltaControlLog(disk.store).load()) == record
