@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -18,70 +18,35 @@ from spark_queue.journal.recovery import repair_head
 from spark_queue.ports import AddedFile, MessageLogEntry
 
 
-class Durability(Protocol):
-    """Tells whether what is relied on must have reached the disk; the control log knows."""
-
-    @property
-    def durable(self) -> bool:
-        """Whether commits must survive power loss."""
-        ...
-
-
 class DeltaMessageLog:
     """`ports.MessageLog` on the Delta table of a message type.
 
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    message_type : str
-        Whose log.
-    durability : Durability
-        Asked at every entry: with ``durability="fsync"`` an entry is forced to the disk before anybody builds on it.
+    `is_durable` tells whether commits must survive power loss. It is asked at every entry, which then is forced to the disk
+    before anybody builds on it.
     """
 
-    def __init__(self, store: Store, message_type: str, durability: Durability) -> None:
+    def __init__(self, store: Store, message_type: str, is_durable: Callable[[], bool]) -> None:
         self._store = store
         self._key = messages_key(message_type)
-        self._durability = durability
+        self._is_durable = is_durable
 
     def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
-        """Yield the versions after `after_version` (-1 for all), in order, up to the head.
-
-        Parameters
-        ----------
-        finds_gaps : bool
-            Whether to list the log at its head: a local store reads the whole folder for it, however little is beyond.
+        """See `ports.MessageLog`; to find gaps a local store reads the whole folder of the log, however little is beyond its head.
 
         Raises
         ------
         JournalError
-            LOG_GAP, JOURNAL_REWRITTEN, JOURNAL_DAMAGED or STORE_FAILED, after the entries before the trouble were given.
+            STORE_FAILED, too.
         """
         version = after_version + 1
         while (entry := self._entry(version) if finds_gaps else self._read(version)) is not None:
-            if self._durability.durable:
+            if self._is_durable():
                 self._store.sync([log_key(self._key, version)])
             yield self._interpret(entry)
             version += 1
 
     def recover(self, *, version: int, token: str) -> None:
-        """Set a torn head entry aside (`recovery`), and check that the version entered last still is the commit that was entered.
-
-        Called once when a reign starts, before the first `tail`.
-
-        Parameters
-        ----------
-        version : int
-            The version entered last; -1 for none.
-        token : str
-            Its token, empty for a stranger's.
-
-        Raises
-        ------
-        JournalError
-            JOURNAL_DAMAGED when that version is gone or another commit; STORE_FAILED.
-        """
+        """See `ports.MessageLog`, and `recovery` of a torn head entry; raises STORE_FAILED, too."""
         repair_head(self._store, self._key)
         if version < 0:
             return
