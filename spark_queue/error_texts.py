@@ -149,8 +149,8 @@ LEASE: dict[str, str] = {
 #: The stored journal is missing, damaged, newer, or was changed by a stranger.
 JOURNAL: dict[str, str] = {
     "PEER_REPLACED": (
-        "Peer '{peer}' is journal {found} now, and was {expected} when it was pulled last. If it is meant to be another one, run "
-        "'sparkq peers reset'; else correct its path."
+        "Peer '{peer}' is journal {found} now, and was {expected} when it was pulled last. Correct its path; if it is meant to be "
+        "another journal, let that one have an instance name of its own."
     ),
     "NOT_A_JOURNAL": ("'{path}' is not a journal: {reason} Create one with `sparkq init`, or correct the path."),
     "JOURNAL_EXISTS": ("'{path}' already holds a journal. Use it, or choose another path."),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.relocation import MergedFile
@@ -70,8 +70,9 @@ class PulledFiles:
 
     message_type: str
     added: tuple[AddedFile, ...]
-    #: Their sizes in bytes.
+    #: Their sizes in bytes, and their statistics as the store has them.
     sizes: tuple[int, ...]
+    stats: tuple[Mapping[str, Any], ...]
     #: The names of the instances that their messages come from, by UUID.
     instances: Mapping[str, str]
 

@@ -14,7 +14,7 @@ from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Removal
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.ownership import Ownership, Stage, MessageValue
+from spark_queue.core.state.ownership import MessageValue, Ownership, Stage
 from spark_queue.replication.news import PeerFold
 from tests.fake_clock import FakeClock
 from tests.scenario.facts import PublishedMessage

@@ -29,10 +29,9 @@ from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import snapshot
-from spark_queue.journal.leftovers import unnamed_files
 from spark_queue.journal.message_table import open_messages
+from spark_queue.journal.message_upkeep import unnamed_files
 from spark_queue.journal.reader import list_files, open_reader
-from spark_queue.journal.store_time import store_time_ms
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.journal_location import location_of
 from spark_queue.session import worker_python
@@ -226,7 +225,7 @@ def _store(journal: Journal) -> Finding:
 
 def _clock(journal: Journal) -> Finding:
     """Compare this host's clock with the store's, and with the newest record."""
-    now_ms, written_ms = SystemClock().wall_ms(), store_time_ms(journal.store)
+    now_ms, written_ms = SystemClock().wall_ms(), journal.store.time_ms()
     ahead_ms = open_reader(journal.store).records()[-1].at_ms - now_ms
     advice = "Set this host's clock: leases and expirations count by it."
     if ahead_ms > _DAY_MS:

@@ -7,23 +7,22 @@ that leaves `run` is a doubt: the process must end, and the next coordinator rec
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
 from spark_queue.coordinator.inbox import Call, Inbox
+from spark_queue.coordinator.peers import PeerPullers, Peers
 from spark_queue.coordinator.reign_clock import ReignClock
 from spark_queue.core import commands, replies
-from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.engine import Engine
-from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import codec, wire
-from spark_queue.replication.puller import Look, Pull, PullState
+from spark_queue.replication.puller import Look, Pull
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,26 +31,6 @@ POLLED_TAIL_MS = 100
 
 #: How often every message log is read, and every queue is looked over, in milliseconds.
 ROUND_MS = 1_000
-
-
-#: Longest wait of replicated queues for what peers said while nobody reigned here, in milliseconds.
-HEARS_MS = 30_000
-
-
-class PeerPullers(Protocol):
-    """Pulls from the peers of the journal, beside the loop."""
-
-    def keep(self, definitions: Definitions) -> None:
-        """Pull from the peers that are defined now, and from no others."""
-        ...
-
-    def are_level(self) -> bool:
-        """Return whether each peer that can be read is pulled to where it was when this began."""
-        ...
-
-    def numbers(self) -> Mapping[str, int]:
-        """Return the newest beacon of each instance that was heard of, by name."""
-        ...
 
 
 class ReignEndedError(Exception):
@@ -90,7 +69,7 @@ class Loop:
         self._clock = clock
         self._epoch = epoch
         self._ends_idle = ends_idle
-        self._pullers = pullers
+        self._peers = Peers(journal, engine, entrance, pullers, now_ms=clock.now_ms())
         self._bell = AlarmBell()
         self._stopped = False
         self._polls: list[_Poll] = []
@@ -99,7 +78,6 @@ class Loop:
         self._tails: dict[str, bool] = {}
         now_ms = clock.now_ms()
         self._called_at_ms = now_ms
-        self._hears_until_ms = now_ms + HEARS_MS
         self._round_at_ms = now_ms
         self._polled_tail_at_ms = now_ms
 
@@ -166,11 +144,8 @@ class Loop:
                 self._nudged(call, message_type)
             case wire.Ping():
                 raise AssertionError("pings are answered before they come here")
-            case Look(peer=peer):
-                call.pulled = self._pull_state(peer)
-                self._answer(call, Answer(reply=replies.Done()))
-            case Pull() as pull:
-                self._take_pulled(call, pull, now_ms)
+            case Look() | Pull() as pull:
+                self._answer(call, self._peers.serve(call, pull, now_ms=now_ms))
             case commands.Next() as poll:
                 self._serve_next(call, poll, now_ms)
             case commands.Leave() as leave:
@@ -191,43 +166,15 @@ class Loop:
             self._read_log(message_type, finds_gaps=False)
             self._answer(call, Answer(reply=replies.Done()))
 
-    def _pull_state(self, peer: str) -> PullState:
-        state = self._engine.state
-        held = {}
-        for name, known in state.message_types.items():
-            held[name] = {origin: rows.copy() for origin, rows in known.origins.held.items()}
-            held[name][state.journal_id] = to_bitmap([(0, known.entered_until)])
-        return PullState(watermark=state.pulled.get(peer), held=held)
-
-    def _take_pulled(self, call: Call, pull: Pull, now_ms: int) -> None:
-        """Let pulled messages enter, then take over what their peer says: one commit for all that changes here."""
-        append = self._journal.append_pulled
-        try:
-            call.pulled = all(self._entrance.take_pulled(files, append, now_ms=now_ms) for files in pull.files)
-        except SparkQueueError as refusal:
-            self._answer(call, Answer(reply=codec.failed(refusal)))
-            return
-        if call.pulled:
-            self._engine.pull(pull.pulled, now_ms=now_ms)
-        self._answer(call, Answer(reply=replies.Done()))
-
     def _serve_next(self, call: Call, request: commands.Next, now_ms: int) -> None:
         """Answer a `Next`, or let it wait at least until the end of this group, when the message log has been read."""
-        if self._hears_peers(request, now_ms) and self._run(call, request, now_ms):
+        if self._peers.are_heard(request.queue, now_ms=now_ms) and self._run(call, request, now_ms):
             return
         message_type = self._engine.state.ledger(request.queue).definition.message_type
         wait_ms = max(0, min(request.wait_ms, wire.LONG_POLL_LIMIT_MS))
         self._polls.append(_Poll(call, request, now_ms + wait_ms, message_type))
         # Whoever still waits at the next round hears of a gap then.
         self._read_log(message_type, finds_gaps=now_ms + wait_ms < self._round_at_ms)
-
-    def _hears_peers(self, request: commands.Next, now_ms: int) -> bool:
-        """Return whether a replicated queue may grant: who was away must first hear what was claimed (DESIGN 17.3)."""
-        if now_ms >= self._hears_until_ms or not self._engine.state.definitions.is_replicated(request.queue):
-            return True
-        if self._pullers.are_level():
-            self._hears_until_ms = now_ms
-        return self._pullers.are_level()
 
     def _run(self, call: Call, command: commands.AnyCommand, now_ms: int) -> bool:
         """Run a call's command and keep its answer for after the commit; returns whether there is one."""
@@ -264,9 +211,7 @@ class Loop:
             for message_type in self._engine.state.message_types:
                 self._read_log(message_type, finds_gaps=True)
             self._engine.tick(now_ms=now_ms)
-            self._pullers.keep(self._engine.state.definitions)
-            self._engine.reach.hear(self._pullers.numbers(), now_ms=now_ms)
-            self._engine.reach.is_level = self._pullers.are_level()
+            self._peers.look(now_ms=now_ms)
             if self._entrance.is_file_back():
                 # Only a new fold takes back in the queue that was set aside; the next caller starts it.
                 _LOG.info("A message file is back: this reign ends, so that the next one knows its messages.")
@@ -301,7 +246,7 @@ class Loop:
                 # Nobody would hear of the lease that this poll might get.
                 poll.call.answer(None)
                 continue
-            if self._hears_peers(poll.request, now_ms):
+            if self._peers.are_heard(poll.request.queue, now_ms=now_ms):
                 if self._run(poll.call, poll.request, now_ms):
                     continue
                 self._engine.ask_owners(poll.request, now_ms=now_ms)

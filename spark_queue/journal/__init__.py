@@ -14,9 +14,12 @@
 - `message_log`: versions forward, in the only order there is; what strangers did is named.
 - `rows` → `stored_rows` → `staging` → `commit`, in front of them `publisher`: from a caller's rows to one atomic commit that
   is told from its repeat. Staging runs on executors too and loads pyarrow and obstore only.
-- `facts`, `segments`: what queues must know of entering messages, and which rows of which files a lease means.
+- `expressions`, `facts`, `segments`: what queues ask of entering messages, what they must know of them, and which rows of which
+  files a lease means.
 - `reader`: what a journal says of itself, which is all that publishers load; `open`: making one, and opening it with what a
-  coordinator has; `upkeep`: keeping the logs short.
+  coordinator has.
+- `upkeep`: keeping the logs short; `message_upkeep`, and below it `message_compaction` and `message_work`: the same for the files
+  of messages.
 
 What can go wrong, and what happens then:
 

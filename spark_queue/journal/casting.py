@@ -79,17 +79,18 @@ def cast(column: Column, wanted: Any, *, timezone: str | None = None) -> Column:
     LossError
         Of the first row whose value would not be what it was.
     """
+    column = _unwrapped(column)
     if column.type == wanted:
         return column
     if column.null_count == len(column):
         nulls: Column = pa.nulls(len(column), wanted)
         return nulls
-    column = _unwrapped(column)
-    if column.type == wanted:
-        return column
-    for is_kind, cast_kind in _NESTED:
-        if is_kind(wanted):
-            return cast_kind(column, wanted, timezone)
+    if types.is_struct(wanted):
+        return _cast_struct(column, wanted, timezone)
+    if types.is_map(wanted):
+        return _cast_map(column, wanted, timezone)
+    if types.is_list(wanted):
+        return _cast_list(column, wanted, timezone)
     reason = refusal(column.type, wanted, timezone=timezone)
     if reason is not None:
         raise _of_first(column, reason)
@@ -260,10 +261,3 @@ def _cast_map(column: Any, wanted: Any, timezone: str | None) -> Column:
 
 def _is_list(kind: pa.DataType) -> bool:
     return any(is_list(kind) for is_list in (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view))
-
-
-_NESTED: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, Any, str | None], Column]], ...] = (
-    (types.is_struct, _cast_struct),
-    (types.is_map, _cast_map),
-    (types.is_list, _cast_list),
-)

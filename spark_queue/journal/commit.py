@@ -64,20 +64,9 @@ class _Decision:
 
 
 class Commit:
-    """One publish on its way into the log.
+    """One publish on its way into the log: of `files`, in publish order, into the journal that the caller means.
 
-    Parameters
-    ----------
-    plan : StagingPlan
-        How the files were staged.
-    journal_id : str
-        The journal that the caller means.
-    files : Sequence[StagedFile]
-        In publish order.
-    identity : Identity
-        How it is told from its repeat.
-    clock : Clock
-        For the age of staged files.
+    `clock` is asked for the age of staged files.
     """
 
     def __init__(self, plan: StagingPlan, journal_id: str, files: Sequence[StagedFile], identity: Identity, clock: Clock) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_queue.journal import delta
-from spark_queue.journal.control_files import ControlFile, read_whole, stage_rows
+from spark_queue.journal.control_files import ControlFile, read_file, stage_rows
 from spark_queue.journal.layout import CONTROL, Store
 
 #: Records at which a file is large enough: reading it once more to merge it would save nothing.
@@ -89,7 +89,7 @@ def stage(store: Store, files: Sequence[ControlFile], *, epoch: int, at_ms: int)
 
 def _merged(store: Store, group: Sequence[ControlFile]) -> pa.Table:
     # Whole, with columns that are unknown here: those of a newer version must survive a merge by an older one.
-    rows = pa.concat_tables([read_whole(store, file.path) for file in group], promote_options="default")
+    rows = pa.concat_tables([read_file(store, file.path) for file in group], promote_options="default")
     if not np.array_equal(rows.column("record").to_numpy(), np.arange(group[0].first, group[-1].last + 1)):
         raise delta.damaged(store, f"records are missing in control/{group[0].path} to {group[-1].path}", "They are not dense.")
     return rows

@@ -110,21 +110,17 @@ def read_known(store: Store, path: str, *, first: int = 0) -> pa.Table:
     JournalError
         JOURNAL_DAMAGED or STORE_FAILED.
     """
-    return _read(store, path, columns=CONTROL_SCHEMA.names, first=first).cast(CONTROL_SCHEMA)
+    return read_file(store, path, columns=CONTROL_SCHEMA.names, first=first).cast(CONTROL_SCHEMA)
 
 
-def read_whole(store: Store, path: str) -> pa.Table:
-    """Read every column of a file, also such as a newer version appended.
+def read_file(store: Store, path: str, *, columns: list[str] | None = None, first: int = 0) -> pa.Table:
+    """Read a file from record `first` on: the named columns, or all of them, also such as a newer version appended.
 
     Raises
     ------
     JournalError
         JOURNAL_DAMAGED or STORE_FAILED.
     """
-    return _read(store, path, columns=None, first=0)
-
-
-def _read(store: Store, path: str, *, columns: list[str] | None, first: int) -> pa.Table:
     data = store.read(f"{CONTROL}/{path}")
     if data is None:
         raise delta.damaged(store, f"control/{path} is missing", "The log names it.")

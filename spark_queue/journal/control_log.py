@@ -21,13 +21,7 @@ MESSAGES_PER_RECORD = 50
 
 
 class DeltaControlLog:
-    """`ports.ControlLog` on the Delta table `control`.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place; nothing is opened before the first call.
-    """
+    """`ports.ControlLog` on the Delta table `control`; nothing is opened before the first call."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -53,14 +47,12 @@ class DeltaControlLog:
         return self._version
 
     def load(self) -> LogTail:
-        """Refresh and give what the log tells, and take the head as the place to append at.
-
-        What a power loss tore is set aside first, and reported (`recovery`).
+        """See `ports.ControlLog`; what a power loss tore is set aside first, and reported (`recovery`).
 
         Raises
         ------
         JournalError
-            NOT_A_JOURNAL, JOURNAL_DAMAGED when records are not dense or epochs go back, PROTOCOL_NEWER, STORE_FAILED.
+            NOT_A_JOURNAL and STORE_FAILED, too.
         """
         table = open_control(self._store)
         past = snapshot.load(self._store, listing(self._store, table))
@@ -77,15 +69,7 @@ class DeltaControlLog:
         return past
 
     def append(self, records: Sequence[Record], *, epoch: int) -> None:
-        """Commit numbered records by one swap at the head, carrying `epoch`, and check that it holds.
-
-        Raises
-        ------
-        CoordinatorError
-            COORDINATOR_DEPOSED when the swap is refused or the check fails: the process must end.
-        JournalError
-            STORE_FAILED when the outcome is unknown: the process must end.
-        """
+        """See `ports.ControlLog`."""
         if records[0].record != self._next_record:
             raise CoordinatorError("INTERNAL", what=f"record {records[0].record} would follow record {self._next_record - 1}")
         if epoch < self._epoch:
@@ -104,16 +88,10 @@ class DeltaControlLog:
         self.replay_cost += _replay_cost(records)
 
     def replace(self, merge: Merge) -> None:
-        """Commit a merge of data files, under the same fence as records; called between two commits of them.
+        """Commit a merge of data files as `append` does records; called between two commits of them.
 
-        The plan holds as long as the reign that made it: nobody else takes files out of the table.
-
-        Raises
-        ------
-        CoordinatorError
-            COORDINATOR_DEPOSED when the swap is refused or the check fails: the process must end.
-        JournalError
-            STORE_FAILED when the outcome is unknown: every later call ends in COORDINATOR_DEPOSED.
+        The plan holds as long as the reign that made it: nobody else takes files out of the table. Where the outcome is
+        unknown, every later call ends in COORDINATOR_DEPOSED.
         """
         self._commit(merge.files, epoch=merge.epoch, at_ms=merge.at_ms, removed=merge.removed)
 
@@ -124,23 +102,21 @@ class DeltaControlLog:
         if self.durable:
             self._store.sync(f"{CONTROL}/{file.path}" for file in files)
         self._is_in_doubt = True
-        token = self._swap(base + 1, files, epoch=epoch, at_ms=at_ms, removed=removed)
+        mark = delta.Mark(writer="coordinator")
+        with self._store.failures("committing records"):
+            created = log_entry.create_entry(
+                self._store, CONTROL, base + 1, files, mark=mark, epoch=epoch, at_ms=at_ms, removed=removed
+            )
+        if not created:
+            raise self._deposed(epoch, f"version {base + 1} was committed by another")
         if self.durable:
             self._store.sync([log_key(CONTROL, base + 1)])
         self._is_in_doubt = False
         self._check(base + 1, known=base, epoch=epoch)
-        self._version, self._token = base + 1, token
+        self._version, self._token = base + 1, mark.token
 
     def check(self, *, epoch: int) -> None:
-        """Look whether the head is still the own last commit and the epoch the own one (P7).
-
-        Raises
-        ------
-        CoordinatorError
-            COORDINATOR_DEPOSED when it is not.
-        JournalError
-            STORE_FAILED when the log cannot be read: the process must end.
-        """
+        """See `ports.ControlLog`; the process must end where the log cannot be read (STORE_FAILED), too."""
         self._check(self.version, known=self.version, epoch=epoch)
 
     def open_own(self, *, epoch: int) -> DeltaTable:
@@ -164,17 +140,6 @@ class DeltaControlLog:
             if record.kind == Kind.DEFINITIONS_APPLIED:
                 journal = record.detail["definitions"].get("journal", {})
                 self.durable = journal.get("durability") == "fsync"
-
-    def _swap(self, version: int, files: Sequence[delta.NewFile], *, epoch: int, at_ms: int, removed: Sequence[str]) -> str:
-        mark = delta.Mark(writer="coordinator", is_append=not removed)
-        transactions = [(delta.COORDINATOR_TXN, epoch)]
-        with self._store.failures("committing records"):
-            created = log_entry.create_entry(
-                self._store, CONTROL, version, files, mark=mark, transactions=transactions, at_ms=at_ms, removed=removed
-            )
-        if not created:
-            raise self._deposed(epoch, f"version {version} was committed by another")
-        return mark.token
 
     def _check(self, head: int, *, known: int, epoch: int) -> None:
         """Look whether the log ends with the own commit `head`, of which `known` is an earlier one or itself (DESIGN 3.4).

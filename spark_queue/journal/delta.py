@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
@@ -23,9 +23,6 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction, create_t
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store, log_key
 from spark_queue.journal.log_listing import missing_version, versions_after
-
-if TYPE_CHECKING:
-    from spark_queue.core.message_files.origins import OriginRows
 
 _Found = TypeVar("_Found")
 
@@ -43,6 +40,9 @@ HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=F
 _BACK_OFF_S = 0.5
 _FIRST_BACK_OFF_S = 0.002
 
+#: Stands before the journal's id in the Delta description of each of its tables.
+OWNER = "spark_queue journal "
+
 TABLE_PROPERTIES = {"delta.enableExpiredLogCleanup": "false", "delta.logRetentionDuration": "interval 36500 days"}
 
 #: Of the control log: every commit's file is merged into others soon, and a checkpoint names each that left within this time.
@@ -59,18 +59,18 @@ class Mark:
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     first_sequence: int | None = None
     last_sequence: int | None = None
-    #: Whether the commit only adds files.
-    is_append: bool = True
     #: Of a commit that merges message files: each as `core.message_files.relocation.MergedFile` is stored.
     merged: Sequence[dict[str, Any]] = ()
     #: Of a commit that lets message files go: their paths.
     retired: Sequence[str] = ()
-    #: Of a commit of messages that were pulled: for each file its rows by origin, and the names of those instances by UUID.
-    origins: Sequence[Sequence[OriginRows]] = ()
-    instances: Mapping[str, str] = field(default_factory=dict)
+    #: Of a commit of messages that were pulled: where they were published first, as the message log reads it.
+    pulled: Mapping[str, Any] = field(default_factory=dict)
 
-    def commit_info(self, actions: int | None) -> dict[str, Any]:
-        """Return the commitInfo of a commit of `actions` further actions; a count lets a torn entry be told from a whole one."""
+    def commit_info(self, actions: int | None, *, is_append: bool = True) -> dict[str, Any]:
+        """Return the commitInfo of a commit of `actions` further actions; a count lets a torn entry be told from a whole one.
+
+        `is_append` says that the commit only adds files.
+        """
         mark: dict[str, Any] = {"v": MARK_VERSION, "token": self.token, "writer": self.writer}
         if actions is not None:
             mark["actions"] = actions
@@ -80,9 +80,7 @@ class Mark:
             mark["moved"] = list(self.merged)
         if self.retired:
             mark["retired"] = list(self.retired)
-        if self.origins:
-            mark |= {"origin": [list(map(list, of_file)) for of_file in self.origins], "instances": dict(self.instances)}
-        return {MARK_KEY: mark, "isBlindAppend": self.is_append}
+        return {MARK_KEY: {**mark, **self.pulled}, "isBlindAppend": is_append}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,11 +231,11 @@ def create_table(
     key: str,
     *,
     schema: pa.Schema,
-    description: str,
+    journal_id: str,
     files: Sequence[NewFile] = (),
     properties: Mapping[str, str] | None = None,
 ) -> bool:
-    """Create the table in folder `key`, with files, in one commit; tell whether it was this call that did.
+    """Create the table in folder `key` of a journal, with files, in one commit; tell whether it was this call that did.
 
     `properties` are those that it has beside `TABLE_PROPERTIES`.
 
@@ -255,7 +253,7 @@ def create_table(
                 Schema.from_arrow(schema),
                 [file.action() for file in files],
                 mode="error",
-                description=description,
+                description=OWNER + journal_id,
                 configuration={**TABLE_PROPERTIES, **(properties or {})},
                 storage_options=dict(store.storage_options),
                 commit_properties=commit,

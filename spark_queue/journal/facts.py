@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,24 +11,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.numbers import from_array
+from spark_queue.core.bitmaps.numbers import from_array, to_array
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.definition import QueueDefinition, is_pattern
 from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
-from spark_queue.expression import FILTER, Found, Wanted
-from spark_queue.journal.expressions import bitmap_of, entry_facts, program, wanted_of
+from spark_queue.expression import FILTER, Found, Program, Wanted
+from spark_queue.journal.expressions import program, wanted_by_key, wanted_of
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import MessageFiles
 
 
 class FileFacts:
-    """`core.segment.FactSource` over message files.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    """
+    """`core.segment.FactSource` over message files."""
 
     def __init__(self, store: Store) -> None:
         self._files = MessageFiles(store)
@@ -56,7 +50,7 @@ class FileFacts:
             own = _restricted(expires, rows, segment)
             nothing = EntryFacts(rows=rows, expires=own, matches={text: BitMap64() for text in each.filters})
             asks = bool(rows) and bool(wanted_of(each))
-            facts[each.queue.name] = entry_facts(segment, each, rows, own, found) if asks else nothing
+            facts[each.queue.name] = _entry_facts(segment, each, rows, own, found) if asks else nothing
         return facts
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
@@ -73,8 +67,8 @@ class FileFacts:
         for segment in segments:
             part = rows & to_bitmap([(segment.first, segment.until)])
             if part:
-                found = asked.run_over(self._pieces(segment, asked.columns))[wanted]
-                matching |= part & bitmap_of(found.values, segment.first)
+                found = self._run(segment, asked)[wanted]
+                matching |= part & _bitmap_of(found.values, segment.first)
         return matching
 
     def _evaluate(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[Wanted, Found]:
@@ -85,13 +79,13 @@ class FileFacts:
         found: dict[Wanted, Found] = {}
         for columns, wanted in by_columns.items():
             if wanted:
-                asked = program(wanted, columns)
-                found |= asked.run_over(self._pieces(segment, asked.columns))
+                found |= self._run(segment, program(wanted, columns))
         return found
 
-    def _pieces(self, segment: Segment, names: Sequence[str]) -> Iterable[pa.Table]:
-        """Return columns of the messages, part by part; where an expression needs none, no file is read."""
-        return self._files.pieces(segment, names) if names else [pa.table({"row": pa.nulls(segment.rows)})]
+    def _run(self, segment: Segment, asked: Program) -> Mapping[Wanted, Found]:
+        # Part by part; where an expression needs no column, no file is read.
+        rows = self._files.pieces(segment, asked.columns) if asked.columns else [pa.table({"row": pa.nulls(segment.rows)})]
+        return asked.run_over(rows)
 
     def _expires(self, segment: Segment) -> Mapping[int, BitMap64]:
         if segment.expires_null_count == segment.rows:
@@ -112,7 +106,7 @@ class _Topics:
 
     def bookmarks(self, queue: QueueDefinition, first: int) -> BitMap64:
         taken = np.fromiter((queue.takes(topic) for topic in self._topics), dtype=np.bool_, count=len(self._topics))
-        return bitmap_of(taken[self._numbers], first)
+        return _bitmap_of(taken[self._numbers], first)
 
 
 def _taken_by_statistics(segment: Segment, queue: QueueDefinition) -> bool | None:
@@ -142,3 +136,54 @@ def _restricted(expires: Mapping[int, BitMap64], rows: BitMap64, segment: Segmen
         return expires if rows else {}
     parts = ((time_ms, part & rows) for time_ms, part in expires.items())
     return {time_ms: part for time_ms, part in parts if part}
+
+
+def _entry_facts(
+    segment: Segment, request: FactRequest, rows: BitMap64, expires: Mapping[int, BitMap64], found: Mapping[Wanted, Found]
+) -> EntryFacts:
+    """Return the facts of a queue from what its expressions found for every row; `rows` and `expires` are those of its topics."""
+    by_key = {key: found[wanted] for key, wanted in wanted_by_key(request).items()}
+    inside = _mask(rows, segment)
+    failed = np.zeros(segment.rows, dtype=np.bool_)
+    if (admitted := by_key.pop("filter", None)) is not None:
+        failed |= inside & admitted.failed
+        inside &= admitted.values
+        rows = _bitmap_of(inside, segment.first)
+        expires = {at_ms: part & rows for at_ms, part in expires.items() if part.intersect(rows)}
+    matches = {text: found[Wanted(text, FILTER)] for text in request.filters}
+    for each in (*by_key.values(), *matches.values()):
+        failed |= inside & each.failed
+    barrier = by_key.get("barrier")
+    ranked, priorities = _numbers(by_key.get("priority"), inside, segment.first)
+    keyed, keys = _numbers(by_key.get("order_key"), inside, segment.first)
+    return EntryFacts(
+        rows=rows,
+        expires=expires,
+        barriers=BitMap64() if barrier is None else _bitmap_of(inside & barrier.values, segment.first),
+        matches={text: _bitmap_of(inside & each.values, segment.first) for text, each in matches.items()},
+        ranked=ranked,
+        priorities=priorities,
+        keyed=keyed,
+        keys=keys,
+        failed=_bitmap_of(failed, segment.first),
+    )
+
+
+def _bitmap_of(mask: NDArray[np.bool_], first: int) -> BitMap64:
+    """Return the bookmarks of the rows where `mask` holds, the first of which is `first`."""
+    return from_array(np.flatnonzero(mask) + first)
+
+
+def _mask(rows: BitMap64, segment: Segment) -> NDArray[np.bool_]:
+    if len(rows) == segment.rows:
+        return np.ones(segment.rows, dtype=np.bool_)
+    mask = np.zeros(segment.rows, dtype=np.bool_)
+    mask[to_array(rows) - segment.first] = True
+    return mask
+
+
+def _numbers(found: Found | None, inside: NDArray[np.bool_], first: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    if found is None:
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint64)
+    there = inside & found.valid
+    return np.flatnonzero(there) + first, found.values[there].astype(np.uint64)

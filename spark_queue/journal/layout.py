@@ -23,21 +23,14 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError,
 from obstore.store import LocalStore, from_url
 
 from spark_queue.errors import ConfigError, JournalError
-from spark_queue.journal.disk import force, force_tree
-from spark_queue.journal.objects import LocalSink, ObjectSink, ObjectSource, StoredObject, split_options, stored_object, told
+from spark_queue.journal.objects import LocalSink, ObjectSink, ObjectSource, StoredObject, force, force_tree, split_options, told
 
 CONTROL = "control"
 MESSAGES = "messages"
 SNAPSHOTS = "snapshots"
 ADVERTISEMENT_KEY = "coordinator.json"
 
-#: Where an instance of replicated queues says that its coordinator lives.
-BEACON_KEY = "beacon.json"
-
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-#: How much an error repeats of both ends of a library's own words: some print whole structures, and the cause may come last.
-_REASON_END = 200
-_SECRET_KEY = re.compile(r"key|secret|token|sas|password|credential", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +46,11 @@ class Store:
         URL of an object-store prefix.
     storage_options : Mapping[str, str]
         As `deltalake` takes them, such as ``aws_access_key_id`` or ``aws_endpoint_url``; keys in any case.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED, by every method that asks the store, but `open`.
     """
 
     path: str
@@ -71,11 +69,6 @@ class Store:
         """Whether the journal is a directory of this host."""
         return _SCHEME.match(self.path) is None
 
-    @property
-    def control_uri(self) -> str:
-        """Address of the control log, for Delta."""
-        return self.uri(CONTROL)
-
     def messages_uri(self, message_type: str) -> str:
         """Address of a message type's table, for Delta."""
         return self.uri(messages_key(message_type))
@@ -85,71 +78,50 @@ class Store:
         return f"{self.path}/{key}"
 
     def read(self, key: str) -> bytes | None:
-        """Return an object's bytes, or None when there is none.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
-        """
+        """Return an object's bytes, or None when there is none."""
         with self.failures(f"reading {key}"):
             try:
-                return bytes(obstore.get(self._objects(), key).bytes())
+                return bytes(obstore.get(_object_store(self), key).bytes())
             except FileNotFoundError:
                 return None
 
     def write(self, key: str, data: bytes) -> None:
-        """Write an object whole, replacing what was there; readers see the old bytes or the new ones.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
-        """
+        """Write an object whole, replacing what was there; readers see the old bytes or the new ones."""
         with self.failures(f"writing {key}"):
-            obstore.put(self._objects(), key, data)
+            obstore.put(_object_store(self), key, data)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write an object only if there is none of that key; tell whether it was this call that did.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
-        """
+        """Write an object only if there is none of that key; tell whether it was this call that did."""
         with self.failures(f"creating {key}"):
             try:
-                obstore.put(self._objects(), key, data, mode="create")
+                obstore.put(_object_store(self), key, data, mode="create")
             except (AlreadyExistsError, PreconditionError):
                 return False
             return True
 
     def list(self, prefix: str, *, after: str | None = None) -> list[StoredObject]:
-        """Return the objects under a folder, in the order of their keys, only those after a key if one is given.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
-        """
+        """Return the objects under a folder, in the order of their keys, only those after a key if one is given."""
         with self.failures(f"listing {prefix}"):
-            found = obstore.list(self._objects(), prefix, offset=after).collect()
-        return sorted(map(stored_object, found), key=lambda entry: entry.key)
+            found = obstore.list(_object_store(self), prefix, offset=after).collect()
+        return sorted(map(StoredObject.of, found), key=lambda entry: entry.key)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; one that is already gone is no error.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
-        """
+        """Delete objects; one that is already gone is no error."""
         for key in keys:
             with self.failures(f"deleting {key}"):
                 try:
-                    obstore.delete(self._objects(), key)
+                    obstore.delete(_object_store(self), key)
                 except FileNotFoundError:
                     continue
+
+    def time_ms(self) -> int:
+        """Ask the store what time it is, in milliseconds: the times of its objects can be compared with no other clock."""
+        key = f"probe-{uuid.uuid4().hex}"
+        self.write(key, b"")
+        try:
+            return next(entry.modified_ms for entry in self.list("", after=key[:-1]) if entry.key == key)
+        finally:
+            self.delete([key])
 
     def open(self, key: str) -> Any:
         """Return something that `pyarrow.parquet` reads an object from: its path, or a file-like reader of ranges.
@@ -164,19 +136,13 @@ class Store:
             if not path.is_file():
                 raise FileNotFoundError(path)
             return str(path)
-        return ObjectSource(obstore.open_reader(self._objects(), key))
+        return ObjectSource(obstore.open_reader(_object_store(self), key))
 
     @contextmanager
     def writer(self, key: str) -> Iterator[io.RawIOBase]:
-        """Yield a file-like sink for a new object of a unique key; what fails half-way leaves at most a leftover.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
-        """
+        """Yield a file-like sink for a new object of a unique key; what fails half-way leaves at most a leftover."""
         with self.failures(f"writing {key}"):
-            sink = LocalSink(self.uri(key)) if self.is_local else ObjectSink(obstore.open_writer(self._objects(), key))
+            sink = LocalSink(self.uri(key)) if self.is_local else ObjectSink(obstore.open_writer(_object_store(self), key))
             try:
                 yield sink
             except BaseException:
@@ -193,11 +159,6 @@ class Store:
             What to sync, in this order.
         ancestors : bool
             Also the directories above, up to the journal's parent: for objects whose directories are new.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
         """
         if not self.is_local:
             return
@@ -213,13 +174,7 @@ class Store:
                             break
 
     def sync_all(self) -> None:
-        """Force everything that stands to the disk: what others wrote who did not have to.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED.
-        """
+        """Force everything that stands to the disk: what others wrote who did not have to."""
         if self.is_local:
             with self.failures("syncing the journal"):
                 force_tree(self.path)
@@ -230,7 +185,7 @@ class Store:
         Raises
         ------
         JournalError
-            STORE_UNSAFE, or STORE_FAILED.
+            STORE_UNSAFE.
         """
         if self.storage_options.get("aws_s3_allow_unsafe_rename", "false").lower() in ("true", "1", "yes"):
             raise JournalError("STORE_UNSAFE", path=self.path)
@@ -254,15 +209,7 @@ class Store:
 
     def reason(self, failure: BaseException) -> str:
         """Return a failure's text in one line, cut in the middle where it is long, without the values of secret options."""
-        text = told(failure)
-        for key, value in self.storage_options.items():
-            if _SECRET_KEY.search(key) and len(value) >= 4:
-                text = text.replace(value, "***").replace(urllib.parse.quote(value, safe=""), "***")
-        text = text if len(text) <= 2 * _REASON_END else f"{text[:_REASON_END]} … {text[-_REASON_END:]}"
-        return text if text.endswith(".") else f"{text}."
-
-    def _objects(self) -> Any:
-        return _object_store(self)
+        return told(failure, self.storage_options)
 
 
 def messages_key(message_type: str) -> str:

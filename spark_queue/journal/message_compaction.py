@@ -12,18 +12,17 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, cast
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from spark_queue.core.message_files.relocation import MergedFile, MovedRows
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.message_file import MessageFiles
-from spark_queue.journal.message_work import MessageTableWork, TableChange
-from spark_queue.journal.staging import grouped, row_group_rows, statistics
+from spark_queue.journal.message_work import MessageTableWork
+from spark_queue.journal.staging import write_rows
 
 _LOG = logging.getLogger(__name__)
 
@@ -105,8 +104,8 @@ def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimi
             # Its queues say so where it matters; the other files can be merged all the same.
             _LOG.warning("Files of message type '%s' stay unmerged: %s", work.message_type, damage)
             continue
-        mark = delta.Mark(writer="coordinator", merged=[merged.stored()], is_append=False)
-        if not work.commit(TableChange(mark=mark, removed=[file.path for file in run], added=[added])):
+        mark = delta.Mark(writer="coordinator", merged=[merged.stored()])
+        if not work.commit(mark, removed=[file.path for file in run], added=[added]):
             # Something that was to be merged has gone meanwhile; the next round plans anew.
             return True
         _LOG.info("Merged %d files of message type '%s' into %s.", len(run), work.message_type, added.path)
@@ -118,15 +117,10 @@ def _write(work: MessageTableWork, run: Sequence[Segment]) -> tuple[delta.NewFil
     parts = tuple(MovedRows(path=file.path, first_row=file.first_row, rows=file.rows, bookmark=file.first) for file in run)
     merged = MergedFile(path=path, parts=parts)
     schema = work.schema()
-    key = f"{work.key}/{path}"
-    with work.store.writer(key) as sink:
-        with pq.ParquetWriter(cast(IO[bytes], sink), schema) as writer:
-            for table in grouped(_rows(work, run, schema)):
-                writer.write_table(table, row_group_size=row_group_rows(table))
-            writer.add_key_value_metadata({METADATA_KEY: json.dumps(merged.stored())})
-        size_bytes = sink.tell()
-    stats = _statistics(run)
-    return delta.NewFile(path=path, size_bytes=size_bytes, modified_ms=work.now_ms, stats=stats, data_change=False), merged
+    mapping = {METADATA_KEY: json.dumps(merged.stored())}
+    file = write_rows(work.store, f"{work.key}/{path}", _rows(work, run, schema), schema, now_ms=work.now_ms, metadata=mapping)
+    added = delta.NewFile(path=path, size_bytes=file.size_bytes, modified_ms=work.now_ms, stats=file.stats(), data_change=False)
+    return added, merged
 
 
 def _rows(work: MessageTableWork, run: Sequence[Segment], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -138,16 +132,3 @@ def _rows(work: MessageTableWork, run: Sequence[Segment], schema: pa.Schema) -> 
             rows.column(field.name).cast(field.type) if field.name in there else pa.nulls(len(rows), field.type) for field in schema
         ]
         yield pa.table(columns, schema=schema)
-
-
-def _statistics(run: Sequence[Segment]) -> dict[str, object]:
-    lows = [file.expires_min_ms for file in run if file.expires_min_ms is not None]
-    highs = [file.expires_max_ms for file in run if file.expires_max_ms is not None]
-    return statistics(
-        rows=sum(file.rows for file in run),
-        topic_min=min(file.topic_min for file in run),
-        topic_max=max(file.topic_max for file in run),
-        expires_null_count=sum(file.expires_null_count for file in run),
-        expires_min_ms=min(lows, default=None),
-        expires_max_ms=max(highs, default=None),
-    )

@@ -19,13 +19,7 @@ PIECE_BYTES = 128 * 1024 * 1024
 
 
 class MessageFiles:
-    """Reads segments' columns; a merged file is read once for all the segments in it, asked for one after the other.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    """
+    """Reads segments' columns; a merged file is read once for all the segments in it, asked for one after the other."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -44,7 +38,8 @@ class MessageFiles:
         key = f"{messages_key(segment.message_type)}/{segment.path}"
         known, rows = self._last
         if known != key or not set(columns) <= set(rows.column_names):
-            rows = self._read(segment, columns)
+            with decoding(self._store, segment) as file:
+                rows = file.read(columns=_standing(file, columns))
         found = rows.slice(segment.first_row, segment.rows)
         until = segment.first_row + segment.rows
         if len(rows) < until or (len(rows) != until and not segment.merged):
@@ -69,16 +64,13 @@ class MessageFiles:
         with decoding(self._store, segment) as file:
             if file.metadata.num_rows != segment.rows:
                 raise corrupt(self._store, segment, f"it has {file.metadata.num_rows} rows instead of {segment.rows}.")
-            there = set(file.schema_arrow.names)
-            names = [name for name in columns if name in there]
             for groups in _pieces_of(file.metadata):
-                yield file.read_row_groups(groups, columns=names)
+                yield file.read_row_groups(groups, columns=_standing(file, columns))
 
-    def _read(self, segment: Segment, columns: Sequence[str]) -> pa.Table:
-        with decoding(self._store, segment) as file:
-            wanted = set(columns)
-            rows = file.read(columns=[name for name in file.schema_arrow.names if name in wanted])
-        return rows  # noqa: RET504 - for a type checker the context might swallow an error.
+
+def _standing(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
+    there = set(file.schema_arrow.names)
+    return [name for name in columns if name in there]
 
 
 def _pieces_of(file: pq.FileMetaData) -> Iterator[list[int]]:

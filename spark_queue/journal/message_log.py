@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -17,97 +17,58 @@ from spark_queue.journal.layout import Store, log_key, messages_key
 from spark_queue.journal.log_entry import LogEntry, TornEntryError, create_entry, read_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.recovery import repair_head
-from spark_queue.journal.staging import statistics
 from spark_queue.ports import AddedFile, MessageLogEntry, PulledFiles
-
-
-class Durability(Protocol):
-    """Tells whether what is relied on must have reached the disk; the control log knows."""
-
-    @property
-    def durable(self) -> bool:
-        """Whether commits must survive power loss."""
-        ...
 
 
 class DeltaMessageLog:
     """`ports.MessageLog` on the Delta table of a message type.
 
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    message_type : str
-        Whose log.
-    durability : Durability
-        Asked at every entry: with ``durability="fsync"`` an entry is forced to the disk before anybody builds on it.
+    `is_durable` tells whether commits must survive power loss. It is asked at every entry, which then is forced to the disk
+    before anybody builds on it.
     """
 
-    def __init__(self, store: Store, message_type: str, durability: Durability) -> None:
+    def __init__(self, store: Store, message_type: str, is_durable: Callable[[], bool]) -> None:
         self._store = store
         self._key = messages_key(message_type)
-        self._durability = durability
+        self._is_durable = is_durable
 
     def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
-        """Yield the versions after `after_version` (-1 for all), in order, up to the head.
-
-        Parameters
-        ----------
-        finds_gaps : bool
-            Whether to list the log at its head: a local store reads the whole folder for it, however little is beyond.
+        """See `ports.MessageLog`; to find gaps a local store reads the whole folder of the log, however little is beyond its head.
 
         Raises
         ------
         JournalError
-            LOG_GAP, JOURNAL_REWRITTEN, JOURNAL_DAMAGED or STORE_FAILED, after the entries before the trouble were given.
+            STORE_FAILED, too.
         """
         version = after_version + 1
         while (entry := self._entry(version) if finds_gaps else self._read(version)) is not None:
-            if self._durability.durable:
+            if self._is_durable():
                 self._store.sync([log_key(self._key, version)])
             yield self._interpret(entry)
             version += 1
 
     def append(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
-        """Commit files of pulled messages right after a version; returns whether that was the head.
-
-        Raises
-        ------
-        JournalError
-            STORE_FAILED: the outcome is unknown.
-        """
+        """See `ports.JournalPort.append_pulled`."""
         added = [
-            NewFile(path=file.path, size_bytes=size_bytes, modified_ms=at_ms, stats=_delta_statistics(file))
-            for file, size_bytes in zip(files.added, files.sizes, strict=True)
+            NewFile(path=file.path, size_bytes=size_bytes, modified_ms=at_ms, stats=dict(stats))
+            for file, size_bytes, stats in zip(files.added, files.sizes, files.stats, strict=True)
         ]
-        mark = Mark(writer="replicator", origins=[file.origins for file in files.added], instances=files.instances)
-        durable = self._durability.durable
+        # For each file its rows by origin, and the names of those instances by UUID.
+        pulled = {"origin": [list(map(list, file.origins)) for file in files.added], "instances": dict(files.instances)}
+        mark = Mark(writer="replicator", pulled=pulled)
+        durable = self._is_durable()
         if durable:
             # The files themselves were forced to the disk as they were written.
             self._store.sync([log_key(self._key, after_version)])
         with self._store.failures(f"committing to {self._key}"):
-            created = create_entry(self._store, self._key, after_version + 1, added, mark=mark, transactions=(), at_ms=at_ms)
+            # No epoch: one who was deposed appends to what it has seen whole, or not at all.
+            created = create_entry(self._store, self._key, after_version + 1, added, mark=mark, epoch=None, at_ms=at_ms)
         if created and durable:
             self._store.sync([log_key(self._key, after_version + 1)])
         return created
 
     def recover(self, *, version: int, token: str) -> None:
-        """Set a torn head entry aside (`recovery`), and check that the version entered last still is the commit that was entered.
-
-        Called once when a reign starts, before the first `tail`.
-
-        Parameters
-        ----------
-        version : int
-            The version entered last; -1 for none.
-        token : str
-            Its token, empty for a stranger's.
-
-        Raises
-        ------
-        JournalError
-            JOURNAL_DAMAGED when that version is gone or another commit; STORE_FAILED.
-        """
+        """See `ports.MessageLog`, and `recovery` of a torn head entry; raises STORE_FAILED, too."""
         repair_head(self._store, self._key)
         if version < 0:
             return
@@ -194,13 +155,6 @@ def _added_file(path: str, statistics: Mapping[str, Any]) -> AddedFile:
         expires_min_ms=_instant_ms(low.get("expires_at")),
         expires_max_ms=_instant_ms(high.get("expires_at")),
     )
-
-
-def _delta_statistics(file: AddedFile) -> dict[str, object]:
-    return statistics(
-        rows=file.rows, topic_min=file.topic_min, topic_max=file.topic_max, expires_null_count=file.expires_null_count,
-        expires_min_ms=file.expires_min_ms, expires_max_ms=file.expires_max_ms,
-    )  # fmt: skip
 
 
 def _instant_ms(text: str | None) -> int | None:

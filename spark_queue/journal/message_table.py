@@ -14,9 +14,6 @@ from spark_queue.journal.layout import Store, log_key, messages_key
 from spark_queue.journal.recovery import open_repaired
 from spark_queue.journal.schema import Field, appended_columns, check_columns, stored_schema
 
-#: Stands before the journal's id in a message table's Delta description.
-_OWNER = "spark_queue journal "
-
 #: Changes of a table's columns race with publishers; each lost race is retried on the new head.
 _ATTEMPTS = 20
 
@@ -40,31 +37,15 @@ def open_messages(store: Store, journal_id: str, message_type: str) -> DeltaTabl
     return table
 
 
-def description(journal_id: str) -> str:
-    """Return the Delta description of a journal's tables."""
-    return _OWNER + journal_id
-
-
 def owner(table: DeltaTable) -> str:
     """Return the id of the journal that a message table belongs to; empty when it says none."""
-    return str(table.metadata().description or "").removeprefix(_OWNER)
+    return str(table.metadata().description or "").removeprefix(delta.OWNER)
 
 
 def create(store: Store, journal_id: str, message_type: str, columns: str, *, durable: bool) -> None:
     """Make the table of a message type, or append nullable columns to it; do nothing when it already fits.
 
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    journal_id : str
-        Its id.
-    message_type : str
-        The table's name.
-    columns : str
-        The user's columns, as Spark DDL.
-    durable : bool
-        Whether the change must reach the disk.
+    `columns` are the user's, as Spark DDL. A durable change reaches the disk.
 
     Raises
     ------
@@ -76,13 +57,13 @@ def create(store: Store, journal_id: str, message_type: str, columns: str, *, du
     check_columns(message_type, columns)
     declared = stored_schema(columns)
     key = messages_key(message_type)
-    if delta.create_table(store, key, schema=declared, description=description(journal_id)):
+    if delta.create_table(store, key, schema=declared, journal_id=journal_id):
         if durable:
             store.sync([log_key(key, 0)], ancestors=True)
         return
     for _ in range(_ATTEMPTS):
         table = open_messages(store, journal_id, message_type)
-        appended = appended_columns(message_type, _arrow_schema(table), declared)
+        appended = appended_columns(message_type, arrow_schema(table), declared)
         if durable:
             # Whoever made the table, or appended to it, may have died before it was on the disk.
             store.sync([log_key(key, int(table.version()))], ancestors=True)
@@ -95,7 +76,8 @@ def create(store: Store, journal_id: str, message_type: str, columns: str, *, du
     raise JournalError("PUBLISH_CONTENDED", path=store.uri(key), attempts=_ATTEMPTS)
 
 
-def _arrow_schema(table: DeltaTable) -> pa.Schema:
+def arrow_schema(table: DeltaTable) -> pa.Schema:
+    """Return a table's columns."""
     exported: Any = table.schema()
     return pa.schema(exported)
 

@@ -6,19 +6,28 @@ thread runs them one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from spark_queue.core.message_files.message_type import KEPT_MS
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal.layout import Store
-from spark_queue.journal.leftovers import delete_unnamed
+from spark_queue.journal.delta import Mark
+from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.message_compaction import MergeLimits, merge
-from spark_queue.journal.message_log import Durability
 from spark_queue.journal.message_work import MessageTableWork
-from spark_queue.journal.retention import drop_retired
+from spark_queue.journal.objects import StoredObject
+
+_LOG = logging.getLogger(__name__)
+
+#: Only what is named as our own writers name files is ever deleted.
+_OUR_NAME = re.compile(r"[0-9a-f]{32}\.parquet")
+
+#: Most files that one commit takes away.
+_COMMIT_FILES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,42 +45,17 @@ Job = Callable[[MessageTableWork], None]
 
 
 class MessageUpkeep:
-    """Knows what was done to message tables in this reign.
+    """Knows what was done to message tables in this reign; `limits` say when there is something to do."""
 
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    journal_id : str
-        Its id.
-    durability : Durability
-        The control log.
-    limits : MessageLimits
-        When there is something to do.
-    """
-
-    def __init__(self, store: Store, journal_id: str, durability: Durability, limits: MessageLimits) -> None:
-        self._store = store
-        self._journal_id = journal_id
-        self._durability = durability
+    def __init__(self, limits: MessageLimits) -> None:
         self._limits = limits
         #: By message type: segments when nothing was left to merge, retired messages whose files are gone, time of the last search.
         self._merged_segments: dict[str, int] = {}
         self._dropped_rows: dict[str, int] = {}
         self._searched_at_ms: dict[str, int] = {}
 
-    def open(self, message_type: str, *, epoch: int, now_ms: int) -> MessageTableWork:
-        """Open a table for work; the first time in a reign this claims it."""
-        return MessageTableWork(
-            self._store, self._journal_id, message_type, epoch=epoch, now_ms=now_ms, durability=self._durability
-        )
-
-    def due(self, state: JournalState, *, now_ms: int) -> dict[str, list[Job]]:
-        """Return what is due, by message type."""
-        jobs = {name: list(self._due(state, name, now_ms)) for name in state.message_types}
-        return {name: of_type for name, of_type in jobs.items() if of_type}
-
-    def _due(self, state: JournalState, name: str, now_ms: int) -> Iterator[Job]:
+    def due(self, state: JournalState, name: str, *, now_ms: int) -> Iterator[Job]:
+        """Yield what is due on a message type's table."""
         known = state.message_types[name]
         if known.retired_rows > self._dropped_rows.get(name, 0):
             yield partial(self._drop, tuple(known.segments))
@@ -91,13 +75,59 @@ class MessageUpkeep:
             self._merged_segments[work.message_type] = len(segments)
 
     def _drop(self, segments: Sequence[Segment], work: MessageTableWork) -> None:
+        """Let the files of retired messages go, since the control log has said so; the store keeps them for a day."""
         retired = [segment for segment in segments if segment.retired]
         # What was retired while it was merged with others stays with them, until the whole file may go.
-        drop_retired(work, {segment.path for segment in retired} - {segment.path for segment in segments if not segment.retired})
+        paths = {segment.path for segment in retired} - {segment.path for segment in segments if not segment.retired}
+        standing = sorted(work.sizes().keys() & paths)
+        for start in range(0, len(standing), _COMMIT_FILES):
+            part = standing[start : start + _COMMIT_FILES]
+            work.commit(Mark(writer="coordinator", retired=part), removed=part)
+            _LOG.info("%d files of message type '%s' are over their retention and left the table.", len(part), work.message_type)
         self._dropped_rows[work.message_type] = sum(segment.rows for segment in retired)
 
-    def _delete(self, named: set[str], replaced: dict[str, int], work: MessageTableWork) -> None:
-        delete_unnamed(work, named, replaced, kept_ms=self._limits.kept_ms)
+    def _delete(self, named: Collection[str], replaced: Mapping[str, int], work: MessageTableWork) -> None:
+        """Delete what nothing has named for `kept_ms`: never committed, merged into others, or retired (DESIGN 4).
+
+        Parameters
+        ----------
+        named : Collection[str]
+            Files in which messages stand, as far as the control log knows.
+        replaced : Mapping[str, int]
+            Files that left the table lately, and when, in milliseconds.
+        work : MessageTableWork
+            The table. Its files stay as long after they were written, too: a publisher commits or stages anew within an hour.
+        """
+        # First the store, then the table: a file that is committed in between stands in the table.
+        candidates = unnamed_files(work.store, work.message_type, named)
+        # By the store's own clock too, since a host whose clock is wrong must not take files from under their publishers.
+        before_ms = min(work.now_ms, work.store.time_ms()) - self._limits.kept_ms
+        work.refresh()
+        standing = work.sizes().keys()
+        folder = f"{work.key}/"
+        gone = [
+            entry.key
+            for entry in candidates
+            if entry.modified_ms < before_ms
+            and (name := entry.key.removeprefix(folder)) not in standing
+            and replaced.get(name, before_ms - 1) < before_ms
+        ]
+        work.store.delete(gone)
+        if gone:
+            _LOG.info("Deleted %d message files of type '%s' that nothing names.", len(gone), work.message_type)
+
+
+def unnamed_files(store: Store, message_type: str, standing: Collection[str]) -> list[StoredObject]:
+    """Return the message files in the store that are not among those of the table.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED.
+    """
+    folder = f"{messages_key(message_type)}/"
+    found = [(entry, entry.key.removeprefix(folder)) for entry in store.list(folder.rstrip("/"))]
+    return [entry for entry, name in found if _OUR_NAME.fullmatch(name) and name not in standing]
 
 
 def _oldest_reader_ms(state: JournalState, message_type: str, now_ms: int) -> int:

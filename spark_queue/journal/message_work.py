@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,41 +10,17 @@ import pyarrow as pa
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import delta, log_entry
 from spark_queue.journal.layout import Store, log_key, messages_key
-from spark_queue.journal.message_log import Durability
-from spark_queue.journal.message_table import open_messages
+from spark_queue.journal.message_table import arrow_schema, open_messages
 from spark_queue.journal.transaction import commit_transaction
 
 #: Races with publishers that one commit may lose.
 _ATTEMPTS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableChange:
-    """Files that come and files that go in one commit."""
-
-    mark: delta.Mark
-    #: Paths.
-    removed: Sequence[str]
-    added: Sequence[delta.NewFile] = ()
-
-
 class MessageTableWork:
-    """What one reign does to the table of one message type.
+    """What the reign `epoch` does to the table of one message type; `now_ms` is its time, in milliseconds since 1970 UTC.
 
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    journal_id : str
-        Its id.
-    message_type : str
-        Whose table.
-    epoch : int
-        The reign.
-    now_ms : int
-        Its time, in milliseconds since 1970 UTC.
-    durability : Durability
-        The control log; asked at each commit, since a merge takes longer than `apply`.
+    `is_durable` tells whether commits must survive power loss; it is asked at each, since a merge takes longer than `apply`.
 
     Raises
     ------
@@ -56,14 +31,14 @@ class MessageTableWork:
     """
 
     def __init__(
-        self, store: Store, journal_id: str, message_type: str, *, epoch: int, now_ms: int, durability: Durability
+        self, store: Store, journal_id: str, message_type: str, *, epoch: int, now_ms: int, is_durable: Callable[[], bool]
     ) -> None:
         self.store = store
         self.message_type = message_type
         self.key = messages_key(message_type)
         self.now_ms = now_ms
         self._epoch = epoch
-        self._durability = durability
+        self._is_durable = is_durable
         self._table = open_messages(store, journal_id, message_type)
         found = commit_transaction(
             store,
@@ -73,7 +48,7 @@ class MessageTableWork:
             version=lambda newest: epoch if newest < epoch else None,
             writer="coordinator",
             at_ms=now_ms,
-            durable=durability.durable,
+            durable=is_durable(),
         )
         if found != epoch:
             raise self._deposed(f"message type '{message_type}' carries epoch {found}")
@@ -87,8 +62,7 @@ class MessageTableWork:
 
     def schema(self) -> pa.Schema:
         """Return the table's columns."""
-        exported: object = self._table.schema()
-        return pa.schema(exported)  # type: ignore[arg-type]  # It speaks Arrow's C interface.
+        return arrow_schema(self._table)
 
     def sizes(self) -> Mapping[str, int]:
         """Return the sizes of the table's files by path, in bytes."""
@@ -97,8 +71,8 @@ class MessageTableWork:
         sizes: list[Any] = actions.column("size_bytes").to_pylist()
         return dict(zip(paths, sizes, strict=True))
 
-    def commit(self, change: TableChange) -> bool:
-        """Commit by a swap at the head; returns whether everything that goes still stood there.
+    def commit(self, mark: delta.Mark, *, removed: Sequence[str], added: Sequence[delta.NewFile] = ()) -> bool:
+        """Commit that paths go and files come by a swap at the head; returns whether all that goes still stood there.
 
         After a lost race the head is read anew and the change looked over again: a stale one would double rows (tried).
 
@@ -111,34 +85,32 @@ class MessageTableWork:
         """
         for attempt in range(_ATTEMPTS):
             self.refresh()
-            if not set(change.removed) <= self.sizes().keys():
+            if not set(removed) <= self.sizes().keys():
                 return False
             base = int(self._table.version())
-            if self._swap(base + 1, change):
-                self._check_landed(base, change)
+            if self._swap(base + 1, mark, removed, added):
+                self._check_landed(base, removed, added)
                 return True
             delta.back_off(attempt)
         raise JournalError("PUBLISH_CONTENDED", path=self.store.uri(self.key), attempts=_ATTEMPTS)
 
-    def _swap(self, version: int, change: TableChange) -> bool:
-        transactions = [(delta.COORDINATOR_TXN, self._epoch)]
-        durable = self._durability.durable
+    def _swap(self, version: int, mark: delta.Mark, removed: Sequence[str], added: Sequence[delta.NewFile]) -> bool:
+        durable = self._is_durable()
         if durable:
-            self.store.sync([*(f"{self.key}/{file.path}" for file in change.added), log_key(self.key, version - 1)])
+            self.store.sync([*(f"{self.key}/{file.path}" for file in added), log_key(self.key, version - 1)])
         with self.store.failures(f"committing to {self.key}"):
             created = log_entry.create_entry(
-                self.store, self.key, version, change.added, mark=change.mark, transactions=transactions, at_ms=self.now_ms,
-                removed=change.removed,
-            )  # fmt: skip
+                self.store, self.key, version, added, mark=mark, epoch=self._epoch, at_ms=self.now_ms, removed=removed
+            )
         if created and durable:
             self.store.sync([log_key(self.key, version)])
         return created
 
-    def _check_landed(self, base: int, change: TableChange) -> None:
+    def _check_landed(self, base: int, removed: Sequence[str], added: Sequence[delta.NewFile]) -> None:
         """Look whether the commit is where readers look: after a pause its version may have been cleaned away (DESIGN 3.4)."""
         self.refresh()
         standing = self.sizes().keys()
-        seen = all(file.path in standing for file in change.added) and not any(path in standing for path in change.removed)
+        seen = all(file.path in standing for file in added) and not any(path in standing for path in removed)
         if not seen:
             raise self._deposed(f"its commit after version {base} of {self.key} is not to be seen")
 

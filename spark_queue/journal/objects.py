@@ -1,4 +1,4 @@
-"""Objects below a journal: which store an address and its options mean, and its objects as files."""
+"""Objects below a journal: which store an address and its options mean, its objects as files, and forcing files to a disk."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import errno
 import io
 import os
 import re
+import urllib.parse
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,10 @@ _DELTA_ONLY_OPTIONS = re.compile(
 #: A line under a failure of delta-rs: an arrow, in colours, and what caused the line above.
 _CAUSE = re.compile(r"\s*(?:\x1b\[\d*m)*↳(?:\x1b\[\d*m)*\s*(.*\S)")
 
+#: How much an error repeats of both ends of a library's own words: some print whole structures, and the cause may come last.
+_REASON_END = 200
+_SECRET_KEY = re.compile(r"key|secret|token|sas|password|credential", re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
@@ -38,18 +44,23 @@ class StoredObject:
     #: The store's time of the last write, in milliseconds since 1970 UTC.
     modified_ms: int
 
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> StoredObject:
+        """Read one entry of obstore's listing."""
+        modified_ms = round(entry["last_modified"].timestamp() * 1000)
+        return cls(key=entry["path"], size_bytes=entry["size"], modified_ms=modified_ms)
 
-def stored_object(entry: Mapping[str, Any]) -> StoredObject:
-    """Read one entry of obstore's listing."""
-    modified_ms = round(entry["last_modified"].timestamp() * 1000)
-    return StoredObject(key=entry["path"], size_bytes=entry["size"], modified_ms=modified_ms)
 
-
-def told(failure: BaseException) -> str:
-    """Return the first line of a failure's text, and the causes that stand below it."""
+def told(failure: BaseException, options: Mapping[str, str]) -> str:
+    """Return the first line of a failure's text and the causes below it, without the values of secret options."""
     first, *more = str(failure).strip().split("\n")
     causes = [cause[1] for line in more if (cause := _CAUSE.match(line))]
-    return ": ".join([first, *causes]) or type(failure).__name__
+    text = ": ".join([first, *causes]) or type(failure).__name__
+    for key, value in options.items():
+        if _SECRET_KEY.search(key) and len(value) >= 4:
+            text = text.replace(value, "***").replace(urllib.parse.quote(value, safe=""), "***")
+    text = text if len(text) <= 2 * _REASON_END else f"{text[:_REASON_END]} … {text[-_REASON_END:]}"
+    return text if text.endswith(".") else f"{text}."
 
 
 def split_options(options: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -145,3 +156,21 @@ class ObjectSink(io.RawIOBase):
         """Leave the upload unfinished: there will be no object."""
         self._upload = None
         super().close()
+
+
+def force(path: str) -> None:
+    """Force a file's bytes, or the names in a directory, to the disk, so that they outlive a power loss (DESIGN 4)."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def force_tree(folder: str) -> None:
+    """Force all files below a directory, their names and its own to the disk; what is deleted meanwhile need not get there."""
+    for parent, _, names in os.walk(folder):
+        for path in (*(Path(parent, name) for name in names), parent):
+            with suppress(FileNotFoundError):
+                force(str(path))
+    force(str(Path(folder).parent))

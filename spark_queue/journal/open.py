@@ -31,16 +31,9 @@ _FIRST_TYPE = next(iter(BUILT_IN_COLUMNS))
 
 
 class DeltaJournal(JournalReader):
-    """`ports.Journal` on Delta, as a coordinator needs it and who folds the log; made by `open_journal`.
+    """`ports.JournalPort` on Delta, as a coordinator needs it and who folds the log; made by `open_journal`.
 
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    journal_id : str
-        Its id.
-    limits : MessageLimits or None
-        When a coordinator works on message tables, where it is not to be as usual.
+    `limits` say when a coordinator works on message tables, where it is not to be as usual.
     """
 
     control: ControlLog
@@ -55,18 +48,10 @@ class DeltaJournal(JournalReader):
 
     def messages(self, message_type: str) -> DeltaMessageLog:
         """Return the log of a message type."""
-        return DeltaMessageLog(self.store, message_type, self._control)
+        return DeltaMessageLog(self.store, message_type, lambda: self._control.durable)
 
     def create_message_table(self, message_type: str, columns: str) -> None:
-        """Make the table of a message type, or append nullable columns to it; does nothing when it already fits.
-
-        Raises
-        ------
-        ConfigError
-            RESERVED_COLUMN, BAD_VALUE, or MESSAGE_TYPE_CHANGED when the table has other columns than a prefix of these.
-        JournalError
-            STORE_FAILED, JOURNAL_MISMATCH.
-        """
+        """See `message_table.create`."""
         message_table.create(self.store, self.journal_id, message_type, columns, durable=self._control.durable)
 
     def append_pulled(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
@@ -80,26 +65,8 @@ class DeltaJournal(JournalReader):
         return self.messages(files.message_type).append(files, after_version=after_version, at_ms=at_ms)
 
     def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
-        """Begin what keeps the logs short (DESIGN 4, 15.10), as far as it is due; `state` is committed, and read in this call only.
-
-        Raises
-        ------
-        CoordinatorError
-            COORDINATOR_DEPOSED when a newer reign has worked on a message table.
-        JournalError
-            STORE_FAILED.
-        """
+        """See `Upkeep.run`; `state` is committed, and read in this call only."""
         self._upkeep.run(epoch=epoch, state=state, now_ms=now_ms)
-
-    def finish_upkeep(self) -> None:
-        """Wait for the upkeep that is under way.
-
-        Raises
-        ------
-        CoordinatorError, JournalError
-            What it failed with; see `upkeep`.
-        """
-        self._upkeep.finish()
 
 
 def open_journal(store: Store, *, limits: MessageLimits | None = None) -> DeltaJournal:
@@ -141,9 +108,8 @@ def create_journal(store: Store, definitions: Definitions | None = None, *, cloc
         message_table.create(store, journal_id, message_type.name, message_type.columns, durable=False)
     records = first_records(journal_id, definitions, FileFacts(store), now_ms=(clock or SystemClock()).wall_ms())
     files = stage_records(store, records)
-    description = message_table.description(journal_id)
     if not delta.create_table(
-        store, CONTROL, schema=CONTROL_SCHEMA, description=description, files=files, properties=delta.CONTROL_PROPERTIES
+        store, CONTROL, schema=CONTROL_SCHEMA, journal_id=journal_id, files=files, properties=delta.CONTROL_PROPERTIES
     ):
         raise JournalError("JOURNAL_EXISTS", path=store.path)
     if definitions.journal.durable:
@@ -158,7 +124,7 @@ def _settle_id(store: Store) -> str:
     proposed = str(uuid.uuid4())
     key = messages_key(_FIRST_TYPE)
     schema = stored_schema(BUILT_IN_COLUMNS[_FIRST_TYPE])
-    if delta.create_table(store, key, schema=schema, description=message_table.description(proposed)):
+    if delta.create_table(store, key, schema=schema, journal_id=proposed):
         return proposed
     table = delta.open_table(store, key)
     found = "" if table is None or table.version() > 0 else message_table.owner(table)

@@ -20,7 +20,7 @@ from spark_queue.journal.commit import Commit, Identity, Published
 from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.schema import stored_schema
-from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file, topics_of
+from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file
 from spark_queue.journal.stored_rows import RowShape, Sequences
 from spark_queue.journal.transaction import commit_transaction
 
@@ -157,7 +157,7 @@ def commit_staged(
         _check_publisher(identity.publisher)
     if not files:
         return Published(rows=0)
-    _check_topics(plan, definitions, topics_of(files))
+    _check_topics(plan, definitions, {topic for file in files for topic in file.topics})
     return Commit(plan, journal_id, files, identity, clock or SystemClock()).run()
 
 

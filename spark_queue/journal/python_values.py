@@ -6,7 +6,7 @@ Python type become a column of their own, are cast by the rule of all ways in, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -46,24 +46,22 @@ def to_column(values: Sequence[Any], wanted: pa.DataType, *, timezone: str | Non
     missing = {kind for kind in kinds if kind.__name__ in _MISSING}
     if missing:
         values, kinds = [None if type(value) in missing else value for value in values], kinds - missing
-    for is_kind, make in _NESTED:
-        if is_kind(wanted):
-            return make(values, wanted, timezone)
-    if any(issubclass(kind, datetime) for kind in kinds):
-        return _by_kind([_kind_of_time(value) for value in values], values, wanted, timezone)
-    if len(kinds) > 1:
-        return _by_kind([type(value) for value in values], values, wanted, timezone)
+    if types.is_struct(wanted):
+        return _structs(values, wanted, timezone)
+    if types.is_map(wanted):
+        return _maps(values, wanted, timezone)
+    if types.is_list(wanted):
+        return _lists(values, wanted, timezone)
+    if len(kinds) > 1 or any(issubclass(kind, datetime) for kind in kinds):
+        return _by_kind(values, wanted, timezone)
     return _of_one_kind(values, next(iter(kinds), type(None)), wanted, timezone)
 
 
-def _kind_of_time(value: Any) -> Any:
-    return _AWARE if isinstance(value, datetime) and value.tzinfo is not None else type(value)
-
-
-def _by_kind(kinds: list[Any], values: Sequence[Any], wanted: pa.DataType, timezone: str | None) -> Column:
+def _by_kind(values: Sequence[Any], wanted: pa.DataType, timezone: str | None) -> Column:
     """Make a column of the values of each kind, and one of them all."""
     rows_of: dict[Any, list[int]] = {}
-    for row, kind in enumerate(kinds):
+    for row, value in enumerate(values):
+        kind: Any = _AWARE if isinstance(value, datetime) and value.tzinfo is not None else type(value)
         rows_of.setdefault(kind, []).append(row)
     places = np.empty(len(values), dtype=np.int64)
     parts: list[Column] = []
@@ -195,10 +193,3 @@ def _elements(row: int, value: Any, wanted: str) -> list[Any] | None:
 
 def _lengths(lists: Iterable[list[Any] | None]) -> list[float]:
     return [np.nan if each is None else len(each) for each in lists]
-
-
-_NESTED: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Sequence[Any], Any, str | None], Column]], ...] = (
-    (types.is_struct, _structs),
-    (types.is_map, _maps),
-    (types.is_list, _lists),
-)

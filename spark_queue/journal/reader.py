@@ -19,15 +19,7 @@ from spark_queue.journal.recovery import open_repaired
 
 
 class JournalReader:
-    """What a journal says of itself; made by `open_reader`.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    journal_id : str
-        Its id.
-    """
+    """What a journal says of itself; made by `open_reader`."""
 
     def __init__(self, store: Store, journal_id: str) -> None:
         self.store = store
@@ -56,7 +48,7 @@ class JournalReader:
         JournalError
             JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
         """
-        return read_log(self.store)
+        return read_records(self.store, list_files(self.store))
 
     def record_rows(self) -> pa.Table:
         """Return the rows of every record, for those who look for a few of them; `records_of` reads them.
@@ -66,7 +58,7 @@ class JournalReader:
         JournalError
             JOURNAL_DAMAGED or STORE_FAILED.
         """
-        return read_log_rows(self.store)
+        return read_rows(self.store, list_files(self.store))
 
     def records_of(self, rows: pa.Table) -> Sequence[Record]:
         """Return the records of some of `record_rows`.
@@ -94,17 +86,6 @@ def open_reader(store: Store) -> JournalReader:
     return JournalReader(store, str(created.detail["journal"]))
 
 
-def read_log(store: Store) -> Sequence[Record]:
-    """Return every record in order, for those who only look.
-
-    Raises
-    ------
-    JournalError
-        NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
-    """
-    return read_records(store, list_files(store))
-
-
 def list_files(store: Store) -> Sequence[ControlFile]:
     """Return the data files of the log, in the order of their records.
 
@@ -114,17 +95,6 @@ def list_files(store: Store) -> Sequence[ControlFile]:
         NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
     """
     return listing(store, open_control(store))
-
-
-def read_log_rows(store: Store) -> pa.Table:
-    """Return the rows of every record in order (`record_table.CONTROL_SCHEMA`), for those who look for a few of them.
-
-    Raises
-    ------
-    JournalError
-        NOT_A_JOURNAL, JOURNAL_DAMAGED or STORE_FAILED.
-    """
-    return read_rows(store, list_files(store))
 
 
 def read_setup(store: Store) -> Sequence[Record]:

@@ -15,6 +15,7 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.counts import Counts
 from spark_queue.core.bitmaps.numbers import to_array
 from spark_queue.core.bitmaps.order_key import OrderKeys
+from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.journal.schema import schema_of
 
@@ -122,20 +123,12 @@ class _Runs:
 
 
 def _runs(parts: Iterable[tuple[int, BitMap64]]) -> _Runs:
-    found = [(count, _edges(rows)) for count, rows in parts]
+    found = [(count, to_ranges(rows).edges) for count, rows in parts]
     first = np.concatenate([edges[0::2] for _, edges in found])
     until = np.concatenate([edges[1::2] for _, edges in found])
     count = np.concatenate([np.full(len(edges) // 2, count, dtype=np.int32) for count, edges in found])
-    if len(found) == 1:
-        return _Runs(first=first, until=until, count=count)
     order = np.argsort(first)
     return _Runs(first=first[order], until=until[order], count=count[order])
-
-
-def _edges(rows: BitMap64) -> _Bookmarks:
-    """Return first, until, first, until … of the runs; as in `core.ranges.to_ranges`, without making tuples."""
-    edges: Any = (rows ^ rows.shift(1)).to_array()
-    return np.frombuffer(edges, dtype=np.uint64).astype(np.int64)
 
 
 def _segment_at(segments: Sequence[Segment], bookmark: int) -> int:

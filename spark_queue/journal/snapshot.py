@@ -116,8 +116,7 @@ def load(store: Store, files: Sequence[ControlFile]) -> LogTail:
         JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED, of the log itself.
     """
     until = files[-1].last + 1 if files else 0
-    past = _newest(store, until, lambda first: read_records(store, files, first=first), lambda: _journal_id(store, files))
-    return LogTail(read_records(store, files)) if past is None else past
+    return _from_newest(store, until, lambda first: read_records(store, files, first=first), lambda: _journal_id(store, files))
 
 
 def shorten(store: Store, records: Sequence[Record]) -> LogTail:
@@ -128,8 +127,7 @@ def shorten(store: Store, records: Sequence[Record]) -> LogTail:
     JournalError
         STORE_FAILED.
     """
-    past = _newest(store, len(records), lambda first: records[first:], lambda: str(records[0].detail["journal"]))
-    return LogTail(records) if past is None else past
+    return _from_newest(store, len(records), lambda first: records[first:], lambda: str(records[0].detail["journal"]))
 
 
 def resume(store: Store, key: str, records: Sequence[Record]) -> LogTail:
@@ -145,15 +143,15 @@ def resume(store: Store, key: str, records: Sequence[Record]) -> LogTail:
     return _resumed(store, key, lambda first: records[first:], lambda: str(records[0].detail["journal"]))
 
 
-def _newest(store: Store, until: int, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> LogTail | None:
-    """Return what the newest usable snapshot of a record before `until` tells."""
+def _from_newest(store: Store, until: int, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> LogTail:
+    """Return what a log tells, from the newest usable snapshot of a record before `until` on, or from its beginning."""
     for key in [key for number, key in stored(store) if number < until]:
         try:
             return _resumed(store, key, since, journal_id)
         except ValueError as reason:
             level = logging.INFO if isinstance(reason, OtherSoftwareError) else logging.WARNING
             _log.log(level, "Snapshot %s of '%s' is not used: %s. The log is read further back instead.", key, store.path, reason)
-    return None
+    return LogTail(since(0))
 
 
 def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], journal_id: Callable[[], str]) -> LogTail:
@@ -166,7 +164,7 @@ def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], j
     journal_id : callable
         Gives the journal's id, as the log says it.
     """
-    header, state = read(store.read(key) or b"")
+    header, state = _read(store.read(key) or b"")
     if (header.journal, _key(header.record), state.next_record) != (journal_id(), key, header.record + 1):
         raise ValueError("it is of another journal or another record")
     records = since(header.record)
@@ -181,14 +179,8 @@ class OtherSoftwareError(ValueError):
     """A snapshot was written by other software, as after an upgrade: nothing is wrong with it."""
 
 
-def read(data: bytes) -> tuple[Header, JournalState]:
-    """Read a snapshot; the state has no source of facts yet.
-
-    Raises
-    ------
-    ValueError
-        When it is damaged, or of other software.
-    """
+def _read(data: bytes) -> tuple[Header, JournalState]:
+    """Read a snapshot; the state has no source of facts yet. ValueError tells that it is damaged, or of other software."""
     head, _, body = data.partition(b"\n")
     try:
         header = msgspec.json.decode(head, type=Header)

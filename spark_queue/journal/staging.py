@@ -6,8 +6,8 @@ A staged file is invisible until `publisher.commit_staged` names it; one that ne
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from typing import IO, Any, cast
@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from spark_queue.errors import CallerError
 from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.stored_rows import RowShape, Sequences
 
@@ -61,27 +60,14 @@ class StagedFile:
 
     def stats(self) -> dict[str, object]:
         """Return Delta's statistics (DESIGN 15.17)."""
-        # Delta keeps milliseconds: the range is widened to them, never narrowed.
-        return statistics(
-            rows=self.rows,
-            topic_min=min(self.topics),
-            topic_max=max(self.topics),
-            expires_null_count=self.expires_null_count,
-            expires_min_ms=None if self.expires_min_us is None else self.expires_min_us // 1_000,
-            expires_max_ms=None if self.expires_max_us is None else -(-self.expires_max_us // 1_000),
-        )
-
-
-def statistics(
-    *, rows: int, topic_min: str, topic_max: str, expires_null_count: int, expires_min_ms: int | None, expires_max_ms: int | None
-) -> dict[str, object]:
-    """Return Delta's statistics of a message file (DESIGN 15.17)."""
-    low: dict[str, object] = {"topic": topic_min}
-    high: dict[str, object] = {"topic": topic_max}
-    if expires_min_ms is not None and expires_max_ms is not None:
-        low["expires_at"] = _instant_text(expires_min_ms)
-        high["expires_at"] = _instant_text(expires_max_ms)
-    return {"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": {"topic": 0, "expires_at": expires_null_count}}
+        low: dict[str, object] = {"topic": min(self.topics)}
+        high: dict[str, object] = {"topic": max(self.topics)}
+        if self.expires_min_us is not None and self.expires_max_us is not None:
+            # Delta keeps milliseconds: the range is widened to them, never narrowed.
+            low["expires_at"] = _instant_text(self.expires_min_us // 1_000)
+            high["expires_at"] = _instant_text(-(-self.expires_max_us // 1_000))
+        nulls = {"topic": 0, "expires_at": self.expires_null_count}
+        return {"numRecords": self.rows, "minValues": low, "maxValues": high, "nullCount": nulls}
 
 
 def stage_file(
@@ -119,37 +105,69 @@ def _stored(plan: StagingPlan, rows: Iterable[pa.RecordBatch], sequences: Sequen
         first_row += batch.num_rows
 
 
-def write_file(plan: StagingPlan, stored: Iterator[pa.Table], *, now_ms: int, is_one_publisher: bool = True) -> StagedFile | None:
+def write_file(plan: StagingPlan, stored: Iterator[pa.Table], *, now_ms: int) -> StagedFile | None:
     """Write stored rows to one uniquely named message file, and take their statistics; give None when there are no rows.
-
-    Parameters
-    ----------
-    is_one_publisher : bool
-        Whether the sequences of the rows must ascend.
 
     Raises
     ------
     CallerError
-        Whatever making the rows raises; SEQUENCE_NOT_ASCENDING.
+        Whatever making the rows raises.
     JournalError
         STORE_FAILED.
     """
-    groups = grouped(stored)
-    first = next(groups, None)
+    first = next(stored, None)
     if first is None:
         return None
-    path = f"{uuid.uuid4().hex}.parquet"
-    key = f"{messages_key(plan.message_type)}/{path}"
-    tally = _Tally(is_one_publisher=is_one_publisher)
-    with plan.store.writer(key) as sink:
-        with pq.ParquetWriter(cast(IO[bytes], sink), first.schema) as writer:
-            for table in chain([first], groups):
-                tally.add(table)
-                writer.write_table(table, row_group_size=row_group_rows(table))
-        size_bytes = sink.tell()
+    key = f"{messages_key(plan.message_type)}/{uuid.uuid4().hex}.parquet"
+    file = write_rows(plan.store, key, chain([first], stored), first.schema, now_ms=now_ms)
     if plan.durable:
         plan.store.sync([key])
-    return tally.staged(path, size_bytes=size_bytes, staged_at_ms=now_ms)
+    return file
+
+
+def write_rows(
+    store: Store, key: str, rows: Iterable[pa.Table], schema: pa.Schema, *, now_ms: int, metadata: Mapping[str, str] | None = None
+) -> StagedFile:
+    """Write stored rows, of which there are some, to a message file that may tell of itself in `metadata`.
+
+    Raises
+    ------
+    CallerError
+        Whatever making the rows raises.
+    JournalError
+        STORE_FAILED.
+    """
+    topics: set[str] = set()
+    with store.writer(key) as sink:
+        with pq.ParquetWriter(cast(IO[bytes], sink), schema) as writer:
+            for table in _grouped(rows):
+                found: list[Any] = table.column("topic").unique().to_pylist()
+                topics.update(found)
+                writer.write_table(table, row_group_size=_row_group_rows(table))
+            if metadata:
+                writer.add_key_value_metadata(dict(metadata))
+        size_bytes = sink.tell()
+    # Not by way of a `metadata_collector`, which hides what a write failed with.
+    file: pq.FileMetaData = cast(Any, writer).writer.metadata
+    sequences, expires = (_statistics(file, name) for name in ("sequence", "expires_at"))
+    return StagedFile(
+        path=key.rpartition("/")[2],
+        rows=file.num_rows,
+        size_bytes=size_bytes,
+        staged_at_ms=now_ms,
+        topics=tuple(sorted(topics)),
+        first_sequence=min(each.min_raw for each in sequences),
+        last_sequence=max(each.max_raw for each in sequences),
+        expires_null_count=sum(each.null_count for each in expires),
+        expires_min_us=min((each.min_raw for each in expires if each.has_min_max), default=None),
+        expires_max_us=max((each.max_raw for each in expires if each.has_min_max), default=None),
+    )
+
+
+def _statistics(file: pq.FileMetaData, column: str) -> list[Any]:
+    """Return what each row group says of a column."""
+    place = [file.schema.column(number).path for number in range(file.num_columns)].index(column)
+    return [file.row_group(number).column(place).statistics for number in range(file.num_row_groups)]
 
 
 def read_staged(plan: StagingPlan, file: StagedFile, *, after_sequence: int | None) -> Iterator[pa.Table]:
@@ -170,56 +188,7 @@ def read_staged(plan: StagingPlan, file: StagedFile, *, after_sequence: int | No
                 yield table
 
 
-@dataclass(slots=True, kw_only=True)
-class _Tally:
-    """Statistics of a file as it is written."""
-
-    is_one_publisher: bool
-    rows: int = 0
-    topics: set[str] = field(default_factory=set)
-    first_sequence: int = 0
-    last_sequence: int = 0
-    expires_null_count: int = 0
-    expires: list[int] = field(default_factory=list)
-
-    def add(self, table: pa.Table) -> None:
-        sequence = table.column("sequence")
-        first, last = sequence[0].as_py(), sequence[-1].as_py()
-        if self.is_one_publisher and self.rows and first <= self.last_sequence:
-            publisher = table.column("publisher")[0].as_py()
-            raise CallerError("SEQUENCE_NOT_ASCENDING", publisher=publisher, sequence=first, previous=self.last_sequence)
-        self.first_sequence = self.first_sequence if self.rows else first
-        self.last_sequence = last
-        self.rows += table.num_rows
-        topics: list[Any] = table.column("topic").unique().to_pylist()
-        self.topics.update(topics)
-        expires = table.column("expires_at").cast(pa.int64())
-        self.expires_null_count += expires.null_count
-        if expires.null_count < len(expires):
-            ends: Any = pc.min_max(expires).as_py()
-            self.expires += ends.values()
-
-    def staged(self, path: str, *, size_bytes: int, staged_at_ms: int) -> StagedFile:
-        return StagedFile(
-            path=path,
-            rows=self.rows,
-            size_bytes=size_bytes,
-            staged_at_ms=staged_at_ms,
-            topics=tuple(sorted(self.topics)),
-            first_sequence=self.first_sequence,
-            last_sequence=self.last_sequence,
-            expires_null_count=self.expires_null_count,
-            expires_min_us=min(self.expires, default=None),
-            expires_max_us=max(self.expires, default=None),
-        )
-
-
-def topics_of(files: Iterable[StagedFile]) -> set[str]:
-    """Return every topic of some staged files."""
-    return {topic for file in files for topic in file.topics}
-
-
-def grouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def _grouped(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Join small tables: each one written becomes a row group of its own."""
     pending: list[pa.Table] = []
     for table in tables:
@@ -231,7 +200,7 @@ def grouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(pending)
 
 
-def row_group_rows(table: pa.Table) -> int:
+def _row_group_rows(table: pa.Table) -> int:
     """Return the rows of a row group for rows of this size."""
     row_bytes = max(1, table.nbytes // table.num_rows)
     return max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES // row_bytes))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.errors import CallerError
@@ -46,6 +47,8 @@ class Sequences:
         self.publisher = publisher
         self._next = first
         self._column = column
+        #: The last number so far.
+        self._last: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
     def take(self, rows: pa.RecordBatch) -> Column:
         """Return the numbers of the next rows.
@@ -68,10 +71,12 @@ class Sequences:
         return numbers
 
     def _check_ascending(self, numbers: Any) -> None:
-        late = np.flatnonzero(numbers[1:] <= numbers[:-1])
+        told = np.concatenate([self._last, numbers])
+        late = np.flatnonzero(told[1:] <= told[:-1])
         if len(late):
-            previous, sequence = (int(number) for number in numbers[late[0] : late[0] + 2])
+            previous, sequence = (int(number) for number in told[late[0] : late[0] + 2])
             raise CallerError("SEQUENCE_NOT_ASCENDING", publisher=self.publisher, sequence=sequence, previous=previous)
+        self._last = told[-1:]
 
     def _missing(self, reason: str) -> CallerError:
         return CallerError("SEQUENCE_MISSING", publisher=self.publisher, what="a sequence column", reason=reason)

@@ -7,8 +7,9 @@ caller should wait. delta-rs's own clean-up is never called: it cannot be told w
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import msgspec
 from deltalake import DeltaTable
@@ -24,7 +25,7 @@ from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.layout import CONTROL, Store, messages_key
 from spark_queue.journal.log_listing import version_of
 from spark_queue.journal.message_upkeep import Job, MessageLimits, MessageUpkeep
-from spark_queue.journal.objects import StoredObject
+from spark_queue.journal.message_work import MessageTableWork
 
 _log = logging.getLogger(__name__)
 
@@ -52,38 +53,25 @@ MESSAGES_KEPT_MS = 24 * 3600 * 1000
 
 
 class Upkeep:
-    """What one reign keeps in order, in a thread of its own; one piece of work at a time.
-
-    Parameters
-    ----------
-    store : Store
-        The journal's place.
-    journal_id : str
-        Its id.
-    control : DeltaControlLog
-        The reign's control log.
-    limits : MessageLimits
-        When message tables are worked on.
-    """
+    """What the reign of a control log keeps in order, in a thread of its own; one piece of work at a time."""
 
     def __init__(self, store: Store, journal_id: str, control: DeltaControlLog, limits: MessageLimits) -> None:
         self._store = store
         self._control = control
-        self._messages = MessageUpkeep(store, journal_id, control, limits)
+        self._journal_id = journal_id
+        self._messages = MessageUpkeep(limits)
         #: The newest checkpoint, by table.
         self._checkpoints: dict[str, _Checkpoint] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="upkeep")
-        self._work: Future[Merge | None] | None = None
-        #: What the last work planned, to be committed between two commits of records.
+        self._work: Future[None] | None = None
+        #: What was planned for the control log, to be committed between two commits of records.
         self._merge: Merge | None = None
         self._swept_at_ms: int | None = None
 
     def run(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
         """Commit what the last work planned, and begin what is due, unless something is under way.
 
-        What the last work failed with is raised here.
-
-        The state is read before this returns: the thread gets what it needs of it.
+        What the last work failed with is raised here. The state is read before this returns: the thread gets what it needs of it.
 
         Raises
         ------
@@ -98,21 +86,9 @@ class Upkeep:
         merge, self._merge = self._merge, None
         if merge is not None and now_ms - merge.at_ms < control_compaction.PLAN_VALID_MS:
             self._control.replace(merge)
-        control = self._is_due(CONTROL, self._control.version, CONTROL_CHECKPOINT_COMMITS)
-        # Later versions that left no record do not count: the next reign must find them all again.
-        messages = {
-            message_type: known.version
-            for message_type, known in state.message_types.items()
-            if self._is_due(messages_key(message_type), known.version, MESSAGES_CHECKPOINT_COMMITS)
-        }
-        jobs = self._messages.due(state, now_ms=now_ms)
-        snapshots = self._control.replay_cost >= SNAPSHOT_RECORDS
-        if snapshots:
-            self._control.replay_cost = 0
-        if control or messages or jobs or snapshots:
-            self._work = self._worker.submit(
-                self._keep, control=control, messages=messages, jobs=jobs, snapshots=snapshots, epoch=epoch, now_ms=now_ms
-            )
+        due = list(self._due(state, epoch=epoch, now_ms=now_ms))
+        if due:
+            self._work = self._worker.submit(self._do, due=due)
 
     def finish(self) -> None:
         """Wait for what is under way; what it planned for the control log waits for `run`.
@@ -124,29 +100,27 @@ class Upkeep:
         """
         work, self._work = self._work, None
         if work is not None:
-            self._merge = work.result()
+            work.result()
 
-    def _keep(
-        self,
-        *,
-        control: bool,
-        messages: Mapping[str, int],
-        jobs: Mapping[str, Sequence[Job]],
-        snapshots: bool,
-        epoch: int,
-        now_ms: int,
-    ) -> Merge | None:
-        for message_type, version in messages.items():
-            self._keep_messages(message_type, version, epoch=epoch, now_ms=now_ms)
-        for message_type, of_type in jobs.items():
-            work = self._messages.open(message_type, epoch=epoch, now_ms=now_ms)
-            for job in of_type:
-                job(work)
-        merge = self._keep_control(epoch=epoch, now_ms=now_ms) if control else None
-        if snapshots:
-            self._take_snapshot(epoch=epoch)
+    def _due(self, state: JournalState, *, epoch: int, now_ms: int) -> Iterator[Callable[[], None]]:
+        """Yield what is due, in the order in which it is done."""
+        for message_type, known in state.message_types.items():
+            jobs = list(self._messages.due(state, message_type, now_ms=now_ms))
+            # Later versions that left no record do not count: the next reign must find them all again.
+            if self._is_due(messages_key(message_type), known.version, MESSAGES_CHECKPOINT_COMMITS):
+                jobs.insert(0, partial(self._keep_messages, known.version))
+            if jobs:
+                yield partial(self._work_on, message_type, jobs, epoch=epoch, now_ms=now_ms)
+        if self._is_due(CONTROL, self._control.version, CONTROL_CHECKPOINT_COMMITS):
+            yield partial(self._keep_control, epoch=epoch, now_ms=now_ms)
+        if self._control.replay_cost >= SNAPSHOT_RECORDS:
+            self._control.replay_cost = 0
+            yield partial(self._take_snapshot, epoch=epoch)
+
+    def _do(self, *, due: Sequence[Callable[[], None]]) -> None:
+        for each in due:
+            each()
         allocator.return_free_memory()
-        return merge
 
     def _take_snapshot(self, *, epoch: int) -> None:
         files = listing(self._store, self._control.open_own(epoch=epoch))
@@ -164,7 +138,7 @@ class Upkeep:
         last = self._checkpoints[table]
         return version - last.version >= max(commits, last.actions // CHECKPOINT_ACTIONS_PER_COMMIT)
 
-    def _keep_control(self, *, epoch: int, now_ms: int) -> Merge | None:
+    def _keep_control(self, *, epoch: int, now_ms: int) -> None:
         table = self._control.open_own(epoch=epoch)
         version = int(table.version())
         self._checkpoint(CONTROL, table)
@@ -176,17 +150,23 @@ class Upkeep:
             named = listing(self._store, self._control.open_own(epoch=epoch))
             self._store.delete(control_compaction.leftovers(found, named))
             self._swept_at_ms = now_ms
-        return control_compaction.stage(self._store, files, epoch=epoch, at_ms=now_ms)
+        self._merge = control_compaction.stage(self._store, files, epoch=epoch, at_ms=now_ms)
 
-    def _keep_messages(self, message_type: str, version: int, *, epoch: int, now_ms: int) -> None:
-        key = messages_key(message_type)
-        self._messages.open(message_type, epoch=epoch, now_ms=now_ms)
+    def _work_on(self, message_type: str, jobs: Sequence[Job], *, epoch: int, now_ms: int) -> None:
+        # The first time in a reign this claims the table.
+        work = MessageTableWork(
+            self._store, self._journal_id, message_type, epoch=epoch, now_ms=now_ms, is_durable=lambda: self._control.durable
+        )
+        for job in jobs:
+            job(work)
+
+    def _keep_messages(self, version: int, work: MessageTableWork) -> None:
         # At the last entered version, not at the head: what has not entered must stay readable commit by commit.
-        table = delta.open_table(self._store, key, version=version)
+        table = delta.open_table(self._store, work.key, version=version)
         if table is None:
-            raise delta.damaged(self._store, f"{key} is missing", "The journal's definitions name it.")
-        self._checkpoint(key, table)
-        clean(self._store, key, below=version, before_ms=now_ms - MESSAGES_KEPT_MS)
+            raise delta.damaged(self._store, f"{work.key} is missing", "The journal's definitions name it.")
+        self._checkpoint(work.key, table)
+        clean(self._store, work.key, below=version, before_ms=work.now_ms - MESSAGES_KEPT_MS)
 
     def _checkpoint(self, key: str, table: DeltaTable) -> None:
         delta.checkpoint(self._store, key, table, durable=self._control.durable)
@@ -214,7 +194,7 @@ def clean(store: Store, table: str, *, below: int, before_ms: int) -> None:
     """
     objects = store.list(f"{table}/_delta_log")
     entries = [entry for entry in objects if entry.key.endswith(".json")]
-    checkpoints = [entry for entry in objects if entry.key.endswith(".checkpoint.parquet")]
+    checkpoints = [entry.key for entry in objects if entry.key.endswith(".checkpoint.parquet")]
     gone: list[str] = []
     for entry in entries:
         if version_of(entry.key) >= below or entry.modified_ms >= before_ms:
@@ -222,13 +202,9 @@ def clean(store: Store, table: str, *, below: int, before_ms: int) -> None:
         gone.append(entry.key)
     # A checkpoint serves every version from its own on, so the newest one at or below the first kept entry must stay.
     first_kept = version_of(entries[len(gone)].key) if len(gone) < len(entries) else below
+    serving = [key for key in checkpoints if version_of(key) <= first_kept]
     # Oldest first: that an entry is there proves that no later one has gone, which the control log's check rests on.
-    store.delete([*gone, *_replaced(checkpoints, first_kept)])
-
-
-def _replaced(checkpoints: Sequence[StoredObject], first_kept: int) -> list[str]:
-    serving = [entry for entry in checkpoints if version_of(entry.key) <= first_kept]
-    return [entry.key for entry in serving[:-1]]
+    store.delete([*gone, *serving[:-1]])
 
 
 class _Checkpoint(msgspec.Struct, frozen=True):

@@ -9,7 +9,10 @@ from collections.abc import Callable
 import msgspec
 
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal.layout import BEACON_KEY, Store
+from spark_queue.journal.layout import Store
+
+#: Where it lies in a journal.
+BEACON_KEY = "beacon.json"
 
 #: How often a coordinator of an instance renews its beacon, and how often it looks at those of its peers, in seconds.
 RENEWAL_S = 5.0

@@ -90,7 +90,7 @@ class Copier:
             if not len(wanted.rows):
                 continue
             kept: list[_Wanted] = []
-            staged = write_file(plan, self._rows(plan, segment, wanted, kept), now_ms=now_ms, is_one_publisher=False)
+            staged = write_file(plan, self._rows(plan, segment, wanted, kept), now_ms=now_ms)
             if staged is not None:
                 joined = (np.concatenate([getattr(each, name) for each in kept]) for name in ("rows", "origins", "bookmarks"))
                 rows, origins, bookmarks = joined
@@ -102,6 +102,7 @@ class Copier:
             message_type=message_type,
             added=tuple(_added(staged, origins) for staged, origins in added),
             sizes=tuple(staged.size_bytes for staged, _ in added),
+            stats=tuple(staged.stats() for staged, _ in added),
             instances={origin: fold.instances[origin] for _, origins in added for _, _, origin, _ in origins},
         )
 

@@ -13,7 +13,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
-from spark_queue.core.state.ownership import Stage, MessageValue
+from spark_queue.core.state.ownership import MessageValue, Stage
 
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
 _TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")

@@ -13,7 +13,7 @@ from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state.journal_state import Watermark
+from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock, PulledFiles

@@ -93,5 +93,5 @@ class _Reign:
             self._journal.upkeep(epoch=1, state=self._state, now_ms=now_ms + _AHEAD_MS)
             times_ms.append((time.perf_counter() - began_s) * 1e3)
         # What was begun for one journal must not be in the way of the other.
-        self._journal.finish_upkeep()
+        self._journal._upkeep.finish()
         return times_ms

@@ -20,7 +20,6 @@ from spark_queue.journal.schema import INSTANT
 from spark_queue.ports import JournalPort
 from tests.memory_journal import MemoryJournal, MemoryStorage
 from tests.scenario.facts import PublishedMessage
-from tests.unit.journal.journal_on_disk import Durably
 
 DEFINITIONS: dict[str, Any] = {
     "message_types": {"json": {"topics": ["ORDERS", "RETURNS", "^DIRECT_[A-Z]+$"]}},
@@ -94,7 +93,7 @@ class DeltaWorld:
         publish(plan, self.journal_id, self.definitions, rows)
 
     def merge(self, files: Sequence[Segment]) -> None:
-        work = MessageTableWork(self.store, self.journal_id, "json", epoch=1, now_ms=0, durability=Durably(durable=False))
+        work = MessageTableWork(self.store, self.journal_id, "json", epoch=1, now_ms=0, is_durable=lambda: False)
         assert merge(work, files, MergeLimits(files_min=len(files)))
         for file in files:
             self.store.delete([f"{work.key}/{file.path}"])

@@ -25,7 +25,7 @@ from spark_queue.journal.entering import Entrance
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_compaction import MergeLimits
 from spark_queue.journal.message_upkeep import MessageLimits
-from spark_queue.journal.message_work import MessageTableWork, TableChange
+from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.protocol import discovery
 from spark_queue.protocol.host import host_id
@@ -124,21 +124,21 @@ def faulty_work(faults: Faults) -> dict[str, Any]:
     """Return methods of `MessageTableWork` that die or stall at one point."""
     commit_table, swap_table = MessageTableWork.commit, MessageTableWork._swap
 
-    def commit(work: MessageTableWork, change: TableChange) -> bool:
+    def commit(work: MessageTableWork, *given: Any, **options: Any) -> bool:
         if faults.die_working == "written":
             die()
         if faults.stall_working == "planned":
             os.kill(os.getpid(), signal.SIGSTOP)
-        return commit_table(work, change)
+        return commit_table(work, *given, **options)
 
-    def swap(work: MessageTableWork, version: int, change: TableChange) -> bool:
+    def swap(work: MessageTableWork, *given: Any) -> bool:
         if faults.stall_working == "swap":
             os.kill(os.getpid(), signal.SIGSTOP)
         if faults.die_working != "swapped":
-            return swap_table(work, version, change)
+            return swap_table(work, *given)
         # The loop's thread goes on meanwhile, and would record the entry as soon as it stands.
         with READING:
-            created = swap_table(work, version, change)
+            created = swap_table(work, *given)
             if created:
                 die()
         return created

@@ -33,7 +33,7 @@ def test_a_kill_in_the_middle_of_a_merge_loses_and_doubles_nothing(world: World,
     assert sorted(received) == list(range(published))
     assert [claim.epoch for claim in world.claims()] == [1, 2]
     assert invariants.of_records(world.records()) == []
-    table = DeltaTable(world.store.control_uri)
+    table = DeltaTable(world.store.uri(CONTROL))
     assert table.to_pyarrow_table().num_rows == len(world.records())
     assert any(file.records > 10 for file in _files(world)) == (die_merging != "planned")
     _leftovers_harm_nobody(world)
@@ -55,7 +55,7 @@ def test_control_log_is_merged_while_a_stream_works(world: World) -> None:
 
 
 def _files(world: World) -> list[ControlFile]:
-    return listing(world.store, DeltaTable(world.store.control_uri))
+    return listing(world.store, DeltaTable(world.store.uri(CONTROL)))
 
 
 def _leftovers_harm_nobody(world: World) -> None:

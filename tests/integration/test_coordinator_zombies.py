@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from spark_queue.coordinator.process import EXIT_DOUBT
 from spark_queue.core import commands
+from spark_queue.journal.layout import CONTROL
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Connection, ConnectionLostError
 from spark_queue.protocol.journal_location import location_of
@@ -51,7 +52,7 @@ def start_call(pool: ThreadPoolExecutor, world: World, address: str, request: wi
 
 def clean_control_log(world: World) -> None:
     """Checkpoint the control log and delete every older entry, as clean-up does in time (DESIGN 15.10)."""
-    table = DeltaTable(world.store.control_uri)
+    table = DeltaTable(world.store.uri(CONTROL))
     table.create_checkpoint()
     for entry in sorted((Path(world.store.path) / "control" / "_delta_log").glob("*.json")):
         if int(entry.stem) < table.version():

@@ -78,7 +78,7 @@ def test_checkpoint_and_clean_up_work_there_too(disk: Disk, monkeypatch: pytest.
     for record in range(number, number + 4):
         journal.control.append([left(record)], epoch=1)
     journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=2**50)
-    journal.finish_upkeep()
+    journal._upkeep.finish()
     names = [entry.key.rsplit("/", 1)[1] for entry in disk.store.list("control/_delta_log")]
     assert names == [f"{4:020d}.json", f"{5:020d}.checkpoint.parquet", f"{5:020d}.json", "_last_checkpoint"]
     assert len(disk.open().control.load()) == number + 4

@@ -12,7 +12,6 @@ from spark_queue.journal.message_compaction import MergeLimits, merge
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.open import open_journal
 from tests.integration.source_journal import MakeHome, Seen, SourceJournal, definitions, running, wait_until
-from tests.unit.journal.journal_on_disk import Durably
 
 
 def segments_of(home: SourceJournal) -> MessageTypeState:
@@ -26,7 +25,7 @@ def work_on(home: SourceJournal) -> MessageTableWork:
     """Open the table as the coordinator that serves now."""
     epoch = max((record.epoch for record in open_journal(home.journal.store).records()), default=0)
     journal_id = home.journal.journal_id()
-    return MessageTableWork(home.journal.store, journal_id, "order", epoch=epoch, now_ms=0, durability=Durably(durable=False))
+    return MessageTableWork(home.journal.store, journal_id, "order", epoch=epoch, now_ms=0, is_durable=lambda: False)
 
 
 @pytest.mark.spark

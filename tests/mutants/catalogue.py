@@ -65,7 +65,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a zombie's stale merge is committed",
         f"{_JOURNAL}/message_work.py",
-        "            self.refresh()\n            if not set(change.removed) <= self.sizes().keys():\n"
+        "            self.refresh()\n            if not set(removed) <= self.sizes().keys():\n"
         "                return False\n",
         "            delta.refresh(self.store, self.key, self._table)\n",
         ("tests/unit/journal/test_message_compaction.py",),

@@ -52,7 +52,7 @@ KEEPING = (
     ),
     Mutant(
         "messages expire that a filter keeps out, and others that never do",
-        f"{_JOURNAL}/expressions.py", "{at_ms: part & rows for", "{at_ms: part | rows for",
+        f"{_JOURNAL}/facts.py", "{at_ms: part & rows for", "{at_ms: part | rows for",
         ("tests/unit/journal/test_facts.py",),
     ),
     Mutant(
@@ -170,7 +170,7 @@ KEEPING = (
     ),
     Mutant(
         "a merged file may be lost with its parts in a power loss",
-        f"{_JOURNAL}/message_work.py", '[*(f"{self.key}/{file.path}" for file in change.added), log_key(self.key, version - 1)]',
+        f"{_JOURNAL}/message_work.py", '[*(f"{self.key}/{file.path}" for file in added), log_key(self.key, version - 1)]',
         "[log_key(self.key, version - 1)]",
         ("tests/unit/journal/test_message_compaction.py",),
     ),

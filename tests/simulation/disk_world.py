@@ -100,7 +100,7 @@ class DiskWorld(LoopWorld):
         """The committed records, whatever snapshots say."""
         version = len(self.bucket.tables[CONTROL])
         if self._log[0] != version:
-            self._log = (version, reader.read_log(self.way(None)))
+            self._log = (version, reader.JournalReader(self.way(None), self.journal_id).records())
         return self._log[1]
 
     @property
@@ -114,7 +114,7 @@ class DiskWorld(LoopWorld):
         store = self.way(None)
         # A commit that landed where nobody looks is none of it.
         first = first_unbroken(store, _TABLE, len(self.bucket.tables[_TABLE]) - 1)
-        return DeltaMessageLog(store, TYPE, _NotDurable()).tail(first - 1)
+        return DeltaMessageLog(store, TYPE, is_durable=lambda: False).tail(first - 1)
 
     def new_messages(self, count: int) -> list[int]:
         """Draw ids of new messages."""
@@ -215,10 +215,6 @@ class DiskWorld(LoopWorld):
 
 
 _PLACES = ("path", "first_row", "rows", "bookmark")
-
-
-class _NotDurable:
-    durable = False
 
 
 @contextmanager

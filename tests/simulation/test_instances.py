@@ -7,7 +7,7 @@ from itertools import combinations
 
 from spark_queue.core import commands
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.ownership import Stage, MessageValue
+from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.verification import invariants
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock

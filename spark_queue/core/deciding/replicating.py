@@ -14,7 +14,7 @@ from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Emit, Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.ownership import Stage, MessageValue
+from spark_queue.core.state.ownership import MessageValue, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pyroaring import BitMap64
@@ -16,8 +16,9 @@ from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import EntryFacts, FactRequest, FactSource, Segment
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.core.state import depth, folds
-from spark_queue.core.state.folds import definitions
+from spark_queue.core.state.folds import definitions, peers
 from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
 
 _KINDS = frozenset(Kind)
@@ -27,15 +28,6 @@ _SETTLING_KINDS = frozenset({Kind.OUTCOMES, Kind.RETURNED, Kind.REMOVED})
 
 #: Newest requests that are known to be done: a caller asks again for half a minute at most.
 _REQUESTS_KEPT = 4_096
-
-
-@dataclass(frozen=True, slots=True)
-class Watermark:
-    """How far a peer is pulled: the UUID of its journal, the number of the last record that was taken over, and its SHA-256."""
-
-    journal: str
-    record: int
-    digest: str
 
 
 class JournalState:
@@ -139,7 +131,7 @@ class JournalState:
             case Kind.ENTERED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
                 self._of_files(record)
             case Kind.PULLED:
-                self._note_pulled(record)
+                peers.pulled(self, record)
             case Kind.SUBSCRIBED if record.queue in self.queues and not self._match_new_filter(record):
                 # The queue was set aside.
                 pass
@@ -155,11 +147,6 @@ class JournalState:
         self._note_request(record)
         self.next_record = record.record + 1
         self.last_at_ms = max(self.last_at_ms, record.at_ms)
-
-    def _note_pulled(self, record: Record) -> None:
-        peer, detail = str(record.detail["peer"]), record.detail
-        self.pulled[peer] = Watermark(detail["journal"], detail["number"], detail["digest"])
-        self.instances[detail["journal"]] = peer
 
     def _note_request(self, record: Record) -> None:
         request = record.detail.get("request")
@@ -229,19 +216,7 @@ class JournalState:
             facts = found.with_barriers(barriers[name]) if name in barriers else found
             told = self._as_told(segment, wanted[name], facts).since(wanted[name].start)
             wanted[name].enter(told)
-            self._give_to_owners(segment, wanted[name], told.rows - told.barriers)
-
-    def _give_to_owners(self, segment: Segment, ledger: QueueLedger, rows: BitMap64) -> None:
-        """Let messages that enter a replicated queue belong to whom they belong to at first (R102)."""
-        if ledger.ownership is None:
-            return
-        if ledger.definition.initial_owner is not None:
-            ledger.give(rows, term=0, owner=ledger.definition.initial_owner)
-            return
-        for origin, pulled in self.message_types[segment.message_type].origins.pulled.items():
-            part = rows & pulled
-            if part:
-                ledger.give(part, term=0, owner=self.instances[origin])
+            peers.give_to_owners(self, segment, wanted[name], told.rows - told.barriers)
 
     def _as_told(self, segment: Segment, ledger: QueueLedger, facts: EntryFacts) -> EntryFacts:
         """Return facts as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""

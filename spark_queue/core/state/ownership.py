@@ -34,6 +34,15 @@ class MessageValue:
 
 
 @dataclass(frozen=True, slots=True)
+class Watermark:
+    """How far a peer is pulled: the UUID of its journal, the number of the last record that was taken over, and its SHA-256."""
+
+    journal: str
+    record: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """Messages that were asked of their owner, and when, in milliseconds."""
 

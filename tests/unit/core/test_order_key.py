@@ -49,7 +49,7 @@ class OrderKeysMachine(RuleBasedStateMachine):
     def take(self, data: st.DataObject, count: int, longest: int) -> None:
         """Hold runs: the oldest of some free keys, and what follows them as far as it is there."""
         keyless = set(range(self.next)) - self.keys.keys()
-        there = data.draw(st.sets(st.sampled_from(sorted(self.present | keyless) or [0]))) | {*list(self.present)[:2]}
+        there = data.draw(st.sets(st.sampled_from(sorted(self.present | keyless) or [self.next]))) | {*list(self.present)[:2]}
         heads = there - set(self.order_keys.behind)
         heads = data.draw(st.sets(st.sampled_from(sorted(heads)))) if heads else set()
         wanted = set(heads)

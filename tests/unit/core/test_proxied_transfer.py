@@ -31,6 +31,7 @@ def allow(instance: Instance) -> None:
 
 
 def test_messages_of_a_lost_owner_wait_until_claims_are_allowed(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R107, R108, R109."""
     frankfurt, _ = pair
     allow(frankfurt)
     frankfurt.decide(commands.ProxiedTransfer(queue="WORK", on=False))
@@ -46,6 +47,7 @@ def test_messages_of_a_lost_owner_wait_until_claims_are_allowed(pair: tuple[Inst
 
 
 def test_only_what_is_granted_is_claimed(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R110."""
     frankfurt, _ = pair
     allow(frankfurt)
     consumer = Consumer(frankfurt)
@@ -79,6 +81,7 @@ def test_nothing_is_claimed_before_all_peers_were_heard(pair: tuple[Instance, In
 
 
 def test_both_agree_when_the_owner_comes_back(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R111."""
     frankfurt, virginia = pair
     there = Consumer(virginia)
     assert there.take(limit=1) == [0]

@@ -21,6 +21,7 @@ def pair(clock: FakeClock) -> tuple[Instance, Instance]:
 
 
 def test_a_message_is_granted_by_its_owner_only(pair: tuple[Instance, Instance]) -> None:
+    """R101, R102."""
     frankfurt, virginia = pair
     frankfurt.publish(3)
     virginia.publish(2)
@@ -44,6 +45,7 @@ def test_what_an_owner_acknowledged_is_gone_everywhere(pair: tuple[Instance, Ins
 
 
 def test_a_backlog_that_nobody_takes_is_transferred_to_who_asks(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R104, R105."""
     frankfurt, virginia = pair
     frankfurt.publish(5)
     exchange(*pair)
@@ -62,6 +64,7 @@ def test_a_backlog_that_nobody_takes_is_transferred_to_who_asks(pair: tuple[Inst
 
 
 def test_an_owner_keeps_what_its_own_subscription_could_take(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R103, R105."""
     frankfurt, virginia = pair
     exchange(*pair)
     busy, waiting = Consumer(frankfurt), Consumer(virginia)

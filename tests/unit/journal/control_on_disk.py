@@ -21,7 +21,7 @@ NOW_MS = 1_000_000
 
 
 def table(disk: Disk) -> DeltaTable:
-    return DeltaTable(disk.store.control_uri)
+    return DeltaTable(disk.store.uri(CONTROL))
 
 
 def files(disk: Disk) -> list[ControlFile]:

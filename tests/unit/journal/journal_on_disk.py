@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,6 @@ DEFINITIONS: dict[str, Any] = {
     },
     "queues": {"WORK": {"underlying_topic": "^ORDERS|RETURNS$", "default_publish_target": "ORDERS"}},
 }
-
-
-@dataclass
-class Durably:
-    """Tells whether commits must survive power loss, in the control log's place."""
-
-    durable: bool
 
 
 class Disk:

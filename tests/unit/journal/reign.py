@@ -54,7 +54,7 @@ class Reign:
 
     def upkeep(self, now_ms: int = NOW_MS) -> None:
         self.journal.upkeep(epoch=self.epoch, state=self.state, now_ms=now_ms)
-        self.journal.finish_upkeep()
+        self.journal._upkeep.finish()
 
     def tick(self, now_ms: int) -> None:
         """Do what is due, and commit it."""

@@ -17,7 +17,7 @@ from spark_queue.journal import control_compaction, control_files, log_entry
 from spark_queue.journal.control_files import read_records
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL
-from spark_queue.journal.reader import read_log, read_setup
+from spark_queue.journal.reader import read_setup
 from tests.scenario.facts import MemoryFacts
 from tests.unit.journal.control_on_disk import NOW_MS, files, filled, staged, table
 from tests.unit.journal.journal_on_disk import Disk, claim, left
@@ -25,9 +25,9 @@ from tests.unit.journal.journal_on_disk import Disk, claim, left
 
 def test_merge_keeps_every_record_and_what_must_be_found_alone(disk: Disk) -> None:
     control, record = filled(disk)
-    before = list(read_log(disk.store))
+    before = list(disk.open().records())
     control.replace(staged(disk))
-    assert list(read_log(disk.store)) == before
+    assert list(disk.open().records()) == before
     assert [(file.first, file.last) for file in files(disk)] == [(0, 0), (1, 1), (2, record - 1)]
     assert [each.kind for each in read_setup(disk.store)] == [Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED]
     assert table(disk).transaction_version("c:coordinator") == 1
@@ -63,7 +63,7 @@ def test_upkeep_merges_between_commits_and_files_stay_few(disk: Disk) -> None:
         journal.control.append([left(record)], epoch=1)
         record += 1
         journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=NOW_MS)
-        journal.finish_upkeep()
+        journal._upkeep.finish()
     assert len(files(disk)) < 2 + 8 + 6
     assert [each.record for each in journal.records()] == list(range(record))
     assert table(disk).to_pyarrow_table().num_rows == record
@@ -75,7 +75,7 @@ def test_zombies_plan_is_refused(disk: Disk) -> None:
     record = claim(DeltaControlLog(disk.store), 2)
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
         control.replace(merge)
-    assert [each.record for each in read_log(disk.store)] == list(range(record))
+    assert [each.record for each in disk.open().records()] == list(range(record))
 
 
 def test_plan_that_lay_for_long_is_dropped(disk: Disk, small: None) -> None:
@@ -85,7 +85,7 @@ def test_plan_that_lay_for_long_is_dropped(disk: Disk, small: None) -> None:
     for number in range(record, record + 6):
         journal.control.append([left(number)], epoch=1)
     journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=NOW_MS)
-    journal.finish_upkeep()
+    journal._upkeep.finish()
     journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=NOW_MS + control_compaction.PLAN_VALID_MS)
     assert len(files(disk)) == record + 6
 
@@ -110,7 +110,7 @@ def test_doubt_about_a_merge_ends_the_reign(disk: Disk, monkeypatch: pytest.Monk
         control.check(epoch=1)
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
         control.append([left(record)], epoch=1)
-    assert len(read_log(disk.store)) in (record, record + 1)
+    assert len(disk.open().records()) in (record, record + 1)
     assert claim(DeltaControlLog(disk.store), 2) >= record + 1
 
 
@@ -140,9 +140,9 @@ def test_durable_merge_reaches_the_disk_before_the_entry_that_names_it(tmp_path:
     monkeypatch.setattr("spark_queue.journal.layout.force", synced.append)
     merge = staged(disk)
     control.replace(merge)
-    data, entry = f"{disk.store.control_uri}/{merge.files[0].path}", str(disk.log_path(CONTROL, control.version))
+    data, entry = f"{disk.store.uri(CONTROL)}/{merge.files[0].path}", str(disk.log_path(CONTROL, control.version))
     assert synced.index(data) < synced.index(entry)
-    assert entry not in synced[: synced.index(disk.store.control_uri)]
+    assert entry not in synced[: synced.index(disk.store.uri(CONTROL))]
 
 
 def test_large_file_is_read_from_a_record_on(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,4 +161,4 @@ def test_merge_keeps_every_column(disk: Disk) -> None:
     )  # fmt: skip
     control.append([full], epoch=1)
     control.replace(staged(disk))
-    assert read_log(disk.store)[-1] == full
+    assert disk.open().records()[-1] == full

@@ -13,7 +13,6 @@ from spark_queue.journal import control_compaction, control_files, upkeep
 from spark_queue.journal.control_files import ControlFile
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL, Store
-from spark_queue.journal.reader import read_log
 from tests.scenario.facts import MemoryFacts
 from tests.unit.journal.control_on_disk import DAY_S, NOW_MS, age, files, filled, leftovers, on_disk, staged
 from tests.unit.journal.journal_on_disk import Disk, claim, left
@@ -27,7 +26,7 @@ def test_merge_that_was_never_committed_harms_nobody_and_goes_later(disk: Disk) 
     again = DeltaControlLog(disk.store)
     record = claim(again, 2)
     again.replace(staged(disk, epoch=2))
-    assert len(read_log(disk.store)) == record
+    assert len(disk.open().records()) == record
     assert orphan in on_disk(disk)
     now_s = 10 * DAY_S
     age(disk, on_disk(disk), 2 * DAY_S, by=now_s)
@@ -36,7 +35,7 @@ def test_merge_that_was_never_committed_harms_nobody_and_goes_later(disk: Disk) 
     assert f"{CONTROL}/{orphan}" in gone
     disk.store.delete(gone)
     assert on_disk(disk) == {file.path for file in files(disk)}
-    assert len(read_log(disk.store)) == record + 1
+    assert len(disk.open().records()) == record + 1
 
 
 def test_replaced_files_stay_a_day_after_they_were_replaced(disk: Disk) -> None:
@@ -113,9 +112,9 @@ def test_sweep_that_slept_leaves_the_files_of_the_next_reign_alone(disk: Disk, m
     monkeypatch.setattr(control_compaction, "data_files", sleep_after_looking)
     journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=NOW_MS)
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
-        journal.finish_upkeep()
+        journal._upkeep.finish()
     assert {file.path for file in files(disk)} <= on_disk(disk)
-    assert len(read_log(disk.store)) == record + 7
+    assert len(disk.open().records()) == record + 7
 
 
 @pytest.mark.usefixtures("small")
@@ -133,6 +132,6 @@ def test_upkeep_deletes_leftovers_once_an_hour(disk: Disk) -> None:
         orphan.write_bytes(b"")
         os.utime(orphan, (0, 0))
         journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=now_ms)
-        journal.finish_upkeep()
+        journal._upkeep.finish()
         assert orphan.exists() == (now_ms == NOW_MS + upkeep.SWEEP_MS - 1)
-    assert len(read_log(disk.store)) == record
+    assert len(disk.open().records()) == record

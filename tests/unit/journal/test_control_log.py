@@ -35,7 +35,7 @@ def test_append_is_one_delta_commit_with_epoch_and_mark(disk: Disk) -> None:
     assert (info["sparkqueue"]["v"], info["sparkqueue"]["writer"], info["sparkqueue"]["actions"]) == (1, "coordinator", 2)
     assert lines[1]["add"]["dataChange"] is True
     assert {key: lines[2]["txn"][key] for key in ("appId", "version")} == {"appId": "c:coordinator", "version": 1}
-    table = DeltaTable(disk.store.control_uri).to_pyarrow_table()
+    table = DeltaTable(disk.store.uri(CONTROL)).to_pyarrow_table()
     assert sorted(table.column("record").to_numpy()) == [0, 1, 2, 3, 4]
 
 
@@ -177,7 +177,7 @@ def test_commit_that_lands_between_the_commit_and_its_check_deposes(disk: Disk, 
 def test_load_names_a_missing_record(disk: Disk) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control)
-    table = DeltaTable(disk.store.control_uri)
+    table = DeltaTable(disk.store.uri(CONTROL))
     files = control_files.stage_records(disk.store, [left(number + 1)])
     delta.swap(table, files, schema=CONTROL_SCHEMA, mark=delta.Mark(writer="coordinator"), transactions=[], at_ms=0)
     with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*record {number} is missing"):
@@ -187,7 +187,7 @@ def test_load_names_a_missing_record(disk: Disk) -> None:
 def test_load_names_an_epoch_that_goes_back(disk: Disk) -> None:
     control = DeltaControlLog(disk.store)
     number = claim(control, 3)
-    table = DeltaTable(disk.store.control_uri)
+    table = DeltaTable(disk.store.uri(CONTROL))
     files = control_files.stage_records(disk.store, [left(number, 2)])
     delta.swap(table, files, schema=CONTROL_SCHEMA, mark=delta.Mark(writer="coordinator"), transactions=[], at_ms=0)
     with pytest.raises(JournalError, match=rf"JOURNAL_DAMAGED.*record {number} has epoch 2 after 3"):
@@ -264,7 +264,7 @@ def test_every_claim_probes_the_store(disk: Disk, monkeypatch: pytest.MonkeyPatc
 
 
 def test_file_of_a_stranger_in_the_control_log_is_named(disk: Disk) -> None:
-    table = DeltaTable(disk.store.control_uri)
+    table = DeltaTable(disk.store.uri(CONTROL))
     (file,) = control_files.stage_records(disk.store, [left(2)])
     stranger = delta.NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=0, stats={"numRecords": 1})
     delta.swap(table, [stranger], schema=CONTROL_SCHEMA, mark=delta.Mark(writer="publisher"), transactions=[], at_ms=0)

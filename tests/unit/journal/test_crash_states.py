@@ -21,10 +21,10 @@ from spark_queue.journal.delta import Mark
 from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.message_file import decoding
 from spark_queue.journal.message_table import create
-from spark_queue.journal.message_work import MessageTableWork, TableChange
+from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.publisher import open_name, publish
 from spark_queue.ports import entered
-from tests.unit.journal.journal_on_disk import Disk, Durably, claim, left, orders
+from tests.unit.journal.journal_on_disk import Disk, claim, left, orders
 
 ORDER = messages_key("order")
 
@@ -62,7 +62,7 @@ def control_commit(path: Path) -> Commit:
     control = DeltaControlLog(disk.store)
     number = claim(control)
     entry = disk.log_path(CONTROL, control.version + 1)
-    return Commit(disk, Path(disk.store.control_uri), entry, lambda: control.append([left(number)], epoch=1))
+    return Commit(disk, Path(disk.store.uri(CONTROL)), entry, lambda: control.append([left(number)], epoch=1))
 
 
 def publisher_commit(path: Path) -> Commit:
@@ -190,14 +190,14 @@ def _columns_are_appended(disk: Disk) -> None:
 
 
 def _work_begins(disk: Disk) -> None:
-    MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=0, durability=Durably(durable=True))
+    MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=0, is_durable=lambda: True)
 
 
 def _work_commits(disk: Disk) -> None:
-    work = MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=0, durability=Durably(durable=True))
+    work = MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=0, is_durable=lambda: True)
     # What another commits after the work began is built upon, too, and this one dies before it has synced anything.
     publish(replace(disk.plan(), durable=False), disk.journal_id, disk.definitions, orders([2]))
-    assert work.commit(TableChange(added=(), removed=(), mark=Mark(writer="coordinator", is_append=False)))
+    assert work.commit(Mark(writer="coordinator"), removed=())
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from spark_queue.journal.layout import CONTROL, Store
 from spark_queue.journal.log_entry import parse_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.objects import split_options
-from spark_queue.journal.store_time import store_time_ms
 from tests.unit.journal.journal_on_disk import Disk
 
 
@@ -67,7 +66,7 @@ def test_commit_info_may_stand_anywhere_in_an_entry() -> None:
 
 def test_asking_a_store_for_its_time_leaves_nothing_behind(disk: Disk) -> None:
     before = sorted(Path(disk.store.path).iterdir())
-    (first, second) = (store_time_ms(disk.store) for _ in range(2))
+    (first, second) = (disk.store.time_ms() for _ in range(2))
     assert first <= second
     assert sorted(Path(disk.store.path).iterdir()) == before
 

@@ -39,7 +39,7 @@ def reign(disk: Disk, epoch: int, *, ahead_ms: int = 0) -> Loop:
     records = deque(journal.control.load())
     clock = ReignClock(SystemClock(), last_record_ms=SystemClock().wall_ms() + ahead_ms)
     loop = recover(Reign(epoch=epoch, records=records, clock=clock), journal, Inbox(), pullers=NoPeers(), ends_idle=False)
-    journal.finish_upkeep()
+    journal._upkeep.finish()
     return loop
 
 

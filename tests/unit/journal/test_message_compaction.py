@@ -23,7 +23,7 @@ from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.publisher import publish
 from spark_queue.journal.schema import INSTANT
 from spark_queue.verification.state_digest import digest
-from tests.unit.journal.journal_on_disk import Disk, Durably
+from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import NOW_MS, SMALL, Reign, bodies, publish_some
 
 ORDER = messages_key("order")
@@ -152,10 +152,10 @@ def test_publishers_go_on_while_files_are_merged(disk: Disk, monkeypatch: pytest
     reign.enter()
     refresh, late = MessageTableWork._swap, [20, 21]
 
-    def overtaken(self: MessageTableWork, version: int, change: Any) -> bool:
+    def overtaken(self: MessageTableWork, *given: Any) -> bool:
         if late:
             disk.publish([100 + late.pop()])
-        return refresh(self, version, change)
+        return refresh(self, *given)
 
     monkeypatch.setattr(MessageTableWork, "_swap", overtaken)
     reign.upkeep()
@@ -171,7 +171,7 @@ def test_a_plan_whose_files_have_gone_is_dropped(disk: Disk) -> None:
     reign.enter()
     stale = list(reign.segments)
     reign.upkeep()
-    work = MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=NOW_MS, durability=Durably(durable=False))
+    work = MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=NOW_MS, is_durable=lambda: False)
     assert not message_compaction.merge(work, stale, SMALL)
     assert disk.ids() == list(range(15))
 

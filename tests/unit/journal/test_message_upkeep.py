@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.message_upkeep import MessageLimits, MessageUpkeep
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.verification.state_digest import digest
@@ -34,29 +34,31 @@ QUEUES = """define
 
 
 def upkeep() -> MessageUpkeep:
-    nothing: Any = None
-    return MessageUpkeep(nothing, "J", nothing, MessageLimits(merging=SMALL))
+    return MessageUpkeep(MessageLimits(merging=SMALL))
 
 
-def work(due: dict[str, list[Any]]) -> list[str]:
+def opened(disk: Disk) -> MessageTableWork:
+    return MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=NOW_MS, is_durable=lambda: False)
+
+
+def work(tables: MessageUpkeep, state: JournalState, now_ms: int) -> list[str]:
     """Name what is due on messages of type json."""
-    return [job.func.__name__ for job in due.get("json", [])]
+    due: list[Any] = list(tables.due(state, "json", now_ms=now_ms))
+    return [job.func.__name__ for job in due]
 
 
 def search_is_due(scenario: Scenario, *, begun_ms: int) -> bool:
     """Return whether an upkeep that began then looks for files that nothing names."""
     tables, state = upkeep(), scenario.world.engine.state
-    tables.due(state, now_ms=begun_ms)
-    return "_delete" in work(tables.due(state, now_ms=scenario.world.now_ms))
+    work(tables, state, begun_ms)
+    return "_delete" in work(tables, state, scenario.world.now_ms)
 
 
 def test_store_is_searched_once_an_hour() -> None:
     scenario, tables = Scenario(), upkeep()
     scenario.run(QUEUES + "publish T 0")
-    begun_ms, found = scenario.world.now_ms, []
-    for quarter in range(13):
-        due = tables.due(scenario.world.engine.state, now_ms=begun_ms + quarter * HOUR_MS // 4)
-        found.append("_delete" in work(due))
+    state, begun_ms = scenario.world.engine.state, scenario.world.now_ms
+    found = ["_delete" in work(tables, state, begun_ms + quarter * HOUR_MS // 4) for quarter in range(13)]
     assert [quarter for quarter, due in enumerate(found) if due] == [4, 8, 12]
 
 
@@ -82,14 +84,14 @@ def test_files_stay_as_long_as_a_lease_may_read_them(steps: str, is_due: bool) -
 def test_what_was_let_go_is_dropped_once(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "journal", journal={"retention": "1h"})
     reign = Reign(disk, epoch=1)
-    tables = MessageUpkeep(disk.store, disk.journal_id, DeltaControlLog(disk.store), MessageLimits(merging=SMALL))
+    tables = upkeep()
     publish_some(disk, 2)
     reign.enter()
     reign.consume(6)
     reign.tick(NOW_MS + 2 * HOUR_MS)
-    (drop,) = tables.due(reign.state, now_ms=NOW_MS)["order"]
-    drop(tables.open("order", epoch=1, now_ms=NOW_MS))
-    assert tables.due(reign.state, now_ms=NOW_MS) == {}
+    (drop,) = tables.due(reign.state, "order", now_ms=NOW_MS)
+    drop(opened(disk))
+    assert list(tables.due(reign.state, "order", now_ms=NOW_MS)) == []
 
 
 def test_what_is_retired_while_it_is_merged_takes_nothing_else_with_it(tmp_path: Path) -> None:
@@ -118,14 +120,14 @@ def test_what_is_retired_while_it_is_merged_takes_nothing_else_with_it(tmp_path:
 def test_merge_whose_files_went_meanwhile_is_planned_anew_at_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk(tmp_path / "journal")
     reign = Reign(disk, epoch=1)
-    tables = MessageUpkeep(disk.store, disk.journal_id, DeltaControlLog(disk.store), MessageLimits(merging=SMALL))
+    tables = upkeep()
     publish_some(disk, SMALL.files_min)
     reign.enter()
     with monkeypatch.context() as patch:
-        patch.setattr(MessageTableWork, "commit", lambda _self, _change: False)
-        (merge,) = tables.due(reign.state, now_ms=NOW_MS)["order"]
-        merge(tables.open("order", epoch=1, now_ms=NOW_MS))
-    (merge,) = tables.due(reign.state, now_ms=NOW_MS)["order"]
-    merge(tables.open("order", epoch=1, now_ms=NOW_MS))
+        patch.setattr(MessageTableWork, "commit", lambda *_given, **_options: False)
+        (merge,) = tables.due(reign.state, "order", now_ms=NOW_MS)
+        merge(opened(disk))
+    (merge,) = tables.due(reign.state, "order", now_ms=NOW_MS)
+    merge(opened(disk))
     reign.enter()
     assert len({segment.path for segment in reign.segments}) == 1

@@ -14,9 +14,9 @@ from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.message_table import create
-from spark_queue.journal.message_work import MessageTableWork, TableChange
+from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.publisher import Identity, Published, open_name, publish
-from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk, Durably, claim, left, orders
+from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk, claim, left, orders
 
 ORDER = messages_key("order")
 
@@ -24,7 +24,7 @@ ORDER = messages_key("order")
 def watch(monkeypatch: pytest.MonkeyPatch, file: Path) -> set[tuple[str, bool]]:
     """Note what is forced to the disk, and whether a file stood there by then."""
     forced = set[tuple[str, bool]]()
-    for module in ("layout", "disk"):
+    for module in ("layout", "objects"):
         monkeypatch.setattr(f"spark_queue.journal.{module}.force", lambda path: forced.add((path, file.exists())))
     return forced
 
@@ -68,14 +68,14 @@ def test_an_entry_is_on_the_disk_before_a_checkpoint_of_its_version_is_written(
 
 def test_what_a_merge_wrote_is_on_the_disk_before_it_replaces_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where commits had not to survive a power loss when it began: `apply` does not wait for upkeep."""
-    disk, durability = Disk(tmp_path / "journal"), Durably(durable=False)
-    work = MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=0, durability=durability)
+    disk, durable = Disk(tmp_path / "journal"), list[bool]()
+    work = MessageTableWork(disk.store, disk.journal_id, "order", epoch=1, now_ms=0, is_durable=lambda: bool(durable))
     merged = NewFile(path="merged.parquet", size_bytes=1, modified_ms=0, stats={"numRecords": 0}, data_change=False)
     disk.store.write(f"{ORDER}/merged.parquet", b"m")
     entry = disk.log_path(ORDER, 2)
-    durability.durable = True
+    durable.append(True)
     synced = watch(monkeypatch, entry)
-    assert work.commit(TableChange(added=[merged], removed=(), mark=Mark(writer="coordinator", is_append=False)))
+    assert work.commit(Mark(writer="coordinator"), removed=(), added=[merged])
     assert synced >= {(f"{disk.store.uri(ORDER)}/merged.parquet", False), (disk.store.uri(ORDER), False), (str(entry), True)}
 
 

@@ -77,7 +77,7 @@ def test_missing_entry_of_the_control_log_is_a_gap_that_is_named(disk: Disk, bac
     with pytest.raises(JournalError) as refused:
         disk.open()
     said = (
-        f"[LOG_GAP] The log of '{disk.store.control_uri}' lacks version {missing}: '_delta_log/{missing:020}.json' is gone, though"
+        f"[LOG_GAP] The log of '{disk.store.uri(CONTROL)}' lacks version {missing}: '_delta_log/{missing:020}.json' is gone, though"
     )
     assert str(refused.value).startswith(said)
     assert "ernel" not in str(refused.value)
@@ -100,7 +100,7 @@ def test_gap_while_a_handle_is_brought_to_the_head_is_none(disk: Disk, monkeypat
     def listed(_table: DeltaTable) -> None:
         raise DeltaError("Expected contiguous commit files, but found gap")
 
-    table, control = DeltaTable(disk.store.control_uri), DeltaControlLog(disk.store)
+    table, control = DeltaTable(disk.store.uri(CONTROL)), DeltaControlLog(disk.store)
     claim(control)
     monkeypatch.setattr(DeltaTable, "update_incremental", listed)
     delta.refresh(disk.store, CONTROL, table)

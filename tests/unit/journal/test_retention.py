@@ -15,8 +15,8 @@ from spark_queue.core.message_files.message_type import KEPT_MS
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError
-from spark_queue.journal import leftovers
-from spark_queue.journal.layout import messages_key
+from spark_queue.journal import message_upkeep
+from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.publisher import publish
@@ -215,7 +215,7 @@ def test_what_nothing_names_is_deleted_after_a_day(disk: Disk) -> None:
 @pytest.fixture
 def store_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the store's clock be no earlier than the coordinator's."""
-    monkeypatch.setattr(leftovers, "store_time_ms", lambda _store: 2**50)
+    monkeypatch.setattr(Store, "time_ms", lambda _store: 2**50)
 
 
 @pytest.mark.usefixtures("store_in_time")
@@ -271,7 +271,7 @@ def test_a_file_that_is_committed_meanwhile_stays(disk: Disk, monkeypatch: pytes
     publish_some(disk, 1)
     reign = Reign(disk, epoch=1, limits=LIMITS)
     reign.enter()
-    find = leftovers.unnamed_files
+    find = message_upkeep.unnamed_files
 
     def late(*given: object) -> object:
         if "order" in given:
@@ -279,7 +279,7 @@ def test_a_file_that_is_committed_meanwhile_stays(disk: Disk, monkeypatch: pytes
             age(disk, 2 * KEPT_MS)
         return find(*given)  # type: ignore[arg-type] # Passed on.
 
-    monkeypatch.setattr(leftovers, "unnamed_files", late)
+    monkeypatch.setattr(message_upkeep, "unnamed_files", late)
     search(reign)
     assert disk.ids() == [0, 1, 2, 7]
 

@@ -17,8 +17,7 @@ from spark_queue.core.state.log_tail import LogTail
 from spark_queue.journal import snapshot, state_codec, upkeep
 from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.layout import SNAPSHOTS
-from spark_queue.journal.reader import read_log
+from spark_queue.journal.layout import CONTROL, SNAPSHOTS
 from spark_queue.journal.snapshot import Header
 from spark_queue.verification.state_digest import digest
 from tests.unit.journal import control_on_disk
@@ -37,7 +36,7 @@ def subscribed(number: int) -> Record:
 
 
 def take(disk: Disk) -> None:
-    snapshot.take(disk.store, listing(disk.store, DeltaTable(disk.store.control_uri)), disk.open().facts)
+    snapshot.take(disk.store, listing(disk.store, DeltaTable(disk.store.uri(CONTROL))), disk.open().facts)
 
 
 def snapshots(disk: Disk) -> list[Path]:
@@ -57,7 +56,7 @@ def state_of(disk: Disk, past: LogTail) -> JournalState:
 
 def check(disk: Disk, *, uses: int | None) -> None:
     """A start gives what the whole log gives, and begins after record `uses`."""
-    past, whole = loaded(disk), read_log(disk.store)
+    past, whole = loaded(disk), disk.open().records()
     assert (past.state.next_record - 1 if past.state else None) == uses
     assert list(past) == list(whole[0 if uses is None else uses + 1 :])
     assert (past.journal_id, past.next_record, past.last_at_ms) == (disk.journal_id, len(whole), max(r.at_ms for r in whole))
@@ -87,7 +86,7 @@ def test_reign_goes_on_from_a_snapshot(disk: Disk) -> None:
     again.load()
     claimed = Record(kind=Kind.EPOCH_CLAIMED, record=record, epoch=2, at_ms=record, detail={"host": "h"})
     again.append([claimed], epoch=2)
-    assert [each.record for each in read_log(disk.store)] == list(range(record + 1))
+    assert [each.record for each in disk.open().records()] == list(range(record + 1))
     assert again.durable is False
 
 
@@ -232,18 +231,18 @@ def test_upkeep_takes_a_snapshot_when_folding_would_cost_enough(disk: Disk, monk
     journal = disk.open()
     record = claim(journal.control)
     journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
-    journal.finish_upkeep()
+    journal._upkeep.finish()
     assert snapshots(disk) == []
     for _ in range(2):
         for number in range(record, record + 5):
             journal.control.append([subscribed(number)], epoch=1)
         record += 5
         journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
-        journal.finish_upkeep()
+        journal._upkeep.finish()
         check(disk, uses=record - 1)
     journal.control.append([subscribed(record)], epoch=1)
     journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
-    journal.finish_upkeep()
+    journal._upkeep.finish()
     check(disk, uses=record - 1)
 
 
@@ -255,7 +254,7 @@ def test_state_that_cannot_be_stored_is_told_and_harms_nobody(
     journal = disk.open()
     claim(journal.control)
     journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
-    journal.finish_upkeep()
+    journal._upkeep.finish()
     assert "No snapshot was written" in caplog.text
     check(disk, uses=None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import subprocess
 import sys
@@ -13,8 +14,9 @@ import pytest
 
 from spark_queue.errors import JournalError
 from spark_queue.journal import staging
+from spark_queue.journal.objects import LocalSink
 from spark_queue.journal.schema import INSTANT
-from spark_queue.journal.staging import stage_file, topics_of
+from spark_queue.journal.staging import stage_file
 from tests.source_tree import ROOT
 from tests.unit.journal.journal_on_disk import Disk, orders
 
@@ -33,7 +35,7 @@ def test_staged_file_tells_what_is_in_it(disk: Disk) -> None:
         "maxValues": {"topic": "RETURNS", "expires_at": "1970-01-01T00:00:09.000Z"},
         "nullCount": {"topic": 0, "expires_at": 1},
     }
-    assert topics_of([file]) == {"ORDERS", "RETURNS"}
+    assert file.topics == ("ORDERS", "RETURNS")
     assert pickle.loads(pickle.dumps(file)) == file
 
 
@@ -72,6 +74,22 @@ def test_staging_into_a_missing_directory_says_so(disk: Disk) -> None:
     Path(disk.store.messages_uri("order")).rename(Path(disk.store.path) / "moved")
     with pytest.raises(JournalError, match="STORE_FAILED"):
         stage_file(disk.plan(), orders([1]).to_batches(), now_ms=0)
+
+
+def test_write_that_fails_says_what_it_failed_with(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever closing the file says on top of it."""
+
+    write = LocalSink.write
+
+    def fill(sink: LocalSink, data: bytes) -> int:
+        if sink.tell():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(sink, data)
+
+    monkeypatch.setattr(LocalSink, "write", fill)
+    with pytest.raises(JournalError, match=r"STORE_FAILED.*No space left"):
+        stage_file(disk.plan(), orders(range(100_000)).to_batches(), now_ms=0)
+    assert list(Path(disk.store.messages_uri("order")).glob("*.parquet")) == []
 
 
 def test_staging_loads_neither_delta_nor_the_core() -> None:

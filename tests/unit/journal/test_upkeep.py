@@ -52,7 +52,7 @@ def entered_state(order: int) -> JournalState:
 
 def run(journal: DeltaJournal, *, order: int = 0, epoch: int = 1) -> None:
     journal.upkeep(epoch=epoch, state=entered_state(order), now_ms=NOW_MS)
-    journal.finish_upkeep()
+    journal._upkeep.finish()
 
 
 def append(journal: DeltaJournal, record: int, count: int) -> int:
@@ -205,11 +205,11 @@ def test_torn_checkpoint_hint_costs_an_early_checkpoint_only(disk: Disk, hint: b
 
 
 def test_tables_never_clean_themselves(disk: Disk) -> None:
-    for uri in (disk.store.control_uri, disk.store.messages_uri("order")):
+    for uri in (disk.store.uri(CONTROL), disk.store.messages_uri("order")):
         properties = DeltaTable(uri).metadata().configuration
         assert properties["delta.enableExpiredLogCleanup"] == "false"
         assert properties["delta.logRetentionDuration"] == "interval 36500 days"
-    control = DeltaTable(disk.store.control_uri).metadata().configuration
+    control = DeltaTable(disk.store.uri(CONTROL)).metadata().configuration
     assert control["delta.deletedFileRetentionDuration"] == "interval 1 hours"
     for number in range(120):
         disk.publish([number])
@@ -235,7 +235,7 @@ def test_commits_go_on_while_the_log_is_kept_in_order(disk: Disk, monkeypatch: p
         journal.control.check(epoch=1)
     assert versions(disk, CONTROL, ".checkpoint.parquet") == []
     let_go.set()
-    journal.finish_upkeep()
+    journal._upkeep.finish()
     (checkpointed,) = versions(disk, CONTROL, ".checkpoint.parquet")
     assert 6 <= checkpointed <= 12, "the head as the work found it"
     assert len(DeltaControlLog(disk.store).load()) == record

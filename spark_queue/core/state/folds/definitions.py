@@ -14,9 +14,9 @@ from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.records import Ranges, Record
 from spark_queue.core.state import depth
+from spark_queue.core.state.folds.peers import replicate
 from spark_queue.core.state.ledger import QueueLedger
-from spark_queue.core.state.lifecycle import Event, State
-from spark_queue.core.state.ownership import Ownership
+from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.selection import Selection
 
 if TYPE_CHECKING:
@@ -45,21 +45,8 @@ def applied(state: JournalState, record: Record) -> None:
     for name in [name for name in state.queues if name not in state.definitions.queues]:
         state.lease_numbers[name] = state.queues.pop(name).next_lease
     for name, ledger in state.queues.items():
-        _replicate(state, name, ledger)
+        replicate(state, name, ledger)
     _enter_past(state, fresh, record.detail.get("barriers", {}))
-
-
-def _replicate(state: JournalState, name: str, ledger: QueueLedger) -> None:
-    """Let a queue know whose its messages are, from when it is pulled; once it is no more, all of them are this journal's."""
-    instance = state.definitions.journal.instance
-    if not state.definitions.is_replicated(name):
-        ledger.move(ledger.rows[State.REMOTE].copy(), Event.OWNED)
-        ledger.ownership = None
-    elif ledger.ownership is None and instance is not None:
-        ledger.ownership = Ownership(instance)
-        owner = ledger.definition.initial_owner
-        if owner is not None:
-            ledger.give(ledger.entered - ledger.rows[State.REMOVED] - ledger.barriers, term=0, owner=owner)
 
 
 def _alter(state: JournalState, ledger: QueueLedger, queue: QueueDefinition) -> None:

@@ -9,13 +9,15 @@ from spark_queue.core.message_files.segment import EntryFacts
 from spark_queue.core.records import Record
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
-from spark_queue.core.state.ownership import Ownership, Request, Stage, MessageValue
+from spark_queue.core.state.ownership import MessageValue, Ownership, Request, Stage
 
 
 def value_of(record: Record) -> MessageValue:
     """Return the value that a `replicated` or `transferred` record gives to its messages."""
     detail = record.detail
-    return MessageValue(detail.get("life", 0), Stage(detail.get("stage", Stage.PRESENT)), detail.get("term", 0), detail.get("owner", ""))
+    return MessageValue(
+        detail.get("life", 0), Stage(detail.get("stage", Stage.PRESENT)), detail.get("term", 0), detail.get("owner", "")
+    )
 
 
 def replicated(ledger: QueueLedger, record: Record) -> None:
