@@ -1,17 +1,20 @@
 # Every target that needs it sets the project up first; a set-up that stands costs half a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench soak mutants docs readme rules clean
+.PHONY: help setup demo demo-replication test lint bench soak mutants docs readme rules clean
 
 RUN := tools/run.sh
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv with the locked dependencies, find or install Java 17 or 21, and fetch Delta's jars.
 	@tools/setup.sh
 
 demo: setup ## Take half a million real order lines through a queue, kill a consumer, and balance the books (DAILY=1: of each day).
 	@$(RUN) python jobs/demo.py $(if $(DAILY),--close day)
+
+demo-replication: setup ## Share one queue between two sites, lose one of them, have it back, and balance the books.
+	@$(RUN) python jobs/demo_replication.py
 
 test: setup ## Run every test but the long forms.
 	@$(RUN) tools/test.sh

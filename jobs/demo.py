@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -43,13 +41,10 @@ from reconcile import (
     reconcile_closes,
 )
 from spark_queue import Journal
-from spark_queue.delta_jars import spark_home
-from spark_queue.session import worker_python
+from submitted import ROOT, SPARKQ, Submitted
 
-ROOT = Path(__file__).parent.parent
 QUEUE = "ORDER_WORK"
 CONSUMERS = ("east", "west")
-SPARKQ = (sys.executable, "-m", "spark_queue.cli")
 
 #: The consumer that is killed, and the first micro-batch (from 0) between whose sink write and proof it may die.
 VICTIM, FATAL_BATCH = "east", 3
@@ -62,49 +57,8 @@ LASTS = {"day": "8 minutes", "month": "2 minutes"}
 #: A look at the queue folds its log from the last snapshot, so the bar moves only now and then.
 POLLS_PER_LOOK = 10
 
-#: Short jobs on two cores: the thorough compiler and the parallel collector would cost more than they bring.
-JAVA_OPTIONS = "-Dlog4j2.configurationFile=conf/log4j2.properties -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
 console = Console(highlight=False)
 began_s = time.monotonic()
-
-
-#: How every job but `publish`, which needs no Spark, is started.
-SPARK_SUBMIT = (
-    *(str(spark_home() / "bin" / "spark-submit"), "--properties-file", "conf/spark-defaults.conf"),
-    *("--master", "local[2]", "--driver-memory", "1500m", "--driver-java-options", JAVA_OPTIONS),
-    *("--conf", "spark.ui.enabled=false"),
-)
-
-
-class Submitted:
-    """A job that runs: a process group of its own, with its output in a file."""
-
-    def __init__(self, job: str, *arguments: str, log: Path) -> None:
-        self._log = log
-        runner = (sys.executable,) if job == "publish" else SPARK_SUBMIT
-        command = [*runner, f"jobs/{job}.py", *arguments]
-        # Spark's workers must be the Python that has spark_queue.
-        environment = {**os.environ, **worker_python()}
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-            )
-
-    @property
-    def running(self) -> bool:
-        """Whether it still runs; a job that failed ends the demo with the end of its output."""
-        code = self._process.poll()
-        if code:
-            text = self._log.read_text(errors="replace")[-4_000:]
-            raise SystemExit(f"{text}\n{self._log.stem} failed with exit code {code}; its whole output is in {self._log}")
-        return code is None
-
-    def kill(self) -> None:
-        """Kill the JVM and all Pythons of its group at once, as a power switch would."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
 
 
 class Demo:

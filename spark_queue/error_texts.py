@@ -12,6 +12,14 @@ CONFIG: dict[str, str] = {
     "MISSING_OPTION": ("Option '{option}' is missing for {where}: {reason} Add .option(\"{option}\", …)."),
     "BAD_VALUE": ("'{key}' in {where} is {value!r}, but it must be {expected}. Correct the value."),
     "CONTRADICTORY_SETTINGS": ("{where}: {reason} Remove one of: {keys}."),
+    "LOCAL_QUEUE_REPLICATED": (
+        "Queue '{queue}' has ownership \"local\", so it cannot be pulled from peer '{peer}' (R102). Take it out of the peer's "
+        'queues, or give it ownership "distributed" on every instance.'
+    ),
+    "MESSAGE_TYPE_DIFFERS": (
+        "Column '{column}' of message type '{message_type}' is {found} on peer '{peer}', and something else here, so its messages "
+        "are not pulled. Give the message type the same columns on both instances."
+    ),
     "DEFINITIONS_UNREADABLE": (
         "The definitions in '{path}' cannot be read: {reason} They are TOML in UTF-8. Correct the file, or the path."
     ),
@@ -140,6 +148,10 @@ LEASE: dict[str, str] = {
 
 #: The stored journal is missing, damaged, newer, or was changed by a stranger.
 JOURNAL: dict[str, str] = {
+    "PEER_REPLACED": (
+        "Peer '{peer}' is journal {found} now, and was {expected} when it was pulled last. Correct its path; if it is meant to be "
+        "another journal, let that one have an instance name of its own."
+    ),
     "NOT_A_JOURNAL": ("'{path}' is not a journal: {reason} Create one with `sparkq init`, or correct the path."),
     "JOURNAL_EXISTS": ("'{path}' already holds a journal. Use it, or choose another path."),
     "JOURNAL_MISMATCH": (

@@ -5,10 +5,11 @@ The real implementations are in `spark_queue.journal`; tests have others in memo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.relocation import MergedFile
 from spark_queue.core.message_files.segment import FactSource, Segment
 from spark_queue.core.records import Record
@@ -39,6 +40,8 @@ class AddedFile:
     expires_null_count: int
     expires_min_ms: int | None = None
     expires_max_ms: int | None = None
+    #: Of messages that were pulled: its rows by origin.
+    origins: tuple[OriginRows, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,21 @@ class MessageLogEntry:
     merged: tuple[MergedFile, ...] = ()
     #: Files that retention took from the table; the control log retired their messages before.
     retired_paths: tuple[str, ...] = ()
+    #: The names of the instances from which its messages were pulled, by UUID.
+    instances: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulledFiles:
+    """Files of messages that were pulled: written, and in no log yet."""
+
+    message_type: str
+    added: tuple[AddedFile, ...]
+    #: Their sizes in bytes, and their statistics as the store has them.
+    sizes: tuple[int, ...]
+    stats: tuple[Mapping[str, Any], ...]
+    #: The names of the instances that their messages come from, by UUID.
+    instances: Mapping[str, str]
 
 
 def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, first: int, at_ms: int) -> Segment:
@@ -74,6 +92,8 @@ def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, firs
         expires_null_count=added.expires_null_count,
         expires_min_ms=added.expires_min_ms,
         expires_max_ms=added.expires_max_ms,
+        origins=added.origins,
+        instances=entry.instances,
     )
 
 
@@ -166,6 +186,16 @@ class JournalPort(Protocol):
 
     def create_message_table(self, message_type: str, columns: str) -> None:
         """Make the table of a message type, or append nullable columns to it; does nothing when it already fits."""
+        ...
+
+    def append_pulled(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
+        """Commit files of pulled messages right after a version; returns whether that was the head.
+
+        Raises
+        ------
+        JournalError
+            STORE_FAILED: the outcome is unknown, and what was pulled is looked at again.
+        """
         ...
 
     def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:

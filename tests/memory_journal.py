@@ -20,7 +20,7 @@ from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_tail import LogTail
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.ports import AddedFile, ControlLog, MessageLogEntry
+from spark_queue.ports import AddedFile, ControlLog, MessageLogEntry, PulledFiles
 from tests.scenario.facts import MemoryFacts, PublishedMessage
 
 #: Called with the name of a storage step and "before" or "after"; may raise `OSError` (the step failed before it had an
@@ -265,6 +265,19 @@ class MemoryJournal:
         """Make the log of a message type; does nothing when there is one."""
         with self.storage.step("messages.create"):
             self.storage.create_table(message_type)
+
+    def append_pulled(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
+        """Commit files of pulled messages right after a version; returns whether that was the head."""
+        del at_ms
+        with self.storage.step("messages.append"):
+            log = self.storage.entries[files.message_type]
+            if len(log) != after_version + 1:
+                return False
+            entry = MessageLogEntry(
+                version=after_version + 1, token=uuid.uuid4().hex, added=files.added, instances=dict(files.instances)
+            )
+            log.append(entry)
+            return True
 
     def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
         """Do nothing: a list needs no checkpoints. The hook hears of it."""

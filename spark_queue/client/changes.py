@@ -10,7 +10,7 @@ from spark_queue.client.previews import Preview, has_expressions, preview
 from spark_queue.core.commands import Apply
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.core.definitions.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS, Key
+from spark_queue.core.definitions.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, PEER_KEYS, QUEUE_KEYS, REPLICATION_KEYS, Key
 from spark_queue.core.message_files.segment import FactSource
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError
@@ -121,7 +121,10 @@ def changes_between(old: Definitions, new: Definitions, *, reset: Iterable[str] 
 
 
 #: The keys that the tables of each kind have.
-_KINDS: Mapping[str, tuple[Key, ...]] = {"journal": JOURNAL_KEYS, "message_types": MESSAGE_TYPE_KEYS, "queues": QUEUE_KEYS}
+_KINDS: Mapping[str, tuple[Key, ...]] = {
+    "journal": JOURNAL_KEYS, "message_types": MESSAGE_TYPE_KEYS, "queues": QUEUE_KEYS, "peers": PEER_KEYS,
+    "replication": REPLICATION_KEYS,
+}  # fmt: skip
 
 #: A table as parsed, and as the user wrote it.
 _Table = tuple[Any, Mapping[str, Any]]
@@ -130,8 +133,8 @@ _Table = tuple[Any, Mapping[str, Any]]
 def _tables(definitions: Definitions, kind: str) -> dict[str, _Table]:
     """Return the tables of a kind by their heads."""
     stored = definitions.stored.get(kind, {})
-    if kind == "journal":
-        return {"[journal]": (definitions.journal, stored)}
+    if kind in ("journal", "replication"):
+        return {f"[{kind}]": (getattr(definitions, kind), stored)}
     return {f"[{kind}.{name}]": (parsed, stored.get(name, {})) for name, parsed in getattr(definitions, kind).items()}
 
 

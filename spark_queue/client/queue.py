@@ -222,6 +222,18 @@ class Queue:
         """Let the queue grant nothing until `unpause`; what is leased goes on, and may be settled. Repeating it changes nothing."""
         self._ask(commands.Pause(queue=self.name))
 
+    def proxied_transfer(self, *, on: bool) -> None:
+        """Let messages be claimed whose owner cannot be reached, or no more (R108).
+
+        While it is on, a message that the lost owner has delivered may be delivered again (R111).
+
+        Raises
+        ------
+        CallerError
+            UNSUPPORTED_WRITE for a queue that no other instance has, or that delivers at most once.
+        """
+        self._ask(commands.ProxiedTransfer(queue=self.name, on=on))
+
     def unpause(self) -> None:
         """Let the queue grant again, also after an alarm. Repeating it changes nothing."""
         self._ask(commands.Unpause(queue=self.name))

@@ -14,6 +14,7 @@ from typing import NoReturn
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
 from spark_queue.coordinator.inbox import Call, Inbox
+from spark_queue.coordinator.peers import PeerPullers, Peers
 from spark_queue.coordinator.reign_clock import ReignClock
 from spark_queue.core import commands, replies
 from spark_queue.core.deciding.engine import Engine
@@ -21,6 +22,7 @@ from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import codec, wire
+from spark_queue.replication.puller import Look, Pull
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,7 +59,7 @@ class Loop:
 
     def __init__(
         self, *, journal: JournalPort, engine: Engine, entrance: Entrance, inbox: Inbox, clock: ReignClock, epoch: int,
-        ends_idle: bool,
+        ends_idle: bool, pullers: PeerPullers,
     ) -> None:  # fmt: skip
         self._journal = journal
         self._engine = engine
@@ -67,6 +69,7 @@ class Loop:
         self._clock = clock
         self._epoch = epoch
         self._ends_idle = ends_idle
+        self._peers = Peers(journal, engine, entrance, pullers, now_ms=clock.now_ms())
         self._bell = AlarmBell()
         self._stopped = False
         self._polls: list[_Poll] = []
@@ -88,7 +91,9 @@ class Loop:
     def is_over(self) -> bool:
         """Return whether it was stopped, or has been idle for long enough."""
         idle_ms = self._clock.now_ms() - self._called_at_ms
-        is_idle = self._ends_idle and not self._polls and idle_ms >= self._engine.state.definitions.journal.coordinator_idle_ms
+        # Peers count on one who answers their requests.
+        ends_idle = self._ends_idle and not self._engine.state.definitions.peers
+        is_idle = ends_idle and not self._polls and idle_ms >= self._engine.state.definitions.journal.coordinator_idle_ms
         return self._stopped or is_idle
 
     def wait_ms(self) -> int:
@@ -129,7 +134,8 @@ class Loop:
                 self._engine.note_poll(call.request, now_ms=now_ms)
 
     def _serve(self, call: Call, now_ms: int) -> None:
-        self._called_at_ms = now_ms
+        if not isinstance(call.request, Look | Pull):
+            self._called_at_ms = now_ms
         match call.request:
             case wire.Stop():
                 self._stopped = True
@@ -138,6 +144,8 @@ class Loop:
                 self._nudged(call, message_type)
             case wire.Ping():
                 raise AssertionError("pings are answered before they come here")
+            case Look() | Pull() as pull:
+                self._answer(call, self._peers.serve(call, pull, now_ms=now_ms))
             case commands.Next() as poll:
                 self._serve_next(call, poll, now_ms)
             case commands.Leave() as leave:
@@ -160,7 +168,7 @@ class Loop:
 
     def _serve_next(self, call: Call, request: commands.Next, now_ms: int) -> None:
         """Answer a `Next`, or let it wait at least until the end of this group, when the message log has been read."""
-        if self._run(call, request, now_ms):
+        if self._peers.are_heard(request.queue, now_ms=now_ms) and self._run(call, request, now_ms):
             return
         message_type = self._engine.state.ledger(request.queue).definition.message_type
         wait_ms = max(0, min(request.wait_ms, wire.LONG_POLL_LIMIT_MS))
@@ -203,6 +211,7 @@ class Loop:
             for message_type in self._engine.state.message_types:
                 self._read_log(message_type, finds_gaps=True)
             self._engine.tick(now_ms=now_ms)
+            self._peers.look(now_ms=now_ms)
             if self._entrance.is_file_back():
                 # Only a new fold takes back in the queue that was set aside; the next caller starts it.
                 _LOG.info("A message file is back: this reign ends, so that the next one knows its messages.")
@@ -237,8 +246,10 @@ class Loop:
                 # Nobody would hear of the lease that this poll might get.
                 poll.call.answer(None)
                 continue
-            if self._run(poll.call, poll.request, now_ms):
-                continue
+            if self._peers.are_heard(poll.request.queue, now_ms=now_ms):
+                if self._run(poll.call, poll.request, now_ms):
+                    continue
+                self._engine.ask_owners(poll.request, now_ms=now_ms)
             trouble = self._entrance.trouble.get(poll.message_type)
             if trouble is not None:
                 self._answer(poll.call, Answer(reply=codec.failed(trouble)))

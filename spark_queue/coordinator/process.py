@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NoReturn
 
 from spark_queue.clock import SystemClock
@@ -27,12 +28,14 @@ from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.ports import Clock, JournalPort
-from spark_queue.protocol import user_files, wire
+from spark_queue.protocol import codec, user_files, wire
 from spark_queue.protocol.connection import Verdict, ping
 from spark_queue.protocol.discovery import Advertisement, Advertiser, read_advertisement
 from spark_queue.protocol.host import host_id
 from spark_queue.protocol.journal_location import location_of
 from spark_queue.protocol.start_options import Bind, StartOptions
+from spark_queue.replication.puller import Look, Pull, PullState
+from spark_queue.replication.pullers import EndedError, Pullers
 
 _LOG = logging.getLogger(__name__)
 
@@ -111,7 +114,7 @@ def serve(options: StartOptions, announce: Callable[[str], None], environment: E
     # Before the starter goes on: whoever waited behind it must find the advertisement.
     advertiser.start()
     announce(candidate.address)
-    _reign(reign, journal, server, admission, advertiser, ends_idle=options.ends_idle)
+    _reign(reign, journal, server, admission, advertiser, store=store, ends_idle=options.ends_idle)
 
 
 def stand_by(
@@ -165,12 +168,20 @@ def _refuse_own_port(bind: Bind, store: Store, journal_id: str, around: Environm
 
 
 def _reign(
-    reign: Reign, journal: JournalPort, server: Server, admission: Admission, advertiser: Advertiser, *, ends_idle: bool
+    reign: Reign,
+    journal: JournalPort,
+    server: Server,
+    admission: Admission,
+    advertiser: Advertiser,
+    *,
+    store: Store,
+    ends_idle: bool,
 ) -> NoReturn:
     try:
         inbox = Inbox()
         _stop_on_signals(inbox)
-        loop = _recover(reign, journal, inbox, admission, ends_idle=ends_idle)
+        pullers = Pullers(store, partial(_ask, inbox), SystemClock())
+        loop = _recover(reign, journal, inbox, admission, pullers=pullers, ends_idle=ends_idle)
         admission.open(inbox)
         _LOG.info("Epoch %d serves %s at %s.", reign.epoch, journal.path, server.address)
         loop.run()
@@ -187,9 +198,23 @@ def _reign(
         _exit(EXIT_DOUBT)
 
 
-def _recover(reign: Reign, journal: JournalPort, inbox: Inbox, admission: Admission, *, ends_idle: bool) -> Loop:
+def _ask(inbox: Inbox, request: Look | Pull) -> PullState | bool:
+    call = Call(request, lambda: False)
     try:
-        return recover(reign, journal, inbox, ends_idle=ends_idle)
+        inbox.submit(call)
+    except ClosedError:
+        raise EndedError from None
+    call.wait()
+    if call.reply is not None:
+        codec.raise_failed(call.reply)
+    if call.pulled is None:
+        raise EndedError
+    return call.pulled
+
+
+def _recover(reign: Reign, journal: JournalPort, inbox: Inbox, admission: Admission, *, pullers: Pullers, ends_idle: bool) -> Loop:
+    try:
+        return recover(reign, journal, inbox, pullers=pullers, ends_idle=ends_idle)
     except SparkQueueError as trouble:
         # The next coordinator would fail in the same way, so callers hear why before this one ends.
         admission.refuse(trouble)

@@ -6,13 +6,14 @@ from spark_queue import allocator
 from spark_queue.coordinator.election import Reign
 from spark_queue.coordinator.inbox import Inbox
 from spark_queue.coordinator.loop import Loop
+from spark_queue.coordinator.peers import PeerPullers
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.entering import Entrance, PreparedFacts
 from spark_queue.ports import JournalPort
 
 
-def recover(reign: Reign, journal: JournalPort, inbox: Inbox, *, ends_idle: bool) -> Loop:
+def recover(reign: Reign, journal: JournalPort, inbox: Inbox, *, pullers: PeerPullers, ends_idle: bool) -> Loop:
     """Fold the log, and make the first commit of the reign; the loop that is given can serve.
 
     Raises
@@ -40,6 +41,7 @@ def recover(reign: Reign, journal: JournalPort, inbox: Inbox, *, ends_idle: bool
         clock=reign.clock,
         epoch=reign.epoch,
         ends_idle=ends_idle,
+        pullers=pullers,
     )
     # The take-over is durable, and what was published meanwhile has entered, before the first call is heard.
     loop.step([])

@@ -187,9 +187,16 @@ class Unpause(Command, frozen=True, kw_only=True):
     queue: str
 
 
+class ProxiedTransfer(Command, frozen=True, kw_only=True):
+    """Let messages of a queue be claimed whose owner cannot be reached, or no more (R108). Answered with `Done`."""
+
+    queue: str
+    on: bool
+
+
 QueueCommand = (
     DrawIncarnation | Attach | Next | Rows | Renew | Leave | StartRun | EndRun | Prove | Settle | SettleWhere
-    | Purge | FindDeadLetters | Redrive | Unsubscribe | Pause | Unpause
+    | Purge | FindDeadLetters | Redrive | Unsubscribe | Pause | Unpause | ProxiedTransfer
 )  # fmt: skip
 
 AnyCommand = QueueCommand | Apply

@@ -24,6 +24,9 @@ FORMAT = 1
 #: The version written into every ``detail``.
 DETAIL_VERSION = 1
 
+#: The version of an ``entered`` record whose messages were pulled.
+ORIGIN_DETAIL_VERSION = 2
+
 
 class Kind(StrEnum):
     """What a record says happened."""
@@ -56,6 +59,15 @@ class Kind(StrEnum):
     BARRIER_RELEASED = "barrier_released"
     BARRIER_RECEIVED = "barrier_received"
     EXPRESSION_FAILED = "expression_failed"
+    PULLED = "pulled"
+    REPLICATED = "replicated"
+    TRANSFERRED = "transferred"
+    TRANSFER_REQUESTED = "transfer_requested"
+    PROXIED_TRANSFER = "proxied_transfer"
+
+
+#: Kinds that software without replication must refuse: it would own every message (DESIGN 17.7).
+REPLICATION_KINDS = frozenset({Kind.PULLED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.PROXIED_TRANSFER})
 
 
 class Outcome(StrEnum):
@@ -107,6 +119,9 @@ class UnpauseReason(StrEnum):
     USER = "user"
     PROBE = "probe"
 
+
+#: The reason of a ``transferred`` record by which an instance takes what its owner cannot give (R109).
+CLAIMED = "claimed"
 
 #: The reason of an ``outcomes`` record without ranges: fn raised, and ``detail.error`` says what.
 RUN_FAILED = "failed"

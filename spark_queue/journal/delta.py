@@ -53,7 +53,7 @@ CONTROL_PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
 class Mark:
     """Our part of a commitInfo."""
 
-    #: What wrote it: ``creator``, ``coordinator``, ``publisher`` or ``stream``.
+    #: What wrote it: ``creator``, ``coordinator``, ``publisher``, ``stream`` or ``replicator``.
     writer: str
     #: Names the commit, so that its writer can find it again.
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -63,6 +63,8 @@ class Mark:
     merged: Sequence[dict[str, Any]] = ()
     #: Of a commit that lets message files go: their paths.
     retired: Sequence[str] = ()
+    #: Of a commit of messages that were pulled: where they were published first, as the message log reads it.
+    pulled: Mapping[str, Any] = field(default_factory=dict)
 
     def commit_info(self, actions: int | None, *, is_append: bool = True) -> dict[str, Any]:
         """Return the commitInfo of a commit of `actions` further actions; a count lets a torn entry be told from a whole one.
@@ -78,7 +80,7 @@ class Mark:
             mark["moved"] = list(self.merged)
         if self.retired:
             mark["retired"] = list(self.retired)
-        return {MARK_KEY: mark, "isBlindAppend": is_append}
+        return {MARK_KEY: {**mark, **self.pulled}, "isBlindAppend": is_append}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

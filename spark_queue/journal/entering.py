@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Protocol
@@ -14,7 +14,7 @@ from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.message_files.relocation import foreign_record, moved_record
 from spark_queue.core.message_files.segment import EntryFacts, FactRequest, FactSource, Segment
 from spark_queue.errors import JournalError, SparkQueueError
-from spark_queue.ports import MessageLog, MessageLogEntry, entered
+from spark_queue.ports import MessageLog, MessageLogEntry, PulledFiles, entered
 
 _LOG = logging.getLogger(__name__)
 
@@ -114,6 +114,34 @@ class Entrance:
         else:
             self.trouble.pop(message_type, None)
         return read == GROUP_VERSIONS
+
+    def take_pulled(self, files: PulledFiles, append: Callable[..., bool], *, now_ms: int) -> bool:
+        """Commit files of pulled messages, and let them enter; returns False where some of them have entered by another way.
+
+        What is held here is exactly what the version before the commit says, so no message enters twice.
+
+        Parameters
+        ----------
+        append : callable
+            `JournalPort.append_pulled`.
+
+        Raises
+        ------
+        SparkQueueError
+            What keeps the log of the type from being read, or written.
+        """
+        known = self._engine.state.message_types[files.message_type]
+        while True:
+            while self.admit(files.message_type, now_ms=now_ms):
+                continue
+            if files.message_type in self.trouble:
+                raise self.trouble[files.message_type]
+            if any(known.origins.holds(file.origins) for file in files.added):
+                return False
+            if append(files, after_version=self._version(files.message_type), at_ms=now_ms):
+                break
+        self.admit(files.message_type, now_ms=now_ms)
+        return True
 
     def is_file_back(self) -> bool:
         """Return whether a message file can be read again whose absence had a queue set aside when the log was folded."""

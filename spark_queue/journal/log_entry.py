@@ -98,11 +98,11 @@ def create_entry(
     files: Sequence[NewFile],
     *,
     mark: Mark,
-    epoch: int,
+    epoch: int | None,
     at_ms: int,
     removed: Sequence[str] = (),
 ) -> bool:
-    """Commit as `version`, in the reign `epoch`, by writing its entry, if there is none; tell whether it was this call that did.
+    """Commit as `version`, in reign `epoch` if one is named, by writing its entry; tell whether there was none before this call.
 
     Files whose paths are in `removed` leave the table; their rows stand in `files`, or are gone where there are none.
 
@@ -115,11 +115,12 @@ def create_entry(
         "timestamp": at_ms,
         **(_REWRITE if removed else _APPEND),
         "engineInfo": "spark_queue",
-        **mark.commit_info(len(files) + len(removed) + 1, is_append=not removed),
+        **mark.commit_info(len(files) + len(removed) + (epoch is not None), is_append=not removed),
     }
     actions: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": file.entry()} for file in files)]
     actions += [{"remove": {"path": path, "deletionTimestamp": at_ms, "dataChange": not files}} for path in removed]
-    actions.append({"txn": {"appId": COORDINATOR_TXN, "version": epoch, "lastUpdated": at_ms}})
+    if epoch is not None:
+        actions.append({"txn": {"appId": COORDINATOR_TXN, "version": epoch, "lastUpdated": at_ms}})
     return store.create(log_key(table, version), b"".join(msgspec.json.encode(action) + b"\n" for action in actions))
 
 

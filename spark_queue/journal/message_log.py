@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,11 +12,12 @@ import msgspec
 from spark_queue.core.message_files.relocation import MergedFile
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
+from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.layout import Store, log_key, messages_key
-from spark_queue.journal.log_entry import LogEntry, TornEntryError, read_entry
+from spark_queue.journal.log_entry import LogEntry, TornEntryError, create_entry, read_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.recovery import repair_head
-from spark_queue.ports import AddedFile, MessageLogEntry
+from spark_queue.ports import AddedFile, MessageLogEntry, PulledFiles
 
 
 class DeltaMessageLog:
@@ -44,6 +46,26 @@ class DeltaMessageLog:
                 self._store.sync([log_key(self._key, version)])
             yield self._interpret(entry)
             version += 1
+
+    def append(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
+        """See `ports.JournalPort.append_pulled`."""
+        added = [
+            NewFile(path=file.path, size_bytes=size_bytes, modified_ms=at_ms, stats=dict(stats))
+            for file, size_bytes, stats in zip(files.added, files.sizes, files.stats, strict=True)
+        ]
+        # For each file its rows by origin, and the names of those instances by UUID.
+        pulled = {"origin": [list(map(list, file.origins)) for file in files.added], "instances": dict(files.instances)}
+        mark = Mark(writer="replicator", pulled=pulled)
+        durable = self._is_durable()
+        if durable:
+            # The files themselves were forced to the disk as they were written.
+            self._store.sync([log_key(self._key, after_version)])
+        with self._store.failures(f"committing to {self._key}"):
+            # No epoch: one who was deposed appends to what it has seen whole, or not at all.
+            created = create_entry(self._store, self._key, after_version + 1, added, mark=mark, epoch=None, at_ms=at_ms)
+        if created and durable:
+            self._store.sync([log_key(self._key, after_version + 1)])
+        return created
 
     def recover(self, *, version: int, token: str) -> None:
         """See `ports.MessageLog`, and `recovery` of a torn head entry; raises STORE_FAILED, too."""
@@ -78,16 +100,19 @@ class DeltaMessageLog:
         added: list[AddedFile] = []
         foreign: list[str] = []
         foreign_rows = 0
-        for add in entry.adds:
+        origins = entry.mark.get("origin", ())
+        for number, add in enumerate(entry.adds):
             statistics = _statistics(add)
             if entry.token and "numRecords" in statistics:
-                added.append(_added_file(add["path"], statistics))
+                of_file = tuple(map(tuple, origins[number])) if origins else ()
+                added.append(replace(_added_file(add["path"], statistics), origins=of_file))
             else:
                 foreign.append(add["path"])
                 foreign_rows += statistics.get("numRecords", 0)
         return MessageLogEntry(
-            version=entry.version, token=entry.token, added=tuple(added), foreign_paths=tuple(foreign), foreign_rows=foreign_rows
-        )
+            version=entry.version, token=entry.token, added=tuple(added), foreign_paths=tuple(foreign), foreign_rows=foreign_rows,
+            instances=entry.mark.get("instances", {}),
+        )  # fmt: skip
 
     def _interpret_change(self, entry: LogEntry) -> MessageLogEntry:
         """Read a commit that removes or moves rows: only the coordinator makes such, and says what it did."""

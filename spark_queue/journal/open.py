@@ -24,7 +24,7 @@ from spark_queue.journal.reader import JournalReader, open_reader
 from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.schema import check_columns, stored_schema
 from spark_queue.journal.upkeep import Upkeep
-from spark_queue.ports import Clock, ControlLog
+from spark_queue.ports import Clock, ControlLog, PulledFiles
 
 #: The message type that every journal has; the first creator of its table settles the journal's id.
 _FIRST_TYPE = next(iter(BUILT_IN_COLUMNS))
@@ -53,6 +53,16 @@ class DeltaJournal(JournalReader):
     def create_message_table(self, message_type: str, columns: str) -> None:
         """See `message_table.create`."""
         message_table.create(self.store, self.journal_id, message_type, columns, durable=self._control.durable)
+
+    def append_pulled(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
+        """Commit files of pulled messages right after a version; returns whether that was the head.
+
+        Raises
+        ------
+        JournalError
+            STORE_FAILED: the outcome is unknown.
+        """
+        return self.messages(files.message_type).append(files, after_version=after_version, at_ms=at_ms)
 
     def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
         """See `Upkeep.run`; `state` is committed, and read in this call only."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spark_queue.clock import SystemClock
-from spark_queue.core.definitions.definition import Definitions, valid_name
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.definitions.keys import valid_name
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.commit import Commit, Identity, Published
 from spark_queue.journal.layout import Store, messages_key

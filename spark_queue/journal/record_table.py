@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_queue.core.bitmaps.ranges import RangeArray
-from spark_queue.core.records import DETAIL_VERSION, Kind, Record
+from spark_queue.core.records import DETAIL_VERSION, ORIGIN_DETAIL_VERSION, REPLICATION_KINDS, Kind, Record
 from spark_queue.journal.schema import INSTANT, schema_of
 
 _RANGE = pa.struct([pa.field("first", pa.int64(), nullable=False), pa.field("until", pa.int64(), nullable=False)])
@@ -54,8 +54,15 @@ def to_table(records: Sequence[Record]) -> pa.Table:
     columns["at"] = _instants([record.at_ms for record in records])
     columns["ranges"] = _ranges([record.ranges for record in records])
     columns["due_at"] = _instants([record.due_at_ms for record in records])
-    columns["detail"] = [msgspec.json.encode({"v": DETAIL_VERSION, **record.detail}).decode() for record in records]
+    columns["detail"] = [_detail(record) for record in records]
     return pa.table(columns, schema=CONTROL_SCHEMA)
+
+
+def _detail(record: Record) -> str:
+    # Software without replication must refuse what would make it take every message for its own.
+    version = ORIGIN_DETAIL_VERSION if "origin" in record.detail else DETAIL_VERSION
+    critical = {"critical": True} if record.kind in REPLICATION_KINDS else {}
+    return msgspec.json.encode({"v": version, **critical, **record.detail}).decode()
 
 
 def to_records(table: pa.Table) -> Iterator[Record]:
@@ -97,8 +104,10 @@ def _batch_records(batch: pa.RecordBatch) -> Iterator[Record]:
     # Not by name: a start reads a hundred thousand of them.
     for i, (record, epoch, kind, message_type, queue, subscription, lease, reason) in enumerate(zip(*plain, strict=True)):
         detail = msgspec.json.decode(details[i])
-        if detail.pop("v") > DETAIL_VERSION:
+        if detail.pop("v") > (ORIGIN_DETAIL_VERSION if kind == Kind.ENTERED else DETAIL_VERSION):
             raise NewerDetailError(kind, record)
+        if kind in REPLICATION_KINDS:
+            detail.pop("critical")
         yield Record(
             kind=kind,
             record=record,

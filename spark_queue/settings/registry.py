@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from spark_queue.core.definitions.definition import valid_name
-from spark_queue.core.definitions.keys import parse_duration_ms
+from spark_queue.core.definitions.keys import parse_duration_ms, valid_name
 from spark_queue.errors import nearest
 from spark_queue.settings.timestamps import parse_timestamp, to_ms
 from spark_queue.settings.types import AUTO, EXPLICIT, VIEWS, Position, Purpose

@@ -44,6 +44,8 @@ def key_rows() -> list[RegistryRow]:
         ("[journal]", keys.JOURNAL_KEYS),
         ("[message_types.NAME]", keys.MESSAGE_TYPE_KEYS),
         ("[queues.NAME]", keys.QUEUE_KEYS),
+        ("[peers.NAME]", keys.PEER_KEYS),
+        ("[replication]", keys.REPLICATION_KEYS),
     )
     return [_key_row(key, where) for where, table in tables for key in table]
 

@@ -36,7 +36,7 @@ def of_barriers(ledger: QueueLedger) -> Iterator[str]:
     for rows in (ledger.rows[State.LEASED], ledger.rows[State.DELAYED]):
         if held and rows and rows.max() > held.min():
             yield f"message {rows.max()} was granted behind barrier {held.min()}, which is held"
-    waiting = [rows.min() for state in (*ACTIVE, State.INACTIVE) if (rows := ledger.rows[state])]
+    waiting = [rows.min() for state in (*ACTIVE, State.INACTIVE, State.REMOTE) if (rows := ledger.rows[state])]
     if held and ledger.subscriptions and not ledger.paused and min(waiting, default=held.max()) >= held.min():
         yield f"barrier {held.min()} is held, though nothing stands before it and somebody subscribes"
     gone = ledger.barriers & ledger.rows[State.REMOVED]

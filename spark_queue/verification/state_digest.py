@@ -25,6 +25,8 @@ def digest(state: JournalState) -> dict[str, Any]:
         "epoch": state.epoch,
         "next_record": state.next_record,
         "last_at_ms": state.last_at_ms,
+        "pulled": dict(state.pulled),
+        "instances": dict(state.instances),
         "definitions": repr(state.definitions),
         "message_types": {
             name: {key: _copied(value) for key, value in vars(message_type).items()}
@@ -59,6 +61,7 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
         "stuck": _copied(ledger.stuck),
         "dead_letters": [_plain(letter) for letter in ledger.dead_letters],
         "paused": ledger.paused,
+        "ownership": _copied(ledger.ownership),
         "removed_counts": {reason: count for reason, count in ledger.removed_counts.items() if count},
         "returned_counts": dict(ledger.returned_counts),
     }

@@ -65,7 +65,7 @@ def read_messages(
 def _messages(point: PointInTime, queue: str, limit: int | None) -> _Columns:
     """Find the messages in a queue, oldest first; those that left it are in its history, inactive ones are not shown (R80)."""
     ledger = point.state.ledger(queue)
-    states = {state: ledger.rows[state] for state in (*ACTIVE, State.HELD)}
+    states = {state: ledger.rows[state] for state in (*ACTIVE, State.HELD, State.REMOTE)}
     due = ledger.due(point.now_ms)
     if due:
         states[State.AVAILABLE], states[State.DELAYED] = states[State.AVAILABLE] | due, states[State.DELAYED] - due

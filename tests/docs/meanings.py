@@ -36,6 +36,11 @@ FIGURES = {
     "longest_batch_seconds": "How long the batch that has been running for the longest has been running, in seconds, since its "
     "rows were given out. A consumer that hangs renews its lease, so this shows it.",
     "longest_batch_subscription": "The subscription whose batch that is.",
+    "owned": "Messages in the queue that this instance owns.",
+    "remote": "Messages in the queue that another instance owns. They count in no other figure but `entered`.",
+    "transferred_in": "Messages that other instances gave to this one.",
+    "transferred_out": "Messages that this instance gave to others.",
+    "proxied_transfer": "Messages that this instance claimed, since their owner could not be reached.",
 }
 
 #: What each view shows.

@@ -47,9 +47,13 @@ class World:
         storage_options: Mapping[str, str] | None = None,
         journal: dict[str, Any] | None = None,
         queue: dict[str, Any] | None = None,
+        peers: dict[str, Any] | None = None,
+        replication: dict[str, Any] | None = None,
     ) -> None:
         self.definitions: dict[str, Any] = {
             "journal": journal or {},
+            "peers": peers or {},
+            "replication": replication or {},
             "message_types": {"json": {"topics": [TOPIC]}},
             "queues": {QUEUE: {"underlying_topic": TOPIC, **(queue or {})}},
         }

@@ -143,7 +143,7 @@ DECIDING = (
     ),
     Mutant(
         "a subscription's backlog counts nothing",
-        f"{_DECIDING}/granting.py", "_backlog_limit(ledger, subscription) - backlogs[subscription.name]",
+        f"{_DECIDING}/shares.py", "backlog_limit(ledger, subscription) - backlogs[subscription.name]",
         "_backlog_limit(ledger, subscription)",
         _SCENARIOS,
     ),
@@ -181,7 +181,8 @@ DECIDING = (
     ),
     Mutant(
         "a barrier waits for available messages only",
-        f"{_DECIDING}/barrier.py", "for state in (*ACTIVE, State.INACTIVE) if", "for state in (State.AVAILABLE, State.INACTIVE) if",
+        f"{_DECIDING}/barrier.py", "for state in (*ACTIVE, State.INACTIVE, State.REMOTE) if",
+        "for state in (State.AVAILABLE, State.INACTIVE) if",
         _SCENARIOS,
     ),
     Mutant(

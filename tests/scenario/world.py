@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from spark_queue.core.commands import AnyCommand
 from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.relocation import MergedFile, MovedRows, moved_record
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.core.records import Incarnation, Kind, Record
@@ -46,10 +48,12 @@ class World:
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: The newest lease in Spark's offset log, by queue and subscription; Spark keeps it, whatever happens here.
     checkpoints: dict[tuple[str, str], int] = field(default_factory=dict)
+    #: What the journal is called, where there are several.
+    journal_id: str = "scenario"
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
-        created = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=self.now_ms, detail={"journal": "scenario", "format": 1})
+        created = Record(kind=Kind.JOURNAL_CREATED, record=0, at_ms=self.now_ms, detail={"journal": self.journal_id, "format": 1})
         self.committed.append(created)
         self.recover()
 
@@ -114,8 +118,15 @@ class World:
             [moved_record(message_type, version=version, token=f"token-{version}", files=[merged])], now_ms=self.now_ms
         )
 
-    def publish(self, message_type: str, messages: Sequence[PublishedMessage]) -> None:
-        """Let one message file enter."""
+    def publish(
+        self,
+        message_type: str,
+        messages: Sequence[PublishedMessage],
+        *,
+        origins: Sequence[OriginRows] = (),
+        instances: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Let one message file enter, perhaps of messages that were pulled."""
         known = self.state.message_types[message_type]
         path = f"{message_type}/{known.entered_until}.parquet"
         self.facts.add(path, messages)
@@ -134,5 +145,7 @@ class World:
             expires_null_count=len(messages) - len(times),
             expires_min_ms=min(times, default=None),
             expires_max_ms=max(times, default=None),
+            origins=tuple(origins),
+            instances=instances,
         )
         self.engine.enter([segment], now_ms=self.now_ms)

@@ -15,6 +15,7 @@ from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Verdict
 from tests.fake_clock import FakeClock
+from tests.no_peers import NoPeers
 from tests.unit.coordinator.loop_world import NoAdvertisements
 
 if TYPE_CHECKING:
@@ -100,4 +101,4 @@ class Node:
         )
         outcome = elect(journal.control, candidate, around)
         self.epoch = outcome.epoch
-        self.loop = recover(outcome, journal, Inbox(), ends_idle=False)
+        self.loop = recover(outcome, journal, Inbox(), pullers=NoPeers(), ends_idle=False)

@@ -146,6 +146,7 @@ class LoopWorld:
         """Keep an answer, and judge whether the one who gave it could still reign when it was asked for."""
         if reply is None:
             return
+        assert isinstance(call.request, wire.AnyRequest), "pullers are asked nothing here"
         self.answers.append((call.request, reply, pieces))
         if call.asked_in_epoch > call.node.epoch:
             said = f"epoch {call.node.epoch} answered {call.request!r}, asked in epoch {call.asked_in_epoch}"

@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.clock", "spark_queue.allocator", "spark_queue.expression", "spark_queue.ports", "spark_queue.settings"),
     ("spark_queue.journal",),
     ("spark_queue.protocol", "spark_queue.verification", "spark_queue.views"),
+    ("spark_queue.replication",),
     ("spark_queue.coordinator",),
     ("spark_queue.client", "spark_queue.delta_jars", "spark_queue.session"),
     ("spark_queue.source",),

@@ -65,3 +65,10 @@ class Counts:
     def of(self, bookmark: int) -> int:
         """Return the count of one bookmark."""
         return sum(bookmark in level for level in self._levels)
+
+    def raise_to(self, count: int, rows: BitMap64) -> None:
+        """Let the count of each of `rows` be at least `count`."""
+        for level in range(count):
+            if level == len(self._levels):
+                self._levels.append(BitMap64())
+            self._levels[level].update(rows)

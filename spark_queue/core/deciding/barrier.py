@@ -30,7 +30,7 @@ def release(work: UnitOfWork) -> None:
     ledger = work.ledger
     if not ledger.rows[State.HELD] or not ledger.subscriptions or ledger.paused:
         return
-    waiting = [rows.min() for state in (*ACTIVE, State.INACTIVE) if (rows := ledger.rows[state])]
+    waiting = [rows.min() for state in (*ACTIVE, State.INACTIVE, State.REMOTE) if (rows := ledger.rows[state])]
     due = below(ledger.rows[State.HELD], min(waiting)) if waiting else ledger.rows[State.HELD].copy()
     while due:
         names, rows = _oldest_with_takers(ledger, due)

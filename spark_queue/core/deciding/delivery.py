@@ -13,7 +13,7 @@ from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.session import Session
 from spark_queue.core.deciding.settlement import end_lease, give_back_failed, in_queue, prove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.definitions.definition import valid_name
+from spark_queue.core.definitions.keys import valid_name
 from spark_queue.core.records import Incarnation, Kind, Removal, Return
 from spark_queue.core.replies import Done, Drawn, Granted, LeasedRows, Renewed, RowsOf
 from spark_queue.core.state.lease import Lease, Subscription

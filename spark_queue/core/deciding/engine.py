@@ -12,14 +12,26 @@ from dataclasses import replace
 from typing import Any
 
 from spark_queue.core import commands
-from spark_queue.core.deciding import alteration, batch_runs, delivery, granting, manual_settlement, pausing, redriving, timers
+from spark_queue.core.deciding import (
+    alteration,
+    batch_runs,
+    delivery,
+    granting,
+    manual_settlement,
+    pausing,
+    redriving,
+    timers,
+    transfers,
+)
 from spark_queue.core.deciding.barrier import release
 from spark_queue.core.deciding.expression_failures import count_failed_expressions
+from spark_queue.core.deciding.reach import Reach
 from spark_queue.core.deciding.removal import end_letters, remove_reached
+from spark_queue.core.deciding.replicating import Pulled, end_letters_elsewhere, take
 from spark_queue.core.deciding.retention import Retention
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
-from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.deciding.unit_of_work import UnitOfWork, of_one_life
 from spark_queue.core.message_files.segment import Segment, to_record
 from spark_queue.core.records import Emit, Kind, Record
 from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows
@@ -45,6 +57,7 @@ HANDLERS: Mapping[type[commands.Command], Callable[[UnitOfWork, Any], CoreReply 
     commands.Redrive: redriving.redrive,
     commands.Pause: pausing.pause,
     commands.Unpause: pausing.unpause,
+    commands.ProxiedTransfer: transfers.switch,
 }
 
 #: What would take effect a second time when its caller asks again after a lost reply, and what is answered then. Planners' calls
@@ -56,14 +69,16 @@ DONE_BEFORE: Mapping[type[commands.Command], Callable[[JournalState, Any], CoreR
     commands.Redrive: redriving.redriven_before,
     **{
         command: lambda _state, _command: Done()
-        for command in (commands.Apply, commands.Unsubscribe, commands.Pause, commands.Unpause)
+        for command in (commands.Apply, commands.Unsubscribe, commands.Pause, commands.Unpause, commands.ProxiedTransfer)
     },
 }
 
 #: What follows from a record at once, in this order, beside its fold (which also fills the active part of a queue, `depth`):
 #: dead letters that were settled end in their source, what was acknowledged before its turn leaves, failed expressions are
 #: counted. Each records what it does, from which the same follows. Barriers come last, once a command is done.
-CONSEQUENCES: Sequence[Callable[[JournalState, Record, Emit], None]] = (end_letters, remove_reached, count_failed_expressions)
+CONSEQUENCES: Sequence[Callable[[JournalState, Record, Emit], None]] = (
+    end_letters, end_letters_elsewhere, remove_reached, count_failed_expressions,
+)  # fmt: skip
 
 
 class Engine:
@@ -83,6 +98,8 @@ class Engine:
         self._ticked_at_ms = 0
         self._retention = Retention()
         self._reign_began_at_ms = 0
+        #: What is heard of other instances.
+        self.reach = Reach()
 
     def decide(
         self, command: commands.AnyCommand, *, now_ms: int, check: Callable[[JournalState, commands.AnyCommand], None] | None = None
@@ -125,6 +142,17 @@ class Engine:
         known = self.state.queues[poll.queue].subscriptions.get(poll.subscription) if poll.queue in self.state.queues else None
         if known is not None and known.incarnation == poll.incarnation:
             self._work(poll.queue, now_ms).shares.note_poll(known, limit=poll.limit, now_ms=now_ms)
+
+    def pull(self, pulled: Pulled, *, now_ms: int) -> None:
+        """Take over what a peer's log says (DESIGN 17.3)."""
+        take(self.state, pulled, self._emit(now_ms), lambda queue: self._work(queue, now_ms))
+        self._release_barriers(now_ms)
+
+    def ask_owners(self, poll: commands.Next, *, now_ms: int) -> None:
+        """Ask other instances for messages that a waiting poll could take (R104)."""
+        known = self.state.queues[poll.queue].subscriptions.get(poll.subscription) if poll.queue in self.state.queues else None
+        if known is not None and known.incarnation == poll.incarnation:
+            transfers.request(self._work(poll.queue, now_ms), known, limit=poll.limit)
 
     def take(self) -> list[Record]:
         """Return the records made since the last call; they must be committed before anybody hears of them."""
@@ -192,11 +220,12 @@ class Engine:
 
         def emit(kind: str, **fields: Any) -> None:
             own_epoch = self.state.epoch if epoch is None else epoch
-            record = Record(kind=kind, record=self.state.next_record, epoch=own_epoch, at_ms=at_ms, **fields)
-            self.state.fold(record)
-            self._pending.append(record)
-            for consequence in CONSEQUENCES:
-                consequence(self.state, record, emit)
+            for each in of_one_life(self.state, kind, fields):
+                record = Record(kind=kind, record=self.state.next_record, epoch=own_epoch, at_ms=at_ms, **each)
+                self.state.fold(record)
+                self._pending.append(record)
+                for consequence in CONSEQUENCES:
+                    consequence(self.state, record, emit)
 
         return emit
 
@@ -207,6 +236,6 @@ class Engine:
         ledger = self.state.ledger(queue)
         sessions, shares = self._sessions.setdefault(queue, Sessions()), self._shares.setdefault(queue, Shares())
         return UnitOfWork(
-            state=self.state, ledger=ledger, sessions=sessions, shares=shares, now_ms=now_ms, request=request,
+            state=self.state, ledger=ledger, sessions=sessions, shares=shares, reach=self.reach, now_ms=now_ms, request=request,
             emit_record=self._emit(now_ms),
         )  # fmt: skip

@@ -12,6 +12,8 @@ from spark_queue.core.deciding.barrier import before_held, pending
 from spark_queue.core.deciding.fairness import Contender, assign
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.session import Session
+from spark_queue.core.deciding.shares import UNLIMITED, backlog_limit, room_within
+from spark_queue.core.deciding.transfers import claim, claimable
 from spark_queue.core.deciding.trying import tried_apart
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.keys import FAST
@@ -19,9 +21,6 @@ from spark_queue.core.records import Kind, Removal
 from spark_queue.core.state.lease import Lease, Subscription
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
-
-#: More than any backlog can be.
-UNLIMITED = 2**63
 
 
 def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, call: int, limit: int) -> Lease | None:
@@ -44,6 +43,7 @@ def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, cal
     rows = barrier or _take_part(work, subscription, limit)
     if not rows:
         return None
+    claim(work, rows)
     number = ledger.next_lease
     work.emit(
         Kind.GRANTED,
@@ -71,6 +71,9 @@ def _free(work: UnitOfWork, subscription: Subscription) -> BitMap64:
     due = work.ledger.due(work.now_ms)
     if due:
         rows = rows | due
+    lost = claimable(work)
+    if lost:
+        rows = rows | lost
     if subscription.run_until is not None:
         rows = below(rows, subscription.run_until) - subscription.run_granted
     if subscription.barriers:
@@ -88,7 +91,7 @@ def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
 
 def is_withheld(work: UnitOfWork, subscription: Subscription) -> bool:
     """Return whether messages that a subscription has room for wait for others, until they come or their window ends."""
-    if _room(work.ledger, subscription, work.ledger.backlogs()) <= 0:
+    if room_within(work.ledger, subscription, work.ledger.backlogs()) <= 0:
         return False
     others = (rows for name, rows in work.shares.kept.items() if name != subscription.name)
     return bool(BitMap64.union(BitMap64(), *others).intersect(grantable(work, subscription)))
@@ -100,7 +103,7 @@ def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
     backlogs = ledger.backlogs()
     left = queue.max_backlog - backlogs.total() if queue.max_backlog else UNLIMITED
     rows = grantable(work, asker)
-    room = min(limit, _room(ledger, asker, backlogs))
+    room = min(limit, room_within(ledger, asker, backlogs))
     if min(room, left) <= 0 or not rows:
         return BitMap64()
     piece = _with_runs(work, asker, rows & asker.failed, UNLIMITED, among=asker.failed) if asker.failed else BitMap64()
@@ -110,12 +113,12 @@ def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
     rows = without_lone(ledger, rows)
     polling = [] if queue.fairness == FAST else shares.polling(ledger, work.now_ms)
     # The asker comes first: of messages that may stand for each other it takes the oldest.
-    rooms = {asker.name: room} | {
-        each.name: most
-        for each, limit in polling
+    rooms = {asker.name: room}
+    for each, asked in polling:
         # Who tries something apart takes nothing else meanwhile.
-        if each is not asker and not (each.is_stopped or each.failed) and (most := min(limit, _room(ledger, each, backlogs))) > 0
-    }
+        most = min(asked, room_within(ledger, each, backlogs))
+        if each is not asker and most > 0 and not (each.is_stopped or each.failed):
+            rooms[each.name] = most
     if len(rooms) == 1 and asker.name not in shares.kept:
         # Nobody to share with.
         shares.kept, shares.last = {}, asker.name
@@ -170,7 +173,7 @@ def _candidates(
                 name=name,
                 position=positions[name],
                 unacknowledged=backlogs[name],
-                max_backlog=_backlog_limit(work.ledger, subscription),
+                max_backlog=backlog_limit(work.ledger, subscription),
                 room=room,
                 rows=known[_alike(subscription)],
                 kept=work.shares.kept.get(name, BitMap64()),
@@ -183,17 +186,6 @@ def _alike(subscription: Subscription) -> tuple[str | None, str]:
     """Return what is the same for all subscriptions that may be given the same: the filter, unless a run or a barrier bounds it."""
     is_bound = subscription.run_until is not None or bool(subscription.barriers)
     return subscription.filter, subscription.name if is_bound else ""
-
-
-def _room(ledger: QueueLedger, subscription: Subscription, backlogs: Counter[str]) -> int:
-    """Return how many more messages its own backlog and its failing batches allow (R24)."""
-    room = _backlog_limit(ledger, subscription) - backlogs[subscription.name]
-    return room if subscription.isolation_limit is None else min(room, subscription.isolation_limit)
-
-
-def _backlog_limit(ledger: QueueLedger, subscription: Subscription) -> int:
-    """Return how many messages it may have unacknowledged (R24)."""
-    return min(subscription.max_backlog, ledger.definition.max_per_subscription_backlog or UNLIMITED)
 
 
 def _served_last(ledger: QueueLedger) -> str:

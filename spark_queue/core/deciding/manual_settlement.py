@@ -13,6 +13,7 @@ from spark_queue.core.commands import Purge, Settle, SettleWhere
 from spark_queue.core.deciding.outcomes import check_outcomes, read_outcome, read_staged, refuse_barriers, stage
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.settlement import apply_outcome, give_back_followers, in_queue
+from spark_queue.core.deciding.transfers import claim, claimable
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Outcome, Removal
 from spark_queue.core.replies import Purged, Settled
@@ -43,6 +44,7 @@ def settle(work: UnitOfWork, command: Settle) -> Settled:
     accepted. Somebody who holds no lease acts at once.
     """
     given = [read_outcome(work, each) for each in command.outcomes]
+    claim(work, claimable(work) & BitMap64.union(BitMap64(), *(rows for _, rows in given)))
     check_outcomes(work, given, work.ledger.entered, "never entered the queue")
     refuse_barriers(work, given)
     if work.ledger.definition.at_most_once:
@@ -72,6 +74,8 @@ def settle_where(work: UnitOfWork, command: SettleWhere) -> Settled:
     said = read_staged(work, command.outcome, command.retry_after_ms, command.error)
     ledger = work.ledger
     leased = ledger.rows[State.LEASED]
+    lost = claimable(work)
+    claim(work, work.matching(command.where, lost) if lost else lost)
     rows = work.matching(command.where, leased.copy() if said[0] == Outcome.CANCEL else in_queue(work, ledger.entered))
     untouched = rows if ledger.definition.at_most_once else rows & leased if ledger.definition.leasing == "strict" else BitMap64()
     counts = Counter(skipped=len(untouched))
@@ -82,6 +86,8 @@ def settle_where(work: UnitOfWork, command: SettleWhere) -> Settled:
 def purge(work: UnitOfWork, command: Purge) -> Purged:
     """Remove what is not leased, active or not, or what of it matches a filter; purged messages are no dead letters (R13)."""
     leased = work.ledger.rows[State.LEASED].copy()
+    lost = claimable(work)
+    claim(work, lost if command.where is None or not lost else work.matching(command.where, lost))
     rows = (in_queue(work, work.ledger.entered) - leased) | work.ledger.rows[State.INACTIVE]
     if command.where is not None:
         rows, leased = work.matching(command.where, rows), work.matching(command.where, leased)

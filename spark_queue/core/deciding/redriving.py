@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.commands import FindDeadLetters, Redrive
 from spark_queue.core.deciding.outcomes import check_ranges
 from spark_queue.core.deciding.removal import remove
+from spark_queue.core.deciding.transfers import claim, claimable
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Removal
 from spark_queue.core.replies import DeadLetters, Redriven
@@ -29,6 +32,9 @@ def redrive(work: UnitOfWork, command: Redrive) -> Redriven:
     What is leased or settled in the dead-letter queue stays, and so does what is no dead letter.
     """
     letters = work.dead_letters
+    if letters is not None:
+        there = replace(work, ledger=letters)
+        claim(there, _named(work.state, command) & claimable(there))
     free = _named(work.state, command) & free_letters(work.state, command.queue)
     if free:
         if letters is not None and free.intersect(letters.entered):

@@ -6,6 +6,7 @@ A planner pulls, so what the model gives to another subscription waits for that 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from pyroaring import BitMap64
 from spark_queue.core.records import Incarnation
 from spark_queue.core.state.lease import Subscription
 from spark_queue.core.state.ledger import QueueLedger
+
+#: More than any backlog can be.
+UNLIMITED = 2**63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,3 +68,21 @@ class Shares:
         """Return when something that is kept for somebody is everybody's again; None when nothing is kept."""
         window_ms = ledger.definition.fairness_window_ms
         return min((self._polls[name].at_ms + window_ms for name, rows in self.kept.items() if rows), default=None)
+
+
+def room_of(ledger: QueueLedger, subscription: Subscription) -> int:
+    """Return how many more messages a subscription may be given, and its queue give out (R24, R31)."""
+    backlogs = ledger.backlogs()
+    left = ledger.definition.max_backlog - backlogs.total() if ledger.definition.max_backlog else UNLIMITED
+    return min(left, room_within(ledger, subscription, backlogs))
+
+
+def room_within(ledger: QueueLedger, subscription: Subscription, backlogs: Counter[str]) -> int:
+    """Return how many more messages its own backlog and its failing batches allow (R24)."""
+    room = backlog_limit(ledger, subscription) - backlogs[subscription.name]
+    return room if subscription.isolation_limit is None else min(room, subscription.isolation_limit)
+
+
+def backlog_limit(ledger: QueueLedger, subscription: Subscription) -> int:
+    """Return how many messages it may have unacknowledged (R24)."""
+    return min(subscription.max_backlog, ledger.definition.max_per_subscription_backlog or UNLIMITED)

@@ -1,4 +1,4 @@
-"""What a journal is configured to hold: message types, queues, and the journal's own settings.
+"""What a journal is configured to hold: message types, queues, peers, and the journal's own settings.
 
 The stored form (in `definitions_applied`) is the user's own: nested tables of the keys in `keys`, whose durations are strings
 with units. `parsing.parse` reads it and checks every key and every relation between definitions before anything is touched.
@@ -6,18 +6,14 @@ with units. `parsing.parse` reads it and checks every key and every relation bet
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import re2
 
-from spark_queue.core.definitions.keys import AT_MOST_ONCE, Backoff
+from spark_queue.core.definitions.keys import AT_MOST_ONCE, Backoff, valid_name
 from spark_queue.errors import ConfigError, nearest
-
-#: A topic, queue, message type, subscription or publisher name.
-NAME_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 #: Column names that the journal or the reader adds (DESIGN 4).
 RESERVED_COLUMNS = frozenset(
@@ -37,11 +33,44 @@ class JournalDefinition:
     #: None keeps everything.
     retention_ms: int | None
     coordinator_idle_ms: int
+    #: Its name among instances; None for a journal that does not replicate.
+    instance: str | None
+    group: str | None
 
     @property
     def durable(self) -> bool:
         """Whether commits must survive power loss."""
         return self.durability == "fsync"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerDefinition:
+    """Another instance that this one pulls from. Fields are the keys of `PEER_KEYS`."""
+
+    #: The name of the peer's instance.
+    name: str
+    journal: str
+    topics: tuple[str, ...]
+    queues: tuple[str, ...]
+    passthrough: tuple[str, ...]
+    pull_interval_ms: int
+
+    def takes(self, topic: str) -> bool:
+        """Return whether messages of `topic` are pulled."""
+        return any(topic_matches(entry, topic) for entry in self.topics)
+
+    def passes(self, instance: str) -> bool:
+        """Return whether messages of another instance may come through this peer."""
+        return any(topic_matches(entry, instance) for entry in self.passthrough)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationDefinition:
+    """What holds for all peers. Fields are the keys of `REPLICATION_KEYS`."""
+
+    keep_ms: int
+    transfer_after_ms: int
+    unreachable_after_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +119,9 @@ class QueueDefinition:
     barrier: str | None
     dead_letter_retention_ms: int | None
     dead_letter_queue: str | None
+    ownership: str
+    initial_owner: str | None
+    group_local_domain: str | None
 
     @property
     def at_most_once(self) -> bool:
@@ -108,6 +140,8 @@ class Definitions:
     journal: JournalDefinition
     message_types: Mapping[str, MessageTypeDefinition]
     queues: Mapping[str, QueueDefinition]
+    peers: Mapping[str, PeerDefinition]
+    replication: ReplicationDefinition
     #: The form that is stored and that `parse` reads.
     stored: Mapping[str, Any]
     #: The message type of each topic that is named, and of each pattern: rows of many topics are routed one topic at a time.
@@ -124,6 +158,10 @@ class Definitions:
         if name not in self.queues:
             raise ConfigError("UNKNOWN_QUEUE", queue=name, nearest=nearest(name, self.queues))
         return self.queues[name]
+
+    def is_replicated(self, queue: str) -> bool:
+        """Return whether the messages of a queue are owned by one of several instances."""
+        return any(queue in peer.queues for peer in self.peers.values())
 
     def source_of(self, queue: str) -> str | None:
         """Return the queue whose dead letters come to a queue; None for one that is no dead-letter queue."""
@@ -178,8 +216,3 @@ def is_pattern(entry: str) -> bool:
 def topic_matches(entry: str, topic: str) -> bool:
     """Return whether a topic entry, a name or a pattern, takes the whole of `topic`."""
     return bool(re2.fullmatch(entry, topic)) if is_pattern(entry) else entry == topic
-
-
-def valid_name(name: str) -> bool:
-    """Return whether a name follows the topic grammar (DESIGN 4)."""
-    return NAME_PATTERN.fullmatch(name) is not None and name not in {".", ".."}

@@ -14,6 +14,10 @@ from typing import Any
 AT_LEAST_ONCE = "at-least-once"
 AT_MOST_ONCE = "at-most-once"
 
+DISTRIBUTED = "distributed"
+GROUP_LOCAL = "group_local"
+LOCAL = "local"
+
 FAST = "fast"
 ROUND_ROBIN = "round-robin"
 PROPORTIONAL = "proportional"
@@ -27,7 +31,15 @@ _LIMIT_MAX = 2**63 - 1
 #: Smallest target depth of a queue: several seconds of traffic should fit in.
 _DEPTH_MIN = 1_000
 
+#: A topic, queue, message type, subscription, publisher or instance name.
+NAME_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def valid_name(name: str) -> bool:
+    """Return whether a name follows the topic grammar (DESIGN 4)."""
+    return NAME_PATTERN.fullmatch(name) is not None and name not in {".", ".."}
 
 
 def parse_duration_ms(value: Any) -> int:
@@ -93,6 +105,12 @@ def parse_backoff(value: Any) -> Backoff:
 def _parse_limit(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LIMIT_MAX:
         raise ValueError("a whole number, 0 for no limit, of at most 63 bits")
+    return value
+
+
+def _parse_name(value: Any) -> str:
+    if not isinstance(value, str) or not valid_name(value):
+        raise ValueError("a name of letters, digits, dots, underscores and hyphens")
     return value
 
 
@@ -173,6 +191,22 @@ JOURNAL_KEYS = (
     _key("durability", _one_of("os", "fsync"), "os", "What a commit survives: kills (os), or power loss too (fsync)."),
     _key("retention", parse_duration_ms, None, "Age after which messages that no queue needs leave the journal; default: kept."),
     _key("coordinator_idle", parse_duration_ms, "60s", "A coordinator started on demand ends after this long without calls."),
+    _key("instance", _parse_name, None, "Its name among the instances of replicated queues; never changes once it is set."),
+    _key("group", _parse_name, None, "The group of instances that it belongs to; default: its own name."),
+)
+
+PEER_KEYS = (
+    _key("journal", _parse_text, None, "Path of the peer's journal; it is read, and never written."),
+    _key("topics", _parse_texts, (), "Topics and patterns whose messages are pulled."),
+    _key("queues", _parse_texts, (), "Queues whose outcomes and ownership are pulled, too; none: only messages (R114)."),
+    _key("passthrough", _parse_texts, ("^.*",), "Instances and groups whose messages may come through this peer."),
+    _key("pull_interval", parse_duration_ms, "500ms", "How often its logs are read."),
+)
+
+REPLICATION_KEYS = (
+    _key("keep", parse_duration_ms, "7d", "How long message files wait at most for peers that have not pulled them."),
+    _key("transfer_after", parse_duration_ms, "10s", "Longest time that a message waits for its owner before it is asked for."),
+    _key("unreachable_after", parse_duration_ms, "30s", "Silence after which an instance counts as not reachable."),
 )
 
 MESSAGE_TYPE_KEYS = (
@@ -205,6 +239,9 @@ QUEUE_KEYS = (
     _key("recovery_point", _parse_recovery_point, "epoch", "Where it starts: epoch, now, creation, a bookmark, an ISO time (R90)."),
     _key("subscription_retention", parse_duration_ms, "7d", "How long a subscription without a running query is remembered."),
     _key("barrier", _parse_text, None, "A filter: what matches is held until all before it is gone, then goes to everybody (R67)."),
+    _key("ownership", _one_of(DISTRIBUTED, GROUP_LOCAL, LOCAL), DISTRIBUTED, "Whose a message is where queues replicate (R102)."),
+    _key("initial_owner", _parse_name, None, "With group_local: the instance that every message belongs to at first (R115)."),
+    _key("group_local_domain", _parse_name, None, "With group_local: tells it from others of its name; default: its group (R116)."),
     _key("dead_letter_queue", _parse_text, None, "The queue that receives this queue's dead letters by reference."),
     _key("dead_letter_retention", parse_duration_ms, None, "Time after which a dead letter is removed for good; default: never."),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import re2
@@ -13,12 +14,24 @@ from spark_queue.core.definitions.definition import (
     Definitions,
     JournalDefinition,
     MessageTypeDefinition,
+    PeerDefinition,
     QueueDefinition,
+    ReplicationDefinition,
     is_pattern,
     topic_matches,
+)
+from spark_queue.core.definitions.keys import (
+    AT_MOST_ONCE,
+    JOURNAL_KEYS,
+    MESSAGE_TYPE_KEYS,
+    PEER_KEYS,
+    QUEUE_KEYS,
+    REPLICATION_KEYS,
+    ROUND_ROBIN,
+    Key,
     valid_name,
 )
-from spark_queue.core.definitions.keys import AT_MOST_ONCE, JOURNAL_KEYS, MESSAGE_TYPE_KEYS, QUEUE_KEYS, ROUND_ROBIN, Key
+from spark_queue.core.definitions.peers import check_peers, parse_peer
 from spark_queue.errors import ConfigError, nearest
 
 #: Keys that a dead-letter queue cannot have: nothing is published to it, and no expression is evaluated there.
@@ -35,9 +48,9 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
     ------
     ConfigError
         UNKNOWN_KEY, BAD_VALUE, NAME_INVALID, NAME_CASE_CLASH, TOPIC_CLAIMED_TWICE, CONTRADICTORY_SETTINGS, UNKNOWN_TOPIC,
-        UNKNOWN_QUEUE or UNKNOWN_MESSAGE_TYPE.
+        UNKNOWN_QUEUE, UNKNOWN_MESSAGE_TYPE or LOCAL_QUEUE_REPLICATED.
     """
-    _check_keys(stored, ("journal", "message_types", "queues"), "the definitions")
+    _check_keys(stored, ("journal", "message_types", "queues", "peers", "replication"), "the definitions")
     journal = JournalDefinition(**_read(stored.get("journal", {}), JOURNAL_KEYS, "[journal]"))
     tables: dict[str, Mapping[str, Any]] = {name: {"columns": columns} for name, columns in BUILT_IN_COLUMNS.items()}
     for name, table in _tables(stored, "message_types").items():
@@ -51,15 +64,30 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
     _check_names("queue", queue_tables)
     letters = [table.get("dead_letter_queue") for table in queue_tables.values()]
     _check_letters_exist(queue_tables)
-    without_queues = Definitions(journal=journal, message_types=message_types, queues={}, stored=stored)
+    peers = _parse_peers(stored, journal)
+    replication = ReplicationDefinition(**_read(stored.get("replication", {}), REPLICATION_KEYS, "[replication]"))
+    without_queues = Definitions(
+        journal=journal, message_types=message_types, queues={}, peers=peers, replication=replication, stored=stored
+    )
     queues = {
         name: _parse_queue(name, table, without_queues, is_dead_letter_queue=name in letters)
         for name, table in queue_tables.items()
     }
-    definitions = Definitions(journal=journal, message_types=message_types, queues=queues, stored=stored)
+    definitions = replace(without_queues, queues=queues)
     for queue in queues.values():
         _check_dead_letters(queue, definitions)
+    check_peers(definitions)
     return definitions
+
+
+def _parse_peers(stored: Mapping[str, Any], journal: JournalDefinition) -> dict[str, PeerDefinition]:
+    tables = _tables(stored, "peers")
+    _check_names("peer", tables)
+    peers = {name: parse_peer(name, _read(table, PEER_KEYS, f"[peers.{name}]"), journal) for name, table in tables.items()}
+    for peer in peers.values():
+        for entry in peer.topics:
+            _check_topic_entry(entry, "topics", f"[peers.{peer.name}]")
+    return peers
 
 
 def _tables(stored: Mapping[str, Any], key: str) -> Mapping[str, Mapping[str, Any]]:

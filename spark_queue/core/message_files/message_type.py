@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
+from spark_queue.core.message_files.origins import Origins
 from spark_queue.core.message_files.relocation import MergedFile, MovedRows, merged_files
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Ranges, Record
@@ -36,6 +37,8 @@ class MessageTypeState:
         self.retired_segments = 0
         #: Number of retired messages.
         self.retired_rows = 0
+        #: Where its messages were first published, and what of other instances is here.
+        self.origins = Origins()
 
     @property
     def kept_from(self) -> int:
@@ -67,6 +70,7 @@ class MessageTypeState:
         """Take the next segment."""
         self.segments.append(segment)
         self.entered_until = segment.until
+        self.origins.add(segment.first, segment.origins)
         self.version, self.token = segment.version, segment.token
 
     def segment_of(self, bookmark: int) -> Segment:

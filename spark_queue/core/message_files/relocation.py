@@ -108,7 +108,9 @@ class _Places:
 
 
 #: Records that show a message to be in their queue, or to have been.
-_TELLING = frozenset({Kind.GRANTED, Kind.RESUMED, Kind.RETURNED, Kind.REMOVED, Kind.DEFERRED, Kind.BARRIER_RELEASED})
+_TELLING = frozenset({Kind.GRANTED, Kind.RESUMED, Kind.RETURNED, Kind.REMOVED, Kind.DEFERRED, Kind.BARRIER_RELEASED}) | {
+    Kind.REPLICATED, Kind.TRANSFERRED,
+}  # fmt: skip
 
 
 class Foresight:

@@ -13,6 +13,7 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.numbers import to_array
 from spark_queue.core.bitmaps.ranges import below, to_bitmap
 from spark_queue.core.definitions.definition import QueueDefinition
+from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.records import Kind, Ranges, Record
 
 
@@ -47,6 +48,9 @@ class Segment:
     retired: bool = False
     #: Which of its messages were found to be barriers of which queue when they entered; decided once (R75).
     barriers: Mapping[str, Ranges] = field(default_factory=dict)
+    #: Which of its rows were pulled, and from where; and the names of those instances by UUID.
+    origins: tuple[OriginRows, ...] = ()
+    instances: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -67,6 +71,8 @@ def to_record(segment: Segment) -> Record:
         detail["expires"] = [segment.expires_null_count, segment.expires_min_ms, segment.expires_max_ms]
     if segment.barriers:
         detail["barriers"] = dict(segment.barriers)
+    if segment.origins:
+        detail |= {"origin": [list(each) for each in segment.origins], "instances": dict(segment.instances)}
     return Record(kind=Kind.ENTERED, message_type=segment.message_type, ranges=((segment.first, segment.until),), detail=detail)
 
 
@@ -89,6 +95,8 @@ def from_record(record: Record) -> Segment:
         expires_min_ms=expires[1],
         expires_max_ms=expires[2],
         barriers={queue: tuple((first, until) for first, until in found) for queue, found in detail.get("barriers", {}).items()},
+        origins=tuple((row, rows, origin, bookmark) for row, rows, origin, bookmark in detail.get("origin", ())),
+        instances=detail.get("instances", {}),
     )
 
 

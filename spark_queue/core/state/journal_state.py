@@ -16,8 +16,9 @@ from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import EntryFacts, FactRequest, FactSource, Segment
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.core.state import depth, folds
-from spark_queue.core.state.folds import definitions
+from spark_queue.core.state.folds import definitions, peers
 from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
 
 _KINDS = frozenset(Kind)
@@ -62,6 +63,10 @@ class JournalState:
         self.lease_numbers: dict[str, int] = {}
         #: How many messages each settled, staged, returned or removed, in the order in which they were done.
         self._requests: dict[str, int] = {}
+        #: How far each peer is pulled, by the name of its instance.
+        self.pulled: dict[str, Watermark] = {}
+        #: The names of instances, by the UUID of their journal.
+        self.instances: dict[str, str] = {}
 
     def has_done(self, request: str) -> bool:
         """Return whether a request that changes something took effect lately; its caller may ask again when the reply was lost."""
@@ -125,6 +130,8 @@ class JournalState:
                 definitions.applied(self, record)
             case Kind.ENTERED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
                 self._of_files(record)
+            case Kind.PULLED:
+                peers.pulled(self, record)
             case Kind.SUBSCRIBED if record.queue in self.queues and not self._match_new_filter(record):
                 # The queue was set aside.
                 pass
@@ -161,6 +168,7 @@ class JournalState:
         message_type.fold(record)
         if record.kind == Kind.ENTERED:
             segment = message_type.segments[-1]
+            self.instances.update(segment.instances)
             ledgers = self.queues_of(segment.message_type)
             barriers = {ledger.definition.name: segment.barriers.get(ledger.definition.name, ()) for ledger in ledgers}
             self.enter(segment, ledgers, barriers=barriers)
@@ -206,7 +214,9 @@ class JournalState:
         requests = [ledger.fact_request(barriers=name not in barriers) for name, ledger in wanted.items()]
         for name, found in self._facts_of(segment, requests).items():
             facts = found.with_barriers(barriers[name]) if name in barriers else found
-            wanted[name].enter(self._as_told(segment, wanted[name], facts).since(wanted[name].start))
+            told = self._as_told(segment, wanted[name], facts).since(wanted[name].start)
+            wanted[name].enter(told)
+            peers.give_to_owners(self, segment, wanted[name], told.rows - told.barriers)
 
     def _as_told(self, segment: Segment, ledger: QueueLedger, facts: EntryFacts) -> EntryFacts:
         """Return facts as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""

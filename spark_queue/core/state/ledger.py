@@ -13,7 +13,8 @@ from spark_queue.core.message_files.segment import EntryFacts, FactRequest
 from spark_queue.core.state.alarm import Alarm, Suspect
 from spark_queue.core.state.dead_letter import DeadLetterIndex
 from spark_queue.core.state.lease import Lease, Subscription
-from spark_queue.core.state.lifecycle import IN_QUEUE, LEFT, TRANSITIONS, Event, State
+from spark_queue.core.state.lifecycle import LEFT, OWNED_HERE, TRANSITIONS, Event, State
+from spark_queue.core.state.ownership import Ownership
 from spark_queue.core.state.selection import Selection
 from spark_queue.errors import CoordinatorError
 
@@ -73,11 +74,13 @@ class QueueLedger:
         #: Messages removed so far, by reason.
         self.removed_counts: Counter[str] = Counter()
         self.returned_counts: Counter[str] = Counter()
+        #: Whose its messages are; None for a queue that is this instance's alone.
+        self.ownership: Ownership | None = None
 
     @property
     def depth(self) -> int:
-        """Messages in the queue: entered and not removed."""
-        return sum(len(self.rows[state]) for state in IN_QUEUE)
+        """Messages in the queue: entered and not removed, and owned here."""
+        return sum(len(self.rows[state]) for state in OWNED_HERE)
 
     @property
     def standing(self) -> BitMap64:
@@ -148,6 +151,24 @@ class QueueLedger:
                 self._forget_failures(part)
             self.rows[target] |= part  # type: ignore[index]  # None was refused above.
             self._keep_order(state, target, part)
+
+    def give(self, rows: BitMap64, *, term: int, owner: str) -> None:
+        """Let an instance own rows that are in the queue; what a lease has open stays with it until its end."""
+        assert self.ownership is not None, "the queue is replicated"
+        self.ownership.own(rows, term=term, owner=owner)
+        if owner == self.ownership.instance:
+            self.move(rows & self.rows[State.REMOTE], Event.OWNED)
+            if self.definition.target_queue_depth:
+                # They wait for their turn as new ones do; what there is room for becomes active at the end of the record.
+                self.move(rows & self.rows[State.AVAILABLE], Event.DEACTIVATED)
+        else:
+            self.take_away(rows)
+
+    def take_away(self, rows: BitMap64) -> None:
+        """Let those of `rows` be remote that another instance owns and no lease holds."""
+        if self.ownership is not None:
+            free = (self.rows[state] for state in (State.AVAILABLE, State.DELAYED, State.INACTIVE))
+            self.move(rows & self.ownership.remote & BitMap64.union(*free), Event.DISOWNED)
 
     def _recall(self, rows: BitMap64, event: Event) -> None:
         """Let rows enter that were in the queue, as a record about them shows (records win over facts, DESIGN 4)."""

@@ -22,6 +22,8 @@ class State(StrEnum):
     HELD = "held"
     #: Beyond the target depth of its queue: neither granted nor shown until there is room (R79, R80).
     INACTIVE = "inactive"
+    #: In the queue, and owned by another instance: neither granted nor aged out here (DESIGN 17.4).
+    REMOTE = "remote"
     #: Removed with a reason that makes it a dead letter, and neither redriven nor taken back.
     DEAD = "dead"
     #: Left the queue for good.
@@ -36,6 +38,9 @@ LEFT = frozenset({State.DEAD, State.REMOVED})
 
 #: Where a message is that is in its queue.
 IN_QUEUE = tuple(state for state in State if state not in LEFT)
+
+#: Where a message is that is in its queue and that this instance owns.
+OWNED_HERE = tuple(state for state in IN_QUEUE if state is not State.REMOTE)
 
 
 class Event(StrEnum):
@@ -56,6 +61,9 @@ class Event(StrEnum):
     REDRIVEN = "redriven"
     #: Only in a dead-letter queue: the message comes (again) by reference.
     REENTERED = "reentered"
+    #: Another instance owns it by now, in this life or in the next; or this one does.
+    DISOWNED = "disowned"
+    OWNED = "owned"
 
 
 TRANSITIONS: dict[tuple[State, Event], State] = {
@@ -92,4 +100,13 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.DELAYED, Event.REDRIVEN): State.REMOVED,
     (State.INACTIVE, Event.REDRIVEN): State.REMOVED,
     (State.REMOVED, Event.REENTERED): State.AVAILABLE,
+    # What other instances did with it, wherever it was here; a lease that is open loses it.
+    (State.REMOTE, Event.REMOVED): State.REMOVED,
+    (State.REMOTE, Event.DEAD_LETTERED): State.DEAD,
+    (State.INACTIVE, Event.DEAD_LETTERED): State.DEAD,
+    (State.REMOVED, Event.DEAD_LETTERED): State.DEAD,
+    (State.REMOTE, Event.REDRIVEN): State.REMOVED,
+    (State.LEASED, Event.REDRIVEN): State.REMOVED,
+    **{(state, Event.DISOWNED): State.REMOTE for state in State if state not in (State.HELD, State.REMOTE)},
+    **{(state, Event.OWNED): State.AVAILABLE for state in State if state is not State.HELD},
 }

@@ -13,7 +13,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.letters import standing_letters
-from spark_queue.core.state.lifecycle import IN_QUEUE, State
+from spark_queue.core.state.lifecycle import OWNED_HERE, State
 
 
 def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus:
@@ -59,12 +59,27 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
         max_backlog=ledger.definition.max_backlog,
         target_queue_depth=ledger.definition.target_queue_depth,
         subscriptions=len(ledger.subscriptions),
-        seconds_behind=_age_s(oldest_ms(state, ledger, (ledger.rows[kind] for kind in IN_QUEUE)), now_ms),
+        seconds_behind=_age_s(oldest_ms(state, ledger, (ledger.rows[kind] for kind in OWNED_HERE)), now_ms),
         age_of_oldest_lease=_age_s(min(granted, default=None), now_ms),
         foreign_files=message_type.foreign_files,
         longest_batch_seconds=None if longest is None else _age_s(longest.begun_at_ms, now_ms),
         longest_batch_subscription=None if longest is None else longest.subscription,
+        **_of_instances(ledger),
     )
+
+
+def _of_instances(ledger: QueueLedger) -> dict[str, int]:
+    """Return whose the messages of a replicated queue are, and how they came here (R119)."""
+    ownership = ledger.ownership
+    if ownership is None:
+        return {"owned": ledger.depth}
+    return {
+        "owned": ledger.depth,
+        "remote": len(ledger.rows[State.REMOTE]),
+        "transferred_in": ownership.transferred_in,
+        "transferred_out": ownership.transferred_out,
+        "proxied_transfer": ownership.claimed,
+    }
 
 
 def _running(ledger: QueueLedger, now_ms: int) -> Iterator[Lease]:

@@ -17,6 +17,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.protocol.connection import Verdict
 from tests.fake_clock import FakeClock
 from tests.memory_journal import MemoryJournal, MemoryStorage
+from tests.no_peers import NoPeers
 from tests.scenario.facts import PublishedMessage
 
 DEFINITIONS: dict[str, Any] = {
@@ -59,7 +60,7 @@ class World:
             advertisements=NoAdvertisements(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None
         )
         outcome = elect(journal.control, candidate, around)
-        return recover(replace(outcome, state=state), journal, Inbox(), ends_idle=ends_idle), journal
+        return recover(replace(outcome, state=state), journal, Inbox(), pullers=NoPeers(), ends_idle=ends_idle), journal
 
     def publish(self, messages: int) -> None:
         self.storage.publish("json", [PublishedMessage(topic="ORDERS")] * messages)

@@ -94,6 +94,7 @@ def test_a_repeat_with_an_absurd_range_does_not_end_the_reign(world: World) -> N
     one = commands.OutcomeRows(outcome="acknowledge", ranges=((0, 1),))
     settle = world.call(commands.Settle, queue="WORK", outcomes=(one,))
     world.loop.step([settle])
+    assert isinstance(settle.request, commands.Settle)
     settle.request = msgspec.structs.replace(settle.request, outcomes=(msgspec.structs.replace(one, ranges=((0, 2**63),)),))
     assert again(world, settle) == replies.Settled(repeated=2**63)
 

@@ -65,6 +65,7 @@ def ledger_with(state: State) -> QueueLedger:
         State.INACTIVE: (Event.RETURNED, Event.DEACTIVATED),
         State.DEAD: (Event.DEAD_LETTERED,),
         State.REMOVED: (Event.REMOVED,),
+        State.REMOTE: (Event.RETURNED, Event.DISOWNED),
     }
     for event in path[state]:
         happen(ledger, event)

@@ -20,6 +20,7 @@ from spark_queue.journal.layout import messages_key
 from spark_queue.journal.publisher import open_name
 from spark_queue.protocol import wire
 from spark_queue.source.topic_log import TopicLog
+from tests.no_peers import NoPeers
 from tests.unit.journal.journal_on_disk import Disk, claim
 
 ORDER = messages_key("order")
@@ -37,7 +38,7 @@ def reign(disk: Disk, epoch: int, *, ahead_ms: int = 0) -> Loop:
     claim(journal.control, epoch)
     records = deque(journal.control.load())
     clock = ReignClock(SystemClock(), last_record_ms=SystemClock().wall_ms() + ahead_ms)
-    loop = recover(Reign(epoch=epoch, records=records, clock=clock), journal, Inbox(), ends_idle=False)
+    loop = recover(Reign(epoch=epoch, records=records, clock=clock), journal, Inbox(), pullers=NoPeers(), ends_idle=False)
     journal._upkeep.finish()
     return loop
 

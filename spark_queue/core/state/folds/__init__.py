@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state.folds import barriers, endings, expressions, leases, pauses, subscriptions
+from spark_queue.core.state.folds import barriers, endings, expressions, leases, pauses, replication, subscriptions
 from spark_queue.core.state.ledger import QueueLedger
 
 _FOLDS: dict[str, Callable[[QueueLedger, Record], None]] = {
@@ -30,6 +30,10 @@ _FOLDS: dict[str, Callable[[QueueLedger, Record], None]] = {
     Kind.BARRIER_RELEASED: barriers.released,
     Kind.BARRIER_RECEIVED: barriers.received,
     Kind.EXPRESSION_FAILED: expressions.failed,
+    Kind.REPLICATED: replication.replicated,
+    Kind.TRANSFERRED: replication.transferred,
+    Kind.TRANSFER_REQUESTED: replication.transfer_requested,
+    Kind.PROXIED_TRANSFER: replication.proxied_transfer,
 }
 
 

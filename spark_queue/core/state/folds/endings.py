@@ -26,6 +26,7 @@ def returned(ledger: QueueLedger, record: Record) -> None:
         ledger.cancelled.increment(rows)
     if undelivered or record.reason == Return.ORDER_KEY or (record.reason == Return.ISOLATED and not alone):
         ledger.delivered.decrement(rows)
+    ledger.take_away(rows)
     if lease is not None:
         lease.undelivered = lease.undelivered or undelivered
         subscription = ledger.subscriptions[lease.subscription]
@@ -73,6 +74,8 @@ def removed(ledger: QueueLedger, record: Record) -> None:
         ledger.cancelled.forget(rows)
     if dead:
         ledger.dead_letters.add(record, rows)
+    elif ledger.ownership is not None:
+        ledger.ownership.disown(rows)
     counts = ledger.dead_letters.take_back(taken_back) if taken_back else {}
     if "settled_in" not in record.detail:
         # What is settled elsewhere left this queue as a dead letter.
@@ -92,6 +95,9 @@ def dead_lettered(ledger: QueueLedger, record: Record) -> None:
     again, new = rows & ledger.rows[State.REMOVED], rows - ledger.entered
     ledger.move(again, Event.REENTERED)
     ledger.enter(EntryFacts(rows=new, expires={}))
+    if ledger.ownership is not None:
+        ledger.ownership.begin_life(rows, record.detail.get("life", 0))
+        ledger.ownership.disown(rows)
     # Its age here counts from now.
     if again:
         ledger.begun.replace(again, None)
@@ -111,3 +117,8 @@ def redriven(ledger: QueueLedger, record: Record) -> None:
     ledger.expires.replace(letters, None)
     ledger.begun.replace(ledger.rows[State.REMOVED], None)
     ledger.begun.replace(letters, record.at_ms)
+    if ledger.ownership is not None:
+        ledger.ownership.disown(rows)
+        ledger.ownership.begin_life(letters, record.detail.get("life", 0))
+        if letters and ledger.definition.initial_owner is not None:
+            ledger.give(letters, term=0, owner=ledger.definition.initial_owner)

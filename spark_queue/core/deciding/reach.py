@@ -1,0 +1,29 @@
+"""Which instances can be reached: those whose beacon has risen lately, by whatever way it was heard of (DESIGN 17.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class Reach:
+    """What a reign has heard of other instances. A hint, never authority: it only says what may be claimed."""
+
+    def __init__(self) -> None:
+        #: Whether every peer that can be read is pulled to its end.
+        self.is_level = False
+        self._heard: dict[str, tuple[int, int]] = {}
+
+    def hear(self, numbers: Mapping[str, int], *, now_ms: int) -> None:
+        """Note the newest beacon of each instance, by name."""
+        for instance, number in numbers.items():
+            if number > self._heard.get(instance, (-1, 0))[0]:
+                self._heard[instance] = (number, now_ms)
+
+    def is_lost(self, instance: str, *, now_ms: int, after_ms: int) -> bool:
+        """Return whether the beacon of an instance has not risen for so long; silence begins with the first question."""
+        _, heard_at_ms = self._heard.setdefault(instance, (-1, now_ms))
+        return now_ms >= heard_at_ms + after_ms
+
+    def numbers(self) -> dict[str, int]:
+        """Return the newest beacons, for the own."""
+        return {instance: number for instance, (number, _) in self._heard.items() if number >= 0}

@@ -1,0 +1,106 @@
+"""Taking over what peers say of messages: the greater value is true, wherever it comes from (DESIGN 17.3, 17.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.deciding.transfers import answer
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.records import Emit, Kind, Record, Removal
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.ownership import MessageValue, Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What one record of a peer says of messages of a queue."""
+
+    queue: str
+    #: The messages, by the UUID of their origin, as bookmarks there.
+    rows: Mapping[str, BitMap64]
+    #: What they are from now on; None for a transfer request.
+    value: MessageValue | None
+    #: Why they ended, or what moved them.
+    reason: str | None = None
+    #: Counts, and of a dead letter its source and error; of a request who asks whom.
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulled:
+    """Some records of a peer, one after the other, as far as they matter here."""
+
+    #: The name of the peer's instance, and the UUID of its journal.
+    peer: str
+    journal: str
+    #: Number of the last of them, and its SHA-256.
+    record: int
+    digest: str
+    news: Sequence[News] = ()
+
+
+def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str], UnitOfWork]) -> None:
+    """Record what news change here, and how far the peer is pulled: one commit (DESIGN 17.3).
+
+    Parameters
+    ----------
+    work_on : callable
+        Makes the unit of work of a queue.
+    """
+    for news in pulled.news:
+        ledger = state.queues.get(news.queue)
+        if ledger is None or ledger.ownership is None:
+            continue
+        rows = _here(state, ledger.definition.message_type, news.rows) & _concerned(state, news)
+        if news.value is None:
+            answer(work_on(news.queue), rows, news.detail)
+            continue
+        # A barrier is owned by nobody: each instance releases it when nothing stands before it here (R117).
+        letters = rows - ledger.entered
+        changed = letters | ledger.ownership.lesser(ledger.rows, rows - letters - ledger.barriers, news.value)
+        if changed:
+            value = news.value
+            detail = {"peer": pulled.peer, "life": value.life, "stage": int(value.stage), "term": value.term, "owner": value.owner}
+            emit(Kind.REPLICATED, queue=news.queue, ranges=to_ranges(changed), reason=news.reason, detail={**news.detail, **detail})
+    emit(Kind.PULLED, detail={"peer": pulled.peer, "journal": pulled.journal, "number": pulled.record, "digest": pulled.digest})
+
+
+def end_letters_elsewhere(state: JournalState, record: Record, emit: Emit) -> None:
+    """Record that dead letters are over whose message another instance settled or redrove: they are of one life (DESIGN 17.4)."""
+    source = state.queues.get(str(record.queue)) if record.kind == Kind.REPLICATED else None
+    letters = None if source is None else state.queues.get(source.definition.dead_letter_queue or "")
+    if source is None or letters is None:
+        return
+    standing = letters.entered - letters.rows[State.REMOVED] - letters.rows[State.DEAD]
+    over = (to_bitmap(record.ranges) & standing) - source.rows[State.DEAD]
+    if over:
+        emit(Kind.REMOVED, queue=letters.definition.name, ranges=to_ranges(over), reason=Removal.ACKNOWLEDGED)
+
+
+def _here(state: JournalState, message_type: str, rows: Mapping[str, BitMap64]) -> BitMap64:
+    """Return the own bookmarks of messages of any origin; what is not here has no news."""
+    known = state.message_types[message_type]
+    own = rows.get(state.journal_id, BitMap64())
+    entered = to_bitmap([(0, known.entered_until)]) - BitMap64.union(BitMap64(), *known.origins.pulled.values())
+    parts = [known.origins.here(origin, there) for origin, there in rows.items() if origin != state.journal_id]
+    return BitMap64.union(own & entered, *parts)
+
+
+def _concerned(state: JournalState, news: News) -> BitMap64:
+    """Return the messages that news of a queue can be about: of a dead-letter queue, what is dead in that life."""
+    ledger = state.queues[news.queue]
+    source = state.definitions.source_of(news.queue)
+    if source is None:
+        return ledger.entered
+    dead = state.queues[source].rows[State.DEAD]
+    ownership = state.queues[source].ownership
+    if ownership is None or news.value is None or news.value.stage != Stage.PRESENT:
+        return ledger.entered
+    of_life = (part for life, part in ownership.by_life(dead) if life == news.value.life)
+    return BitMap64.union(BitMap64(), *of_life)

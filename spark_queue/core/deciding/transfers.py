@@ -1,0 +1,140 @@
+"""Ownership on its way: asking an owner for messages that wait, and giving away what nobody here can take (R103 to R105)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import below, oldest
+from spark_queue.core.commands import ProxiedTransfer
+from spark_queue.core.deciding.barrier import before_held
+from spark_queue.core.deciding.shares import room_of
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.records import CLAIMED, Kind
+from spark_queue.core.replies import Done
+from spark_queue.core.state.lease import Subscription
+from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.ownership import Ownership
+from spark_queue.errors import CallerError
+
+#: How long a request stays open of which nothing moves, in milliseconds.
+OPEN_MS = 5_000
+
+
+def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None:
+    """Ask the owners of messages that a waiting poll could take, once they have waited long enough here (R104).
+
+    One request for each owner is open at a time, until something of it moved or 5 s have passed.
+
+    Parameters
+    ----------
+    limit : int
+        Most messages that the poll takes.
+    """
+    ledger, ownership = work.ledger, work.ledger.ownership
+    if ownership is None or not ownership.remote or ledger.paused or subscription.is_stopped:
+        return
+    if ledger.definition.order_key is not None:
+        # All of it stays with its owner: two could not keep the order of one key (DESIGN 17.2).
+        return
+    room = min(limit, room_of(ledger, subscription))
+    remote = before_held(ledger, ledger.rows[State.REMOTE])
+    wanted = ledger.selection.matching(remote, subscription.filter)
+    for owner, rows in _by_owner(ownership, wanted):
+        known = ownership.requests.get(owner)
+        if room <= 0 or (known is not None and work.now_ms < known.at_ms + OPEN_MS):
+            continue
+        patient_until = work.state.message_types[ledger.definition.message_type].entered_by(work.now_ms - patience_ms(work, owner))
+        asked = oldest(below(rows, patient_until), room)
+        if asked:
+            detail = {"requester": ownership.instance, "owner": owner, "passed": []}
+            work.emit(Kind.TRANSFER_REQUESTED, asked, detail=detail)
+            room -= len(asked)
+
+
+def patience_ms(work: UnitOfWork, owner: str) -> int:
+    """Return how long a message of an owner waits here before it is asked for: as long as such a message usually lasts."""
+    ownership, definitions = work.ledger.ownership, work.state.definitions
+    assert ownership is not None, "the queue is replicated"
+    intervals = [peer.pull_interval_ms for peer in definitions.peers.values()]
+    usual_ms = ownership.typical_ms.get(owner, 2 * max(intervals, default=0))
+    return min(round(usual_ms), definitions.replication.transfer_after_ms)
+
+
+def answer(work: UnitOfWork, rows: BitMap64, detail: Mapping[str, Any]) -> None:
+    """Transfer what of a request this instance owns and nobody of its own could take now; otherwise do nothing (R105).
+
+    Parameters
+    ----------
+    rows : BitMap64
+        What was asked for.
+    detail : Mapping
+        Of the request: who asks, and whom.
+    """
+    ledger, ownership = work.ledger, work.ledger.ownership
+    requester = str(detail["requester"])
+    if ownership is None or ledger.paused or requester == ownership.instance:
+        return
+    free = (rows & ledger.rows[State.AVAILABLE]) - ownership.remote
+    # Also on behalf of an owner that cannot answer (R109).
+    free |= rows & claimable(work)
+    for subscription, _ in work.shares.polling(ledger, work.now_ms):
+        if room_of(ledger, subscription) > 0 and not subscription.is_stopped:
+            free -= ledger.selection.matching(free, subscription.filter)
+    if free:
+        transfer(work, free, requester)
+
+
+def claimable(work: UnitOfWork) -> BitMap64:
+    """Return the messages that may be claimed: of owners that cannot be reached, while somebody allows it (R108, R109)."""
+    ownership = work.ledger.ownership
+    if ownership is None or not (ownership.claims_unreachable and work.reach.is_level):
+        return BitMap64()
+    after_ms = work.state.definitions.replication.unreachable_after_ms
+    parts = _by_owner(ownership, work.ledger.rows[State.REMOTE])
+    lost = (rows for owner, rows in parts if work.reach.is_lost(owner, now_ms=work.now_ms, after_ms=after_ms))
+    return BitMap64.union(BitMap64(), *lost)
+
+
+def claim(work: UnitOfWork, rows: BitMap64) -> None:
+    """Take those of `rows` that another instance owns; they may be claimed (R110)."""
+    ownership = work.ledger.ownership
+    foreign = BitMap64() if ownership is None else rows & work.ledger.rows[State.REMOTE]
+    if ownership is not None and foreign:
+        transfer(work, foreign, ownership.instance, reason=CLAIMED)
+
+
+def switch(work: UnitOfWork, command: ProxiedTransfer) -> Done:
+    """Let messages be claimed whose owner cannot be reached, or no more (R108)."""
+    ownership, queue = work.ledger.ownership, work.ledger.definition
+    what = f"Proxied transfer of queue '{queue.name}'"
+    if ownership is None:
+        reason, next_step = "no other instance owns messages of it.", "Name a queue that is pulled from a peer."
+        raise CallerError("UNSUPPORTED_WRITE", what=what, reason=reason, next_step=next_step)
+    if queue.at_most_once:
+        reason = "it delivers at most once, and what a lost owner delivered is not known."
+        next_step = "Bring the owner back, or settle its messages by hand."
+        raise CallerError("UNSUPPORTED_WRITE", what=what, reason=reason, next_step=next_step)
+    if ownership.claims_unreachable != command.on:
+        work.emit(Kind.PROXIED_TRANSFER, detail={"on": command.on})
+    return Done()
+
+
+def transfer(work: UnitOfWork, rows: BitMap64, owner: str, *, reason: str | None = None) -> None:
+    """Record that rows belong to an instance from now on, in a term above all that they had."""
+    ownership = work.ledger.ownership
+    assert ownership is not None, "the queue is replicated"
+    term = 1 + max(term for term, _, _ in ownership.by_owner(rows))
+    for deliveries, delivered in list(work.ledger.delivered.split(rows)):
+        for cancels, part in list(work.ledger.cancelled.split(delivered)):
+            counts = {"deliveries": deliveries, "cancels": cancels}
+            work.emit(Kind.TRANSFERRED, part, reason=reason, detail={"term": term, "owner": owner, **counts})
+
+
+def _by_owner(ownership: Ownership, rows: BitMap64) -> list[tuple[str, BitMap64]]:
+    parts: dict[str, BitMap64] = {}
+    for _, owner, part in ownership.by_owner(rows & ownership.remote):
+        parts[owner] = parts.get(owner, BitMap64()) | part
+    return list(parts.items())

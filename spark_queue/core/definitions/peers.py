@@ -1,0 +1,88 @@
+"""Reads which instances a journal pulls from, and checks that its replicated queues can be (R102, R113, R115; DESIGN 17.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from spark_queue.core.definitions.definition import (
+    Definitions,
+    JournalDefinition,
+    PeerDefinition,
+    QueueDefinition,
+    is_pattern,
+)
+from spark_queue.core.definitions.keys import DISTRIBUTED, GROUP_LOCAL, LOCAL
+from spark_queue.errors import ConfigError, nearest
+
+
+def parse_peer(name: str, values: Mapping[str, Any], journal: JournalDefinition) -> PeerDefinition:
+    """Return a peer.
+
+    Parameters
+    ----------
+    values : Mapping
+        Its keys, each one parsed.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE, CONTRADICTORY_SETTINGS.
+    """
+    where = f"[peers.{name}]"
+    if values["journal"] is None:
+        raise ConfigError("BAD_VALUE", key="journal", where=where, value=None, expected="the path of the peer's journal")
+    if journal.instance is None:
+        reason = "an instance that pulls from others needs a name of its own."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where="[journal]", reason=reason, keys=f"instance, peers.{name}")
+    if name == journal.instance:
+        reason = "a journal cannot be its own peer."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys=f"instance, peers.{name}")
+    return PeerDefinition(name=name, **values)
+
+
+def check_peers(definitions: Definitions) -> None:
+    """Refuse peers by which a queue could not stay the same on all instances.
+
+    Raises
+    ------
+    ConfigError
+        LOCAL_QUEUE_REPLICATED, BAD_VALUE, CONTRADICTORY_SETTINGS.
+    """
+    for queue in definitions.queues.values():
+        _check_owner(queue)
+    for peer in definitions.peers.values():
+        for name in peer.queues:
+            if name not in definitions.queues:
+                expected = f"queues of these definitions.{nearest(name, definitions.queues)}"
+                raise ConfigError("BAD_VALUE", key="queues", where=f"[peers.{peer.name}]", value=name, expected=expected)
+            queue = definitions.queues[name]
+            if queue.ownership == LOCAL:
+                raise ConfigError("LOCAL_QUEUE_REPLICATED", queue=name, peer=peer.name)
+            for reason, keys in _contradictions(peer, queue, definitions):
+                raise ConfigError("CONTRADICTORY_SETTINGS", where=f"[peers.{peer.name}]", reason=reason, keys=keys)
+
+
+def _check_owner(queue: QueueDefinition) -> None:
+    where = f"[queues.{queue.name}]"
+    if (queue.ownership == GROUP_LOCAL) != (queue.initial_owner is not None):
+        reason = f"ownership {GROUP_LOCAL} needs an initial owner, and no other has one (R115)."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="ownership, initial_owner")
+    if queue.ownership != GROUP_LOCAL and queue.group_local_domain is not None:
+        reason = f"only a queue of ownership {GROUP_LOCAL} has a domain (R116)."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="ownership, group_local_domain")
+
+
+def _contradictions(peer: PeerDefinition, queue: QueueDefinition, definitions: Definitions) -> Iterator[tuple[str, str]]:
+    """Yield why a queue cannot be pulled from a peer, and the keys that say so."""
+    letters, topic = queue.dead_letter_queue, queue.underlying_topic
+    if letters is not None and letters not in peer.queues:
+        yield f"queue '{queue.name}' is pulled without '{letters}', which takes its dead letters.", "queues"
+    source = definitions.source_of(queue.name)
+    if source is not None and source not in peer.queues:
+        yield f"queue '{queue.name}' is pulled without '{source}', whose dead letters it takes.", "queues"
+    if topic is not None and not (topic in peer.topics if is_pattern(topic) else peer.takes(topic)):
+        yield f"queue '{queue.name}' is pulled without the messages of its topic '{topic}' (R113).", "queues, topics"
+    if queue.order_key is not None and queue.ownership == DISTRIBUTED:
+        reason = f"queue '{queue.name}' has an order_key, and two owners cannot keep the order of one key. Use {GROUP_LOCAL}."
+        yield reason, "queues, order_key, ownership"

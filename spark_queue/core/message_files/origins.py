@@ -1,0 +1,126 @@
+"""Where the messages of a message type were first published: origin and origin bookmark, by which every instance knows a row.
+
+Local bookmarks stay local (DESIGN 17.1). Rows that were pulled stand in stretches: adjacent here, and adjacent there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap
+
+#: Rows of one file that came from one origin: first row of the file, number of rows, UUID of the origin, bookmark there.
+OriginRows = tuple[int, int, str, int]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Stretch:
+    """Adjacent rows that are adjacent at their origin, too."""
+
+    #: Bookmark of the first of them where one looks from, and on the other side.
+    first: int
+    there: int
+    length: int
+
+    @property
+    def until(self) -> int:
+        return self.first + self.length
+
+
+@dataclass(slots=True)
+class _Translation:
+    """Bookmarks of one side by those of the other."""
+
+    _stretches: list[_Stretch] = field(default_factory=list)
+
+    def add(self, first: int, there: int, length: int) -> None:
+        """Take a stretch; one that goes on where another ends becomes a part of that."""
+        stretch = _Stretch(first, there, length)
+        index = bisect_right(self._stretches, stretch)
+        before = self._stretches[index - 1] if index else None
+        if before is not None and before.until == first and before.there + before.length == there:
+            self._stretches[index - 1] = _Stretch(before.first, before.there, before.length + length)
+        else:
+            insort(self._stretches, stretch)
+
+    def overlapping(self, first: int, until: int) -> Iterator[_Stretch]:
+        """Yield the stretches between two bookmarks, cut to them."""
+        index = max(0, bisect_right(self._stretches, first, key=lambda each: each.first) - 1)
+        while index < len(self._stretches) and self._stretches[index].first < until:
+            stretch = self._stretches[index]
+            low, high = max(first, stretch.first), min(until, stretch.until)
+            if low < high:
+                yield _Stretch(low, stretch.there + low - stretch.first, high - low)
+            index += 1
+
+    def of(self, rows: BitMap64) -> BitMap64:
+        """Return the bookmarks on the other side of those of `rows` that are known."""
+        parts = []
+        for stretch in self.overlapping(rows.min(), rows.max() + 1) if rows else ():
+            part = rows & to_bitmap([(stretch.first, stretch.until)])
+            if part:
+                parts.append(part.shift(stretch.there - stretch.first))
+        return BitMap64.union(BitMap64(), *parts)
+
+
+@dataclass(slots=True)
+class Origins:
+    """Which rows of other instances are here, and under which bookmarks."""
+
+    #: Bookmarks at their origin of what is here, by its UUID.
+    held: dict[str, BitMap64] = field(default_factory=dict)
+    #: Own bookmarks of what was pulled, by the UUID of its origin.
+    pulled: dict[str, BitMap64] = field(default_factory=dict)
+    _to_here: dict[str, _Translation] = field(default_factory=dict)
+    _to_there: dict[str, _Translation] = field(default_factory=dict)
+
+    def add(self, first: int, origins: Iterable[OriginRows]) -> None:
+        """Take the rows of a file whose first row has bookmark `first` here."""
+        for row, length, origin, bookmark in origins:
+            here, there = [(first + row, first + row + length)], [(bookmark, bookmark + length)]
+            self.held[origin] = self.held.get(origin, BitMap64()) | to_bitmap(there)
+            self.pulled[origin] = self.pulled.get(origin, BitMap64()) | to_bitmap(here)
+            self._to_here.setdefault(origin, _Translation()).add(bookmark, first + row, length)
+            self._to_there.setdefault(origin, _Translation()).add(first + row, bookmark, length)
+
+    def holds(self, origins: Iterable[OriginRows]) -> bool:
+        """Return whether any of some rows of other instances is here."""
+        return any(
+            self.held[origin].range_cardinality(bookmark, bookmark + length)
+            for _, length, origin, bookmark in origins
+            if origin in self.held
+        )
+
+    def here(self, origin: str, rows: BitMap64) -> BitMap64:
+        """Return the own bookmarks of rows of an origin, as far as they are here."""
+        return self._to_here[origin].of(rows) if origin in self._to_here else BitMap64()
+
+    def of(self, rows: BitMap64, *, own: str) -> Iterator[tuple[str, BitMap64]]:
+        """Yield `rows` of here by origin, as bookmarks there; `own` is the UUID of what was published here."""
+        for origin, pulled in self.pulled.items():
+            part = rows & pulled
+            if part:
+                rows = rows - part
+                yield origin, self._to_there[origin].of(part)
+        if rows:
+            yield own, rows
+
+    def between(self, first: int, until: int, *, own: str) -> list[OriginRows]:
+        """Return where the rows between two bookmarks of here were first published, in their order; rows count from `first`."""
+        pulled = sorted(
+            (stretch, origin) for origin, known in self._to_there.items() for stretch in known.overlapping(first, until)
+        )
+        found: list[OriginRows] = []
+        at = first
+        for stretch, origin in pulled:
+            if at < stretch.first:
+                found.append((at - first, stretch.first - at, own, at))
+            found.append((stretch.first - first, stretch.length, origin, stretch.there))
+            at = stretch.until
+        if at < until:
+            found.append((at - first, until - at, own, at))
+        return found

@@ -1,0 +1,110 @@
+"""What records of replication change in a queue's ledger: values, and thus where its messages are (DESIGN 17.4 to 17.6)."""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.message_files.segment import EntryFacts
+from spark_queue.core.records import Record
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import Event, State
+from spark_queue.core.state.ownership import MessageValue, Ownership, Request, Stage
+
+
+def value_of(record: Record) -> MessageValue:
+    """Return the value that a `replicated` or `transferred` record gives to its messages."""
+    detail = record.detail
+    return MessageValue(
+        detail.get("life", 0), Stage(detail.get("stage", Stage.PRESENT)), detail.get("term", 0), detail.get("owner", "")
+    )
+
+
+def replicated(ledger: QueueLedger, record: Record) -> None:
+    """Take over what another instance says of messages; what it says is greater than what was known."""
+    rows, value, ownership = to_bitmap(record.ranges), value_of(record), _ownership(ledger)
+    older = BitMap64.union(BitMap64(), *(part for life, part in ownership.by_life(rows) if life < value.life))
+    ownership.begin_life(rows, value.life)
+    ledger.removed_counts.subtract(ledger.dead_letters.take_back(rows & ledger.rows[State.DEAD]))
+    _begin_anew(ledger, older)
+    _let_letters_in(ledger, rows - ledger.entered)
+    if value.stage == Stage.PRESENT:
+        _present(ledger, record, rows, value, older=older)
+    else:
+        _ended(ledger, record, rows, value)
+
+
+def transferred(ledger: QueueLedger, record: Record) -> None:
+    """Give messages away to another instance, or claim them for this one (R105, R109)."""
+    rows, value, ownership = to_bitmap(record.ranges), value_of(record), _ownership(ledger)
+    if value.owner == ownership.instance:
+        ownership.claimed += len(rows)
+    else:
+        ownership.transferred_out += len(rows)
+        # No lease may take up what is somebody else's.
+        ledger.drop_recoverable(rows, but=None)
+    ledger.give(rows, term=value.term, owner=value.owner)
+
+
+def transfer_requested(ledger: QueueLedger, record: Record) -> None:
+    """Note what was asked of an owner (R104)."""
+    ownership = _ownership(ledger)
+    if record.detail["requester"] == ownership.instance:
+        ownership.requests[record.detail["owner"]] = Request(to_bitmap(record.ranges), record.at_ms)
+
+
+def proxied_transfer(ledger: QueueLedger, record: Record) -> None:
+    """Let messages be claimed whose owner cannot be reached, or no more (R108)."""
+    _ownership(ledger).claims_unreachable = record.detail["on"]
+
+
+def _ownership(ledger: QueueLedger) -> Ownership:
+    assert ledger.ownership is not None, "records of replication are about replicated queues"
+    return ledger.ownership
+
+
+def _let_letters_in(ledger: QueueLedger, letters: BitMap64) -> None:
+    """Let dead letters into their dead-letter queue that another instance has let in."""
+    if letters:
+        ledger.enter(EntryFacts(rows=letters, expires={}))
+
+
+def _begin_anew(ledger: QueueLedger, rows: BitMap64) -> None:
+    """Forget what was counted in an earlier life."""
+    if rows:
+        ledger.delivered.forget(rows)
+        ledger.cancelled.forget(rows)
+        ledger.drop_recoverable(rows, but=None)
+
+
+def _present(ledger: QueueLedger, record: Record, rows: BitMap64, value: MessageValue, *, older: BitMap64) -> None:
+    ownership = _ownership(ledger)
+    ledger.delivered.raise_to(record.detail.get("deliveries", 0), rows)
+    ledger.cancelled.raise_to(record.detail.get("cancels", 0), rows)
+    mine = value.owner == ownership.instance
+    ownership.transferred_in += len(rows & ledger.rows[State.REMOTE]) if mine else 0
+    # A lease of an earlier life is over; of this life it stays open until its end.
+    back = (older - ledger.rows[State.REMOTE]) | (rows & (ledger.rows[State.DEAD] | ledger.rows[State.REMOVED]))
+    ownership.own(rows, term=value.term, owner=value.owner)
+    ledger.move(back, Event.OWNED if mine else Event.DISOWNED)
+    if back:
+        # Its age counts from now, as that of whatever is redriven.
+        ledger.expires.replace(back, None)
+        ledger.begun.replace(back, record.at_ms)
+    ledger.give(rows, term=value.term, owner=value.owner)
+
+
+def _ended(ledger: QueueLedger, record: Record, rows: BitMap64, value: MessageValue) -> None:
+    ownership, dead = _ownership(ledger), value.stage == Stage.DEAD
+    stays = rows & ledger.rows[State.DEAD] if dead else rows & ledger.rows[State.REMOVED]
+    ledger.move(rows - stays, Event.DEAD_LETTERED if dead else Event.REMOVED)
+    ledger.drop_recoverable(rows, but=None)
+    ledger.delivered.forget(rows)
+    ledger.cancelled.forget(rows)
+    if dead:
+        ownership.own(rows, term=value.term, owner=value.owner)
+        ledger.dead_letters.add(record, rows)
+    else:
+        ownership.disown(rows)
+    if not record.detail.get("settled_in"):
+        ledger.removed_counts[str(record.reason)] += len(rows)

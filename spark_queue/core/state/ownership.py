@@ -1,0 +1,155 @@
+"""Whose the messages of a replicated queue are: the value that each has on every instance (DESIGN 17.4).
+
+The value is (life, stage, term, owner), and the greater one of two is true. Here are life, term and owner; the stage follows from
+where the message is: in its queue, dead, or gone. What is gone has neither term nor owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from pyroaring import BitMap64
+
+from spark_queue.core.state.lifecycle import State
+
+
+class Stage(IntEnum):
+    """How far a message has come in its life."""
+
+    PRESENT = 0
+    DEAD = 1
+    GONE = 2
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MessageValue:
+    """What an instance says of a message; values compare in this order, owners by name."""
+
+    life: int = 0
+    stage: Stage = Stage.PRESENT
+    term: int = 0
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """How far a peer is pulled: the UUID of its journal, the number of the last record that was taken over, and its SHA-256."""
+
+    journal: str
+    record: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Messages that were asked of their owner, and when, in milliseconds."""
+
+    rows: BitMap64
+    at_ms: int
+
+
+@dataclass(slots=True)
+class Ownership:
+    """Life, term and owner of each message of a queue, as one bitmap for each value that is not the first.
+
+    Parameters
+    ----------
+    instance : str
+        The own name: whose a message is of which nothing else is known.
+
+    Attributes
+    ----------
+    remote : BitMap64
+        What another instance owns.
+    requests : dict of str to Request
+        What was asked of an owner and has not come, by owner.
+    typical_ms : dict of str to float
+        How long the messages of an owner usually last, from their arrival here to the arrival of their end.
+    """
+
+    instance: str
+    remote: BitMap64 = field(default_factory=BitMap64)
+    requests: dict[str, Request] = field(default_factory=dict)
+    typical_ms: dict[str, float] = field(default_factory=dict)
+    #: Messages that came to this instance, and that left it, by transfers (R119).
+    transferred_in: int = 0
+    transferred_out: int = 0
+    #: Messages that this instance took since their owner could not be reached (R109).
+    claimed: int = 0
+    #: Whether messages may be claimed whose owner cannot be reached (R108).
+    claims_unreachable: bool = False
+    _lives: dict[int, BitMap64] = field(default_factory=dict)
+    _owners: dict[tuple[int, str], BitMap64] = field(default_factory=dict)
+
+    def own(self, rows: BitMap64, *, term: int, owner: str) -> None:
+        """Give rows to an owner; what somebody was asked for of them is no longer open."""
+        self.disown(rows)
+        if (term, owner) != (0, self.instance):
+            self._owners[term, owner] = self._owners.get((term, owner), BitMap64()) | rows
+        if owner != self.instance:
+            self.remote |= rows
+        # Something of it moved, so that the next may be asked for.
+        self.requests = {name: each for name, each in self.requests.items() if not each.rows.intersect(rows)}
+
+    def disown(self, rows: BitMap64) -> None:
+        """Forget whose rows are: they are gone, or begin anew here."""
+        for key in [key for key, owned in self._owners.items() if owned.intersect(rows)]:
+            self._owners[key] -= rows
+            if not self._owners[key]:
+                del self._owners[key]
+        self.remote -= rows
+
+    def begin_life(self, rows: BitMap64, life: int) -> None:
+        """Let rows be in a life."""
+        for key in [key for key, members in self._lives.items() if members.intersect(rows)]:
+            self._lives[key] -= rows
+            if not self._lives[key]:
+                del self._lives[key]
+        if life:
+            self._lives[life] = self._lives.get(life, BitMap64()) | rows
+
+    def by_life(self, rows: BitMap64) -> Iterator[tuple[int, BitMap64]]:
+        """Yield rows by their life."""
+        for life, members in list(self._lives.items()):
+            part = rows & members
+            if part:
+                rows = rows - part
+                yield life, part
+        if rows:
+            yield 0, rows
+
+    def by_owner(self, rows: BitMap64) -> Iterator[tuple[int, str, BitMap64]]:
+        """Yield rows by term and owner."""
+        for (term, owner), members in list(self._owners.items()):
+            part = rows & members
+            if part:
+                rows = rows - part
+                yield term, owner, part
+        if rows:
+            yield 0, self.instance, rows
+
+    def lesser(self, states: Mapping[State, BitMap64], rows: BitMap64, value: MessageValue) -> BitMap64:
+        """Return those of `rows` whose value is less: what news of `value` changes.
+
+        Parameters
+        ----------
+        states : Mapping of State to BitMap64
+            Where the messages of the queue are.
+        """
+        found = BitMap64()
+        for life, part in self.by_life(rows):
+            if life < value.life:
+                found |= part
+            elif life == value.life:
+                found |= self._lesser_of_life(states, part, value)
+        return found
+
+    def _lesser_of_life(self, states: Mapping[State, BitMap64], rows: BitMap64, value: MessageValue) -> BitMap64:
+        gone, dead = rows & states[State.REMOVED], rows & states[State.DEAD]
+        if value.stage == Stage.GONE:
+            return rows - gone
+        less, same = (BitMap64(), rows - gone - dead) if value.stage == Stage.PRESENT else (rows - gone - dead, dead)
+        parts = (part for term, owner, part in self.by_owner(same) if (term, owner) < (value.term, value.owner))
+        return BitMap64.union(less, *parts)

@@ -1,0 +1,169 @@
+"""Taking a peer's messages over: rows are always written anew, as files of this journal (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.numbers import to_array
+from spark_queue.core.definitions.definition import Definitions, PeerDefinition
+from spark_queue.core.message_files.origins import OriginRows
+from spark_queue.core.message_files.segment import Segment
+from spark_queue.errors import ConfigError
+from spark_queue.journal.layout import Store
+from spark_queue.journal.message_file import MessageFiles
+from spark_queue.journal.publisher import make_plan
+from spark_queue.journal.staging import StagedFile, StagingPlan, write_file
+from spark_queue.ports import AddedFile, PulledFiles
+from spark_queue.replication.news import PeerFold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """Rows of a segment that are taken over, and where each was first published."""
+
+    rows: NDArray[np.int64]
+    #: Number of the origin in `names`, and the bookmark there, of each.
+    origins: NDArray[np.int64]
+    bookmarks: NDArray[np.int64]
+    names: Sequence[str]
+
+    def among(self, kept: NDArray[np.bool_]) -> _Wanted:
+        return _Wanted(rows=self.rows[kept], origins=self.origins[kept], bookmarks=self.bookmarks[kept], names=self.names)
+
+    def stretches(self) -> tuple[OriginRows, ...]:
+        """Return them by origin, as they stand one after the other in the new file."""
+        if not len(self.rows):
+            return ()
+        breaks = np.flatnonzero((np.diff(self.origins) != 0) | (np.diff(self.bookmarks) != 1)) + 1
+        starts, ends = [0, *breaks.tolist()], [*breaks.tolist(), len(self.rows)]
+        return tuple(
+            (start, end - start, self.names[self.origins[start]], int(self.bookmarks[start]))
+            for start, end in zip(starts, ends, strict=True)
+        )
+
+
+class Copier:
+    """Writes messages of one peer to files of the own journal.
+
+    Parameters
+    ----------
+    own, peer : Store
+        Where the two journals are.
+    definitions : Definitions
+        The own.
+    definition : PeerDefinition
+        What is pulled from the peer.
+    """
+
+    def __init__(self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition) -> None:
+        self._own = own
+        self._files = MessageFiles(peer)
+        self._definitions = definitions
+        self._definition = definition
+
+    def copy(self, fold: PeerFold, segments: Sequence[Segment], held: Mapping[str, BitMap64], *, now_ms: int) -> PulledFiles | None:
+        """Write the rows of segments of one message type that are pulled and not held here; None where there are none.
+
+        Parameters
+        ----------
+        held : Mapping of str to BitMap64
+            What is here already, by the UUID of its origin; all of it where that is this journal.
+
+        Raises
+        ------
+        ConfigError
+            MESSAGE_TYPE_DIFFERS when a column has another type there.
+        JournalError
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
+        """
+        message_type = segments[0].message_type
+        plan = make_plan(self._own, self._definitions, message_type=message_type, topic=None, expires_after_ms=None)
+        added: list[tuple[StagedFile, tuple[OriginRows, ...]]] = []
+        for segment in segments:
+            wanted = self._wanted(fold, segment, held)
+            if not len(wanted.rows):
+                continue
+            kept: list[_Wanted] = []
+            staged = write_file(plan, self._rows(plan, segment, wanted, kept), now_ms=now_ms)
+            if staged is not None:
+                joined = (np.concatenate([getattr(each, name) for each in kept]) for name in ("rows", "origins", "bookmarks"))
+                rows, origins, bookmarks = joined
+                whole = _Wanted(rows=rows, origins=origins, bookmarks=bookmarks, names=wanted.names)
+                added.append((staged, whole.stretches()))
+        if not added:
+            return None
+        return PulledFiles(
+            message_type=message_type,
+            added=tuple(_added(staged, origins) for staged, origins in added),
+            sizes=tuple(staged.size_bytes for staged, _ in added),
+            stats=tuple(staged.stats() for staged, _ in added),
+            instances={origin: fold.instances[origin] for _, origins in added for _, _, origin, _ in origins},
+        )
+
+    def _wanted(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> _Wanted:
+        known = fold.message_types[segment.message_type].origins
+        stretches = known.between(segment.first, segment.until, own=fold.journal_id)
+        names = list(dict.fromkeys(origin for _, _, origin, _ in stretches))
+        whole = _Wanted(
+            rows=np.arange(segment.rows, dtype=np.int64),
+            origins=np.repeat([names.index(origin) for _, _, origin, _ in stretches], [rows for _, rows, _, _ in stretches]),
+            bookmarks=np.concatenate([np.arange(first, first + rows, dtype=np.int64) for _, rows, _, first in stretches]),
+            names=names,
+        )
+        kept = np.ones(segment.rows, dtype=np.bool_)
+        for number, origin in enumerate(names):
+            of_origin = whole.origins == number
+            if origin in held:
+                kept &= ~(of_origin & np.isin(whole.bookmarks, to_array(held[origin])))
+            elif not self._passes(fold, origin):
+                kept &= ~of_origin
+        return whole.among(kept)
+
+    def _passes(self, fold: PeerFold, origin: str) -> bool:
+        """Return whether messages of an origin may come through this peer."""
+        return origin == fold.journal_id or self._definition.passes(fold.instances[origin])
+
+    def _rows(self, plan: StagingPlan, segment: Segment, wanted: _Wanted, kept: list[_Wanted]) -> Iterator[pa.Table]:
+        schema, first = plan.shape.schema, 0
+        for piece in self._files.pieces(segment, schema.names):
+            mine = wanted.among((wanted.rows >= first) & (wanted.rows < first + len(piece)))
+            rows = piece.take(mine.rows - first) if len(mine.rows) != len(piece) else piece
+            first += len(piece)
+            takes = {topic: self._definition.takes(str(topic)) for topic in rows.column("topic").unique().to_pylist()}
+            if not all(takes.values()):
+                pulled = np.array([takes[topic] for topic in rows.column("topic").to_pylist()], dtype=np.bool_)
+                rows, mine = rows.filter(pa.array(pulled)), mine.among(pulled)
+            if len(rows):
+                kept.append(mine)
+                yield _as_own(rows, schema, segment.message_type, self._definition.name)
+
+
+def _as_own(rows: pa.Table, schema: pa.Schema, message_type: str, peer: str) -> pa.Table:
+    """Return rows with the columns of this journal; one that the peer does not have is NULL."""
+    there = set(rows.column_names)
+    columns = []
+    for field in schema:
+        if field.name in there and rows.schema.field(field.name).type != field.type:
+            found = str(rows.schema.field(field.name).type)
+            raise ConfigError("MESSAGE_TYPE_DIFFERS", message_type=message_type, peer=peer, column=field.name, found=found)
+        columns.append(rows.column(field.name) if field.name in there else pa.nulls(len(rows), field.type))
+    return pa.table(columns, schema=schema)
+
+
+def _added(staged: StagedFile, origins: tuple[OriginRows, ...]) -> AddedFile:
+    return AddedFile(
+        path=staged.path,
+        rows=staged.rows,
+        topic_min=min(staged.topics),
+        topic_max=max(staged.topics),
+        expires_null_count=staged.expires_null_count,
+        expires_min_ms=None if staged.expires_min_us is None else staged.expires_min_us // 1_000,
+        expires_max_ms=None if staged.expires_max_us is None else -(-staged.expires_max_us // 1_000),
+        origins=origins,
+    )

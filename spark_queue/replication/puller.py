@@ -1,0 +1,149 @@
+"""Pulling from one peer: a thread beside the loop reads and copies; what changes state is a command of the loop (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyroaring import BitMap64
+
+from spark_queue.core.deciding.replicating import News, Pulled
+from spark_queue.core.definitions.definition import Definitions, PeerDefinition
+from spark_queue.core.message_files.relocation import Foresight
+from spark_queue.core.message_files.segment import Segment, from_record
+from spark_queue.core.records import Kind, Record
+from spark_queue.core.state.ownership import Watermark
+from spark_queue.errors import JournalError
+from spark_queue.journal.layout import Store
+from spark_queue.ports import Clock, PulledFiles
+from spark_queue.replication.copying import Copier
+from spark_queue.replication.news import PeerFold
+from spark_queue.replication.peer_log import PeerLog, digest_of
+
+_LOG = logging.getLogger(__name__)
+
+#: Records that tell a peer nothing: for them alone no watermark is written, or two instances would answer each other for ever.
+_SILENT_KINDS = frozenset({Kind.PULLED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.GRANTED, Kind.RESUMED, Kind.PROVEN, Kind.OUTCOMES})
+
+#: After so many silent records one watermark is written all the same.
+_SILENT_RECORDS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """What was read of a peer, for the loop: files of messages first, then what the records say."""
+
+    pulled: Pulled
+    files: Sequence[PulledFiles] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The question for the `PullState` about one peer."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class PullState:
+    """What a puller must know of the own journal before it copies: how far the peer is pulled, and which rows are here."""
+
+    watermark: Watermark | None
+    held: Mapping[str, Mapping[str, BitMap64]]
+
+
+class Puller:
+    """Pulls from one peer.
+
+    Parameters
+    ----------
+    own : Store
+        The own journal.
+    peer : Store
+        The peer's journal.
+    definitions : Definitions
+        The own.
+    definition : PeerDefinition
+        What is pulled.
+    look : callable
+        Returns the `PullState` of the own journal.
+    hand_over : callable
+        Gives a `Pull` to the loop; returns whether it was taken. Where it was not, rows have come by another way meanwhile.
+    """
+
+    def __init__(
+        self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition, *,
+        look: Callable[[], PullState], hand_over: Callable[[Pull], bool], clock: Clock,
+    ) -> None:  # fmt: skip
+        self._log = PeerLog(peer)
+        self._fold = PeerFold(definition.name)
+        self._copier = Copier(own, peer, definitions, definition)
+        self._definition = definition
+        self._look = look
+        self._hand_over = hand_over
+        self._clock = clock
+        self._silent = 0
+
+    def step(self) -> bool:
+        """Take over what the peer has committed since the last step; returns whether there was something.
+
+        Raises
+        ------
+        SparkQueueError
+            What keeps the peer from being read, or the news from being taken: this puller must be made anew.
+        """
+        records = self._log.read()
+        if records:
+            self._take(records)
+        return bool(records)
+
+    def _take(self, records: Sequence[Record]) -> None:
+        state = self._look()
+        if self._fold.journal_id == "":
+            records = self._catch_up(records, state.watermark)
+        if not records:
+            return
+        foresight, entered, news = Foresight(records), list[Segment](), list[News]()
+        for record in records:
+            found = self._fold.fold(record)
+            if found is not None and found.queue in self._definition.queues:
+                news.append(found)
+            if record.kind == Kind.ENTERED:
+                entered.append(foresight.place(from_record(record)))
+        self._silent += len(records)
+        if all(record.kind in _SILENT_KINDS for record in records) and self._silent < _SILENT_RECORDS:
+            return
+        self._silent = 0
+        pulled = Pulled(
+            peer=self._definition.name, journal=self._fold.journal_id, record=records[-1].record, digest=digest_of(records[-1]),
+            news=news,
+        )  # fmt: skip
+        while not self._hand_over(Pull(pulled=pulled, files=self._copies(entered, state))):
+            state = self._look()
+
+    def _catch_up(self, records: Sequence[Record], watermark: Watermark | None) -> Sequence[Record]:
+        """Fold what was taken over by an earlier reign; returns the records after it."""
+        if watermark is None:
+            return records
+        done = [record for record in records if record.record <= watermark.record]
+        created = records[0].detail["journal"]
+        if created != watermark.journal:
+            raise JournalError("PEER_REPLACED", peer=self._definition.name, expected=watermark.journal, found=created)
+        if not done or digest_of(done[-1]) != watermark.digest:
+            # It went back to an older backup: what was taken over stands, and taking news twice changes nothing.
+            _LOG.warning("Peer '%s' does not go on where it was pulled to; it is read from its beginning.", self._definition.name)
+            return records
+        for record in done:
+            self._fold.fold(record)
+        return records[len(done) :]
+
+    def _copies(self, entered: Sequence[Segment], state: PullState) -> list[PulledFiles]:
+        copies: list[PulledFiles] = []
+        for message_type in dict.fromkeys(segment.message_type for segment in entered):
+            segments = [each for each in entered if each.message_type == message_type and not each.retired]
+            if segments and message_type in state.held:
+                held = state.held[message_type]
+                files = self._copier.copy(self._fold, segments, held, now_ms=self._clock.wall_ms())
+                copies += [] if files is None else [files]
+        return copies

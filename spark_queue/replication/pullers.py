@@ -1,0 +1,136 @@
+"""The pullers of a coordinator: one thread for each peer that is defined, as long as it is (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from spark_queue.core.definitions.definition import Definitions, PeerDefinition
+from spark_queue.errors import SparkQueueError
+from spark_queue.journal.layout import Store
+from spark_queue.ports import Clock
+from spark_queue.replication.beacon import RENEWAL_S, BeaconThread, read_beacon
+from spark_queue.replication.puller import Look, Pull, Puller, PullState
+
+_LOG = logging.getLogger(__name__)
+
+#: Longest pause after failures, in seconds.
+_PAUSE_S = 30.0
+
+
+class EndedError(Exception):
+    """The loop has ended, and nothing is pulled any more."""
+
+
+class Pullers:
+    """Pulls from the peers of a journal.
+
+    Parameters
+    ----------
+    own : Store
+        The journal.
+    ask : callable
+        Gives a `Look` or a `Pull` to the loop, and returns what it says; raises `EndedError` where there is no loop any more.
+    """
+
+    def __init__(self, own: Store, ask: Callable[[Look | Pull], PullState | bool], clock: Clock) -> None:
+        self._own = own
+        self._ask = ask
+        self._clock = clock
+        self._definitions: Definitions | None = None
+        self._beacon: BeaconThread | None = None
+        self._threads: dict[str, _PullThread] = {}
+
+    def keep(self, definitions: Definitions) -> None:
+        """Pull from the peers that are defined now, and from no others."""
+        if definitions is self._definitions:
+            return
+        self._definitions = definitions
+        for thread in self._threads.values():
+            thread.end()
+        self._threads = {peer.name: self._started(definitions, peer) for peer in definitions.peers.values()}
+        if self._beacon is not None:
+            self._beacon.end()
+            self._beacon = None
+        if definitions.peers and definitions.journal.instance is not None:
+            self._beacon = BeaconThread(self._own, definitions.journal.instance, self.numbers)
+            self._beacon.start()
+
+    def numbers(self) -> dict[str, int]:
+        """Return the newest beacon of each instance that was heard of, by name."""
+        newest: dict[str, int] = {}
+        for thread in self._threads.values():
+            for instance, number in thread.numbers.items():
+                newest[instance] = max(number, newest.get(instance, number))
+        return newest
+
+    def are_level(self) -> bool:
+        """Return whether each peer that can be read is pulled to where it was when its puller began."""
+        return all(thread.is_level or thread.trouble is not None for thread in self._threads.values())
+
+    def _started(self, definitions: Definitions, peer: PeerDefinition) -> _PullThread:
+        def look() -> PullState:
+            found = self._ask(Look(peer.name))
+            assert isinstance(found, PullState), "a look is answered with what it asks for"
+            return found
+
+        def hand_over(pull: Pull) -> bool:
+            return self._ask(pull) is True
+
+        def make() -> Puller:
+            return Puller(self._own, store, definitions, peer, look=look, hand_over=hand_over, clock=self._clock)
+
+        # Its options are those of the own journal: a definition holds no secrets.
+        store = Store(peer.journal, self._own.storage_options)
+        thread = _PullThread(make, store, peer)
+        thread.start()
+        return thread
+
+
+class _PullThread(threading.Thread):
+    """Runs a puller until it is told to end; after what went wrong it makes another, ever later."""
+
+    def __init__(self, make: Callable[[], Puller], store: Store, definition: PeerDefinition) -> None:
+        super().__init__(name=f"pull-{definition.name}", daemon=True)
+        self._make = make
+        self._store = store
+        #: The newest beacons, of the peer and of those that it has heard of.
+        self.numbers: dict[str, int] = {}
+        self._heard_at_s = 0.0
+        self._interval_s = definition.pull_interval_ms / 1_000
+        self._peer = definition.name
+        self._told_to_end = threading.Event()
+        #: What keeps it from pulling.
+        self.trouble: SparkQueueError | None = None
+        self.is_level = False
+
+    def end(self) -> None:
+        """Let it end after what it does."""
+        self._told_to_end.set()
+
+    def run(self) -> None:
+        """Pull, wait, and pull again."""
+        puller, failures = None, 0
+        while not self._told_to_end.is_set():
+            self._hear()
+            try:
+                puller = puller or self._make()
+                puller.step()
+                self.is_level, self.trouble, failures = True, None, 0
+            except EndedError:
+                return
+            except SparkQueueError as trouble:
+                if str(trouble) != str(self.trouble):
+                    _LOG.warning("Peer '%s' is not pulled: %s", self._peer, trouble)
+                puller, self.trouble, failures = None, trouble, failures + 1
+            self._told_to_end.wait(min(_PAUSE_S, self._interval_s * 2 ** min(failures, 10)))
+
+    def _hear(self) -> None:
+        """Look at the peer's beacon now and then."""
+        if time.monotonic() < self._heard_at_s + RENEWAL_S:
+            return
+        self._heard_at_s, beacon = time.monotonic(), read_beacon(self._store)
+        if beacon is not None and beacon.instance == self._peer:
+            self.numbers = {**beacon.seen, self._peer: beacon.number}

@@ -1,0 +1,180 @@
+"""Several instances in memory, each with a core and a log of its own, that pull from each other when told (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pyroaring import BitMap64
+
+from spark_queue.core import commands
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.deciding.replicating import News, Pulled
+from spark_queue.core.message_files.origins import OriginRows
+from spark_queue.core.message_files.segment import Segment, from_record
+from spark_queue.core.records import Kind, Removal
+from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.ownership import MessageValue, Ownership, Stage
+from spark_queue.replication.news import PeerFold
+from tests.fake_clock import FakeClock
+from tests.scenario.facts import PublishedMessage
+from tests.scenario.world import World
+
+#: One queue, its dead-letter queue, and their topic.
+QUEUES: dict[str, dict[str, Any]] = {
+    "WORK": {"underlying_topic": "T", "dead_letter_queue": "FAILED", "lease_period": "60s", "max_deliveries": 2},
+    "FAILED": {"message_type": "json"},
+}
+
+
+class Instance:
+    """One instance, and what it knows of its peers.
+
+    Parameters
+    ----------
+    name : str
+        Of the instance; its journal's UUID is made of it.
+    peers : Sequence of str
+        From whom it pulls.
+    """
+
+    def __init__(self, name: str, peers: Sequence[str], clock: FakeClock, *, queues: dict[str, dict[str, Any]] = QUEUES) -> None:
+        self.name = name
+        self.world = World(clock=clock, journal_id=f"uuid-of-{name}")
+        self._folds = {peer: PeerFold(peer) for peer in peers}
+        self._read = dict.fromkeys(peers, 0)
+        definitions = {
+            "journal": {"instance": name},
+            "peers": {each: {"journal": f"/{each}", "topics": ["T"], "queues": list(queues)} for each in peers},
+            "message_types": {"json": {"topics": ["T"]}},
+            "queues": queues,
+        }
+        self.decide(commands.Apply(definitions=definitions))
+        self.world.engine.reach.is_level = True
+
+    def decide(self, command: commands.AnyCommand) -> Any:
+        """Decide about a command, and make it durable."""
+        reply = self.world.decide(command)
+        self.world.commit()
+        return reply
+
+    def publish(self, count: int) -> None:
+        """Publish messages of the topic."""
+        self.world.publish("json", [PublishedMessage(topic="T")] * count)
+        self.world.commit()
+
+    def pull(self, peer: Instance) -> None:
+        """Take over what a peer has committed since the last time."""
+        fold, news = self._folds[peer.name], list[News]()
+        records = peer.world.committed[self._read[peer.name] :]
+        for record in records:
+            found = fold.fold(record)
+            news += [] if found is None else [found]
+            if record.kind == Kind.ENTERED:
+                self._copy(peer, fold, from_record(record))
+        if records:
+            last = records[-1].record
+            pulled = Pulled(peer=peer.name, journal=fold.journal_id, record=last, digest=f"of {last}", news=news)
+            self.world.engine.pull(pulled, now_ms=self.world.now_ms)
+            self.world.commit()
+        self._read[peer.name] += len(records)
+
+    def _copy(self, peer: Instance, fold: PeerFold, segment: Segment) -> None:
+        messages, origins = list[PublishedMessage](), list[OriginRows]()
+        known = self.world.state.message_types[segment.message_type]
+        of_peer = fold.message_types[segment.message_type].origins
+        for row, message in enumerate(peer.world.facts.messages(segment)):
+            ((origin, rows),) = of_peer.of(to_bitmap([(segment.first + row, segment.first + row + 1)]), own=fold.journal_id)
+            if origin == self.world.journal_id or rows.intersect(known.origins.held.get(origin, rows - rows)):
+                continue
+            origins.append((len(messages), 1, origin, rows.min()))
+            messages.append(message)
+        if messages:
+            self.world.publish(segment.message_type, messages, origins=origins, instances=fold.instances)
+            self.world.commit()
+
+    def ownership(self, queue: str = "WORK") -> Ownership:
+        """Return whose the messages of a queue are."""
+        found = self.world.state.queues[queue].ownership
+        assert found is not None, "the queue is replicated"
+        return found
+
+    def has_all_of(self, peer: Instance) -> bool:
+        """Return whether a peer is pulled to its end."""
+        return self._read[peer.name] == len(peer.world.committed)
+
+    def acknowledged(self) -> set[tuple[str, int]]:
+        """Return what this instance acknowledged."""
+        removals = (each for each in self.world.committed if each.queue == "WORK" and each.reason == Removal.ACKNOWLEDGED)
+        return {each for record in removals if record.kind == Kind.REMOVED for each in self.ids(to_bitmap(record.ranges))}
+
+    def tick(self) -> None:
+        """Do what is due."""
+        self.world.engine.tick(now_ms=self.world.now_ms)
+        self.world.commit()
+
+    def crash(self) -> None:
+        """Go on with the next coordinator, which reads the log."""
+        self.world.recover()
+        self.world.engine.reach.is_level = True
+
+    def ids(self, rows: Iterable[int]) -> set[tuple[str, int]]:
+        """Return what bookmarks of here are everywhere: the UUID of the origin, and the bookmark there."""
+        origins = self.world.state.message_types["json"].origins
+        found = origins.of(BitMap64(rows), own=self.world.journal_id)
+        return {(origin, row) for origin, there in found for row in there}
+
+    def own_row(self, each: tuple[str, int]) -> int | None:
+        """Return the bookmark here of a message of anywhere; None while it is not here."""
+        origin, bookmark = each
+        known = self.world.state.message_types["json"]
+        if origin == self.world.journal_id:
+            return bookmark
+        found = known.origins.here(origin, BitMap64([bookmark]))
+        return found.min() if found else None
+
+    def value(self, queue: str, row: int) -> MessageValue:
+        """Return what this instance says of a message."""
+        ledger, ownership, rows = self.world.state.queues[queue], self.ownership(queue), BitMap64([row])
+        ((life, _),) = ownership.by_life(rows)
+        if row in ledger.rows[State.REMOVED]:
+            return MessageValue(life, Stage.GONE)
+        ((term, owner, _),) = ownership.by_owner(rows)
+        return MessageValue(life, Stage.DEAD if row in ledger.rows[State.DEAD] else Stage.PRESENT, term, owner)
+
+    def rows(self, state: str, queue: str = "WORK") -> list[int]:
+        """Return the bookmarks in a state."""
+        return list(next(rows for each, rows in self.world.state.queues[queue].rows.items() if each.value == state))
+
+
+class Consumer:
+    """A subscription of an instance that takes batches and finishes them."""
+
+    def __init__(self, instance: Instance, name: str = "s", queue: str = "WORK") -> None:
+        self._instance = instance
+        self._who: dict[str, Any] = {"queue": queue, "subscription": name}
+        self._who["incarnation"] = instance.decide(commands.DrawIncarnation(**self._who)).incarnation
+        self._call, self._finished = 1, 0
+        instance.decide(commands.Attach(**self._who, call=1, ack_mode="auto", max_backlog=1_000, filter=None, available_now=False))
+
+    def take(self, limit: int = 100) -> list[int]:
+        """Finish the batch before, and return the bookmarks of the next; empty where nothing is there, and it waits."""
+        self._call += 1
+        poll = commands.Next(**self._who, call=self._call, finished=self._finished, limit=limit)
+        self._instance.world.engine.note_poll(poll, now_ms=self._instance.world.now_ms)
+        granted = self._instance.decide(poll)
+        if granted is None:
+            self._instance.world.engine.ask_owners(poll, now_ms=self._instance.world.now_ms)
+            self._instance.world.commit()
+            return []
+        self._finished = granted.lease
+        return list(self._instance.world.state.queues[self._who["queue"]].leases[granted.lease].rows)
+
+
+def exchange(*instances: Instance) -> None:
+    """Let everybody pull from everybody until nothing is new."""
+    for _ in range(4):
+        for each in instances:
+            for other in instances:
+                if other is not each:
+                    each.pull(other)

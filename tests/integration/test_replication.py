@@ -1,0 +1,73 @@
+"""Two journals that replicate, each with a real coordinator: every message is delivered once in the world (R100 to R105)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_queue import Journal
+from tests.integration.coordinator_world import Planner, World
+from tests.integration.source_journal import wait_until
+
+
+@pytest.fixture
+def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, World]]:
+    """Make two journals that pull from each other; their coordinators end with the test."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    made = {}
+    for name, other in (("frankfurt", "virginia"), ("virginia", "frankfurt")):
+        peer = {"journal": str(tmp_path / other), "topics": ["ORDERS"], "queues": ["WORK"], "pull_interval": "100ms"}
+        made[name] = World(
+            tmp_path / name, journal={"instance": name}, peers={other: peer}, replication={"unreachable_after": "8s"}
+        )
+    for each in made.values():
+        each.ping()
+    yield made
+    for each in made.values():
+        each.end()
+
+
+def states(world: World) -> dict[str, int]:
+    """Return how many messages of the queue are in each state."""
+    found = Journal(world.store.path).view("messages", queue="WORK")
+    counts = found.group_by("state").aggregate([("state", "count")]).to_pylist()
+    return {row["state"]: row["state_count"] for row in counts}
+
+
+def test_each_message_is_delivered_once_in_the_world(sites: dict[str, World]) -> None:
+    frankfurt, virginia = sites["frankfurt"], sites["virginia"]
+    frankfurt.publish(5)
+    virginia.publish(3)
+    wait_until(lambda: states(frankfurt) == {"available": 5, "remote": 3})
+    wait_until(lambda: states(virginia) == {"available": 3, "remote": 5})
+    planner = Planner(virginia)
+    assert planner.consume() == [0, 1, 2]
+    wait_until(lambda: states(frankfurt) == {"available": 5})
+
+
+def test_a_backlog_goes_to_who_waits_for_it(sites: dict[str, World]) -> None:
+    frankfurt, virginia = sites["frankfurt"], sites["virginia"]
+    frankfurt.publish(5)
+    planner = Planner(virginia)
+    wait_until(lambda: planner.next(wait_ms=1_000).messages > 0)
+    wait_until(lambda: states(frankfurt) == {"remote": 5})
+    assert planner.bookmarks() == [0, 1, 2, 3, 4]
+
+
+def test_a_lost_site_is_served_by_the_other_until_it_comes_back(sites: dict[str, World], tmp_path: Path) -> None:
+    frankfurt, virginia = sites["frankfurt"], sites["virginia"]
+    virginia.publish(4)
+    wait_until(lambda: states(frankfurt) == {"remote": 4})
+    virginia.end()
+    (tmp_path / "virginia").rename(tmp_path / "lost")
+    Journal(frankfurt.store.path).queue("WORK").proxied_transfer(on=True)
+    planner = Planner(frankfurt)
+    wait_until(lambda: planner.next(wait_ms=1_000).messages > 0)
+    assert planner.bookmarks() == [0, 1, 2, 3]
+    planner.next()
+    (tmp_path / "lost").rename(tmp_path / "virginia")
+    virginia.ping()
+    wait_until(lambda: states(virginia) == {})

@@ -1,0 +1,20 @@
+"""For a loop of a journal without peers."""
+
+from __future__ import annotations
+
+from spark_queue.core.definitions.definition import Definitions
+
+
+class NoPeers:
+    """`coordinator.loop.PeerPullers` where nothing is pulled."""
+
+    def keep(self, definitions: Definitions) -> None:
+        """Pull from nobody."""
+
+    def are_level(self) -> bool:
+        """Return that there is nothing to hear."""
+        return True
+
+    def numbers(self) -> dict[str, int]:
+        """Return that nobody was heard of."""
+        return {}

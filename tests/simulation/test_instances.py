@@ -1,0 +1,151 @@
+"""Random lives of several instances of one queue: each message is in one pair of hands in the world, and all say the same."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+
+from spark_queue.core import commands
+from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.ownership import MessageValue, Stage
+from spark_queue.verification import invariants
+from spark_queue.verification.state_digest import digest
+from tests.fake_clock import FakeClock
+from tests.instances import Consumer, Instance, exchange
+from tests.simulation.seeds import over_seeds
+
+STEPS = 120
+
+#: A message everywhere: the UUID of its origin, and its bookmark there.
+Id = tuple[str, int]
+
+
+class World:
+    """Several instances, and what was delivered to whom."""
+
+    def __init__(self, seed: int, *, claims: bool = False) -> None:
+        self.random = random.Random(seed)
+        self.claims = claims
+        #: Pairs of instances that cannot read each other now.
+        self.cuts: set[frozenset[str]] = set()
+        self.clock = FakeClock()
+        names = ["frankfurt", "virginia", "tokyo"][: self.random.choice([2, 2, 3])]
+        self.instances = [Instance(name, [each for each in names if each != name], self.clock) for name in names]
+        if claims:
+            for each in self.instances:
+                for queue in ("WORK", "FAILED"):
+                    each.decide(commands.ProxiedTransfer(queue=queue, on=True))
+        self.consumers = {each.name: [Consumer(each, "one"), Consumer(each, "two")] for each in self.instances}
+
+    def step(self) -> None:
+        """Let something happen somewhere."""
+        instance = self.random.choice(self.instances)
+        weights = {"publish": 3, "take": 8, "pull": 10, "time": 4, "expire": 2, "redrive": 2, "crash": 1, "cut": 2 * self.claims}
+        match self.random.choices([*weights], [*weights.values()])[0]:
+            case "publish":
+                instance.publish(self.random.randint(1, 4))
+            case "take":
+                self._take(instance)
+            case "pull":
+                peers = self._readable(instance)
+                if peers:
+                    instance.pull(self.random.choice(peers))
+            case "cut":
+                self.cuts ^= {frozenset(each.name for each in self.random.sample(self.instances, 2))}
+            case "time":
+                self.clock.advance(self.random.choice([300, 1_500, 6_000, 30_000, 61_000]))
+                instance.tick()
+            case "expire":
+                self._settle(instance, "expire")
+            case "redrive":
+                self._redrive(instance)
+            case "crash":
+                instance.crash()
+        self.check()
+
+    def _readable(self, instance: Instance) -> list[Instance]:
+        others = [each for each in self.instances if each is not instance]
+        return [each for each in others if frozenset((instance.name, each.name)) not in self.cuts]
+
+    def _hear(self, instance: Instance) -> None:
+        """Let an instance know whose beacons rise, and whether it has pulled all that it can read."""
+        readable, reach = self._readable(instance), instance.world.engine.reach
+        reach.hear({each.name: self.clock.wall_ms() for each in readable}, now_ms=self.clock.wall_ms())
+        reach.is_level = all(instance.has_all_of(each) for each in readable)
+
+    def _take(self, instance: Instance) -> None:
+        consumer = self.random.choice(self.consumers[instance.name])
+        self._hear(instance)
+        taken = consumer.take(limit=self.random.randint(1, 5))
+        for row in () if self.claims else taken:
+            own, (each,) = instance.value("WORK", row), instance.ids([row])
+            assert own.owner == instance.name, "who delivers a message owns it"
+            for other in self.instances:
+                there = other.own_row(each)
+                assert there is None or other.value("WORK", there) <= own, (
+                    f"{other.name} knows more of what {instance.name} delivers"
+                )
+
+    def _settle(self, instance: Instance, outcome: str) -> None:
+        leased = instance.world.state.queues["WORK"].rows[State.LEASED]
+        if leased:
+            row = self.random.choice(list(leased))
+            rows = commands.OutcomeRows(outcome=outcome, ranges=((row, row + 1),))
+            instance.decide(commands.Settle(queue="WORK", outcomes=(rows,)))
+
+    def _redrive(self, instance: Instance) -> None:
+        dead = instance.decide(commands.FindDeadLetters(queue="WORK", where=None))
+        if dead.ranges:
+            instance.decide(commands.Redrive(queue="WORK", ranges=dead.ranges))
+
+    def check(self) -> None:
+        """Raise unless each message is leased by one instance at most, and every instance is sound."""
+        held = [instance.ids(list(instance.world.state.queues["WORK"].rows[State.LEASED])) for instance in self.instances]
+        for one, other in combinations(() if self.claims else held, 2):
+            assert not one & other, "two instances have a message leased"
+        for instance in self.instances:
+            assert invariants.of_state(instance.world.state) == []
+
+
+def later_lives(instance: Instance) -> set[Id]:
+    """Return the messages that were redriven."""
+    entered = instance.world.state.queues["WORK"].entered
+    return {each for life, rows in instance.ownership().by_life(entered) if life for each in instance.ids(rows)}
+
+
+def values(instance: Instance, queue: str) -> dict[Id, MessageValue]:
+    """Return what an instance says of each message of a queue; of a dead-letter queue, of the letters that stand."""
+    found = {each: instance.value(queue, row) for row in instance.world.state.queues[queue].entered for each in instance.ids([row])}
+    return {each: value for each, value in found.items() if queue == "WORK" or value.stage != Stage.GONE}
+
+
+@over_seeds(every=10)
+def test_instances_come_to_say_the_same(seed: int) -> None:
+    world = World(seed)
+    for _ in range(STEPS):
+        world.step()
+    agree(world)
+
+
+@over_seeds(every=10)
+def test_instances_agree_after_claims(seed: int) -> None:
+    world = World(seed, claims=True)
+    for _ in range(STEPS):
+        world.step()
+    acknowledged = {each for instance in world.instances for each in instance.acknowledged()}
+    agree(world)
+    for instance in world.instances:
+        gone = instance.ids(instance.rows("removed"))
+        assert acknowledged <= gone | later_lives(instance), "what somebody acknowledged is gone everywhere"
+
+
+def agree(world: World) -> None:
+    """Let everybody hear everything, and raise unless all say the same."""
+    world.cuts.clear()
+    exchange(*world.instances)
+    first, *others = world.instances
+    for other in others:
+        for queue in ("WORK", "FAILED"):
+            assert values(first, queue) == values(other, queue)
+    for instance in world.instances:
+        assert digest(instance.world.folded()) == digest(instance.world.state)

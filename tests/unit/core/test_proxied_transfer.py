@@ -1,0 +1,117 @@
+"""When an owner is gone: claims, as far as somebody allows them and somebody waits for what is claimed (R107 to R111)."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_queue.core import commands
+from spark_queue.errors import CallerError
+from tests.fake_clock import FakeClock
+from tests.instances import Consumer, Instance, exchange
+
+LOST_MS = 31_000
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def pair(clock: FakeClock) -> tuple[Instance, Instance]:
+    """Make two instances; virginia owns three messages, and frankfurt knows them."""
+    frankfurt, virginia = Instance("frankfurt", ["virginia"], clock), Instance("virginia", ["frankfurt"], clock)
+    virginia.publish(3)
+    exchange(frankfurt, virginia)
+    return frankfurt, virginia
+
+
+def allow(instance: Instance) -> None:
+    instance.decide(commands.ProxiedTransfer(queue="WORK", on=True))
+
+
+def test_messages_of_a_lost_owner_wait_until_claims_are_allowed(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R107, R108, R109."""
+    frankfurt, _ = pair
+    allow(frankfurt)
+    frankfurt.decide(commands.ProxiedTransfer(queue="WORK", on=False))
+    consumer = Consumer(frankfurt)
+    assert consumer.take() == []
+    clock.advance(LOST_MS)
+    assert consumer.take() == []
+    allow(frankfurt)
+    assert consumer.take() == []
+    clock.advance(LOST_MS)
+    assert consumer.take() == [0, 1, 2]
+    assert frankfurt.ownership().claimed == 3
+
+
+def test_only_what_is_granted_is_claimed(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R110."""
+    frankfurt, _ = pair
+    allow(frankfurt)
+    consumer = Consumer(frankfurt)
+    assert consumer.take() == []
+    clock.advance(LOST_MS)
+    assert consumer.take(limit=1) == [0]
+    assert frankfurt.rows("remote") == [1, 2]
+
+
+def test_an_owner_whose_beacon_rises_is_not_claimed_from(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    frankfurt, _ = pair
+    allow(frankfurt)
+    consumer = Consumer(frankfurt)
+    consumer.take()
+    clock.advance(LOST_MS)
+    frankfurt.world.engine.reach.hear({"virginia": 7}, now_ms=clock.wall_ms())
+    assert consumer.take() == []
+    clock.advance(LOST_MS)
+    frankfurt.world.engine.reach.hear({"virginia": 7}, now_ms=clock.wall_ms())
+    assert consumer.take() == [0, 1, 2]
+
+
+def test_nothing_is_claimed_before_all_peers_were_heard(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    frankfurt, _ = pair
+    allow(frankfurt)
+    consumer = Consumer(frankfurt)
+    consumer.take()
+    clock.advance(LOST_MS)
+    frankfurt.world.engine.reach.is_level = False
+    assert consumer.take() == []
+
+
+def test_both_agree_when_the_owner_comes_back(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R111."""
+    frankfurt, virginia = pair
+    there = Consumer(virginia)
+    assert there.take(limit=1) == [0]
+    allow(frankfurt)
+    consumer = Consumer(frankfurt)
+    consumer.take()
+    clock.advance(LOST_MS)
+    assert consumer.take() == [0, 1, 2], "what the lost owner had delivered comes again (R111)"
+    virginia.pull(frankfurt)
+    assert (virginia.rows("leased"), virginia.rows("remote")) == ([0], [1, 2])
+    assert there.take() == []
+    exchange(*pair)
+    assert frankfurt.rows("removed") == virginia.rows("removed") == [0], "an acknowledgement counts, whoever owns it"
+    consumer.take()
+    exchange(*pair)
+    assert frankfurt.rows("removed") == virginia.rows("removed") == [0, 1, 2]
+
+
+def test_purging_by_hand_claims_what_it_touches(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    frankfurt, virginia = pair
+    allow(frankfurt)
+    assert frankfurt.decide(commands.Purge(queue="WORK")).purged == 0
+    clock.advance(LOST_MS)
+    assert frankfurt.decide(commands.Purge(queue="WORK")).purged == 3
+    exchange(*pair)
+    assert virginia.rows("removed") == [0, 1, 2]
+
+
+def test_a_queue_that_delivers_at_most_once_is_refused(clock: FakeClock) -> None:
+    queues = {"ONCE": {"underlying_topic": "T", "semantics": "at-most-once"}}
+    frankfurt = Instance("frankfurt", ["virginia"], clock, queues=queues)
+    with pytest.raises(CallerError, match="at most once"):
+        frankfurt.decide(commands.ProxiedTransfer(queue="ONCE", on=True))

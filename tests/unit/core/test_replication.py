@@ -1,0 +1,121 @@
+"""Replicated queues in the core: each message is owned by one instance, and all say the same of it (R101 to R105)."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_queue.core import commands
+from spark_queue.verification.state_digest import digest
+from tests.fake_clock import FakeClock
+from tests.instances import Consumer, Instance, exchange
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def pair(clock: FakeClock) -> tuple[Instance, Instance]:
+    return Instance("frankfurt", ["virginia"], clock), Instance("virginia", ["frankfurt"], clock)
+
+
+def test_a_message_is_granted_by_its_owner_only(pair: tuple[Instance, Instance]) -> None:
+    """R101, R102."""
+    frankfurt, virginia = pair
+    frankfurt.publish(3)
+    virginia.publish(2)
+    exchange(*pair)
+    assert (frankfurt.rows("available"), frankfurt.rows("remote")) == ([0, 1, 2], [3, 4])
+    assert (virginia.rows("available"), virginia.rows("remote")) == ([0, 1], [2, 3, 4])
+    assert Consumer(frankfurt).take() == [0, 1, 2]
+    assert Consumer(virginia).take() == [0, 1]
+
+
+def test_what_an_owner_acknowledged_is_gone_everywhere(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, virginia = pair
+    frankfurt.publish(3)
+    exchange(*pair)
+    consumer = Consumer(frankfurt)
+    consumer.take()
+    consumer.take()
+    exchange(*pair)
+    assert virginia.rows("removed") == [0, 1, 2]
+    assert virginia.world.state.queues["WORK"].removed_counts["acknowledged"] == 3
+
+
+def test_a_backlog_that_nobody_takes_is_transferred_to_who_asks(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R104, R105."""
+    frankfurt, virginia = pair
+    frankfurt.publish(5)
+    exchange(*pair)
+    waiting = Consumer(virginia)
+    assert waiting.take() == []
+    assert virginia.ownership().requests == {}, "it has not waited for long enough"
+    clock.advance(2_000)
+    assert waiting.take(limit=3) == []
+    frankfurt.pull(virginia)
+    assert frankfurt.rows("remote") == [0, 1, 2]
+    virginia.pull(frankfurt)
+    assert waiting.take() == [0, 1, 2]
+    exchange(*pair)
+    assert virginia.ownership().transferred_in == 3
+    assert frankfurt.ownership().transferred_out == 3
+
+
+def test_an_owner_keeps_what_its_own_subscription_could_take(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R103, R105."""
+    frankfurt, virginia = pair
+    exchange(*pair)
+    busy, waiting = Consumer(frankfurt), Consumer(virginia)
+    assert busy.take() == []
+    frankfurt.publish(5)
+    virginia.pull(frankfurt)
+    clock.advance(900)
+    assert waiting.take() == []
+    clock.advance(200)
+    busy_poll = busy.take(limit=1)
+    assert busy_poll == [0]
+    assert waiting.take() == []
+    frankfurt.pull(virginia)
+    assert frankfurt.rows("remote") == []
+
+
+def test_a_dead_letter_is_redriven_where_its_letter_is_owned(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, virginia = pair
+    frankfurt.publish(1)
+    exchange(*pair)
+    Consumer(frankfurt).take()
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
+    exchange(*pair)
+    assert (virginia.rows("dead"), virginia.rows("remote", "FAILED")) == ([0], [0])
+    frankfurt.decide(commands.Redrive(queue="WORK", ranges=((0, 1),)))
+    exchange(*pair)
+    assert (virginia.rows("remote"), virginia.rows("removed", "FAILED")) == ([0], [0])
+    assert frankfurt.rows("available") == [0]
+
+
+def test_news_that_come_twice_change_nothing(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, virginia = pair
+    frankfurt.publish(3)
+    consumer = Consumer(frankfurt)
+    consumer.take()
+    consumer.take()
+    exchange(*pair)
+    before = len([record for record in virginia.world.committed if record.kind == "replicated"])
+    virginia._read["frankfurt"] = 0
+    virginia._folds["frankfurt"] = type(virginia._folds["frankfurt"])("frankfurt")
+    virginia.pull(frankfurt)
+    assert len([record for record in virginia.world.committed if record.kind == "replicated"]) == before
+
+
+def test_the_fold_of_the_log_says_what_the_engine_says(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    frankfurt, virginia = pair
+    frankfurt.publish(5)
+    exchange(*pair)
+    waiting = Consumer(virginia)
+    clock.advance(2_000)
+    waiting.take(limit=3)
+    exchange(*pair)
+    for each in pair:
+        assert digest(each.world.folded()) == digest(each.world.state)
