@@ -74,13 +74,13 @@ def spark_home() -> Path:
 
 
 def _fetched() -> list[Path]:
-    place = directory()
+    folder = directory()
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.with_name(f"{place.name}.lock").open("w") as lock:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with folder.with_name(f"{folder.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not found():
-                _fetch(place, lock.fileno())
+                _fetch(folder, lock.fileno())
     except OSError as failure:
         reason = f"they cannot be stored: {failure}."
         next_step = "Let the environment variable XDG_CACHE_HOME name a directory that this user may write."
@@ -88,15 +88,15 @@ def _fetched() -> list[Path]:
     return found()
 
 
-def _fetch(place: Path, lock: int) -> None:
-    _LOG.warning("Delta's jars for Spark are fetched into %s, this once.", place)
-    draft = place.with_name(f"{place.name}.draft")
+def _fetch(folder: Path, lock: int) -> None:
+    _LOG.warning("Delta's jars for Spark are fetched into %s, this once.", folder)
+    draft = folder.with_name(f"{folder.name}.draft")
     # What one that was killed has left.
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir()
     _resolve(draft, lock)
-    shutil.rmtree(place, ignore_errors=True)
-    (draft / "jars").rename(place)
+    shutil.rmtree(folder, ignore_errors=True)
+    (draft / "jars").rename(folder)
     shutil.rmtree(draft)
 
 

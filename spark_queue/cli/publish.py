@@ -152,8 +152,8 @@ def _publish_all(
             published = commit(to_rows(batch, first_line=lines + 1), **numbered)
         except SparkQueueError as refusal:
             if "row" in refusal.facts:
-                place = _place(batch, int(refusal.facts["row"]), first_row=sent.standing + 1, first_line=lines + 1)
-                refusal.add_note(f"Row {refusal.facts['row']} of this commit is {place} of '{source.name}'.")
+                where = _where(batch, int(refusal.facts["row"]), first_row=sent.standing + 1, first_line=lines + 1)
+                refusal.add_note(f"Row {refusal.facts['row']} of this commit is {where} of '{source.name}'.")
             raise
         sent.rows, sent.duplicates, lines = sent.rows + published.rows, sent.duplicates + published.duplicates, lines + len(batch)
         bar.update(task, completed=source.read_bytes, description=f"publishing {source.name}: {sent.rows:,} messages")
@@ -167,7 +167,7 @@ def _to_rows(batch: pa.Table | list[bytes], *, first_line: int, definitions: Def
     return to_arrow(batch, definitions, **told)[1]
 
 
-def _place(batch: pa.Table | list[bytes], row: int, *, first_row: int, first_line: int) -> str:
+def _where(batch: pa.Table | list[bytes], row: int, *, first_row: int, first_line: int) -> str:
     """Say where a row stands in the file: people count from one, and blank lines are no rows."""
     if not isinstance(batch, list):
         return f"row {first_row + row:,}"

@@ -149,8 +149,8 @@ def peek(
     silent = len(found.column_names) - len(shown)
     surplus = max(0, len(shown) - columns_that_fit())
     # The message's own columns may be thousands; what the queue knows of it stands behind them.
-    place = found.column_names.index("bookmark") if wanted is None and "bookmark" in shown else 0
-    until = 1 + sum(name in shown for name in found.column_names[:place]) if place else len(shown)
+    index = found.column_names.index("bookmark") if wanted is None and "bookmark" in shown else 0
+    until = 1 + sum(name in shown for name in found.column_names[:index]) if index else len(shown)
     del shown[max(1, until - surplus) : until]
     out().print(table(rows, shown))
     if silent:

@@ -43,8 +43,8 @@ def launch(options: StartOptions, *, timeout_s: float) -> str:
     SparkQueueError
         What kept it from serving, or COORDINATOR_UNAVAILABLE when it did not report within `timeout_s`.
     """
-    place = location_of(Store(options.path, options.storage_options))
-    log = user_files.open_log(options.journal_id, place)
+    location = location_of(Store(options.path, options.storage_options))
+    log = user_files.open_log(options.journal_id, location)
     try:
         child = subprocess.Popen(
             [sys.executable, "-m", _MODULE],
@@ -63,7 +63,7 @@ def launch(options: StartOptions, *, timeout_s: float) -> str:
     with child.stdout:
         _send(child.stdin, options)
         line = _read_line(child.stdout, timeout_s)
-    return _address(line, options.path, str(user_files.log_path(options.journal_id, place)), timeout_s)
+    return _address(line, options.path, str(user_files.log_path(options.journal_id, location)), timeout_s)
 
 
 def environment() -> dict[str, str]:

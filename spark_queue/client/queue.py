@@ -178,8 +178,8 @@ class Queue:
             UNSUPPORTED_WRITE for a dead-letter queue without dead letters of its own; call it on the queue they come from.
         """
         if per_second is not None and per_second < 1:
-            place, expected = f"redrive of queue '{self.name}'", "a whole number from 1"
-            raise ConfigError("BAD_VALUE", key="per_second", where=place, value=per_second, expected=expected)
+            where, expected = f"redrive of queue '{self.name}'", "a whole number from 1"
+            raise ConfigError("BAD_VALUE", key="per_second", where=where, value=per_second, expected=expected)
         found = cast(replies.DeadLetters, self._ask(commands.FindDeadLetters(queue=self.name, where=where)))
         left = to_bitmap(found.ranges)
         requested, redriven = len(left) + found.skipped, 0

@@ -88,7 +88,7 @@ def serve(options: StartOptions, announce: Callable[[str], None], environment: E
     token = user_files.token(makes_named=not options.ends_idle)
     _refuse_own_port(options.bind, store, options.journal_id, around)
     server = Server(
-        bind=options.bind, token=token, journal_id=options.journal_id, admission=admission, place=lambda: location_of(store)
+        bind=options.bind, token=token, journal_id=options.journal_id, admission=admission, location=lambda: location_of(store)
     )
     candidate = Candidate(
         journal_id=options.journal_id, path=store.path, host=around.host, address=server.address, pid=os.getpid(),
@@ -136,7 +136,7 @@ def stand_by(
     SparkQueueError
         What waiting does not mend.
     """
-    place, told = location_of(Store(options.path, options.storage_options)), False
+    location, told = location_of(Store(options.path, options.storage_options)), False
     while True:
         try:
             serve(options, announce)
@@ -148,7 +148,7 @@ def stand_by(
             told, address = True, refusal.facts.get("address")
         _pause(told_to_end)
         # An election reads the log, so the next one waits until it may be won; it is the one that decides.
-        while address is not None and ping(str(address), options.journal_id, place, SILENCE_S) is Verdict.SERVES:
+        while address is not None and ping(str(address), options.journal_id, location, SILENCE_S) is Verdict.SERVES:
             _pause(told_to_end)
 
 

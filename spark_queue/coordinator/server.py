@@ -14,11 +14,11 @@ from pyarrow import flight
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.protocol import codec, wire
-from spark_queue.protocol.connection import PLACE_HEADER, TOKEN_REFUSAL
+from spark_queue.protocol.connection import LOCATION_HEADER, TOKEN_REFUSAL
 from spark_queue.protocol.start_options import Bind
 
 _ACTION_NOT_OURS = "this address speaks only " + wire.ACTION
-_PLACE_NOT_OURS = "its journal is at another place: one is a copy of the other"
+_LOCATION_NOT_OURS = "its journal is at another place: one is a copy of the other"
 
 #: Size of the parts in which an Arrow stream is sent, in bytes; Flight results are messages of limited size.
 _PART_BYTES = 4 * 1024 * 1024
@@ -82,22 +82,22 @@ class Server(flight.FlightServerBase):
 
     Parameters
     ----------
-    place : callable
+    location : callable
         Tells where the journal's path leads now (`location_of`): a copy may have taken the original's place.
     """
 
-    def __init__(self, *, bind: Bind, token: str, journal_id: str, admission: Admission, place: Callable[[], str]) -> None:
+    def __init__(self, *, bind: Bind, token: str, journal_id: str, admission: Admission, location: Callable[[], str]) -> None:
         self._bind = bind
         self._admission = admission
-        options: dict[str, Any] = {"middleware": {"caller": _CallerCheck(token, journal_id, place)}}
-        location = bind.location()
+        options: dict[str, Any] = {"middleware": {"caller": _CallerCheck(token, journal_id, location)}}
+        address = bind.location()
         try:
             if bind.tls_cert is not None and bind.tls_key is not None:
                 options["tls_certificates"] = [(Path(bind.tls_cert).read_bytes(), Path(bind.tls_key).read_bytes())]
-            super().__init__(location, **options)
+            super().__init__(address, **options)
         except (pa.ArrowException, OSError) as failure:
             # Flight does not say what: nearly always somebody else listens there.
-            raise CoordinatorError("ADDRESS_UNUSABLE", address=location, reason=f"{failure}.") from None
+            raise CoordinatorError("ADDRESS_UNUSABLE", address=address, reason=f"{failure}.") from None
 
     @property
     def address(self) -> str:
@@ -119,16 +119,16 @@ class Server(flight.FlightServerBase):
 
 
 class _CallerCheck(flight.ServerMiddlewareFactory):
-    def __init__(self, token: str, journal_id: str, place: Callable[[], str]) -> None:
-        self._place = place
+    def __init__(self, token: str, journal_id: str, location: Callable[[], str]) -> None:
+        self._location = location
         self._expected = f"Bearer {token}".encode()
         self._refusal = f"{TOKEN_REFUSAL}{journal_id}"
 
     def start_call(self, info: flight.CallInfo, headers: dict[str, list[str] | list[bytes]]) -> None:  # noqa: ARG002  # Flight's.
         # Before the token: another user's copy must not be kept from having a coordinator. Older callers do not say where.
-        meant = headers.get(PLACE_HEADER)
-        if meant is not None and meant[0] != self._place():
-            raise flight.FlightServerError(_PLACE_NOT_OURS)
+        meant = headers.get(LOCATION_HEADER)
+        if meant is not None and meant[0] != self._location():
+            raise flight.FlightServerError(_LOCATION_NOT_OURS)
         given = str(headers.get("authorization", [""])[0]).encode()
         if not hmac.compare_digest(given, self._expected):
             raise flight.FlightUnauthenticatedError(self._refusal)

@@ -63,12 +63,12 @@ def _by_kind(values: Sequence[Any], wanted: pa.DataType, timezone: str | None) -
     for row, value in enumerate(values):
         kind: Any = _AWARE if isinstance(value, datetime) and value.tzinfo is not None else type(value)
         rows_of.setdefault(kind, []).append(row)
-    places = np.empty(len(values), dtype=np.int64)
+    positions = np.empty(len(values), dtype=np.int64)
     parts: list[Column] = []
     losses: list[LossError] = []
     done = 0
     for kind, rows in rows_of.items():
-        places[rows] = np.arange(done, done + len(rows))
+        positions[rows] = np.arange(done, done + len(rows))
         done += len(rows)
         try:
             parts.append(_of_one_kind([values[row] for row in rows], kind, wanted, timezone))
@@ -76,7 +76,7 @@ def _by_kind(values: Sequence[Any], wanted: pa.DataType, timezone: str | None) -
             losses.append(LossError(rows[lost.row], lost.found, lost.reason))
     if losses:
         raise min(losses, key=lambda lost: lost.row)
-    order: Any = pa.array(places)
+    order: Any = pa.array(positions)
     return pa.concat_arrays(parts).take(order)
 
 

@@ -162,9 +162,9 @@ def _from_pandas(frame: Any, definitions: Definitions, topic: str | None, timezo
     first = frame.iloc[0, names.index(own)] if own is not None and len(frame) else None
     home = _Home(definitions, _home(definitions, topic, first, len(frame)), timezone)
     columns: dict[str, Callable[[pa.DataType], Column]] = {}
-    for place, name in enumerate(home.declared(names)):
+    for index, name in enumerate(home.declared(names)):
         as_json = name == _BODY and home.message_type == JSON_TYPE
-        columns[name] = partial(_of_series, frame.iloc[:, place], timezone=timezone, as_json=as_json)
+        columns[name] = partial(_of_series, frame.iloc[:, index], timezone=timezone, as_json=as_json)
     return home.message_type, home.table(columns, len(frame))
 
 

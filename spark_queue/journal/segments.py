@@ -96,9 +96,9 @@ def cut_pieces(
 def _keys(order_keys: OrderKeys, rows: BitMap64, lengths: _Bookmarks) -> pa.ListArray[Any]:
     """Return the keys of the rows of each piece."""
     keyed, hashes = order_keys.keys_of(rows)
-    place = np.searchsorted(to_array(rows), keyed)
+    positions = np.searchsorted(to_array(rows), keyed)
     keys, is_keyless = np.zeros(len(rows), dtype=np.uint64), np.ones(len(rows), dtype=np.bool_)
-    keys[place], is_keyless[place] = hashes, False
+    keys[positions], is_keyless[positions] = hashes, False
     offsets = np.r_[0, np.cumsum(lengths)].astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(keys, mask=is_keyless), type=KEYS.type)
 

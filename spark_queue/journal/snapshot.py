@@ -58,20 +58,20 @@ def software() -> str:
     """Name the code that folds: any change of it may fold otherwise, and an upgrade or a rollback reads the log once."""
     found = hashlib.sha256()
     for package in _CODE:
-        for place, text in _sources(importlib.resources.files(package), package):
-            found.update(place.encode() + text)
+        for path, text in _sources(importlib.resources.files(package), package):
+            found.update(path.encode() + text)
     for library in _LIBRARIES:
         found.update(f"{library} {importlib.metadata.version(library)}".encode())
     return found.hexdigest()
 
 
-def _sources(folder: Traversable, place: str) -> Iterator[tuple[str, bytes]]:
+def _sources(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
     """Yield every source file at or below a folder with where it lies: a class that moved is not found by its old name."""
     for each in sorted(folder.iterdir(), key=lambda each: each.name):
         if each.is_dir():
-            yield from _sources(each, f"{place}/{each.name}")
+            yield from _sources(each, f"{path}/{each.name}")
         elif each.name.endswith(".py"):
-            yield f"{place}/{each.name}", each.read_bytes()
+            yield f"{path}/{each.name}", each.read_bytes()
 
 
 def write(store: Store, state: JournalState, last: Record) -> None:

@@ -166,8 +166,8 @@ def write_rows(
 
 def _statistics(file: pq.FileMetaData, column: str) -> list[Any]:
     """Return what each row group says of a column."""
-    place = [file.schema.column(number).path for number in range(file.num_columns)].index(column)
-    return [file.row_group(number).column(place).statistics for number in range(file.num_row_groups)]
+    index = [file.schema.column(number).path for number in range(file.num_columns)].index(column)
+    return [file.row_group(number).column(index).statistics for number in range(file.num_row_groups)]
 
 
 def read_staged(plan: StagingPlan, file: StagedFile, *, after_sequence: int | None) -> Iterator[pa.Table]:

@@ -19,7 +19,7 @@ from spark_queue.protocol.host import is_loopback
 TLS_ROOTS_VARIABLE = "SPARKQ_TLS_ROOTS"
 
 #: Names the header that says where the caller's journal is; a coordinator refuses calls that are meant for a copy.
-PLACE_HEADER = "sparkq-place"
+LOCATION_HEADER = "sparkq-place"
 
 #: What a refused token is answered with, followed by the journal's id: another journal means that a port was used again.
 TOKEN_REFUSAL = "call refused by the coordinator of journal "  # noqa: S105  # A text, not a secret.
@@ -49,7 +49,7 @@ class Connection:
 
     Parameters
     ----------
-    place : str
+    location : str
         Where the journal is, as `location_of` tells.
 
     Raises
@@ -60,11 +60,11 @@ class Connection:
         TOKEN_FILE_UNSAFE or USER_DIRECTORY_UNUSABLE.
     """
 
-    def __init__(self, address: str, journal_id: str, place: str) -> None:
+    def __init__(self, address: str, journal_id: str, location: str) -> None:
         self.address = address
         self._journal_id = journal_id
         self._client = _open_client(address)
-        self._headers = [(b"authorization", f"Bearer {user_files.token()}".encode()), (PLACE_HEADER.encode(), place.encode())]
+        self._headers = [(b"authorization", f"Bearer {user_files.token()}".encode()), (LOCATION_HEADER.encode(), location.encode())]
 
     def call(self, request: wire.AnyRequest, *, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
         """Send a request and give the reply with the Arrow stream beside it, in parts.
@@ -116,9 +116,9 @@ class Connection:
         return CoordinatorError("UNAUTHENTICATED", address=self.address)
 
 
-def ping(address: str, journal_id: str, place: str, timeout_s: float) -> Verdict:
+def ping(address: str, journal_id: str, location: str, timeout_s: float) -> Verdict:
     """Ask once whether the journal's coordinator is at an address; see `Connection.ping`."""
-    with closing(Connection(address, journal_id, place)) as connection:
+    with closing(Connection(address, journal_id, location)) as connection:
         return connection.ping(timeout_s=timeout_s)
 
 

@@ -108,15 +108,15 @@ def _check_private(path: Path, status: os.stat_result) -> None:
         raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(path), problem=f"has mode {mode:04o} instead of 0600")
 
 
-def log_path(journal_id: str, place: str) -> Path:
+def log_path(journal_id: str, location: str) -> Path:
     """Return the log file of a journal's coordinators at one place (`location_of`): a copy has the same id, and its own log."""
-    mark = hashlib.blake2s(place.encode(), digest_size=4).hexdigest()
+    mark = hashlib.blake2s(location.encode(), digest_size=4).hexdigest()
     return state_directory() / f"coordinator-{journal_id}-{mark}.log"
 
 
-def open_log(journal_id: str, place: str) -> int:
+def open_log(journal_id: str, location: str) -> int:
     """Open the log for appending and give its descriptor; a long one is set aside first, replacing the one set aside before."""
-    path = log_path(journal_id, place)
+    path = log_path(journal_id, location)
     if path.exists() and path.stat().st_size > _LOG_LIMIT_BYTES:
         path.replace(path.with_suffix(".log.1"))
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -82,10 +82,10 @@ def make_reader(
         return QueueStreamReader(given, first_offset=start, reader=reader)
     from spark_queue.source.topic_reader import TopicBatchReader, TopicStreamReader
 
-    place = TopicOffset(journal=target.journal_id, message_type=target.message_type, topic=target.topic)
+    offset = TopicOffset(journal=target.journal_id, message_type=target.message_type, topic=target.topic)
     if isinstance(given, TopicBatchOptions):
-        return TopicBatchReader(given, place, reader=reader)
-    return TopicStreamReader(given, first_offset=place, reader=reader)
+        return TopicBatchReader(given, offset, reader=reader)
+    return TopicStreamReader(given, first_offset=offset, reader=reader)
 
 
 def _typed(options: Mapping[str, str], *, streaming: bool) -> _ReadOptions:

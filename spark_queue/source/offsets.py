@@ -17,7 +17,7 @@ OFFSET_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Offset:
-    """Base: everything but the last field says what the offset is about; the last one is the place."""
+    """Base: everything but the last field says what the offset is about; the last one is the position."""
 
     _about: ClassVar[str]
 
@@ -35,17 +35,17 @@ class _Offset:
         LeaseError
             CHECKPOINT_FOREIGN, naming the first thing that differs.
         """
-        *names, place = (entry.name for entry in fields(self))
+        *names, last = (entry.name for entry in fields(self))
         expected = {"v": OFFSET_VERSION, **{name: getattr(self, name) for name in names}}
         for name, value in expected.items():
             if stored.get(name) != value:
                 said = "offset version" if name == "v" else name.replace("_", " ")
                 what = f"{said} {stored.get(name)!r}"
                 raise LeaseError("CHECKPOINT_FOREIGN", what=what, expected=f"{said} {value!r} of this {self._about}")
-        position = stored.get(place)
-        if set(stored) != {*expected, place} or isinstance(position, bool) or not isinstance(position, int):
+        position = stored.get(last)
+        if set(stored) != {*expected, last} or isinstance(position, bool) or not isinstance(position, int):
             raise LeaseError("CHECKPOINT_FOREIGN", what=f"offset {dict(stored)!r}", expected=f"an offset of this {self._about}")
-        return type(self)(**{name: stored[name] for name in (*names, place)})
+        return type(self)(**{name: stored[name] for name in (*names, last)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

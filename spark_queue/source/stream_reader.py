@@ -60,7 +60,7 @@ class QueueStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
         return ReadMaxRows(self._options.max_backlog)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the place before the first lease; a constant, because Spark asks again after a restart."""
+        """Return the offset before the first lease; a constant, because Spark asks again after a restart."""
         self._seated()
         return self._first_offset.to_json()
 
@@ -69,16 +69,16 @@ class QueueStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
 
         Where nothing is there the very `start` is given back, since Spark compares offsets as text.
         """
-        place = self._first_offset.check(start)
+        offset = self._first_offset.check(start)
         rows_limit = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_backlog
         # A run that takes what is there now (AvailableNow, Once) ends where nothing is; any other waits for messages.
         waits = isinstance(limit, ReadMaxRows) and not self._available_now
-        granted = self._seated().next(finished=place.lease, limit=rows_limit, wait_ms=LONG_POLL_MS if waits else 0)
+        granted = self._seated().next(finished=offset.lease, limit=rows_limit, wait_ms=LONG_POLL_MS if waits else 0)
         while granted.withheld and not waits:
             # What waits for other subscriptions is this run's as well, unless they come for it in time.
-            granted = self._seated().next(finished=place.lease, limit=rows_limit, wait_ms=LONG_POLL_MS)
+            granted = self._seated().next(finished=offset.lease, limit=rows_limit, wait_ms=LONG_POLL_MS)
         self._status = None if granted.status is None else asdict(granted.status)
-        return start if granted.lease == place.lease else replace(place, lease=granted.lease).to_json()
+        return start if granted.lease == offset.lease else replace(offset, lease=granted.lease).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the queue's figures, as `Queue.status` names them, for Spark's progress and UI (R119)."""

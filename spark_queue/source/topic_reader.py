@@ -52,19 +52,19 @@ class TopicStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
         return ReadAllAvailable()
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the place before the first batch; a constant, because Spark asks again after a restart."""
+        """Return the offset before the first batch; a constant, because Spark asks again after a restart."""
         return self._first_offset.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002 - Spark's signature.
         """Return the end of the topic, or the very `start` where nothing is new, since Spark compares offsets as text."""
-        place = self._first_offset.check(start)
+        offset = self._first_offset.check(start)
         log = self._opened()
         if not self._available_now:
             log.refresh()
-            if log.until <= place.bookmark:
+            if log.until <= offset.bookmark:
                 threading.Event().wait(IDLE_WAIT_S)
                 log.refresh()
-        return start if log.until <= place.bookmark else replace(place, bookmark=log.until).to_json()
+        return start if log.until <= offset.bookmark else replace(offset, bookmark=log.until).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Cut the messages between two offsets, as far as they are not before the start that the options name."""
@@ -84,22 +84,22 @@ class TopicStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
 class TopicBatchReader(PlanningReader, DataSourceReader):
     """A range of a topic as a batch; see `TopicStreamReader`."""
 
-    def __init__(self, options: TopicBatchOptions, place: TopicOffset, *, reader: MessageReader) -> None:
+    def __init__(self, options: TopicBatchOptions, offset: TopicOffset, *, reader: MessageReader) -> None:
         self._options = options
-        self._place = place
+        self._offset = offset
         self._reader = reader
 
     def partitions(self) -> Sequence[InputPartition]:
         """Cut the messages between the two positions, as the log stands now."""
-        log = _open_log(self._options, self._place)
+        log = _open_log(self._options, self._offset)
         pieces = log.pieces(log.bookmark(self._options.starting), log.bookmark(self._options.ending))
         return cut(pieces, min_partitions=self._options.min_partitions)
 
 
-def _open_log(options: TopicStreamOptions, place: TopicOffset) -> TopicLog:
+def _open_log(options: TopicStreamOptions, offset: TopicOffset) -> TopicLog:
     # Only here, where a read is planned: a reader that is made to be pickled reads no log.
     from spark_queue.journal.layout import Store
     from spark_queue.source.topic_log import TopicLog
 
     store = Store(options.journal, options.storage)
-    return TopicLog(store, place.journal, place.message_type, place.topic, fail_on_data_loss=options.fail_on_data_loss)
+    return TopicLog(store, offset.journal, offset.message_type, offset.topic, fail_on_data_loss=options.fail_on_data_loss)

@@ -102,11 +102,11 @@ class _Life:
             until = max((each.until for each in self._message_type.segments), default=0)
             raise _unknown(self._queue, self._bookmark, f"It has {until:,}." if as_of is None else "It may have come later.")
         body, trouble = self._body()
-        place: Mapping[str, Any] = {}
+        standing: Mapping[str, Any] = {}
         try:
             # Where others decide, only the whole log tells.
             whole = state_at(self._journal, as_of).state if self._depends else self._state
-            place = self._place(whole.ledger(self._queue), body, now_ms=now_ms)
+            standing = self._standing(whole.ledger(self._queue), body, now_ms=now_ms)
         except JournalError as refusal:
             trouble = trouble or str(refusal)
         seen = any(event.event == Kind.ENTERED for event in self._events)
@@ -125,7 +125,7 @@ class _Life:
             entered_at=_instant(segment.entered_at_ms) if seen else None,
             events=(*self._published(body, segment), *self._events),
             **published,
-            **place,
+            **standing,
         )
 
     @property
@@ -139,7 +139,7 @@ class _Life:
     def _step(self, state: JournalState, record: Record) -> None:
         """Fold a record, and note what it means for the message."""
         before = {name: (ledger, self._bookmark in ledger.entered) for name, ledger in state.queues.items()}
-        place = self._segment()
+        segment = self._segment()
         left = record.kind == Kind.REMOVED and record.queue == self._queue and holds(record.ranges, self._bookmark)
         if left and not self._is_dead(state.queues.get(self._queue)):
             self._last_counts = self._counts(state.queues.get(self._queue))
@@ -150,7 +150,7 @@ class _Life:
         if self._tells(state, record):
             self._note(record, record.kind, event_text(record))
         now = self._segment()
-        if record.kind == Kind.MOVED and place is not None and now is not None and place.path != now.path:
+        if record.kind == Kind.MOVED and segment is not None and now is not None and segment.path != now.path:
             self._note(record, record.kind, f"its row moved to row {_row(now, self._bookmark)} of {now.path}, a merged file")
         if record.kind in (Kind.ENTERED, Kind.DEFINITIONS_APPLIED):
             for name in [name for name in self._queues if name in after]:
@@ -222,7 +222,7 @@ class _Life:
             return {}, str(refusal)
         return found[0], None
 
-    def _place(self, ledger: QueueLedger, body: Mapping[str, Any], *, now_ms: int) -> Mapping[str, Any]:
+    def _standing(self, ledger: QueueLedger, body: Mapping[str, Any], *, now_ms: int) -> Mapping[str, Any]:
         bookmark = self._bookmark
         if bookmark not in ledger.entered:
             return {"reason": self._why_not(ledger, body)}

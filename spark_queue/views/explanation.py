@@ -109,10 +109,10 @@ class MessageHistory:
         """Return the events as they read best: a proof is recorded after what follows from it, in one commit, and told before."""
         told: list[MessageEvent] = []
         for event in self.events:
-            place = len(told)
-            while event.event == Kind.PROVEN and place and told[place - 1].event in _PROOF_MAKES and told[place - 1].at == event.at:
-                place -= 1
-            told.insert(place, event)
+            index = len(told)
+            while event.event == Kind.PROVEN and index and told[index - 1].event in _PROOF_MAKES and told[index - 1].at == event.at:
+                index -= 1
+            told.insert(index, event)
         return told
 
     def _title(self) -> str:

@@ -71,34 +71,34 @@ def _messages(point: PointInTime, queue: str, limit: int | None) -> _Columns:
         states[State.AVAILABLE], states[State.DELAYED] = states[State.AVAILABLE] | due, states[State.DELAYED] - due
     rows = _limited(BitMap64.union(*states.values()), limit)
     bookmarks = to_array(rows)
-    place = _Columns(bookmarks)
+    columns = _Columns(bookmarks)
     for state, members in states.items():
-        place.put("state", members & rows, str(state))
-    place.put("is_barrier", rows & ledger.barriers, value=True)
-    place.put("is_barrier", rows - ledger.barriers, value=False)
+        columns.put("state", members & rows, str(state))
+    columns.put("is_barrier", rows & ledger.barriers, value=True)
+    columns.put("is_barrier", rows - ledger.barriers, value=False)
     for due_at_ms, members in ledger.delayed.items():
         if due_at_ms > point.now_ms:
-            place.put("due_at", members & rows, due_at_ms * 1_000)
+            columns.put("due_at", members & rows, due_at_ms * 1_000)
     for lease in ledger.leases.values():
         held = lease.leased & rows
-        place.put("subscription", held, lease.subscription)
-        place.put("lease", held, lease.number)
-        place.put("leased_until", held, lease.due_at_ms * 1_000)
-    place.put_each("priority", *ledger.selection.priorities.of(rows))
+        columns.put("subscription", held, lease.subscription)
+        columns.put("lease", held, lease.number)
+        columns.put("leased_until", held, lease.due_at_ms * 1_000)
+    columns.put_each("priority", *ledger.selection.priorities.of(rows))
     for name, counts in (("delivery_count", ledger.delivered), ("cancel_count", ledger.cancelled)):
         for count, members in counts.split(rows):
-            place.put(name, members, count)
-    return place
+            columns.put(name, members, count)
+    return columns
 
 
 def _dead_letters(point: PointInTime, queue: str, limit: int | None) -> _Columns:
     """Find a queue's dead letters, oldest first; those that its dead-letter queue has settled are gone."""
     letters = standing_letters(point.state, queue)
     rows = _limited(BitMap64.union(BitMap64(), *(letter.rows for letter in letters)), limit)
-    place = _Columns(to_array(rows))
-    place.put("state", rows, str(State.DEAD))
+    columns = _Columns(to_array(rows))
+    columns.put("state", rows, str(State.DEAD))
     # A barrier never becomes a dead letter.
-    place.put("is_barrier", rows, value=False)
+    columns.put("is_barrier", rows, value=False)
     for letter in letters:
         members = letter.rows & rows
         values = {
@@ -109,8 +109,8 @@ def _dead_letters(point: PointInTime, queue: str, limit: int | None) -> _Columns
             "removed_at": letter.removed_at_ms * 1_000,
         }
         for name, value in values.items():
-            place.put(name, members, value)
-    return place
+            columns.put(name, members, value)
+    return columns
 
 
 #: The views whose rows are messages: what finds them, and the columns that only this view has.
@@ -145,9 +145,9 @@ class _Columns:
 
     def put_each(self, name: str, bookmarks: Bookmarks, values: NDArray[np.uint64]) -> None:
         """Give some bookmarks, ascending and all of them here, a value each."""
-        places = np.full(len(self.bookmarks), -1)
-        places[np.searchsorted(self.bookmarks, bookmarks)] = np.arange(len(bookmarks))
-        self._whole[name] = pa.array(values).take(pa.array(places, mask=places < 0))
+        positions = np.full(len(self.bookmarks), -1)
+        positions[np.searchsorted(self.bookmarks, bookmarks)] = np.arange(len(bookmarks))
+        self._whole[name] = pa.array(values).take(pa.array(positions, mask=positions < 0))
 
     def column(self, field: pa.Field[Any]) -> Any:
         """Return a column of the table."""

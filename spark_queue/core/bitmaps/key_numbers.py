@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 #: No number.
 NONE = -1
 
-Places: TypeAlias = NDArray[np.int64]
+Slots: TypeAlias = NDArray[np.int64]
 
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -64,12 +64,12 @@ class KeyNumbers:
             on = self._table[slots] != numbers
             slots, numbers = self._next(slots[on]), numbers[on]
 
-    def _slots(self, hashes: NDArray[np.uint64]) -> Places:
+    def _slots(self, hashes: NDArray[np.uint64]) -> Slots:
         # Multiplied, since neighbouring hashes must not crowd neighbouring slots.
         mixed = (hashes * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)
         return (mixed & np.uint64(len(self._table) - 1)).astype(np.int64)
 
-    def _next(self, slots: Places) -> Places:
+    def _next(self, slots: Slots) -> Slots:
         return (slots + 1) & (len(self._table) - 1)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.key_numbers import NONE, KeyNumbers, Places, grown
+from spark_queue.core.bitmaps.key_numbers import NONE, KeyNumbers, Slots, grown
 from spark_queue.core.bitmaps.numbers import from_array, to_array
 from spark_queue.core.bitmaps.ranges import oldest
 
@@ -64,18 +64,18 @@ class OrderKeys:
 
     def leave(self, rows: BitMap64) -> None:
         """Let messages leave the queue, held or not; what has no key, or has left before, changes nothing."""
-        places = self._places(rows)
-        places = places[self._present[places]]
-        if not len(places):
+        slots = self._slots(rows)
+        slots = slots[self._present[slots]]
+        if not len(slots):
             return
-        self._present[places] = False
+        self._present[slots] = False
         self.behind -= rows
-        self._count_held(self._places(rows & self.under_lease), -1)
+        self._count_held(self._slots(rows & self.under_lease), -1)
         self.under_lease -= rows
-        places = self._by_key(places)
+        slots = self._by_key(slots)
         # Neighbours that leave together are one run; those around it become neighbours.
-        ends = self._younger[places[:-1]] != places[1:]
-        firsts, lasts = places[np.r_[True, ends]], places[np.r_[ends, True]]
+        ends = self._younger[slots[:-1]] != slots[1:]
+        firsts, lasts = slots[np.r_[True, ends]], slots[np.r_[ends, True]]
         older, younger = self._older[firsts], self._younger[lasts]
         self._younger[older[older != NONE]] = younger[older != NONE]
         self._older[younger[younger != NONE]] = older[younger != NONE]
@@ -86,28 +86,28 @@ class OrderKeys:
 
     def come_back(self, rows: BitMap64) -> None:
         """Let messages into the queue again, each at its place among those of its key."""
-        places = self._places(rows)
-        if not len(places):
+        slots = self._slots(rows)
+        if not len(slots):
             return
-        self._present[places] = True
+        self._present[slots] = True
         touched = np.zeros(len(self._keys), dtype=np.bool_)
-        touched[self._key[places]] = True
+        touched[self._key[slots]] = True
         self._last[: len(touched)][touched] = NONE
         self._link(np.flatnonzero(touched[self._key[: self._count]] & self._present[: self._count]))
 
     def hold(self, rows: BitMap64) -> None:
         """Let a lease have messages: until they are released or leave, nobody else begins a run of their keys."""
-        places = self._places(rows - self.under_lease)
-        if len(places):
-            self.under_lease |= self._rows(places)
-            self._mark_oldest(self._count_held(places, 1))
+        slots = self._slots(rows - self.under_lease)
+        if len(slots):
+            self.under_lease |= self._rows(slots)
+            self._mark_oldest(self._count_held(slots, 1))
 
     def release(self, rows: BitMap64) -> None:
         """Let go of messages that were held, and that stay in the queue."""
         rows = rows & self.under_lease
         if rows:
             self.under_lease -= rows
-            self._mark_oldest(self._count_held(self._places(rows), -1))
+            self._mark_oldest(self._count_held(self._slots(rows), -1))
 
     def runs(self, heads: BitMap64, rows: BitMap64, *, count: int, longest: int) -> BitMap64:
         """Return the `count` oldest of `heads` and of what follows them in their keys without a gap; cost follows what is found.
@@ -122,7 +122,7 @@ class OrderKeys:
             Most messages of one key; 0 for no limit.
         """
         heads = oldest(heads, count)
-        begun = self._places(heads)
+        begun = self._slots(heads)
         if longest == 1 or not len(begun):
             return heads
         is_begun = np.zeros(len(self._keys), dtype=np.bool_)
@@ -135,29 +135,29 @@ class OrderKeys:
         while True:
             end = min(start + width, until)
             window = start + np.flatnonzero(is_begun[self._key[start:end]] & self._present[start:end])
-            places, unbroken, rank = self._chains(self._among(window, rows))
+            slots, unbroken, rank = self._chains(self._among(window, rows))
             chosen = unbroken if not longest else unbroken & (rank < longest)
-            found = heads | self._rows(places[chosen])
+            found = heads | self._rows(slots[chosen])
             ends = np.r_[rank[1:] == 0, True][: len(rank)] & (rank + 1 != longest)
-            next_places = self._younger[places[chosen & ends]]
-            goes_on = begun[-1] >= end or bool((next_places >= end).any())
+            next_slots = self._younger[slots[chosen & ends]]
+            goes_on = begun[-1] >= end or bool((next_slots >= end).any())
             if end == until or not goes_on or found.range_cardinality(0, int(self._bookmarks[end])) >= count:
                 return oldest(found, count)
             width *= 4
 
     def together(self, rows: BitMap64, held: BitMap64) -> BitMap64:
         """Return those of `rows` that may be leased beside what their lease still holds: nothing else of their keys is ahead."""
-        places, unbroken, rank = self._chains(self._places(rows | held))
-        if not len(places):
+        slots, unbroken, rank = self._chains(self._slots(rows | held))
+        if not len(slots):
             return rows
         starts = np.flatnonzero(rank == 0)
-        mine = np.add.reduceat(np.isin(self._bookmarks[places], to_array(held)), starts, dtype=np.int64)
-        is_free = np.repeat(self._holding[self._key[places[starts]]] == mine, np.diff(np.r_[starts, len(places)]))
-        return rows - self._rows(places[~(unbroken & is_free)])
+        mine = np.add.reduceat(np.isin(self._bookmarks[slots], to_array(held)), starts, dtype=np.int64)
+        is_free = np.repeat(self._holding[self._key[slots[starts]]] == mine, np.diff(np.r_[starts, len(slots)]))
+        return rows - self._rows(slots[~(unbroken & is_free)])
 
     def followers(self, rows: BitMap64, among: BitMap64) -> BitMap64:
         """Return those of `among` that stand behind one of `rows` in their key."""
-        leaders, others = self._places(rows), self._places(among)
+        leaders, others = self._slots(rows), self._slots(among)
         if not len(leaders):
             return BitMap64()
         keys, at = np.unique(self._key[leaders], return_index=True)
@@ -167,36 +167,36 @@ class OrderKeys:
 
     def keys_of(self, rows: BitMap64) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Return those of `rows` that have a key, ascending, and its hash beside it."""
-        places = self._places(rows)
-        return self._bookmarks[places], self._keys.hashes[self._key[places]]
+        slots = self._slots(rows)
+        return self._bookmarks[slots], self._keys.hashes[self._key[slots]]
 
     def __len__(self) -> int:
         return self._count
 
     def kept(self, rows: BitMap64) -> OrderKeys:
         """Return the same without anything but `rows`, which hold all that is in the queue."""
-        fewer, places = OrderKeys(), self._places(rows)
-        bookmarks = self._bookmarks[places]
-        fewer.add(bookmarks, self._keys.hashes[self._key[places]])
-        fewer.leave(from_array(bookmarks[~self._present[places]]))
+        fewer, slots = OrderKeys(), self._slots(rows)
+        bookmarks = self._bookmarks[slots]
+        fewer.add(bookmarks, self._keys.hashes[self._key[slots]])
+        fewer.leave(from_array(bookmarks[~self._present[slots]]))
         fewer.hold(self.under_lease)
         return fewer
 
-    def _link(self, places: Places) -> None:
+    def _link(self, slots: Slots) -> None:
         """Put messages, ascending, behind the youngest of their keys."""
-        places = self._by_key(places)
-        keys = self._key[places]
+        slots = self._by_key(slots)
+        keys = self._key[slots]
         ends = keys[1:] != keys[:-1]
         first, last = np.r_[True, ends], np.r_[ends, True]
-        older, younger = np.r_[NONE, places[:-1]], np.r_[places[1:], NONE]
+        older, younger = np.r_[NONE, slots[:-1]], np.r_[slots[1:], NONE]
         older[first] = self._last[keys[first]]
         younger[last] = NONE
-        self._older[places], self._younger[places] = older, younger
+        self._older[slots], self._younger[slots] = older, younger
         followed = first & (older != NONE)
-        self._younger[older[followed]] = places[followed]
-        self._last[keys[last]] = places[last]
-        self.behind |= self._rows(places[older != NONE])
-        self._first[keys[older == NONE]] = places[older == NONE]
+        self._younger[older[followed]] = slots[followed]
+        self._last[keys[last]] = slots[last]
+        self.behind |= self._rows(slots[older != NONE])
+        self._first[keys[older == NONE]] = slots[older == NONE]
         self._mark_oldest(keys[older == NONE])
 
     def _mark_oldest(self, keys: NDArray[np.int32]) -> None:
@@ -206,41 +206,41 @@ class OrderKeys:
         self.behind |= self._rows(self._first[keys[is_held]])
         self.behind -= self._rows(self._first[keys[~is_held]])
 
-    def _count_held(self, places: Places, change: int) -> NDArray[np.int32]:
+    def _count_held(self, slots: Slots, change: int) -> NDArray[np.int32]:
         """Count messages of their keys as held, or no more; returns these keys."""
-        keys, counts = np.unique(self._key[places], return_counts=True)
+        keys, counts = np.unique(self._key[slots], return_counts=True)
         self._holding[keys] += change * counts
         return keys
 
-    def _chains(self, places: Places) -> tuple[Places, NDArray[np.bool_], Places]:
+    def _chains(self, slots: Slots) -> tuple[Slots, NDArray[np.bool_], Slots]:
         """Return places by key; whether each is the oldest of its key or follows it without a gap; and its number in its key."""
-        places = self._by_key(places)
-        if not len(places):
-            return places, np.empty(0, dtype=np.bool_), places
-        follows = np.r_[False, self._younger[places[:-1]] == places[1:]]
-        begins = np.r_[True, np.diff(self._key[places]) != 0]
-        numbers = np.arange(len(places))
+        slots = self._by_key(slots)
+        if not len(slots):
+            return slots, np.empty(0, dtype=np.bool_), slots
+        follows = np.r_[False, self._younger[slots[:-1]] == slots[1:]]
+        begins = np.r_[True, np.diff(self._key[slots]) != 0]
+        numbers = np.arange(len(slots))
         starts = np.maximum.accumulate(np.where(begins, numbers, 0))
-        broken = np.cumsum(np.where(begins, self._older[places] != NONE, ~follows))
+        broken = np.cumsum(np.where(begins, self._older[slots] != NONE, ~follows))
         before = np.where(starts > 0, broken[starts - 1], 0)
-        return places, broken == before, numbers - starts
+        return slots, broken == before, numbers - starts
 
-    def _by_key(self, places: Places) -> Places:
+    def _by_key(self, slots: Slots) -> Slots:
         """Order places by their keys, ascending within each."""
         # To sort whole numbers takes a fraction of the time of an argsort.
-        return np.sort(self._key[places].astype(np.int64) << 32 | places) & 0xFFFFFFFF
+        return np.sort(self._key[slots].astype(np.int64) << 32 | slots) & 0xFFFFFFFF
 
-    def _rows(self, places: NDArray[np.signedinteger[Any]]) -> BitMap64:
+    def _rows(self, slots: NDArray[np.signedinteger[Any]]) -> BitMap64:
         # Of ascending numbers a bitmap is made in a fraction of the time.
-        return from_array(np.sort(self._bookmarks[places]))
+        return from_array(np.sort(self._bookmarks[slots]))
 
-    def _among(self, places: Places, rows: BitMap64) -> Places:
+    def _among(self, slots: Slots, rows: BitMap64) -> Slots:
         """Return those of some ascending places whose messages are among `rows`."""
-        bookmarks = self._bookmarks[places]
+        bookmarks = self._bookmarks[slots]
         inside = to_array(from_array(bookmarks) & rows)
-        return places if len(inside) == len(places) else places[np.searchsorted(bookmarks, inside)]
+        return slots if len(inside) == len(slots) else slots[np.searchsorted(bookmarks, inside)]
 
-    def _places(self, rows: BitMap64) -> Places:
+    def _slots(self, rows: BitMap64) -> Slots:
         """Return the places of those of `rows` that have a key, ascending."""
         if not self._count or not rows:
             return np.empty(0, dtype=np.int64)
@@ -249,7 +249,7 @@ class OrderKeys:
         first, last = np.searchsorted(known, ends).tolist()
         if last < self._count and last - first == ends[1] - ends[0] and np.array_equal(known[[first, last]], ends):
             # Where every message has a key, nothing has to be searched for.
-            found: Places = first + wanted - ends[0]
+            found: Slots = first + wanted - ends[0]
         else:
             found = np.minimum(np.searchsorted(known, wanted), self._count - 1)
             found = found[known[found] == wanted]

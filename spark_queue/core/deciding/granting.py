@@ -126,8 +126,8 @@ def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
     candidates = _candidates(work, rooms, backlogs, {_alike(asker): rows})
     names = list(ledger.subscriptions)
     last = shares.last if shares.last in names else _served_last(ledger)
-    place = names.index(last) if last else -1
-    found = assign(queue.fairness, candidates, last=place, messages=left, order=ledger.selection.priorities)
+    index = names.index(last) if last else -1
+    found = assign(queue.fairness, candidates, last=index, messages=left, order=ledger.selection.priorities)
     shares.kept, shares.last = found.parts, "" if found.last < 0 else names[found.last]
     heads = shares.kept.pop(asker.name)
     return _with_runs(work, asker, heads, min(room, left - sum(map(len, shares.kept.values()))))
