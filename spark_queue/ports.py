@@ -34,7 +34,7 @@ class AddedFile:
     """One `add` action of a message table, as its log entry tells it."""
 
     path: str
-    rows: int
+    row_count: int
     topic_min: str
     topic_max: str
     expires_null_count: int
@@ -82,7 +82,7 @@ def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, firs
     return Segment(
         message_type=message_type,
         first=first,
-        until=first + added.rows,
+        until=first + added.row_count,
         path=added.path,
         version=entry.version,
         token=entry.token,

@@ -135,7 +135,7 @@ class MemoryStorage:
         expires = [message.expires_at_ms for message in messages if message.expires_at_ms is not None]
         added = AddedFile(
             path=path,
-            rows=len(messages),
+            row_count=len(messages),
             topic_min=min(topics),
             topic_max=max(topics),
             expires_null_count=len(messages) - len(expires),
@@ -146,7 +146,9 @@ class MemoryStorage:
 
     def merge(self, message_type: str, files: Sequence[Segment]) -> None:
         """Put the messages of files, neighbours in the log, into one, as compaction does; the old files are lost."""
-        parts = [MovedRows(path=file.path, first_row=file.first_row, rows=file.rows, bookmark=file.first) for file in files]
+        parts = [
+            MovedRows(path=file.path, first_row=file.first_row, row_count=file.row_count, bookmark=file.first) for file in files
+        ]
         merged = MergedFile(path=f"{uuid.uuid4().hex}.parquet", parts=tuple(parts))
         self.facts.add(merged.path, [message for file in files for message in self.facts.messages(file)])
         log = self.entries[message_type]

@@ -137,11 +137,11 @@ def _read(store: Store, file: Segment) -> None:
         rows = sum(batch.num_rows for batch in parquet.iter_batches())
         mapping = (parquet.metadata.metadata or {}).get(METADATA_KEY.encode())
     merged = None if mapping is None else MergedFile.from_stored(json.loads(mapping))
-    if rows != file.rows:
-        raise corrupt(store, file, f"it has {rows} rows instead of {file.rows}.")
+    if rows != file.row_count:
+        raise corrupt(store, file, f"it has {rows} rows instead of {file.row_count}.")
     if file.merged != (merged is not None) or (merged is not None and _shape(merged) != (file.path, file.first, rows)):
         raise corrupt(store, file, "what it says of the files that it was merged of does not fit.")
 
 
 def _shape(merged: MergedFile) -> tuple[str, int, int]:
-    return merged.path, merged.parts[0].bookmark, merged.rows
+    return merged.path, merged.parts[0].bookmark, merged.row_count

@@ -111,9 +111,9 @@ def _found(facts: FactSource, segments: Iterable[Segment], queue: QueueDefinitio
 
 def _newest_of(segment: Segment, count: int) -> Segment:
     """Return the last messages of a segment, as one that stands in a larger file; when they expire is not asked."""
-    skipped = max(0, segment.rows - count)
+    skipped = max(0, segment.row_count - count)
     first_row = segment.first_row + skipped
-    rows = segment.rows - skipped
+    rows = segment.row_count - skipped
     return replace(segment, first=segment.first + skipped, first_row=first_row, merged=True, expires_null_count=rows)
 
 

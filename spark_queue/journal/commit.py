@@ -268,4 +268,4 @@ class Commit:
 
 
 def _count(files: Sequence[StagedFile]) -> int:
-    return sum(file.rows for file in files)
+    return sum(file.row_count for file in files)

@@ -187,7 +187,7 @@ class Entrance:
         if entry.merged:
             self._note_merged(message_type, entry, now_ms)
         if entry.foreign_paths:
-            made = foreign_record(message_type, version=entry.version, paths=entry.foreign_paths, rows=entry.foreign_rows)
+            made = foreign_record(message_type, version=entry.version, paths=entry.foreign_paths, row_count=entry.foreign_rows)
             self._engine.note([made], now_ms=now_ms)
 
     def _note_merged(self, message_type: str, entry: MessageLogEntry, now_ms: int) -> None:
@@ -205,5 +205,5 @@ def _segments(message_type: str, entry: MessageLogEntry, *, first: int, now_ms: 
     segments = []
     for added in entry.added:
         segments.append(entered(message_type, entry, added, first=first, at_ms=now_ms))
-        first += added.rows
+        first += added.row_count
     return segments

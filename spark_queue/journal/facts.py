@@ -84,11 +84,11 @@ class FileFacts:
 
     def _run(self, segment: Segment, asked: Program) -> Mapping[Wanted, Found]:
         # Part by part; where an expression needs no column, no file is read.
-        rows = self._files.pieces(segment, asked.columns) if asked.columns else [pa.table({"row": pa.nulls(segment.rows)})]
+        rows = self._files.pieces(segment, asked.columns) if asked.columns else [pa.table({"row": pa.nulls(segment.row_count)})]
         return asked.run_over(rows)
 
     def _expires(self, segment: Segment) -> Mapping[int, BitMap64]:
-        if segment.expires_null_count == segment.rows:
+        if segment.expires_null_count == segment.row_count:
             return {}
         if segment.expires_null_count == 0 and segment.expires_min_ms == segment.expires_max_ms:
             return {int(segment.expires_min_ms or 0): to_bitmap([(segment.first, segment.until)])}
@@ -132,7 +132,7 @@ def _group_by_time(column: pa.ChunkedArray[Any], first: int) -> Mapping[int, Bit
 
 
 def _restricted(expires: Mapping[int, BitMap64], rows: BitMap64, segment: Segment) -> Mapping[int, BitMap64]:
-    if len(rows) == segment.rows or not rows:
+    if len(rows) == segment.row_count or not rows:
         return expires if rows else {}
     parts = ((time_ms, part & rows) for time_ms, part in expires.items())
     return {time_ms: part for time_ms, part in parts if part}
@@ -144,7 +144,7 @@ def _entry_facts(
     """Return the facts of a queue from what its expressions found for every row; `rows` and `expires` are those of its topics."""
     by_key = {key: found[wanted] for key, wanted in wanted_by_key(request).items()}
     inside = _mask(rows, segment)
-    failed = np.zeros(segment.rows, dtype=np.bool_)
+    failed = np.zeros(segment.row_count, dtype=np.bool_)
     if (admitted := by_key.pop("filter", None)) is not None:
         failed |= inside & admitted.failed
         inside &= admitted.values
@@ -175,9 +175,9 @@ def _bitmap_of(mask: NDArray[np.bool_], first: int) -> BitMap64:
 
 
 def _mask(rows: BitMap64, segment: Segment) -> NDArray[np.bool_]:
-    if len(rows) == segment.rows:
-        return np.ones(segment.rows, dtype=np.bool_)
-    mask = np.zeros(segment.rows, dtype=np.bool_)
+    if len(rows) == segment.row_count:
+        return np.ones(segment.row_count, dtype=np.bool_)
+    mask = np.zeros(segment.row_count, dtype=np.bool_)
     mask[to_array(rows) - segment.first] = True
     return mask
 

@@ -114,7 +114,9 @@ def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimi
 
 def _write(work: MessageTableWork, run: Sequence[Segment]) -> tuple[delta.NewFile, MergedFile]:
     path = f"{uuid.uuid4().hex}.parquet"
-    parts = tuple(MovedRows(path=file.path, first_row=file.first_row, rows=file.rows, bookmark=file.first) for file in run)
+    parts = tuple(
+        MovedRows(path=file.path, first_row=file.first_row, row_count=file.row_count, bookmark=file.first) for file in run
+    )
     merged = MergedFile(path=path, parts=parts)
     schema = work.schema()
     mapping = {METADATA_KEY: json.dumps(merged.stored())}

@@ -40,8 +40,8 @@ class MessageFiles:
         if known != key or not set(columns) <= set(rows.column_names):
             with decoding(self._store, segment) as file:
                 rows = file.read(columns=_standing(file, columns))
-        found = rows.slice(segment.first_row, segment.rows)
-        until = segment.first_row + segment.rows
+        found = rows.slice(segment.first_row, segment.row_count)
+        until = segment.first_row + segment.row_count
         if len(rows) < until or (len(rows) != until and not segment.merged):
             raise corrupt(self._store, segment, f"it has {len(rows)} rows instead of {until}.")
         self._last = (key, rows) if len(rows) > until else ("", pa.table({}))
@@ -62,8 +62,8 @@ class MessageFiles:
             yield self.read(segment, columns)
             return
         with decoding(self._store, segment) as file:
-            if file.metadata.num_rows != segment.rows:
-                raise corrupt(self._store, segment, f"it has {file.metadata.num_rows} rows instead of {segment.rows}.")
+            if file.metadata.num_rows != segment.row_count:
+                raise corrupt(self._store, segment, f"it has {file.metadata.num_rows} rows instead of {segment.row_count}.")
             for groups in _pieces_of(file.metadata):
                 yield file.read_row_groups(groups, columns=_standing(file, columns))
 

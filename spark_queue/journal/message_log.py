@@ -148,7 +148,7 @@ def _added_file(path: str, statistics: Mapping[str, Any]) -> AddedFile:
     low, high = statistics["minValues"], statistics["maxValues"]
     return AddedFile(
         path=path,
-        rows=statistics["numRecords"],
+        row_count=statistics["numRecords"],
         topic_min=low["topic"],
         topic_max=high["topic"],
         expires_null_count=statistics["nullCount"]["expires_at"],

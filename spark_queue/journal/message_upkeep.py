@@ -84,7 +84,7 @@ class MessageUpkeep:
             part = standing[start : start + _COMMIT_FILES]
             work.commit(Mark(writer="coordinator", retired=part), removed=part)
             _LOG.info("%d files of message type '%s' are over their retention and left the table.", len(part), work.message_type)
-        self._dropped_rows[work.message_type] = sum(segment.rows for segment in retired)
+        self._dropped_rows[work.message_type] = sum(segment.row_count for segment in retired)
 
     def _delete(self, named: Collection[str], replaced: Mapping[str, int], work: MessageTableWork) -> None:
         """Delete what nothing has named for `kept_ms`: never committed, merged into others, or retired (DESIGN 4).

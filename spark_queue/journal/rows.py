@@ -130,7 +130,7 @@ class _Home:
             self.declared([str(name) for name in names if name in row])
         return [next((row[name] for name in names if name in row), None) for row in rows]
 
-    def table(self, columns: Mapping[str, Callable[[pa.DataType], Column]], rows: int) -> pa.Table:
+    def table(self, columns: Mapping[str, Callable[[pa.DataType], Column]], row_count: int) -> pa.Table:
         """Make a table of columns by declared name, each made for its declared type."""
         made: dict[str, Column] = {}
         for name, make in columns.items():
@@ -139,7 +139,7 @@ class _Home:
             except LossError as lost:
                 raise mismatch(self._fields[name], lost, where=self.where) from None
         # A table without columns would forget how many rows it has.
-        made = made or {name: pa.nulls(rows, field.type) for name, field in list(self._fields.items())[:1]}
+        made = made or {name: pa.nulls(row_count, field.type) for name, field in list(self._fields.items())[:1]}
         return pa.table(made)
 
 
@@ -182,11 +182,11 @@ def _of_series(series: Any, wanted: pa.DataType, *, timezone: str | None, as_jso
     return cast(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column, wanted, timezone=timezone)
 
 
-def _home(definitions: Definitions, topic: str | None, first: Any, rows: int) -> str:
+def _home(definitions: Definitions, topic: str | None, first: Any, row_count: int) -> str:
     """Return the message type of a publish; the topics of further rows are checked when they are staged."""
     topic = topic if topic is not None else first
     if not isinstance(topic, str):
-        raise CallerError("TOPIC_MISSING", rows=rows)
+        raise CallerError("TOPIC_MISSING", rows=row_count)
     return definitions.route(topic)[1].name
 
 

@@ -44,7 +44,7 @@ class StagedFile:
 
     #: Relative to the message table.
     path: str
-    rows: int
+    row_count: int
     size_bytes: int
     #: When staging began, in milliseconds since 1970 UTC, by the stager's clock.
     staged_at_ms: int
@@ -67,7 +67,7 @@ class StagedFile:
             low["expires_at"] = _instant_text(self.expires_min_us // 1_000)
             high["expires_at"] = _instant_text(-(-self.expires_max_us // 1_000))
         nulls = {"topic": 0, "expires_at": self.expires_null_count}
-        return {"numRecords": self.rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+        return {"numRecords": self.row_count, "minValues": low, "maxValues": high, "nullCount": nulls}
 
 
 def stage_file(
@@ -152,7 +152,7 @@ def write_rows(
     sequences, expires = (_statistics(file, name) for name in ("sequence", "expires_at"))
     return StagedFile(
         path=key.rpartition("/")[2],
-        rows=file.num_rows,
+        row_count=file.num_rows,
         size_bytes=size_bytes,
         staged_at_ms=now_ms,
         topics=tuple(sorted(topics)),

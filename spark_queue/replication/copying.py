@@ -111,12 +111,12 @@ class Copier:
         stretches = known.between(segment.first, segment.until, own=fold.journal_id)
         names = list(dict.fromkeys(origin for _, _, origin, _ in stretches))
         whole = _Wanted(
-            rows=np.arange(segment.rows, dtype=np.int64),
+            rows=np.arange(segment.row_count, dtype=np.int64),
             origins=np.repeat([names.index(origin) for _, _, origin, _ in stretches], [rows for _, rows, _, _ in stretches]),
             bookmarks=np.concatenate([np.arange(first, first + rows, dtype=np.int64) for _, rows, _, first in stretches]),
             names=names,
         )
-        kept = np.ones(segment.rows, dtype=np.bool_)
+        kept = np.ones(segment.row_count, dtype=np.bool_)
         for number, origin in enumerate(names):
             of_origin = whole.origins == number
             if origin in held:
@@ -159,7 +159,7 @@ def _as_own(rows: pa.Table, schema: pa.Schema, message_type: str, peer: str) -> 
 def _added(staged: StagedFile, origins: tuple[OriginRows, ...]) -> AddedFile:
     return AddedFile(
         path=staged.path,
-        rows=staged.rows,
+        row_count=staged.row_count,
         topic_min=min(staged.topics),
         topic_max=max(staged.topics),
         expires_null_count=staged.expires_null_count,

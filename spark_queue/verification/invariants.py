@@ -87,7 +87,7 @@ def of_message_log(records: Sequence[Record], message_type: str, entries: Iterab
             broken.append(f"message type '{message_type}': version {version} entered the queues, but its log does not have it")
         elif any(segment.token != entry.token for segment in mine):
             broken.append(f"message type '{message_type}': version {version} is another commit than the one that entered")
-        elif [(segment.path, segment.rows) for segment in mine] != [_file(added) for added in entry.added]:
+        elif [(segment.path, segment.row_count) for segment in mine] != [_file(added) for added in entry.added]:
             broken.append(f"message type '{message_type}': version {version} names other files or rows than those that entered")
     moved = {
         record.detail["version"]: record for record in records if record.kind == Kind.MOVED and record.message_type == message_type
@@ -105,7 +105,7 @@ def of_message_log(records: Sequence[Record], message_type: str, entries: Iterab
 
 
 def _file(added: AddedFile) -> tuple[str, int]:
-    return added.path, added.rows
+    return added.path, added.row_count
 
 
 def _of_segments(message_type: MessageTypeState) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _of_segments(message_type: MessageTypeState) -> Iterator[str]:
             yield f"version {segment.version} entered after version {version}"
         until, version = segment.until, segment.version
     for earlier, later in pairwise(message_type.segments):
-        if earlier.path == later.path and later.first_row != earlier.first_row + earlier.rows:
+        if earlier.path == later.path and later.first_row != earlier.first_row + earlier.row_count:
             yield f"messages {later.first} to {later.until} stand at row {later.first_row} of {later.path}, in which others stand"
     if until != message_type.entered_until:
         yield f"{message_type.entered_until} messages count as entered, but its files hold {until}"

@@ -64,7 +64,7 @@ def _next_files(message_type: MessageTypeState, waiting: BitMap64) -> list[Segme
 
 def _check(store: Store, segment: Segment) -> None:
     with decoding(store, segment) as file:
-        rows, until = file.metadata.num_rows, segment.first_row + segment.rows
+        rows, until = file.metadata.num_rows, segment.first_row + segment.row_count
     if rows < until or (rows != until and not segment.merged):
         raise corrupt(store, segment, f"it has {rows} rows instead of {until}.")
 

@@ -149,7 +149,7 @@ class MessageFacts:
 
     def _row(self, segment: Segment) -> Segment:
         alike = segment.expires_null_count == 0 and segment.expires_min_ms == segment.expires_max_ms
-        never = segment.expires_null_count == segment.rows
+        never = segment.expires_null_count == segment.row_count
         # Where the file's statistics do not decide, two different ends make its reader look at the column.
         expires = (1, None, None) if never else (0, segment.expires_min_ms, segment.expires_max_ms) if alike else (0, 0, 1)
         return replace(

@@ -39,11 +39,11 @@ def paused(record: int, epoch: int) -> Record:
 
 def segments(entries: Sequence[MessageLogEntry]) -> list[Segment]:
     files = [(entry, added) for entry in entries for added in entry.added]
-    ends = list(accumulate(added.rows for _, added in files))
+    ends = list(accumulate(added.row_count for _, added in files))
     return [
         Segment(
             message_type="json",
-            first=end - added.rows,
+            first=end - added.row_count,
             until=end,
             path=added.path,
             version=entry.version,
@@ -155,7 +155,7 @@ def test_tail_gives_each_commit_once_in_order(world: World) -> None:
         world.publish([PublishedMessage(topic="ORDERS")] * count)
     found = list(log.tail(start[-1].version))
     assert [entry.version for entry in found] == [1, 2, 3]
-    assert [[added.rows for added in entry.added] for entry in found] == [[3], [1], [2]]
+    assert [[added.row_count for added in entry.added] for entry in found] == [[3], [1], [2]]
     assert len({entry.token for entry in found}) == 3
     assert list(log.tail(3)) == []
     assert [entry.version for entry in log.tail(1)] == [2, 3]

@@ -54,7 +54,7 @@ def test_journal_is_created_published_to_and_read(disk: Disk) -> None:
     assert disk.publish([3], identity=Identity(publisher="p"), first_sequence=1).duplicates == 1
     journal = disk.open()
     entries = list(journal.messages("order").tail(-1))
-    assert [sum(added.rows for added in entry.added) for entry in entries] == [0, 2, 1]
+    assert [sum(added.row_count for added in entry.added) for entry in entries] == [0, 2, 1]
     assert list(journal.messages("order").tail(2)) == []
     journal.messages("order").recover(version=2, token=entries[2].token)
     assert disk.ids() == [1, 2, 3]

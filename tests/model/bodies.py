@@ -48,7 +48,7 @@ class Files:
         return BitMap64(row for row in rows if QUESTIONS[expression](self.bodies[row]) is True)
 
     def _look_up(self, segment: Segment) -> None:
-        found = self.standing[segment.path][segment.first_row : segment.first_row + segment.rows]
+        found = self.standing[segment.path][segment.first_row : segment.first_row + segment.row_count]
         assert found == list(range(segment.first, segment.until)), segment
 
     def _facts(self, segment: Segment, request: FactRequest) -> EntryFacts:

@@ -148,7 +148,7 @@ class Machine(RuleBasedStateMachine):
         # What retention let go stands between its neighbours, and is left alone.
         chosen = [each for at, each in enumerate(chosen) if at == 0 or each[0][0] == chosen[at - 1][0][-1] + 1]
         if len(chosen) > 1 and chosen[-1][0][-1] - chosen[0][0][0] + 1 == sum(len(rows) for rows, _ in chosen):
-            parts = tuple(MovedRows(path=path, first_row=0, rows=len(rows), bookmark=rows[0]) for rows, path in chosen)
+            parts = tuple(MovedRows(path=path, first_row=0, row_count=len(rows), bookmark=rows[0]) for rows, path in chosen)
             self.merge = (f"merged {len(self.log)}", parts, [path for _, path in chosen])
 
     def crash(self, *, from_snapshot: bool) -> None:

@@ -35,8 +35,8 @@ ORDERING = (
     Mutant(
         "a run goes on behind a gap",
         f"{_CORE}/bitmaps/order_key.py",
-        "self._older[places] != NONE, ~follows)",
-        "self._older[places] != NONE, 0)",
+        "self._older[slots] != NONE, ~follows)",
+        "self._older[slots] != NONE, 0)",
         _SCENARIOS,
     ),
     Mutant(
@@ -98,8 +98,8 @@ ORDERING = (
     Mutant(
         "a resume takes up what stands behind a message that somebody else has",
         f"{_CORE}/bitmaps/order_key.py",
-        "places[~(unbroken & is_free)]",
-        "places[~unbroken]",
+        "slots[~(unbroken & is_free)]",
+        "slots[~unbroken]",
         ("tests/unit/core/test_order_key.py",),
     ),
     Mutant(

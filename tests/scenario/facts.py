@@ -35,7 +35,7 @@ class MemoryFacts:
 
     def messages(self, segment: Segment) -> tuple[PublishedMessage, ...]:
         """Return the messages of a segment."""
-        return self._files[segment.path][segment.first_row : segment.first_row + segment.rows]
+        return self._files[segment.path][segment.first_row : segment.first_row + segment.row_count]
 
     def remove(self, path: str) -> None:
         """Lose a file, as when nothing names it any more."""
@@ -53,7 +53,7 @@ class MemoryFacts:
         return BitMap64([row for row in rows if matches(expression, messages[row].attributes)])
 
     def _known_facts(self, segment: Segment, request: FactRequest) -> EntryFacts:
-        known, asked = self._known.setdefault(segment.path, {}), (segment.first_row, segment.first, segment.rows, request)
+        known, asked = self._known.setdefault(segment.path, {}), (segment.first_row, segment.first, segment.row_count, request)
         if asked not in known:
             known[asked] = self._facts(segment, request)
         return known[asked]

@@ -110,7 +110,9 @@ class World:
         known = self.state.message_types[message_type]
         files = stretches(known.segments)
         files = files[max((number for number, file in enumerate(files, start=1) if file.retired), default=0) :]
-        parts = [MovedRows(path=file.path, first_row=file.first_row, rows=file.rows, bookmark=file.first) for file in files]
+        parts = [
+            MovedRows(path=file.path, first_row=file.first_row, row_count=file.row_count, bookmark=file.first) for file in files
+        ]
         merged = MergedFile(path=f"{message_type}/merged-{known.version}.parquet", parts=tuple(parts))
         self.facts.add(merged.path, [message for file in files for message in self.facts.messages(file)])
         version = known.version + 1

@@ -103,8 +103,8 @@ class MessageTypeState:
         return bool(file.parts) and all(self._fits(part) for part in file.parts)
 
     def _fits(self, part: MovedRows) -> bool:
-        found = self.segments[self._index(part.bookmark) : self._index(part.bookmark + part.rows)]
-        covered = bool(found) and (found[0].first, found[-1].until) == (part.bookmark, part.bookmark + part.rows)
+        found = self.segments[self._index(part.bookmark) : self._index(part.bookmark + part.row_count)]
+        covered = bool(found) and (found[0].first, found[-1].until) == (part.bookmark, part.bookmark + part.row_count)
         return covered and all(
             (segment.path, segment.first_row) == (part.path, part.first_row + segment.first - part.bookmark) for segment in found
         )
@@ -114,7 +114,7 @@ class MessageTypeState:
 
     def _move(self, file: MergedFile, at_ms: int) -> None:
         for part, row in file.places():
-            low, high = self._index(part.bookmark), self._index(part.bookmark + part.rows)
+            low, high = self._index(part.bookmark), self._index(part.bookmark + part.row_count)
             self.segments[low:high] = [
                 replace(segment, path=file.path, first_row=row + segment.first - part.bookmark, merged=True)
                 for segment in self.segments[low:high]
@@ -125,7 +125,7 @@ class MessageTypeState:
         low, high = self._index(first), self._index(until)
         for segment in self.segments[low:high]:
             self._note_replaced(segment.path, at_ms)
-            self.retired_rows += segment.rows
+            self.retired_rows += segment.row_count
         self.segments[low:high] = [replace(segment, retired=True) for segment in self.segments[low:high]]
         while self.retired_segments < len(self.segments) and self.segments[self.retired_segments].retired:
             self.retired_segments += 1

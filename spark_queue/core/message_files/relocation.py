@@ -25,7 +25,7 @@ class MovedRows:
     #: The file they stood in, relative to the message table, and the row of it at which they began.
     path: str
     first_row: int
-    rows: int
+    row_count: int
     #: Of the first of them.
     bookmark: int
 
@@ -38,26 +38,26 @@ class MergedFile:
     parts: tuple[MovedRows, ...]
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """Number of messages in it."""
-        return sum(part.rows for part in self.parts)
+        return sum(part.row_count for part in self.parts)
 
     def places(self) -> Iterator[tuple[MovedRows, int]]:
         """Yield each part with the row of this file at which it begins."""
         row = 0
         for part in self.parts:
             yield part, row
-            row += part.rows
+            row += part.row_count
 
     def stored(self) -> dict[str, Any]:
         """Return the form of records, of commitInfo and of the file's own metadata (PROTOCOL.md, section 8)."""
-        return {"path": self.path, "from": [[part.path, part.first_row, part.rows, part.bookmark] for part in self.parts]}
+        return {"path": self.path, "from": [[part.path, part.first_row, part.row_count, part.bookmark] for part in self.parts]}
 
     @staticmethod
     def from_stored(stored: Mapping[str, Any]) -> MergedFile:
         """Read the stored form; KeyError, TypeError or ValueError when it is none."""
         parts = (
-            MovedRows(path=str(path), first_row=int(first_row), rows=int(rows), bookmark=int(bookmark))
+            MovedRows(path=str(path), first_row=int(first_row), row_count=int(rows), bookmark=int(bookmark))
             for path, first_row, rows, bookmark in stored["from"]
         )
         return MergedFile(path=str(stored["path"]), parts=tuple(parts))
@@ -74,9 +74,10 @@ def moved_record(message_type: str, *, version: int, token: str, files: Iterable
     return Record(kind=Kind.MOVED, message_type=message_type, detail=detail)
 
 
-def foreign_record(message_type: str, *, version: int, paths: Sequence[str], rows: int) -> Record:
+def foreign_record(message_type: str, *, version: int, paths: Sequence[str], row_count: int) -> Record:
     """Make the record, one for ever, of what a stranger appended; its rows have no bookmarks (DESIGN 15.9)."""
-    return Record(kind=Kind.FOREIGN, message_type=message_type, detail={"version": version, "paths": list(paths), "rows": rows})
+    detail = {"version": version, "paths": list(paths), "rows": row_count}
+    return Record(kind=Kind.FOREIGN, message_type=message_type, detail=detail)
 
 
 def retired_record(message_type: str, ranges: Ranges) -> Record:
@@ -93,7 +94,7 @@ class _Places:
 
     def put(self, part: MovedRows, row: int, path: str) -> None:
         # Files are merged whole, so a run replaces whole runs.
-        low, high = (bisect_left(self.bookmarks, each) for each in (part.bookmark, part.bookmark + part.rows))
+        low, high = (bisect_left(self.bookmarks, each) for each in (part.bookmark, part.bookmark + part.row_count))
         self.bookmarks[low:high] = [part.bookmark]
         self.places[low:high] = [(part, row, path)]
 
@@ -102,7 +103,7 @@ class _Places:
         if index < 0:
             return segment
         part, row, path = self.places[index]
-        if segment.first >= part.bookmark + part.rows:
+        if segment.first >= part.bookmark + part.row_count:
             return segment
         return replace(segment, path=path, first_row=row + segment.first - part.bookmark, merged=True)
 

@@ -53,7 +53,7 @@ class Segment:
     instances: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """Number of messages."""
         return self.until - self.first
 
@@ -62,12 +62,12 @@ def to_record(segment: Segment) -> Record:
     """Make the `entered` record of a segment; its time is stamped when it is committed."""
     detail: dict[str, Any] = {
         "path": segment.path,
-        "rows": segment.rows,
+        "rows": segment.row_count,
         "version": segment.version,
         "token": segment.token,
         "topics": [segment.topic_min, segment.topic_max],
     }
-    if segment.expires_null_count < segment.rows:
+    if segment.expires_null_count < segment.row_count:
         detail["expires"] = [segment.expires_null_count, segment.expires_min_ms, segment.expires_max_ms]
     if segment.barriers:
         detail["barriers"] = dict(segment.barriers)
@@ -108,7 +108,7 @@ def stretches(segments: Iterable[Segment]) -> list[Segment]:
     joined: list[list[Segment]] = []
     for segment in segments:
         before = joined[-1][-1] if joined else segment
-        if segment.merged and before.path == segment.path and before.first_row + before.rows == segment.first_row:
+        if segment.merged and before.path == segment.path and before.first_row + before.row_count == segment.first_row:
             joined[-1].append(segment)
         else:
             joined.append([segment])

@@ -88,7 +88,7 @@ def test_fold_skips_records_of_a_queue_that_is_gone() -> None:
 def test_a_foreign_version_is_noted_and_gets_no_bookmarks() -> None:
     scenario = run_scenario('define\n  [message_types.json]\n  topics = ["T"]\n  [queues.T]\npublish T 0..1')
     world = scenario.world
-    world.engine.note([foreign_record("json", version=1, paths=["x.parquet"], rows=5)], now_ms=world.now_ms)
+    world.engine.note([foreign_record("json", version=1, paths=["x.parquet"], row_count=5)], now_ms=world.now_ms)
     scenario.run("publish T 2\ncrash\nstate T available 0..2")
     message_type = world.state.message_types["json"]
     assert message_type.foreign == {1: {"version": 1, "paths": ["x.parquet"], "rows": 5}}

@@ -81,7 +81,7 @@ def test_all_files_of_a_strangers_commit_are_counted() -> None:
     scenario.run(DEFINITIONS)
     engine, now_ms = scenario.world.engine, scenario.world.now_ms
     for version, paths in enumerate((["a", "b"], ["c"]), start=1):
-        engine.note([foreign_record("json", version=version, paths=paths, rows=5)], now_ms=now_ms)
+        engine.note([foreign_record("json", version=version, paths=paths, row_count=5)], now_ms=now_ms)
     assert status(scenario, "Q").foreign_files == 3
 
 

@@ -58,7 +58,7 @@ class Disk:
 
     def tail_rows(self) -> int:
         """Return the number of rows that the message log tells of."""
-        return sum(added.rows for entry in self.open().messages("order").tail(-1) for added in entry.added)
+        return sum(added.row_count for entry in self.open().messages("order").tail(-1) for added in entry.added)
 
     def log_path(self, table: str, version: int) -> Path:
         return Path(self.store.uri(log_key(table, version)))

@@ -40,7 +40,9 @@ def test_tail_gives_files_in_the_order_of_the_commit(disk: Disk) -> None:
     staged = [stage_file(plan, orders(range(count)).to_batches(), now_ms=now_ms) for count in (1, 2, 3, 4, 5)]
     commit_staged(plan, disk.journal_id, disk.definitions, [file for file in staged if file is not None])
     (entry,) = tail(disk, 0)
-    assert [(added.path, added.rows) for added in entry.added] == [(file.path, file.rows) for file in staged if file is not None]
+    assert [(added.path, added.row_count) for added in entry.added] == [
+        (file.path, file.row_count) for file in staged if file is not None
+    ]
 
 
 def test_tail_reads_statistics_of_topics_and_expirations(disk: Disk) -> None:

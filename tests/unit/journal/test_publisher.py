@@ -124,7 +124,7 @@ def test_straddling_batch_of_several_files_keeps_its_order(disk: Disk) -> None:
     assert found == Published(rows=5, duplicates=6, persisted_sequence=11)
     assert disk.ids() == list(range(1, 12))
     last = next(disk.open().messages("order").tail(1))
-    assert [added.rows for added in last.added] == [2, 3]
+    assert [added.row_count for added in last.added] == [2, 3]
 
 
 def test_sequences_of_two_publishers_are_apart(disk: Disk) -> None:

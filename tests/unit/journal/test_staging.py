@@ -26,7 +26,7 @@ def test_staged_file_tells_what_is_in_it(disk: Disk) -> None:
     rows = pa.table({"id": [1, 2, 3], "topic": ["RETURNS", "ORDERS", "RETURNS"], "expires_at": expires})
     file = stage_file(disk.plan(None), rows.to_batches(), now_ms=7)
     assert file is not None
-    assert (file.rows, file.topics, file.first_sequence, file.last_sequence) == (3, ("ORDERS", "RETURNS"), 1, 3)
+    assert (file.row_count, file.topics, file.first_sequence, file.last_sequence) == (3, ("ORDERS", "RETURNS"), 1, 3)
     path = Path(disk.store.messages_uri("order")) / file.path
     assert path.stat().st_size == file.size_bytes
     assert file.stats() == {
