@@ -9,7 +9,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.deciding.replicating import News, Pulled
+from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Removal

@@ -15,5 +15,6 @@ Reading order, each package with its own:
 - `bitmaps`: sets of bookmarks, and what is known of each message;
 - `message_files`: which row of which file is which message;
 - `state`: what the log says of the journal and of one queue, and what each kind of record changes;
-- `deciding`: every command, and what falls due by itself.
+- `deciding`: every command, and what falls due by itself;
+- `creation` and `retention`: how a journal begins, and what it lets go.
 """

@@ -8,7 +8,7 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.deciding.replicating import News
+from spark_queue.core.deciding.instances.replicating import News
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.message_type import MessageTypeState

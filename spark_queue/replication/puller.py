@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap64
 
-from spark_queue.core.deciding.replicating import News, Pulled
+from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import Segment, from_record

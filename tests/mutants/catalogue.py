@@ -128,7 +128,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "retention lets go of what is leased or dead",
-        f"{_DECIDING}/retention.py", "if each is not State.REMOVED)", "if each is State.AVAILABLE)",
+        f"{_CORE}/retention.py", "if each is not State.REMOVED)", "if each is State.AVAILABLE)",
         (*_SCENARIOS, "tests/unit/journal/test_retention.py"),
     ),
     Mutant(

@@ -72,7 +72,7 @@ KEEPING = (
     ),
     Mutant(
         "messages of one type wait for the queues of another",
-        f"{_DECIDING}/retention.py", "        if ledger.definition.message_type == message_type:\n", "        if True:\n",
+        f"{_CORE}/retention.py", "        if ledger.definition.message_type == message_type:\n", "        if True:\n",
         _SCENARIOS,
     ),
     Mutant(
@@ -100,7 +100,7 @@ KEEPING = (
     ),
     Mutant(
         "what went while it was merged is let go again with the rest",
-        f"{_DECIDING}/retention.py", " for segment in of_file if not segment.retired]", " for segment in of_file]",
+        f"{_CORE}/retention.py", " for segment in of_file if not segment.retired]", " for segment in of_file]",
         ("tests/unit/journal/test_message_upkeep.py",),
     ),
     Mutant(

@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.core.commands",),
     ("spark_queue.core.message_files",),
     ("spark_queue.core.state",),
+    ("spark_queue.core.retention",),
     ("spark_queue.core.deciding",),
     ("spark_queue.core",),
     ("spark_queue.clock", "spark_queue.allocator", "spark_queue.expression", "spark_queue.ports", "spark_queue.settings"),

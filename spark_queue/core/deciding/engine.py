@@ -12,29 +12,21 @@ from dataclasses import replace
 from typing import Any
 
 from spark_queue.core import commands
-from spark_queue.core.deciding import (
-    alteration,
-    batch_runs,
-    delivery,
-    granting,
-    manual_settlement,
-    pausing,
-    redriving,
-    timers,
-    transfers,
-)
+from spark_queue.core.deciding import alteration, batch_runs, delivery, granting, manual_settlement, pausing, redriving, timers
 from spark_queue.core.deciding.barrier import release
 from spark_queue.core.deciding.expression_failures import count_failed_expressions
-from spark_queue.core.deciding.reach import Reach
+from spark_queue.core.deciding.instances import transfers
+from spark_queue.core.deciding.instances.lives import of_one_life
+from spark_queue.core.deciding.instances.reach import Reach
+from spark_queue.core.deciding.instances.replicating import Pulled, end_letters_elsewhere, take
 from spark_queue.core.deciding.removal import end_letters, remove_reached
-from spark_queue.core.deciding.replicating import Pulled, end_letters_elsewhere, take
-from spark_queue.core.deciding.retention import Retention
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
-from spark_queue.core.deciding.unit_of_work import UnitOfWork, of_one_life
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.message_files.segment import Segment, to_record
 from spark_queue.core.records import Emit, Kind, Record
 from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows
+from spark_queue.core.retention import Retention
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 

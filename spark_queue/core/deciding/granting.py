@@ -10,10 +10,10 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import below, oldest
 from spark_queue.core.deciding.barrier import before_held, pending
 from spark_queue.core.deciding.fairness import Contender, assign
+from spark_queue.core.deciding.instances.transfers import claim, claimable
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.session import Session
 from spark_queue.core.deciding.shares import UNLIMITED, backlog_limit, room_within
-from spark_queue.core.deciding.transfers import claim, claimable
 from spark_queue.core.deciding.trying import tried_apart
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.keys import FAST

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pyroaring import BitMap64
 
 from spark_queue.core.commands import Purge, Settle, SettleWhere
+from spark_queue.core.deciding.instances.transfers import claim, claimable
 from spark_queue.core.deciding.outcomes import check_outcomes, read_outcome, read_staged, refuse_barriers, stage
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.settlement import apply_outcome, give_back_followers, in_queue
-from spark_queue.core.deciding.transfers import claim, claimable
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Outcome, Removal
 from spark_queue.core.replies import Purged, Settled

@@ -8,9 +8,9 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.commands import FindDeadLetters, Redrive
+from spark_queue.core.deciding.instances.transfers import claim, claimable
 from spark_queue.core.deciding.outcomes import check_ranges
 from spark_queue.core.deciding.removal import remove
-from spark_queue.core.deciding.transfers import claim, claimable
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Removal
 from spark_queue.core.replies import DeadLetters, Redriven

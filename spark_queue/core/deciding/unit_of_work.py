@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
-from spark_queue.core.deciding.reach import Reach
+from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.deciding.instances.reach import Reach
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
-from spark_queue.core.records import DEAD_LETTER_REASONS, Emit, Kind
+from spark_queue.core.records import Emit, Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease, Subscription
 from spark_queue.core.state.ledger import QueueLedger
-from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.ownership import Stage
 from spark_queue.errors import CallerError, nearest
 
 
@@ -63,27 +60,3 @@ class UnitOfWork:
         """The ledger of this queue's dead-letter queue, if it has one."""
         name = self.ledger.definition.dead_letter_queue
         return None if name is None else self.state.queues[name]
-
-
-#: What a replicated queue's owner records of messages: one record has one life, and one term where they are dead (DESIGN 17.4).
-_OF_ONE_LIFE = frozenset({Kind.REMOVED, Kind.DEAD_LETTERED, Kind.REDRIVEN, Kind.TRANSFERRED})
-
-
-def of_one_life(state: JournalState, kind: str, fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the fields of a record, or those of one record for each life of its messages, where the queue is replicated."""
-    ledger = state.queues.get(fields.get("queue", "")) if kind in _OF_ONE_LIFE else None
-    if ledger is None or ledger.ownership is None:
-        yield fields
-        return
-    detail = fields.get("detail", {})
-    if kind == Kind.DEAD_LETTERED:
-        # A letter has the life in which its message died.
-        ledger = state.queues[detail["source"]]
-    assert ledger.ownership is not None, "a dead-letter queue is replicated with its source"
-    for life, rows in ledger.ownership.by_life(to_bitmap(fields["ranges"])):
-        for term, _, part in ledger.ownership.by_owner(rows) if fields.get("reason") in DEAD_LETTER_REASONS else [(0, "", rows)]:
-            found = {"life": life, "term": term}
-            if kind == Kind.REDRIVEN:
-                found |= {"life": life + 1} if part.issubset(ledger.rows[State.DEAD]) else {"stage": int(Stage.GONE)}
-            told = {name: value for name, value in found.items() if value}
-            yield {**fields, "ranges": to_ranges(part), "detail": told | detail}

@@ -9,7 +9,7 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
-from spark_queue.core.deciding.transfers import answer
+from spark_queue.core.deciding.instances.transfers import answer
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Emit, Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState

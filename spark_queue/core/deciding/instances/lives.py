@@ -1,0 +1,35 @@
+"""Records of replicated queues: each speaks of messages in one life, and of dead ones in one term (DESIGN 17.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.records import DEAD_LETTER_REASONS, Kind
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.ownership import Stage
+
+#: What a replicated queue's owner records of messages: one record has one life, and one term where they are dead (DESIGN 17.4).
+_OF_ONE_LIFE = frozenset({Kind.REMOVED, Kind.DEAD_LETTERED, Kind.REDRIVEN, Kind.TRANSFERRED})
+
+
+def of_one_life(state: JournalState, kind: str, fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the fields of a record, or those of one record for each life of its messages, where the queue is replicated."""
+    ledger = state.queues.get(fields.get("queue", "")) if kind in _OF_ONE_LIFE else None
+    if ledger is None or ledger.ownership is None:
+        yield fields
+        return
+    detail = fields.get("detail", {})
+    if kind == Kind.DEAD_LETTERED:
+        # A letter has the life in which its message died.
+        ledger = state.queues[detail["source"]]
+    assert ledger.ownership is not None, "a dead-letter queue is replicated with its source"
+    for life, rows in ledger.ownership.by_life(to_bitmap(fields["ranges"])):
+        for term, _, part in ledger.ownership.by_owner(rows) if fields.get("reason") in DEAD_LETTER_REASONS else [(0, "", rows)]:
+            found = {"life": life, "term": term}
+            if kind == Kind.REDRIVEN:
+                found |= {"life": life + 1} if part.issubset(ledger.rows[State.DEAD]) else {"stage": int(Stage.GONE)}
+            told = {name: value for name, value in found.items() if value}
+            yield {**fields, "ranges": to_ranges(part), "detail": told | detail}
