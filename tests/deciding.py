@@ -6,6 +6,7 @@ from typing import Any
 
 from spark_queue.core import commands
 from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.records import Kind, Record
 from spark_queue.core.replies import Granted
 from spark_queue.core.state.lease import Lease
 
@@ -13,6 +14,16 @@ from spark_queue.core.state.lease import Lease
 def decide(engine: Engine, command: commands.AnyCommand, *, now_ms: int) -> Any:
     """Return the reply to a command, as whatever its caller expects."""
     return engine.decide(command, now_ms=now_ms)
+
+
+def claim(engine: Engine, *, epoch: int, now_ms: int, host: str = "here", address: str = "memory", pid: int = 1) -> None:
+    """Begin a reign, as an election does: record its claim. The epoch must be one above the newest."""
+    detail = {"host": host, "address": address, "pid": pid}
+    at_ms = max(now_ms, engine.state.last_at_ms)
+    record = Record(kind=Kind.EPOCH_CLAIMED, record=engine.state.next_record, epoch=epoch, at_ms=at_ms, detail=detail)
+    engine.state.fold(record)
+    engine._pending.append(record)
+    engine._reign_began_at_ms = now_ms
 
 
 def started(

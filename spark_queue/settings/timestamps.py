@@ -41,5 +41,5 @@ def to_ms(time: datetime) -> int:
 
 
 def to_text(at_ms: int | None, timespec: str = "seconds") -> str:
-    """Give a time in UTC, to the second or as `datetime.isoformat` is told; None gives nothing."""
+    """Return a time in UTC, to the second or as `datetime.isoformat` is told; None gives nothing."""
     return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec=timespec)

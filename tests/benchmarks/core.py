@@ -17,7 +17,7 @@ from spark_queue.core.replies import Granted
 from spark_queue.core.state.journal_state import JournalState
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import MANY_MESSAGES, QUEUE, TOPIC
-from tests.deciding import started
+from tests.deciding import claim, started
 
 #: Leases taken in one run; the run's figure is their median.
 LEASES = 60
@@ -90,7 +90,7 @@ def engine_of(facts: FactSource, queue: Mapping[str, Any], *, until: int = MANY_
     state = JournalState(facts)
     state.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "bench", "format": 1}))
     engine = Engine(state)
-    engine.claim(epoch=1, host="here", address="memory", pid=1, now_ms=NOW_MS)
+    claim(engine, epoch=1, host="here", address="memory", pid=1, now_ms=NOW_MS)
     names = [QUEUE, *(f"{QUEUE}_{number}" for number in range(1, queues))]
     tables = {name: {"underlying_topic": TOPIC, **queue} for name in names}
     definitions = {"message_types": {"json": {"topics": [TOPIC]}}, "queues": tables}

@@ -16,6 +16,7 @@ from spark_queue.journal.layout import CONTROL, Store
 from spark_queue.journal.open import open_journal
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import COMMIT_MESSAGES, MANY_MESSAGES, QUEUE, SELECTED_MESSAGES, SELECTIVE, BenchJournal, orders
+from tests.deciding import claim
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
@@ -63,7 +64,7 @@ def _enter_s(store: Store, *, available: int) -> float:
     engine = Engine(state)
     now_ms = SystemClock().wall_ms()
     # The first commit of a process is slow, and a reign's claim pays for it.
-    engine.claim(epoch=1, host="here", address="none", pid=1, now_ms=now_ms)
+    claim(engine, epoch=1, host="here", address="none", pid=1, now_ms=now_ms)
     opened.control.append(engine.take(), epoch=1)
     entrance = Entrance(opened, engine, facts)
     entrance.recover()

@@ -24,7 +24,7 @@ from spark_queue.journal.entering import Entrance, PreparedFacts
 from spark_queue.journal.open import open_journal
 from tests.benchmarks.figure import Bench, Figure, median, percentile, shown
 from tests.benchmarks.journals import QUEUE, SUBSCRIPTION, BenchJournal
-from tests.deciding import started
+from tests.deciding import claim, started
 
 #: Commits of the older journal and of the younger one, and messages of each commit.
 COMMITS = 100_000
@@ -70,7 +70,7 @@ class _Reign:
         self._state.fold_all(self._journal.control.load())
         self._engine = engine = Engine(self._state)
         now_ms = self._clock.wall_ms()
-        engine.claim(epoch=1, host="here", address="none", pid=1, now_ms=now_ms)
+        claim(engine, epoch=1, host="here", address="none", pid=1, now_ms=now_ms)
         entrance = Entrance(self._journal, engine, facts)
         entrance.recover()
         while entrance.admit("json", now_ms=now_ms):

@@ -17,6 +17,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import ControlLog, JournalPort, MessageLogEntry
 from spark_queue.verification.state_digest import digest
+from tests import deciding
 from tests.contract.journal_worlds import DeltaWorld, MemoryWorld, World
 from tests.scenario.facts import PublishedMessage
 
@@ -215,7 +216,7 @@ def test_state_after_a_restart_is_the_fold_of_what_was_appended(world: World) ->
     state = JournalState(journal.facts)
     state.fold_all(journal.control.load())
     engine = Engine(state)
-    engine.claim(epoch=1, host="h", address="a", pid=1, now_ms=1_000)
+    deciding.claim(engine, epoch=1, host="h", address="a", pid=1, now_ms=1_000)
     journal.control.append(engine.take(), epoch=1)
     world.publish([PublishedMessage(topic="ORDERS", expires_at_ms=90_000), PublishedMessage(topic="DIRECT_A")])
     engine.enter(segments(list(journal.messages("json").tail(-1))), now_ms=2_000)

@@ -18,6 +18,7 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.state_codec import decode, encode
 from spark_queue.verification.state_digest import digest
+from tests.deciding import claim
 from tests.model.bodies import Body, Files
 from tests.model.definitions import LETTER_QUEUES, LETTERS, MESSAGES, rules_of, tables_of
 from tests.model.journal import Journal
@@ -226,7 +227,7 @@ class Machine(RuleBasedStateMachine):
 
     def _recover(self, state: JournalState) -> None:
         self.engine = Engine(state)
-        self.engine.claim(epoch=state.epoch + 1, host="h", address="a", pid=1, now_ms=self.now)
+        claim(self.engine, epoch=state.epoch + 1, host="h", address="a", pid=1, now_ms=self.now)
         self.engine.take_over(now_ms=self.now)
         self.log += self.engine.take()
 

@@ -15,6 +15,7 @@ from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.core.records import Incarnation, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal import state_codec
+from tests.deciding import claim
 from tests.fake_clock import FakeClock
 from tests.scenario.facts import MemoryFacts, PublishedMessage
 
@@ -101,7 +102,7 @@ class World:
         """Start the next coordinator."""
         self.engine = Engine(self.folded())
         epoch = self.engine.state.epoch + 1
-        self.engine.claim(epoch=epoch, host="here", address="memory", pid=1, now_ms=self.now_ms)
+        claim(self.engine, epoch=epoch, host="here", address="memory", pid=1, now_ms=self.now_ms)
         self.engine.take_over(now_ms=self.now_ms)
         self.commit()
 

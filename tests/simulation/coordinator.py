@@ -12,6 +12,7 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import state_codec
+from tests.deciding import claim
 from tests.simulation.facts import WholeSegments
 
 QUEUE = "WORK"
@@ -49,7 +50,7 @@ class Coordinator:
         state.fold_all(self.log[cut:])
         self.engine = Engine(state)
         self.epoch += 1
-        self.engine.claim(epoch=self.epoch, host="h", address="a", pid=1, now_ms=self.now_ms)
+        claim(self.engine, epoch=self.epoch, host="h", address="a", pid=1, now_ms=self.now_ms)
         self.engine.take_over(now_ms=self.now_ms)
         self.log.extend(self.engine.take())
 

@@ -151,11 +151,6 @@ class Engine:
         records, self._pending = self._pending, []
         return records
 
-    def claim(self, *, epoch: int, host: str, address: str, pid: int, now_ms: int) -> None:
-        """Begin a reign: record its claim. The epoch must be one above the newest."""
-        self._reign_began_at_ms = now_ms
-        self._emit(now_ms, epoch)(Kind.EPOCH_CLAIMED, detail={"host": host, "address": address, "pid": pid})
-
     def take_over(self, *, now_ms: int) -> None:
         """Give every open lease time to be renewed by a living holder, and every planner to poll (DESIGN 15.2, 8)."""
         self._reign_began_at_ms = now_ms
@@ -207,13 +202,12 @@ class Engine:
             if ledger.rows[State.HELD]:
                 release(self._work(name, now_ms))
 
-    def _emit(self, now_ms: int, epoch: int | None = None) -> Emit:
+    def _emit(self, now_ms: int) -> Emit:
         at_ms = max(now_ms, self.state.last_at_ms)
 
         def emit(kind: str, **fields: Any) -> None:
-            own_epoch = self.state.epoch if epoch is None else epoch
             for each in of_one_life(self.state, kind, fields):
-                record = Record(kind=kind, record=self.state.next_record, epoch=own_epoch, at_ms=at_ms, **each)
+                record = Record(kind=kind, record=self.state.next_record, epoch=self.state.epoch, at_ms=at_ms, **each)
                 self.state.fold(record)
                 self._pending.append(record)
                 for consequence in CONSEQUENCES:

@@ -10,6 +10,7 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import State
+from tests.deciding import claim
 from tests.scenario import run_scenario
 from tests.scenario.world import World
 
@@ -42,7 +43,7 @@ def test_what_older_software_settled_is_no_dead_letter_and_ends_with_the_next_re
     assert state.queues["Q"].rows[State.DEAD] == to_bitmap([(0, 2)])
     assert [letter.rows for letter in standing_letters(state, "Q")] == [to_bitmap([(1, 2)])]
     engine = Engine(state)
-    engine.claim(epoch=state.epoch + 1, host="h", address="a", pid=1, now_ms=world.now_ms)
+    claim(engine, epoch=state.epoch + 1, host="h", address="a", pid=1, now_ms=world.now_ms)
     engine.take_over(now_ms=world.now_ms)
     made = [(record.kind, record.queue, record.reason, tuple(record.ranges)) for record in engine.take()]
     assert made[1:] == [(Kind.REMOVED, "Q", "acknowledged", ((0, 1),))]

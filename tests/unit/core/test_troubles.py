@@ -15,7 +15,7 @@ from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segm
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError
-from tests.deciding import decide
+from tests.deciding import claim, decide
 
 DEFINITIONS = {
     "message_types": {"json": {"topics": ["A", "B"]}},
@@ -80,7 +80,7 @@ def test_recovery_fails_where_the_store_does() -> None:
 
 def test_a_filter_that_cannot_be_evaluated_is_refused_and_its_queue_goes_on() -> None:
     engine = Engine(recovered("MESSAGE_FILE_MISSING"))
-    engine.claim(epoch=1, host="h", address="a", pid=1, now_ms=3)
+    claim(engine, epoch=1, host="h", address="a", pid=1, now_ms=3)
     engine.take()
     drawn = decide(engine, commands.DrawIncarnation(queue="ONLY_B", subscription="s"), now_ms=4)
     planner: dict[str, Any] = {"queue": "ONLY_B", "subscription": "s", "incarnation": drawn.incarnation, "ack_mode": "auto"}

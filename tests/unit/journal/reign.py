@@ -18,7 +18,7 @@ from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.schema import schema_of
 from spark_queue.views.bodies import read_bodies
-from tests.deciding import leased, started
+from tests.deciding import claim, leased, started
 from tests.unit.journal.journal_on_disk import Disk
 
 NOW_MS = SystemClock().wall_ms()
@@ -36,7 +36,7 @@ class Reign:
         self.state = JournalState(facts)
         self.state.fold_all(self.journal.control.load())
         self.engine = Engine(self.state)
-        self.engine.claim(epoch=epoch, host="h", address="a", pid=1, now_ms=NOW_MS)
+        claim(self.engine, epoch=epoch, host="h", address="a", pid=1, now_ms=NOW_MS)
         self.entrance = Entrance(self.journal, self.engine, facts)
         self.entrance.recover()
         self.commit()

@@ -24,6 +24,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner, topic_reader, view_reader
 from spark_queue.source.partitions import MessagePartition
+from tests.deciding import claim
 from tests.unit.source.reading import batch, between, ids, read, source, stream
 from tests.unit.source.topic_ranges import over_ranges
 
@@ -171,7 +172,7 @@ def test_what_a_coordinator_has_entered_counts_from_then_whatever_entered_beside
     control, facts = DeltaControlLog(journal.store), PreparedFacts(opened.facts)
     engine = Engine(JournalState(facts))
     engine.state.fold_all(control.load())
-    engine.claim(epoch=1, host="h", address="a", pid=1, now_ms=YEAR_2096_MS)
+    claim(engine, epoch=1, host="h", address="a", pid=1, now_ms=YEAR_2096_MS)
     entrance = Entrance(opened, engine, facts)
     for message_type in ("line", "note"):
         entrance.admit(message_type, now_ms=YEAR_2096_MS)

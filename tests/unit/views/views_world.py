@@ -18,7 +18,7 @@ from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.entering import Entrance, PreparedFacts
 from spark_queue.journal.open import open_journal
 from spark_queue.views import PointInTime, point_in_time
-from tests.deciding import decide, leased, started
+from tests.deciding import claim, decide, leased, started
 
 #: When the world begins, in milliseconds since 1970 UTC: long after the host time at which the journal was created.
 START_MS = 4_000_000_000_000
@@ -44,7 +44,7 @@ class ViewsWorld:
         state = JournalState(facts)
         state.fold_all(self.records)
         self.engine = Engine(state)
-        self.engine.claim(epoch=1, host="h", address="a", pid=1, now_ms=START_MS)
+        claim(self.engine, epoch=1, host="h", address="a", pid=1, now_ms=START_MS)
         self._entrance = Entrance(self.opened, self.engine, facts)
         self._call = 0
         self._finished = 0
