@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from pyroaring import BitMap64
@@ -36,15 +37,20 @@ class Instance:
         Of the instance; its journal's UUID is made of it.
     peers : Sequence of str
         From whom it pulls.
+    journal : Mapping
+        Further settings of its journal.
     """
 
-    def __init__(self, name: str, peers: Sequence[str], clock: FakeClock, *, queues: dict[str, dict[str, Any]] = QUEUES) -> None:
+    def __init__(
+        self, name: str, peers: Sequence[str], clock: FakeClock, *,
+        queues: dict[str, dict[str, Any]] = QUEUES, journal: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         self.name = name
         self.world = World(clock=clock, journal_id=f"uuid-of-{name}")
         self._folds = {peer: PeerFold(peer) for peer in peers}
         self._read = dict.fromkeys(peers, 0)
         definitions = {
-            "journal": {"instance": name},
+            "journal": {"instance": name, **journal},
             "peers": {each: {"journal": f"/{each}", "topics": ["T"], "queues": list(queues)} for each in peers},
             "message_types": {"json": {"topics": ["T"]}},
             "queues": queues,

@@ -77,7 +77,7 @@ class Ownership:
     def own(self, rows: BitMap64, *, term: int, owner: str) -> None:
         """Give rows to an owner; what somebody was asked for of them is no longer open."""
         self.disown(rows)
-        if (term, owner) != (0, self.instance):
+        if rows and (term, owner) != (0, self.instance):
             self._owners[term, owner] = self._owners.get((term, owner), BitMap64()) | rows
         if owner != self.instance:
             self.remote |= rows

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from pyroaring import BitMap64
 
 from spark_queue.core import commands
+from spark_queue.core.state.ownership import Ownership
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, exchange
@@ -116,3 +120,34 @@ def test_the_fold_of_the_log_says_what_the_engine_says(pair: tuple[Instance, Ins
     exchange(*pair)
     for each in pair:
         assert digest(each.world.folded()) == digest(each.world.state)
+
+
+def test_what_another_instance_ended_is_folded_again_after_retention_let_it_go(clock: FakeClock) -> None:
+    journal = {"retention": "60s"}
+    frankfurt = Instance("frankfurt", ["virginia"], clock, journal=journal)
+    virginia = Instance("virginia", ["frankfurt"], clock, journal=journal)
+    virginia.publish(3)
+    exchange(frankfurt, virginia)
+    waiting = Consumer(frankfurt)
+    attach: dict[str, Any] = {"queue": "WORK", "subscription": "filtered"}
+    drawn = frankfurt.decide(commands.DrawIncarnation(**attach))
+    frankfurt.decide(
+        commands.Attach(**attach, incarnation=drawn.incarnation, call=1, ack_mode="auto", max_backlog=10, filter="x < 3")
+    )
+    clock.advance(2_000)
+    waiting.take(limit=1)
+    exchange(frankfurt, virginia)
+    waiting.take()
+    waiting.take()
+    virginia.decide(commands.Purge(queue="WORK"))
+    exchange(frankfurt, virginia)
+    clock.advance(120_000)
+    frankfurt.tick()
+    assert frankfurt.world.state.message_types["json"].retired_rows == 3
+    assert digest(frankfurt.world.folded()) == digest(frankfurt.world.state)
+
+
+def test_nobody_owns_no_messages() -> None:
+    ownership = Ownership("frankfurt")
+    ownership.own(BitMap64(), term=1, owner="virginia")
+    assert ownership == Ownership("frankfurt")

@@ -62,8 +62,11 @@ def _ownership(ledger: QueueLedger) -> Ownership:
 
 
 def _let_letters_in(ledger: QueueLedger, letters: BitMap64) -> None:
-    """Let dead letters into their dead-letter queue that another instance has let in."""
-    if letters:
+    """Let dead letters into their dead-letter queue that another instance has let in.
+
+    Of a queue that has messages published to it only what retention let go has not entered: it is taken in by what ends it.
+    """
+    if letters and ledger.definition.underlying_topic is None:
         ledger.enter(EntryFacts(rows=letters, expires={}))
 
 
@@ -80,7 +83,8 @@ def _present(ledger: QueueLedger, record: Record, rows: BitMap64, value: Value, 
     ledger.delivered.raise_to(record.detail.get("deliveries", 0), rows)
     ledger.cancelled.raise_to(record.detail.get("cancels", 0), rows)
     mine = value.owner == ownership.instance
-    ownership.transferred_in += len(rows & ledger.rows[State.REMOTE]) if mine else 0
+    # Counted by what the record says alone: what retention let go is in no state when the log is folded again.
+    ownership.transferred_in += len(rows - older) if mine else 0
     # A lease of an earlier life is over; of this life it stays open until its end.
     back = (older - ledger.rows[State.REMOTE]) | (rows & (ledger.rows[State.DEAD] | ledger.rows[State.REMOVED]))
     ownership.own(rows, term=value.term, owner=value.owner)
