@@ -250,10 +250,11 @@ class QueueLedger:
         return rows & (self.overdue(now_ms) | (aged - self.expires.rows - self.begun.rows))
 
     def forget_expirations(self, *, now_ms: int) -> None:
-        """Drop expirations that have passed and that no leased message waits for."""
-        self.expires.forget(now_ms, kept=self.rows[State.LEASED])
+        """Drop expirations that have passed and that no leased message waits for, nor one that may yet come to this instance."""
+        kept = self.rows[State.LEASED] if self.ownership is None else self.rows[State.LEASED] | self.rows[State.REMOTE]
+        self.expires.forget(now_ms, kept=kept)
         if self.definition.expiration_ms is not None:
-            self.begun.forget(now_ms - self.definition.expiration_ms, kept=self.rows[State.LEASED])
+            self.begun.forget(now_ms - self.definition.expiration_ms, kept=kept)
 
 
 def _take_out(by_time: dict[int, BitMap64], part: BitMap64) -> None:

@@ -12,6 +12,7 @@ from spark_queue.core.state.ownership import Ownership
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, exchange
+from tests.scenario.facts import PublishedMessage
 
 
 @pytest.fixture
@@ -151,3 +152,14 @@ def test_nobody_owns_no_messages() -> None:
     ownership = Ownership("frankfurt")
     ownership.own(BitMap64(), term=1, owner="virginia")
     assert ownership == Ownership("frankfurt")
+
+
+def test_a_remote_message_keeps_its_expiration_until_it_comes_here(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    frankfurt, virginia = pair
+    virginia.world.publish("json", [PublishedMessage(topic="T", expires_at_ms=clock.wall_ms() + 20_000)])
+    virginia.world.commit()
+    exchange(*pair)
+    clock.advance(21_000)
+    frankfurt.tick()
+    assert frankfurt.rows("remote") == [0], "its owner lets it age out"
+    assert digest(frankfurt.world.folded()) == digest(frankfurt.world.state)
