@@ -163,3 +163,16 @@ def test_a_remote_message_keeps_its_expiration_until_it_comes_here(pair: tuple[I
     frankfurt.tick()
     assert frankfurt.rows("remote") == [0], "its owner lets it age out"
     assert digest(frankfurt.world.folded()) == digest(frankfurt.world.state)
+
+
+def test_what_is_in_no_dead_letter_queue_is_redriven_by_its_owner_alone(clock: FakeClock) -> None:
+    queues = {"WORK": {"underlying_topic": "T", "lease_period": "60s"}}
+    frankfurt = Instance("frankfurt", ["virginia"], clock, queues=queues)
+    virginia = Instance("virginia", ["frankfurt"], clock, queues=queues)
+    frankfurt.publish(1)
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
+    exchange(frankfurt, virginia)
+    assert virginia.decide(commands.Redrive(queue="WORK", ranges=((0, 1),))).redriven == 0
+    assert frankfurt.decide(commands.Redrive(queue="WORK", ranges=((0, 1),))).redriven == 1
+    exchange(frankfurt, virginia)
+    assert (frankfurt.rows("available"), virginia.rows("remote")) == ([0], [0])
