@@ -176,3 +176,19 @@ def test_what_is_in_no_dead_letter_queue_is_redriven_by_its_owner_alone(clock: F
     assert frankfurt.decide(commands.Redrive(queue="WORK", ranges=((0, 1),))).redriven == 1
     exchange(frankfurt, virginia)
     assert (frankfurt.rows("available"), virginia.rows("remote")) == ([0], [0])
+
+
+def test_old_dead_letters_are_removed_by_their_owner_alone(clock: FakeClock) -> None:
+    queues = {
+        "WORK": {"underlying_topic": "T", "lease_period": "60s", "dead_letter_queue": "FAILED", "dead_letter_retention": "10s"},
+        "FAILED": {"message_type": "json", "lease_period": "60s"},
+    }
+    frankfurt = Instance("frankfurt", ["virginia"], clock, queues=queues)
+    virginia = Instance("virginia", ["frankfurt"], clock, queues=queues)
+    frankfurt.publish(1)
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
+    exchange(frankfurt, virginia)
+    assert Consumer(frankfurt, queue="FAILED").take() == [0]
+    clock.advance(11_000)
+    virginia.tick()
+    assert (virginia.rows("dead"), virginia.rows("remote", "FAILED")) == ([0], [0]), "its owner has it leased"
