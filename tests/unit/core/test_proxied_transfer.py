@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_queue.core import commands
-from spark_queue.errors import CallerError
+from spark_queue.errors import CallerError, LeaseError
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, exchange
 
@@ -112,3 +112,16 @@ def test_a_queue_that_delivers_at_most_once_is_refused(clock: FakeClock) -> None
     frankfurt = Instance("frankfurt", ["virginia"], clock, queues=queues)
     with pytest.raises(CallerError, match="at most once"):
         frankfurt.decide(commands.ProxiedTransfer(queue="ONCE", on=True))
+
+
+def test_a_settlement_that_is_refused_claims_nothing(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    frankfurt, _ = pair
+    allow(frankfurt)
+    frankfurt.decide(commands.Purge(queue="WORK"))
+    clock.advance(LOST_MS)
+    before = frankfurt.world.state.next_record
+    with pytest.raises(LeaseError, match="never leased"):
+        frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="cancel", ranges=((0, 1),)),)))
+    assert frankfurt.world.state.next_record == before
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((1, 2),)),)))
+    assert (frankfurt.rows("dead"), frankfurt.rows("remote")) == ([1], [0, 2])
