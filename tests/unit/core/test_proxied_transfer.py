@@ -6,6 +6,7 @@ import pytest
 
 from spark_queue.core import commands
 from spark_queue.errors import CallerError, LeaseError
+from spark_queue.verification import invariants
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, exchange
 
@@ -125,3 +126,22 @@ def test_a_settlement_that_is_refused_claims_nothing(pair: tuple[Instance, Insta
     assert frankfurt.world.state.next_record == before
     frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((1, 2),)),)))
     assert (frankfurt.rows("dead"), frankfurt.rows("remote")) == ([1], [0, 2])
+
+
+def test_a_log_is_sound_whose_messages_got_another_life_elsewhere(clock: FakeClock) -> None:
+    frankfurt, virginia = Instance("frankfurt", ["virginia"], clock), Instance("virginia", ["frankfurt"], clock)
+    frankfurt.publish(1)
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
+    exchange(frankfurt, virginia)
+    virginia.decide(commands.ProxiedTransfer(queue="FAILED", on=True))
+    virginia.decide(commands.Redrive(queue="WORK", ranges=((0, 1),)))
+    clock.advance(LOST_MS)
+    assert virginia.decide(commands.Redrive(queue="WORK", ranges=((0, 1),))).redriven == 1
+    exchange(frankfurt, virginia)
+    consumer = Consumer(frankfurt)
+    clock.advance(2_000)
+    consumer.take()
+    exchange(frankfurt, virginia)
+    assert consumer.take() == [0]
+    for each in (frankfurt, virginia):
+        assert invariants.of_records(each.world.committed) == []
