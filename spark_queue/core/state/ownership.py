@@ -78,7 +78,8 @@ class Ownership:
         """Give rows to an owner; what somebody was asked for of them is no longer open."""
         self.disown(rows)
         if rows and (term, owner) != (0, self.instance):
-            self._owners[term, owner] = self._owners.get((term, owner), BitMap64()) | rows
+            # In place: copies would cost as much as all that is owned.
+            self._owners.setdefault((term, owner), BitMap64()).update(rows)
         if owner != self.instance:
             self.remote |= rows
         # Something of it moved, so that the next may be asked for.
@@ -99,7 +100,7 @@ class Ownership:
             if not self._lives[key]:
                 del self._lives[key]
         if life:
-            self._lives[life] = self._lives.get(life, BitMap64()) | rows
+            self._lives.setdefault(life, BitMap64()).update(rows)
 
     def by_life(self, rows: BitMap64) -> Iterator[tuple[int, BitMap64]]:
         """Yield rows by their life."""
