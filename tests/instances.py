@@ -49,14 +49,18 @@ class Instance:
         self.world = World(clock=clock, journal_id=f"uuid-of-{name}")
         self._folds = {peer: PeerFold(peer) for peer in peers}
         self._read = dict.fromkeys(peers, 0)
-        definitions = {
+        self._definitions: dict[str, Any] = {
             "journal": {"instance": name, **journal},
-            "peers": {each: {"journal": f"/{each}", "topics": ["T"], "queues": list(queues)} for each in peers},
             "message_types": {"json": {"topics": ["T"]}},
             "queues": queues,
         }
-        self.decide(commands.Apply(definitions=definitions))
+        self.pull_queues(list(queues))
         self.world.engine.reach.is_level = True
+
+    def pull_queues(self, queues: Sequence[str]) -> None:
+        """Pull the messages of all peers from now on, and what becomes of them in some queues."""
+        peers = {each: {"journal": f"/{each}", "topics": ["T"], "queues": list(queues)} for each in self._folds}
+        self.decide(commands.Apply(definitions=self._definitions | {"peers": peers}))
 
     def decide(self, command: commands.AnyCommand) -> Any:
         """Decide about a command, and make it durable."""
@@ -71,11 +75,15 @@ class Instance:
 
     def pull(self, peer: Instance) -> None:
         """Take over what a peer has committed since the last time."""
+        watermark = self.world.state.pulled.get(peer.name)
+        if watermark is not None and watermark.record < 0:
+            self._folds[peer.name], self._read[peer.name] = PeerFold(peer.name), 0
         fold, news = self._folds[peer.name], list[News]()
+        definition = self.world.state.definitions.peers[peer.name]
         records = peer.world.committed[self._read[peer.name] :]
         for record in records:
             found = fold.fold(record)
-            news += [] if found is None else [found]
+            news += [found] if found is not None and found.queue in definition.queues else []
             if record.kind == Kind.ENTERED:
                 self._copy(peer, fold, from_record(record))
         if records:

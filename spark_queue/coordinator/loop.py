@@ -201,6 +201,10 @@ class Loop:
 
     def _take_pulled(self, call: Call, pull: Pull, now_ms: int) -> None:
         """Let pulled messages enter, then take over what their peer says: one commit for all that changes here."""
+        if pull.definitions is not self._engine.state.definitions:
+            # It passed over what the new ones ask for; another puller reads it by them.
+            self._answer(call, Answer(reply=replies.Done()))
+            return
         append = self._journal.append_pulled
         try:
             call.pulled = all(self._entrance.take_pulled(files, append, now_ms=now_ms) for files in pull.files)

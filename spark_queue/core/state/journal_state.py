@@ -31,7 +31,10 @@ _REQUESTS_KEPT = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """How far a peer is pulled: the UUID of its journal, the number of the last record that was taken over, and its SHA-256."""
+    """How far a peer is pulled: the UUID of its journal, the number of the last record that was taken over, and its SHA-256.
+
+    Record -1 is before the first: its log is to be read again.
+    """
 
     journal: str
     record: int
@@ -229,16 +232,16 @@ class JournalState:
             facts = found.with_barriers(barriers[name]) if name in barriers else found
             told = self._as_told(segment, wanted[name], facts).since(wanted[name].start)
             wanted[name].enter(told)
-            self._give_to_owners(segment, wanted[name], told.rows - told.barriers)
+            self.give_to_first_owners(wanted[name], told.rows - told.barriers)
 
-    def _give_to_owners(self, segment: Segment, ledger: QueueLedger, rows: BitMap64) -> None:
-        """Let messages that enter a replicated queue belong to whom they belong to at first (R102)."""
+    def give_to_first_owners(self, ledger: QueueLedger, rows: BitMap64) -> None:
+        """Let messages of a replicated queue belong to whom they belong to at first (R102)."""
         if ledger.ownership is None:
             return
         if ledger.definition.initial_owner is not None:
             ledger.give(rows, term=0, owner=ledger.definition.initial_owner)
             return
-        for origin, pulled in self.message_types[segment.message_type].origins.pulled.items():
+        for origin, pulled in self.message_types[ledger.definition.message_type].origins.pulled.items():
             part = rows & pulled
             if part:
                 ledger.give(part, term=0, owner=self.instances[origin])

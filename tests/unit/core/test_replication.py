@@ -192,3 +192,22 @@ def test_old_dead_letters_are_removed_by_their_owner_alone(clock: FakeClock) -> 
     clock.advance(11_000)
     virginia.tick()
     assert (virginia.rows("dead"), virginia.rows("remote", "FAILED")) == ([0], [0]), "its owner has it leased"
+
+
+def test_a_queue_that_begins_to_replicate_knows_whose_its_messages_are(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, virginia = pair
+    for each in pair:
+        each.pull_queues([])
+    frankfurt.publish(3)
+    exchange(*pair)
+    assert virginia.rows("available") == [0, 1, 2], "so far each delivers what it has by itself"
+    consumer = Consumer(frankfurt)
+    frankfurt.pull_queues(["WORK", "FAILED"])
+    consumer.take(limit=1)
+    consumer.take(limit=1)
+    exchange(*pair)
+    virginia.pull_queues(["WORK", "FAILED"])
+    assert virginia.rows("remote") == [0, 1, 2]
+    exchange(*pair)
+    assert (virginia.rows("removed"), virginia.rows("remote")) == ([0], [1, 2]), "what was said before is read again"
+    assert digest(virginia.world.folded()) == digest(virginia.world.state)

@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.definition import QueueDefinition
+from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.records import Ranges, Record
 from spark_queue.core.state import depth
@@ -46,6 +46,7 @@ def applied(state: JournalState, record: Record) -> None:
         state.lease_numbers[name] = state.queues.pop(name).next_lease
     for name, ledger in state.queues.items():
         _replicate(state, name, ledger)
+    _pull_from_the_start(state, before)
     _enter_past(state, fresh, record.detail.get("barriers", {}))
 
 
@@ -57,9 +58,21 @@ def _replicate(state: JournalState, name: str, ledger: QueueLedger) -> None:
         ledger.ownership = None
     elif ledger.ownership is None and instance is not None:
         ledger.ownership = Ownership(instance)
-        owner = ledger.definition.initial_owner
-        if owner is not None:
-            ledger.give(ledger.entered - ledger.rows[State.REMOVED] - ledger.barriers, term=0, owner=owner)
+        # A letter belongs to who dead-lettered it, and so does what is dead.
+        if ledger.definition.underlying_topic is not None:
+            standing = ledger.entered - ledger.rows[State.REMOVED] - ledger.rows[State.DEAD] - ledger.barriers
+            state.give_to_first_owners(ledger, standing)
+
+
+def _pull_from_the_start(state: JournalState, before: Definitions) -> None:
+    """Let the logs of peers be read again from which more is pulled than before: what they said of it was passed over.
+
+    News that were taken over already change nothing (REPLICATION 3).
+    """
+    for name, watermark in state.pulled.items():
+        old, new = before.peers.get(name), state.definitions.peers.get(name)
+        if new is not None and (old is None or set(new.topics) - set(old.topics) or set(new.queues) - set(old.queues)):
+            state.pulled[name] = replace(watermark, record=-1, digest="")
 
 
 def _alter(state: JournalState, ledger: QueueLedger, queue: QueueDefinition) -> None:
