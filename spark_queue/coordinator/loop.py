@@ -205,8 +205,12 @@ class Loop:
             # It passed over what the new ones ask for; another puller reads it by them.
             self._answer(call, Answer(reply=replies.Done()))
             return
-        append = self._journal.append_pulled
+        append, state = self._journal.append_pulled, self._engine.state
         try:
+            for queue in state.definitions.peers[pull.pulled.peer].queues:
+                if queue in state.troubles:
+                    # It is set aside, and would miss these news for good.
+                    raise state.troubles[queue]
             call.pulled = all(self._entrance.take_pulled(files, append, now_ms=now_ms) for files in pull.files)
         except SparkQueueError as refusal:
             self._answer(call, Answer(reply=codec.failed(refusal)))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands
 from spark_queue.core.deciding.replicating import Pulled
 from spark_queue.core.definitions.definition import Definitions
+from spark_queue.errors import JournalError
+from spark_queue.protocol import codec
 from spark_queue.replication.puller import Look, Pull, PullState
 from tests.unit.coordinator.loop_world import DEFINITIONS, World
 
@@ -44,3 +48,14 @@ def test_what_was_read_by_earlier_definitions_is_not_taken() -> None:
     assert watermark(world) == -1
     assert pull(world, world.loop._engine.state.definitions, 3).pulled is True
     assert watermark(world) == 3
+
+
+def test_news_of_a_queue_that_is_set_aside_wait() -> None:
+    world = World(PULLS)
+    state = world.loop._engine.state
+    state.troubles["WORK"] = JournalError("MESSAGE_FILE_MISSING", file="x", path="json", reason="it is gone.")
+    call = pull(world, state.definitions, 7)
+    assert call.reply is not None
+    with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
+        codec.raise_failed(call.reply)
+    assert watermark(world) is None
