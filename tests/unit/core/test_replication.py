@@ -9,6 +9,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.state.ownership import Ownership
+from spark_queue.core.state.status import queue_status
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, exchange
@@ -211,3 +212,17 @@ def test_a_queue_that_begins_to_replicate_knows_whose_its_messages_are(pair: tup
     exchange(*pair)
     assert (virginia.rows("removed"), virginia.rows("remote")) == ([0], [1, 2]), "what was said before is read again"
     assert digest(virginia.world.folded()) == digest(virginia.world.state)
+
+
+def test_a_dead_letter_ages_from_when_it_came_wherever_it_goes(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    frankfurt, virginia = pair
+    frankfurt.publish(1)
+    exchange(*pair)
+    clock.advance(60_000)
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
+    exchange(*pair)
+    waiting = Consumer(virginia, queue="FAILED")
+    assert waiting.take() == []
+    exchange(*pair)
+    for each, seconds in ((frankfurt, None), (virginia, 0)):
+        assert queue_status(each.world.state, "FAILED", now_ms=clock.wall_ms()).seconds_behind == seconds

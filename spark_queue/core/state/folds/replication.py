@@ -25,7 +25,7 @@ def replicated(ledger: QueueLedger, record: Record) -> None:
     ownership.begin_life(rows, value.life)
     ledger.removed_counts.subtract(ledger.dead_letters.take_back(rows & ledger.rows[State.DEAD]))
     _begin_anew(ledger, older)
-    _let_letters_in(ledger, rows - ledger.entered)
+    _let_letters_in(ledger, rows - ledger.entered, at_ms=record.at_ms)
     if value.stage == Stage.PRESENT:
         _present(ledger, record, rows, value, older=older)
     else:
@@ -61,13 +61,15 @@ def _ownership(ledger: QueueLedger) -> Ownership:
     return ledger.ownership
 
 
-def _let_letters_in(ledger: QueueLedger, letters: BitMap64) -> None:
+def _let_letters_in(ledger: QueueLedger, letters: BitMap64, *, at_ms: int) -> None:
     """Let dead letters into their dead-letter queue that another instance has let in.
 
     Of a queue that has messages published to it only what retention let go has not entered: it is taken in by what ends it.
     """
     if letters and ledger.definition.underlying_topic is None:
         ledger.enter(EntryFacts(rows=letters, expires={}))
+        # Its age here counts from now, as where it died.
+        ledger.begun.add({at_ms: letters})
 
 
 def _begin_anew(ledger: QueueLedger, rows: BitMap64) -> None:
