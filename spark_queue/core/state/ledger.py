@@ -157,10 +157,12 @@ class QueueLedger:
         assert self.ownership is not None, "the queue is replicated"
         self.ownership.own(rows, term=term, owner=owner)
         if owner == self.ownership.instance:
-            self.move(rows & self.rows[State.REMOTE], Event.OWNED)
-            if self.definition.target_queue_depth:
-                # They wait for their turn as new ones do; what there is room for becomes active at the end of the record.
-                self.move(rows & self.rows[State.AVAILABLE], Event.DEACTIVATED)
+            came = rows & self.rows[State.REMOTE]
+            self.move(came, Event.OWNED)
+            if self.definition.target_queue_depth and self.definition.order_key is None:
+                # They wait for their turn as new ones do; what there is room for becomes active at the end of the record. The
+                # oldest of a key must not wait behind those that wait for it, nor must what is redriven.
+                self.move(came, Event.DEACTIVATED)
         else:
             self.take_away(rows)
 

@@ -226,3 +226,18 @@ def test_a_dead_letter_ages_from_when_it_came_wherever_it_goes(pair: tuple[Insta
     exchange(*pair)
     for each, seconds in ((frankfurt, None), (virginia, 0)):
         assert queue_status(each.world.state, "FAILED", now_ms=clock.wall_ms()).seconds_behind == seconds
+
+
+def test_what_is_redriven_is_not_stuck_behind_what_waits_for_it(clock: FakeClock) -> None:
+    queues: dict[str, dict[str, Any]] = {
+        "WORK": {
+            "underlying_topic": "T", "ownership": "group_local", "initial_owner": "frankfurt", "order_key": "key",
+            "target_queue_depth": 1_000,
+        }
+    }  # fmt: skip
+    frankfurt = Instance("frankfurt", ["virginia"], clock, queues=queues)
+    messages = [PublishedMessage(topic="T", attributes={"key": "a"})] * 1_001
+    frankfurt.world.publish("json", messages)
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
+    frankfurt.decide(commands.Redrive(queue="WORK", ranges=((0, 1),)))
+    assert Consumer(frankfurt).take(limit=1) == [0]
