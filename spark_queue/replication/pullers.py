@@ -55,7 +55,7 @@ class Pullers:
             self._beacon.end()
             self._beacon = None
         if definitions.peers and definitions.journal.instance is not None:
-            self._beacon = BeaconThread(self._own, definitions.journal.instance, self.numbers)
+            self._beacon = BeaconThread(self._own, definitions.journal.instance, self.numbers, self._clock)
             self._beacon.start()
 
     def numbers(self) -> dict[str, int]:
