@@ -62,6 +62,11 @@ class Instance:
         peers = {each: {"journal": f"/{each}", "topics": ["T"], "queues": list(queues)} for each in self._folds}
         self.decide(commands.Apply(definitions=self._definitions | {"peers": peers}))
 
+    def define(self, queues: dict[str, dict[str, Any]]) -> None:
+        """Define the queues anew."""
+        self._definitions["queues"] = queues
+        self.pull_queues(list(queues))
+
     def decide(self, command: commands.AnyCommand) -> Any:
         """Decide about a command, and make it durable."""
         reply = self.world.decide(command)

@@ -145,3 +145,17 @@ def test_a_log_is_sound_whose_messages_got_another_life_elsewhere(clock: FakeClo
     assert consumer.take() == [0]
     for each in (frankfurt, virginia):
         assert invariants.of_records(each.world.committed) == []
+
+
+def test_a_queue_that_is_changed_to_deliver_at_most_once_claims_nothing_more(clock: FakeClock) -> None:
+    queues = {"WORK": {"underlying_topic": "T"}}
+    frankfurt = Instance("frankfurt", ["virginia"], clock, queues=queues)
+    virginia = Instance("virginia", ["frankfurt"], clock, queues=queues)
+    virginia.publish(1)
+    exchange(frankfurt, virginia)
+    allow(frankfurt)
+    frankfurt.define({"WORK": {"underlying_topic": "T", "semantics": "at-most-once"}})
+    consumer = Consumer(frankfurt)
+    assert consumer.take() == []
+    clock.advance(LOST_MS)
+    assert consumer.take() == []
