@@ -235,7 +235,7 @@ class QueueLedger:
 
     def forget_letters(self) -> None:
         """Forget the letters of a dead-letter queue that are over: those of another source may have the same bookmarks."""
-        if not self.depth and not self.rows[State.DEAD]:
+        if not (self.depth or self.rows[State.DEAD] or self.rows[State.REMOTE]):
             self.entered, self.rows[State.REMOVED] = BitMap64(), BitMap64()
             self.removed_counts.clear()
 

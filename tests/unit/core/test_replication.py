@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 from spark_queue.core import commands
 from spark_queue.core.state.ownership import Ownership
 from spark_queue.core.state.status import queue_status
+from spark_queue.errors import ConfigError
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, exchange
@@ -241,3 +242,22 @@ def test_what_is_redriven_is_not_stuck_behind_what_waits_for_it(clock: FakeClock
     frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
     frankfurt.decide(commands.Redrive(queue="WORK", ranges=((0, 1),)))
     assert Consumer(frankfurt).take(limit=1) == [0]
+
+
+def test_a_replicated_queue_is_not_reset_and_an_instance_keeps_its_name(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, _ = pair
+    definitions: dict[str, Any] = dict(frankfurt.world.state.definitions.stored)
+    with pytest.raises(ConfigError, match="it is replicated"):
+        frankfurt.decide(commands.Apply(definitions=definitions, reset=("WORK",)))
+    with pytest.raises(ConfigError, match="Keep its name"):
+        frankfurt.decide(commands.Apply(definitions=definitions | {"journal": {"instance": "tokyo"}}))
+
+
+def test_a_dead_letter_queue_with_letters_of_others_keeps_its_source(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, virginia = pair
+    frankfurt.publish(1)
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
+    exchange(*pair)
+    work = {"underlying_topic": "T", "dead_letter_queue": "FAILED"}
+    with pytest.raises(ConfigError, match="would take those of queue 'OTHER'"):
+        virginia.define({"OTHER": work, "WORK": {"underlying_topic": "T"}, "FAILED": {"message_type": "json"}})
