@@ -14,7 +14,7 @@ from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import Watermark
-from spark_queue.errors import JournalError
+from spark_queue.errors import ConfigError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock, PulledFiles
 from spark_queue.replication.copying import Copier
@@ -132,7 +132,7 @@ class Puller:
         done = [record for record in records if record.record <= watermark.record]
         created = records[0].detail["journal"]
         if created != watermark.journal:
-            raise JournalError("PEER_REPLACED", peer=self._definition.name, expected=watermark.journal, found=created)
+            raise ConfigError("PEER_REPLACED", peer=self._definition.name, expected=watermark.journal, found=created)
         if watermark.record < 0:
             # More is pulled than before.
             return records
