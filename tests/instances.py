@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from pyroaring import BitMap64
@@ -36,21 +37,35 @@ class Instance:
         Of the instance; its journal's UUID is made of it.
     peers : Sequence of str
         From whom it pulls.
+    journal : Mapping
+        Further settings of its journal.
     """
 
-    def __init__(self, name: str, peers: Sequence[str], clock: FakeClock, *, queues: dict[str, dict[str, Any]] = QUEUES) -> None:
+    def __init__(
+        self, name: str, peers: Sequence[str], clock: FakeClock, *,
+        queues: dict[str, dict[str, Any]] = QUEUES, journal: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         self.name = name
         self.world = World(clock=clock, journal_id=f"uuid-of-{name}")
         self._folds = {peer: PeerFold(peer) for peer in peers}
         self._read = dict.fromkeys(peers, 0)
-        definitions = {
-            "journal": {"instance": name},
-            "peers": {each: {"journal": f"/{each}", "topics": ["T"], "queues": list(queues)} for each in peers},
+        self._definitions: dict[str, Any] = {
+            "journal": {"instance": name, **journal},
             "message_types": {"json": {"topics": ["T"]}},
             "queues": queues,
         }
-        self.decide(commands.Apply(definitions=definitions))
+        self.pull_queues(list(queues))
         self.world.engine.reach.is_level = True
+
+    def pull_queues(self, queues: Sequence[str]) -> None:
+        """Pull the messages of all peers from now on, and what becomes of them in some queues."""
+        peers = {each: {"journal": f"/{each}", "topics": ["T"], "queues": list(queues)} for each in self._folds}
+        self.decide(commands.Apply(definitions=self._definitions | {"peers": peers}))
+
+    def define(self, queues: dict[str, dict[str, Any]]) -> None:
+        """Define the queues anew."""
+        self._definitions["queues"] = queues
+        self.pull_queues(list(queues))
 
     def decide(self, command: commands.AnyCommand) -> Any:
         """Decide about a command, and make it durable."""
@@ -65,11 +80,15 @@ class Instance:
 
     def pull(self, peer: Instance) -> None:
         """Take over what a peer has committed since the last time."""
+        watermark = self.world.state.pulled.get(peer.name)
+        if watermark is not None and watermark.record < 0:
+            self._folds[peer.name], self._read[peer.name] = PeerFold(peer.name), 0
         fold, news = self._folds[peer.name], list[News]()
+        definition = self.world.state.definitions.peers[peer.name]
         records = peer.world.committed[self._read[peer.name] :]
         for record in records:
             found = fold.fold(record)
-            news += [] if found is None else [found]
+            news += [found] if found is not None and found.queue in definition.queues else []
             if record.kind == Kind.ENTERED:
                 self._copy(peer, fold, from_record(record))
         if records:

@@ -66,8 +66,15 @@ class Peers:
         if isinstance(request, Look):
             call.pulled = self._state(request.peer)
             return Answer(reply=replies.Done())
-        append = self._journal.append_pulled
+        if request.definitions is not self._engine.state.definitions:
+            # It passed over what the new ones ask for; another puller reads it by them.
+            return Answer(reply=replies.Done())
+        append, state = self._journal.append_pulled, self._engine.state
         try:
+            for queue in state.definitions.peers[request.pulled.peer].queues:
+                if queue in state.troubles:
+                    # It is set aside, and would miss these news for good.
+                    raise state.troubles[queue]
             call.pulled = all(self._entrance.take_pulled(files, append, now_ms=now_ms) for files in request.files)
         except SparkQueueError as refusal:
             return Answer(reply=codec.failed(refusal))

@@ -10,6 +10,7 @@ import msgspec
 
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
+from spark_queue.ports import Clock
 
 #: Where it lies in a journal.
 BEACON_KEY = "beacon.json"
@@ -48,11 +49,12 @@ class BeaconThread(threading.Thread):
         Returns the newest numbers of other instances.
     """
 
-    def __init__(self, store: Store, instance: str, seen: Callable[[], dict[str, int]]) -> None:
+    def __init__(self, store: Store, instance: str, seen: Callable[[], dict[str, int]], clock: Clock) -> None:
         super().__init__(name="beacon", daemon=True)
         self._store = store
         self._instance = instance
         self._seen = seen
+        self._clock = clock
         self._told_to_end = threading.Event()
 
     def end(self) -> None:
@@ -64,7 +66,8 @@ class BeaconThread(threading.Thread):
         known = read_beacon(self._store)
         number = 0 if known is None else known.number
         while not self._told_to_end.is_set():
-            number += 1
+            # As seconds it is above all earlier numbers, also where the last beacon was lost, or could not be read just now.
+            number = max(number + 1, self._clock.wall_ms() // 1_000)
             beacon = Beacon(instance=self._instance, number=number, seen=self._seen())
             # Peers find the instance silent while its store cannot be written, and so it is.
             with contextlib.suppress(SparkQueueError):

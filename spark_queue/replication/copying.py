@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.numbers import to_array
+from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.segment import Segment
@@ -119,10 +120,13 @@ class Copier:
         kept = np.ones(segment.row_count, dtype=np.bool_)
         for number, origin in enumerate(names):
             of_origin = whole.origins == number
-            if origin in held:
-                kept &= ~(of_origin & np.isin(whole.bookmarks, to_array(held[origin])))
-            elif not self._passes(fold, origin):
+            if not self._passes(fold, origin):
                 kept &= ~of_origin
+            elif origin in held:
+                # Only what is held between the first and the last of them: all that is held would cost its number each time.
+                there = whole.bookmarks[of_origin]
+                here = held[origin] & to_bitmap([(int(there.min()), int(there.max()) + 1)])
+                kept &= ~(of_origin & np.isin(whole.bookmarks, to_array(here)))
         return whole.among(kept)
 
     def _passes(self, fold: PeerFold, origin: str) -> bool:

@@ -35,6 +35,8 @@ class Pull:
     """What was read of a peer, for the loop: files of messages first, then what the records say."""
 
     pulled: Pulled
+    #: By which it was read.
+    definitions: Definitions
     files: Sequence[PulledFiles] = ()
 
 
@@ -79,6 +81,7 @@ class Puller:
         self._log = PeerLog(peer)
         self._fold = PeerFold(definition.name)
         self._copier = Copier(own, peer, definitions, definition)
+        self._definitions = definitions
         self._definition = definition
         self._look = look
         self._hand_over = hand_over
@@ -119,7 +122,7 @@ class Puller:
             peer=self._definition.name, journal=self._fold.journal_id, record=records[-1].record, digest=digest_of(records[-1]),
             news=news,
         )  # fmt: skip
-        while not self._hand_over(Pull(pulled=pulled, files=self._copies(entered, state))):
+        while not self._hand_over(Pull(pulled=pulled, definitions=self._definitions, files=self._copies(entered, state))):
             state = self._look()
 
     def _catch_up(self, records: Sequence[Record], watermark: Watermark | None) -> Sequence[Record]:
@@ -130,6 +133,9 @@ class Puller:
         created = records[0].detail["journal"]
         if created != watermark.journal:
             raise JournalError("PEER_REPLACED", peer=self._definition.name, expected=watermark.journal, found=created)
+        if watermark.record < 0:
+            # More is pulled than before.
+            return records
         if not done or digest_of(done[-1]) != watermark.digest:
             # It went back to an older backup: what was taken over stands, and taking news twice changes nothing.
             _LOG.warning("Peer '%s' does not go on where it was pulled to; it is read from its beginning.", self._definition.name)

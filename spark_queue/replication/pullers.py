@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
-from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.beacon import RENEWAL_S, BeaconThread, read_beacon
@@ -55,7 +54,7 @@ class Pullers:
             self._beacon.end()
             self._beacon = None
         if definitions.peers and definitions.journal.instance is not None:
-            self._beacon = BeaconThread(self._own, definitions.journal.instance, self.numbers)
+            self._beacon = BeaconThread(self._own, definitions.journal.instance, self.numbers, self._clock)
             self._beacon.start()
 
     def numbers(self) -> dict[str, int]:
@@ -103,7 +102,7 @@ class _PullThread(threading.Thread):
         self._peer = definition.name
         self._told_to_end = threading.Event()
         #: What keeps it from pulling.
-        self.trouble: SparkQueueError | None = None
+        self.trouble: Exception | None = None
         self.is_level = False
 
     def end(self) -> None:
@@ -121,7 +120,7 @@ class _PullThread(threading.Thread):
                 self.is_level, self.trouble, failures = True, None, 0
             except EndedError:
                 return
-            except SparkQueueError as trouble:
+            except Exception as trouble:  # noqa: BLE001  # Whatever it is: a thread that ended would count as one that hears its peer.
                 if str(trouble) != str(self.trouble):
                     _LOG.warning("Peer '%s' is not pulled: %s", self._peer, trouble)
                 puller, self.trouble, failures = None, trouble, failures + 1

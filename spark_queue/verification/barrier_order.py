@@ -11,6 +11,7 @@ from spark_queue.core.bitmaps.ranges import below, to_bitmap
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import ACTIVE, State
+from spark_queue.core.state.ownership import Stage
 
 
 @dataclass(slots=True)
@@ -87,6 +88,11 @@ def _follow(record: Record, line: _Line, rows: BitMap64) -> Iterator[str]:
             line.present -= rows
             line.held -= rows
             if record.reason in DEAD_LETTER_REASONS:
+                line.dead |= rows
+        case Kind.REPLICATED if record.detail["stage"] or record.detail["life"]:
+            # What another instance ended stands before no barrier any more; what it gave another life may stand before a gone one.
+            line.present -= rows
+            if record.detail["stage"] == Stage.DEAD or record.detail["life"]:
                 line.dead |= rows
 
 

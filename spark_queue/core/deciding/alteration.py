@@ -51,7 +51,15 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> 
             )
     for trouble in state.troubles.values():
         raise trouble
+    known, instance = state.definitions.journal.instance, wanted.journal.instance
+    if known is not None and instance != known:
+        reason = f"messages are owned by this name, and the new definitions say {instance!r}."
+        raise ConfigError("DEFINITION_IN_USE", what="Instance", name=known, reason=reason, next_step="Keep its name.")
     for name, ledger in state.queues.items():
+        if name in resets and (ledger.ownership is not None or wanted.is_replicated(name)):
+            # What is gone would be there again on this instance alone.
+            reason = "it is replicated, and what other instances know of its messages stands."
+            raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step="Redrive or purge it instead.")
         if name in resets and ledger.definition.underlying_topic is None and ledger.depth:
             reason = f"it holds {ledger.depth} dead letters, and has no recovery point from which they would come again."
             raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step="Settle them first.")
@@ -81,7 +89,7 @@ def _check_queue(ledger: QueueLedger, wanted: QueueDefinition | None) -> None:
 
 def _check_source(state: JournalState, letters: QueueLedger, wanted: Definitions) -> None:
     """Check that a dead-letter queue keeps its source while it holds letters: they would be taken for the other's."""
-    name, held = letters.definition.name, letters.depth + len(letters.rows[State.DEAD])
+    name, held = letters.definition.name, sum(len(rows) for each, rows in letters.rows.items() if each is not State.REMOVED)
     known, source = state.definitions.source_of(name), wanted.source_of(name)
     if held and source is not None and source != known:
         reason = f"it holds {held} dead letters of queue '{known}', and would take those of queue '{source}'."

@@ -44,7 +44,6 @@ def settle(work: UnitOfWork, command: Settle) -> Settled:
     accepted. Somebody who holds no lease acts at once.
     """
     given = [read_outcome(work, each) for each in command.outcomes]
-    claim(work, claimable(work) & BitMap64.union(BitMap64(), *(rows for _, rows in given)))
     check_outcomes(work, given, work.ledger.entered, "never entered the queue")
     refuse_barriers(work, given)
     if work.ledger.definition.at_most_once:
@@ -55,7 +54,9 @@ def settle(work: UnitOfWork, command: Settle) -> Settled:
         _Part(said=said, rows=rows, named=each.lease, lease=lease)
         for (said, rows), each, lease in zip(given, command.outcomes, leases, strict=True)
     ]
-    plans = [_plan(work, each) for each in parts]
+    lost = claimable(work)
+    plans = [_plan(work, each, lost) for each in parts]
+    claim(work, lost & BitMap64.union(BitMap64(), *(rows for _, rows in given)))
     counts: Counter[str] = Counter()
     for part, (staged, _) in zip(parts, plans, strict=True):
         if part.lease is not None:
@@ -110,22 +111,28 @@ def purged_before(state: JournalState, command: Purge) -> Purged:
     return Purged(purged=state.messages_of(command.request), leased=len(state.ledger(command.queue).rows[State.LEASED]))
 
 
-def _plan(work: UnitOfWork, part: _Part) -> tuple[BitMap64, _Part]:
-    """Return what of a part is staged with its lease, and what acts at once; refuse what is not allowed."""
+def _plan(work: UnitOfWork, part: _Part, lost: BitMap64) -> tuple[BitMap64, _Part]:
+    """Return what of a part is staged with its lease, and what acts at once; refuse what is not allowed.
+
+    Parameters
+    ----------
+    lost : BitMap64
+        What may be claimed: it counts as in the queue, and is claimed once nothing is refused.
+    """
     staged, lease = BitMap64(), part.lease
     if lease is not None and not lease.proven:
         check_outcomes(work, ((part.said, part.rows),), lease.rows, f"are not in lease {lease.number}")
         # What somebody else has taken from the lease is settled as after its end.
         staged = part.rows & lease.recoverable
     now = replace(part, rows=part.rows - staged)
-    _check_permitted(work, now)
+    _check_permitted(work, now, lost)
     return staged, now
 
 
-def _check_permitted(work: UnitOfWork, part: _Part) -> None:
+def _check_permitted(work: UnitOfWork, part: _Part, lost: BitMap64) -> None:
     """Refuse what is too late for anything but an acknowledge, and what strict leasing forbids (R38)."""
     ledger, outcome = work.ledger, part.said[0]
-    rows = in_queue(work, part.rows)
+    rows = in_queue(work, part.rows) | (part.rows & lost)
     held = BitMap64() if part.lease is None else rows & part.lease.leased
     if outcome != Outcome.ACKNOWLEDGE:
         allowed = held if part.named is not None else rows & ledger.rows[State.LEASED]

@@ -73,8 +73,12 @@ def purge_old(work: UnitOfWork) -> None:
     if ledger.dead_letters.oldest_ms > work.now_ms - retention_ms:
         return
     old, letters = ledger.dead_letters.before(work.now_ms - retention_ms), work.dead_letters
+    # What another instance owns, it removes.
+    foreign = BitMap64() if ledger.ownership is None else ledger.ownership.remote
     if letters is not None:
-        old -= letters.rows[State.LEASED]
+        old -= letters.rows[State.LEASED] | letters.rows[State.REMOTE]
+        foreign = foreign - letters.entered
+    old = old - foreign if foreign else old
     remove(work, old, Removal.PURGED)
     there = BitMap64() if letters is None else old & (waiting_letters(letters) | letters.rows[State.DEAD])
     if letters is not None and there:

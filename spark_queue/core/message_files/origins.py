@@ -82,8 +82,9 @@ class Origins:
         """Take the rows of a file whose first row has bookmark `first` here."""
         for row, length, origin, bookmark in origins:
             here, there = [(first + row, first + row + length)], [(bookmark, bookmark + length)]
-            self.held[origin] = self.held.get(origin, BitMap64()) | to_bitmap(there)
-            self.pulled[origin] = self.pulled.get(origin, BitMap64()) | to_bitmap(here)
+            # In place: copies would cost as much as all that is held.
+            self.held.setdefault(origin, BitMap64()).update(to_bitmap(there))
+            self.pulled.setdefault(origin, BitMap64()).update(to_bitmap(here))
             self._to_here.setdefault(origin, _Translation()).add(bookmark, first + row, length)
             self._to_there.setdefault(origin, _Translation()).add(first + row, bookmark, length)
 

@@ -216,7 +216,7 @@ class JournalState:
             facts = found.with_barriers(barriers[name]) if name in barriers else found
             told = self._as_told(segment, wanted[name], facts).since(wanted[name].start)
             wanted[name].enter(told)
-            peers.give_to_owners(self, segment, wanted[name], told.rows - told.barriers)
+            peers.give_to_first_owners(self, wanted[name], told.rows - told.barriers)
 
     def _as_told(self, segment: Segment, ledger: QueueLedger, facts: EntryFacts) -> EntryFacts:
         """Return facts as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""

@@ -157,10 +157,12 @@ class QueueLedger:
         assert self.ownership is not None, "the queue is replicated"
         self.ownership.own(rows, term=term, owner=owner)
         if owner == self.ownership.instance:
-            self.move(rows & self.rows[State.REMOTE], Event.OWNED)
-            if self.definition.target_queue_depth:
-                # They wait for their turn as new ones do; what there is room for becomes active at the end of the record.
-                self.move(rows & self.rows[State.AVAILABLE], Event.DEACTIVATED)
+            came = rows & self.rows[State.REMOTE]
+            self.move(came, Event.OWNED)
+            if self.definition.target_queue_depth and self.definition.order_key is None:
+                # They wait for their turn as new ones do; what there is room for becomes active at the end of the record. The
+                # oldest of a key must not wait behind those that wait for it, nor must what is redriven.
+                self.move(came, Event.DEACTIVATED)
         else:
             self.take_away(rows)
 
@@ -233,7 +235,7 @@ class QueueLedger:
 
     def forget_letters(self) -> None:
         """Forget the letters of a dead-letter queue that are over: those of another source may have the same bookmarks."""
-        if not self.depth and not self.rows[State.DEAD]:
+        if not (self.depth or self.rows[State.DEAD] or self.rows[State.REMOTE]):
             self.entered, self.rows[State.REMOVED] = BitMap64(), BitMap64()
             self.removed_counts.clear()
 
@@ -250,10 +252,11 @@ class QueueLedger:
         return rows & (self.overdue(now_ms) | (aged - self.expires.rows - self.begun.rows))
 
     def forget_expirations(self, *, now_ms: int) -> None:
-        """Drop expirations that have passed and that no leased message waits for."""
-        self.expires.forget(now_ms, kept=self.rows[State.LEASED])
+        """Drop expirations that have passed and that no leased message waits for, nor one that may yet come to this instance."""
+        kept = self.rows[State.LEASED] if self.ownership is None else self.rows[State.LEASED] | self.rows[State.REMOTE]
+        self.expires.forget(now_ms, kept=kept)
         if self.definition.expiration_ms is not None:
-            self.begun.forget(now_ms - self.definition.expiration_ms, kept=self.rows[State.LEASED])
+            self.begun.forget(now_ms - self.definition.expiration_ms, kept=kept)
 
 
 def _take_out(by_time: dict[int, BitMap64], part: BitMap64) -> None:

@@ -48,13 +48,18 @@ def standing_letters(state: JournalState, queue: str) -> list[DeadLetter]:
 
 
 def free_letters(state: JournalState, queue: str) -> BitMap64:
-    """Return the dead letters of a queue that nobody has leased in its dead-letter queue, and that did not die again there."""
+    """Return the dead letters of a queue that nobody has leased in its dead-letter queue, and that did not die again there.
+
+    What is in no dead-letter queue is owned by who let it die; the letters that wait there are those that this instance owns.
+    """
     ledger = state.ledger(queue)
     dead, home = ledger.rows[State.DEAD].copy(), ledger.definition.dead_letter_queue
+    foreign = BitMap64() if ledger.ownership is None else ledger.ownership.remote
     if home is not None:
         letters = state.ledger(home)
+        foreign = foreign - letters.entered
         dead -= letters.entered - waiting_letters(letters)
-    return dead
+    return dead - foreign if foreign else dead
 
 
 def waiting_letters(letters: QueueLedger) -> BitMap64:

@@ -35,7 +35,10 @@ class MessageValue:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """How far a peer is pulled: the UUID of its journal, the number of the last record that was taken over, and its SHA-256."""
+    """How far a peer is pulled: the UUID of its journal, the number of the last record that was taken over, and its SHA-256.
+
+    Record -1 is before the first: its log is to be read again.
+    """
 
     journal: str
     record: int
@@ -86,8 +89,9 @@ class Ownership:
     def own(self, rows: BitMap64, *, term: int, owner: str) -> None:
         """Give rows to an owner; what somebody was asked for of them is no longer open."""
         self.disown(rows)
-        if (term, owner) != (0, self.instance):
-            self._owners[term, owner] = self._owners.get((term, owner), BitMap64()) | rows
+        if rows and (term, owner) != (0, self.instance):
+            # In place: copies would cost as much as all that is owned.
+            self._owners.setdefault((term, owner), BitMap64()).update(rows)
         if owner != self.instance:
             self.remote |= rows
         # Something of it moved, so that the next may be asked for.
@@ -108,7 +112,7 @@ class Ownership:
             if not self._lives[key]:
                 del self._lives[key]
         if life:
-            self._lives[life] = self._lives.get(life, BitMap64()) | rows
+            self._lives.setdefault(life, BitMap64()).update(rows)
 
     def by_life(self, rows: BitMap64) -> Iterator[tuple[int, BitMap64]]:
         """Yield rows by their life."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spark_queue.core import commands
-from spark_queue.errors import CallerError
+from spark_queue.errors import CallerError, LeaseError
+from spark_queue.verification import invariants
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, exchange
 
@@ -115,3 +116,49 @@ def test_a_queue_that_delivers_at_most_once_is_refused(clock: FakeClock) -> None
     frankfurt = Instance("frankfurt", ["virginia"], clock, queues=queues)
     with pytest.raises(CallerError, match="at most once"):
         frankfurt.decide(commands.ProxiedTransfer(queue="ONCE", on=True))
+
+
+def test_a_settlement_that_is_refused_claims_nothing(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    frankfurt, _ = pair
+    allow(frankfurt)
+    frankfurt.decide(commands.Purge(queue="WORK"))
+    clock.advance(LOST_MS)
+    before = frankfurt.world.state.next_record
+    with pytest.raises(LeaseError, match="never leased"):
+        frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="cancel", ranges=((0, 1),)),)))
+    assert frankfurt.world.state.next_record == before
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((1, 2),)),)))
+    assert (frankfurt.rows("dead"), frankfurt.rows("remote")) == ([1], [0, 2])
+
+
+def test_a_log_is_sound_whose_messages_got_another_life_elsewhere(clock: FakeClock) -> None:
+    frankfurt, virginia = Instance("frankfurt", ["virginia"], clock), Instance("virginia", ["frankfurt"], clock)
+    frankfurt.publish(1)
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
+    exchange(frankfurt, virginia)
+    virginia.decide(commands.ProxiedTransfer(queue="FAILED", on=True))
+    virginia.decide(commands.Redrive(queue="WORK", ranges=((0, 1),)))
+    clock.advance(LOST_MS)
+    assert virginia.decide(commands.Redrive(queue="WORK", ranges=((0, 1),))).redriven == 1
+    exchange(frankfurt, virginia)
+    consumer = Consumer(frankfurt)
+    clock.advance(2_000)
+    consumer.take()
+    exchange(frankfurt, virginia)
+    assert consumer.take() == [0]
+    for each in (frankfurt, virginia):
+        assert invariants.of_records(each.world.committed) == []
+
+
+def test_a_queue_that_is_changed_to_deliver_at_most_once_claims_nothing_more(clock: FakeClock) -> None:
+    queues = {"WORK": {"underlying_topic": "T"}}
+    frankfurt = Instance("frankfurt", ["virginia"], clock, queues=queues)
+    virginia = Instance("virginia", ["frankfurt"], clock, queues=queues)
+    virginia.publish(1)
+    exchange(frankfurt, virginia)
+    allow(frankfurt)
+    frankfurt.define({"WORK": {"underlying_topic": "T", "semantics": "at-most-once"}})
+    consumer = Consumer(frankfurt)
+    assert consumer.take() == []
+    clock.advance(LOST_MS)
+    assert consumer.take() == []

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from pyroaring import BitMap64
 
 from spark_queue.core import commands
+from spark_queue.core.state.ownership import Ownership
+from spark_queue.core.state.status import queue_status
+from spark_queue.errors import ConfigError
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, exchange
+from tests.scenario.facts import PublishedMessage
 
 
 @pytest.fixture
@@ -119,3 +126,141 @@ def test_the_fold_of_the_log_says_what_the_engine_says(pair: tuple[Instance, Ins
     exchange(*pair)
     for each in pair:
         assert digest(each.world.folded()) == digest(each.world.state)
+
+
+def test_what_another_instance_ended_is_folded_again_after_retention_let_it_go(clock: FakeClock) -> None:
+    journal = {"retention": "60s"}
+    frankfurt = Instance("frankfurt", ["virginia"], clock, journal=journal)
+    virginia = Instance("virginia", ["frankfurt"], clock, journal=journal)
+    virginia.publish(3)
+    exchange(frankfurt, virginia)
+    waiting = Consumer(frankfurt)
+    attach: dict[str, Any] = {"queue": "WORK", "subscription": "filtered"}
+    drawn = frankfurt.decide(commands.DrawIncarnation(**attach))
+    frankfurt.decide(
+        commands.Attach(**attach, incarnation=drawn.incarnation, call=1, ack_mode="auto", max_backlog=10, filter="x < 3")
+    )
+    clock.advance(2_000)
+    waiting.take(limit=1)
+    exchange(frankfurt, virginia)
+    waiting.take()
+    waiting.take()
+    virginia.decide(commands.Purge(queue="WORK"))
+    exchange(frankfurt, virginia)
+    clock.advance(120_000)
+    frankfurt.tick()
+    assert frankfurt.world.state.message_types["json"].retired_rows == 3
+    assert digest(frankfurt.world.folded()) == digest(frankfurt.world.state)
+
+
+def test_nobody_owns_no_messages() -> None:
+    ownership = Ownership("frankfurt")
+    ownership.own(BitMap64(), term=1, owner="virginia")
+    assert ownership == Ownership("frankfurt")
+
+
+def test_a_remote_message_keeps_its_expiration_until_it_comes_here(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    frankfurt, virginia = pair
+    virginia.world.publish("json", [PublishedMessage(topic="T", expires_at_ms=clock.wall_ms() + 20_000)])
+    virginia.world.commit()
+    exchange(*pair)
+    clock.advance(21_000)
+    frankfurt.tick()
+    assert frankfurt.rows("remote") == [0], "its owner lets it age out"
+    assert digest(frankfurt.world.folded()) == digest(frankfurt.world.state)
+
+
+def test_what_is_in_no_dead_letter_queue_is_redriven_by_its_owner_alone(clock: FakeClock) -> None:
+    queues = {"WORK": {"underlying_topic": "T", "lease_period": "60s"}}
+    frankfurt = Instance("frankfurt", ["virginia"], clock, queues=queues)
+    virginia = Instance("virginia", ["frankfurt"], clock, queues=queues)
+    frankfurt.publish(1)
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
+    exchange(frankfurt, virginia)
+    assert virginia.decide(commands.Redrive(queue="WORK", ranges=((0, 1),))).redriven == 0
+    assert frankfurt.decide(commands.Redrive(queue="WORK", ranges=((0, 1),))).redriven == 1
+    exchange(frankfurt, virginia)
+    assert (frankfurt.rows("available"), virginia.rows("remote")) == ([0], [0])
+
+
+def test_old_dead_letters_are_removed_by_their_owner_alone(clock: FakeClock) -> None:
+    queues = {
+        "WORK": {"underlying_topic": "T", "lease_period": "60s", "dead_letter_queue": "FAILED", "dead_letter_retention": "10s"},
+        "FAILED": {"message_type": "json", "lease_period": "60s"},
+    }
+    frankfurt = Instance("frankfurt", ["virginia"], clock, queues=queues)
+    virginia = Instance("virginia", ["frankfurt"], clock, queues=queues)
+    frankfurt.publish(1)
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
+    exchange(frankfurt, virginia)
+    assert Consumer(frankfurt, queue="FAILED").take() == [0]
+    clock.advance(11_000)
+    virginia.tick()
+    assert (virginia.rows("dead"), virginia.rows("remote", "FAILED")) == ([0], [0]), "its owner has it leased"
+
+
+def test_a_queue_that_begins_to_replicate_knows_whose_its_messages_are(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, virginia = pair
+    for each in pair:
+        each.pull_queues([])
+    frankfurt.publish(3)
+    exchange(*pair)
+    assert virginia.rows("available") == [0, 1, 2], "so far each delivers what it has by itself"
+    consumer = Consumer(frankfurt)
+    frankfurt.pull_queues(["WORK", "FAILED"])
+    consumer.take(limit=1)
+    consumer.take(limit=1)
+    exchange(*pair)
+    virginia.pull_queues(["WORK", "FAILED"])
+    assert virginia.rows("remote") == [0, 1, 2]
+    exchange(*pair)
+    assert (virginia.rows("removed"), virginia.rows("remote")) == ([0], [1, 2]), "what was said before is read again"
+    assert digest(virginia.world.folded()) == digest(virginia.world.state)
+
+
+def test_a_dead_letter_ages_from_when_it_came_wherever_it_goes(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    frankfurt, virginia = pair
+    frankfurt.publish(1)
+    exchange(*pair)
+    clock.advance(60_000)
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
+    exchange(*pair)
+    waiting = Consumer(virginia, queue="FAILED")
+    assert waiting.take() == []
+    exchange(*pair)
+    for each, seconds in ((frankfurt, None), (virginia, 0)):
+        assert queue_status(each.world.state, "FAILED", now_ms=clock.wall_ms()).seconds_behind == seconds
+
+
+def test_what_is_redriven_is_not_stuck_behind_what_waits_for_it(clock: FakeClock) -> None:
+    queues: dict[str, dict[str, Any]] = {
+        "WORK": {
+            "underlying_topic": "T", "ownership": "group_local", "initial_owner": "frankfurt", "order_key": "key",
+            "target_queue_depth": 1_000,
+        }
+    }  # fmt: skip
+    frankfurt = Instance("frankfurt", ["virginia"], clock, queues=queues)
+    messages = [PublishedMessage(topic="T", attributes={"key": "a"})] * 1_001
+    frankfurt.world.publish("json", messages)
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
+    frankfurt.decide(commands.Redrive(queue="WORK", ranges=((0, 1),)))
+    assert Consumer(frankfurt).take(limit=1) == [0]
+
+
+def test_a_replicated_queue_is_not_reset_and_an_instance_keeps_its_name(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, _ = pair
+    definitions: dict[str, Any] = dict(frankfurt.world.state.definitions.stored)
+    with pytest.raises(ConfigError, match="it is replicated"):
+        frankfurt.decide(commands.Apply(definitions=definitions, reset=("WORK",)))
+    with pytest.raises(ConfigError, match="Keep its name"):
+        frankfurt.decide(commands.Apply(definitions=definitions | {"journal": {"instance": "tokyo"}}))
+
+
+def test_a_dead_letter_queue_with_letters_of_others_keeps_its_source(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, virginia = pair
+    frankfurt.publish(1)
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((0, 1),)),)))
+    exchange(*pair)
+    work = {"underlying_topic": "T", "dead_letter_queue": "FAILED"}
+    with pytest.raises(ConfigError, match="would take those of queue 'OTHER'"):
+        virginia.define({"OTHER": work, "WORK": {"underlying_topic": "T"}, "FAILED": {"message_type": "json"}})

@@ -86,10 +86,11 @@ def end_letters_elsewhere(state: JournalState, record: Record, emit: Emit) -> No
 def _here(state: JournalState, message_type: str, rows: Mapping[str, BitMap64]) -> BitMap64:
     """Return the own bookmarks of messages of any origin; what is not here has no news."""
     known = state.message_types[message_type]
-    own = rows.get(state.journal_id, BitMap64())
-    entered = to_bitmap([(0, known.entered_until)]) - BitMap64.union(BitMap64(), *known.origins.pulled.values())
+    own = rows.get(state.journal_id, BitMap64()) & to_bitmap([(0, known.entered_until)])
+    for pulled in known.origins.pulled.values():
+        own = own - pulled
     parts = [known.origins.here(origin, there) for origin, there in rows.items() if origin != state.journal_id]
-    return BitMap64.union(own & entered, *parts)
+    return BitMap64.union(own, *parts)
 
 
 def _concerned(state: JournalState, news: News) -> BitMap64:

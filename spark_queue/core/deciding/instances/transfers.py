@@ -90,7 +90,7 @@ def answer(work: UnitOfWork, rows: BitMap64, detail: Mapping[str, Any]) -> None:
 def claimable(work: UnitOfWork) -> BitMap64:
     """Return the messages that may be claimed: of owners that cannot be reached, while somebody allows it (R108, R109)."""
     ownership = work.ledger.ownership
-    if ownership is None or not (ownership.claims_unreachable and work.reach.is_level):
+    if ownership is None or not (ownership.claims_unreachable and work.reach.is_level) or work.ledger.definition.at_most_once:
         return BitMap64()
     after_ms = work.state.definitions.replication.unreachable_after_ms
     parts = _by_owner(ownership, work.ledger.rows[State.REMOTE])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
 
-from spark_queue.core.message_files.segment import Segment
+from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import Record
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
@@ -23,14 +24,14 @@ def pulled(state: JournalState, record: Record) -> None:
     state.instances[detail["journal"]] = peer
 
 
-def give_to_owners(state: JournalState, segment: Segment, ledger: QueueLedger, rows: BitMap64) -> None:
-    """Let messages that enter a replicated queue belong to whom they belong to at first (R102)."""
+def give_to_first_owners(state: JournalState, ledger: QueueLedger, rows: BitMap64) -> None:
+    """Let messages of a replicated queue belong to whom they belong to at first (R102)."""
     if ledger.ownership is None:
         return
     if ledger.definition.initial_owner is not None:
         ledger.give(rows, term=0, owner=ledger.definition.initial_owner)
         return
-    for origin, from_there in state.message_types[segment.message_type].origins.pulled.items():
+    for origin, from_there in state.message_types[ledger.definition.message_type].origins.pulled.items():
         part = rows & from_there
         if part:
             ledger.give(part, term=0, owner=state.instances[origin])
@@ -44,6 +45,18 @@ def replicate(state: JournalState, name: str, ledger: QueueLedger) -> None:
         ledger.ownership = None
     elif ledger.ownership is None and instance is not None:
         ledger.ownership = Ownership(instance)
-        owner = ledger.definition.initial_owner
-        if owner is not None:
-            ledger.give(ledger.entered - ledger.rows[State.REMOVED] - ledger.barriers, term=0, owner=owner)
+        # A letter belongs to who dead-lettered it, and so does what is dead.
+        if ledger.definition.underlying_topic is not None:
+            standing = ledger.entered - ledger.rows[State.REMOVED] - ledger.rows[State.DEAD] - ledger.barriers
+            give_to_first_owners(state, ledger, standing)
+
+
+def pull_from_the_start(state: JournalState, before: Definitions) -> None:
+    """Let the logs of peers be read again from which more is pulled than before: what they said of it was passed over.
+
+    News that were taken over already change nothing (DESIGN 17.3).
+    """
+    for name, watermark in state.pulled.items():
+        old, new = before.peers.get(name), state.definitions.peers.get(name)
+        if new is not None and (old is None or set(new.topics) - set(old.topics) or set(new.queues) - set(old.queues)):
+            state.pulled[name] = replace(watermark, record=-1, digest="")

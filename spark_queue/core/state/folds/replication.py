@@ -27,7 +27,7 @@ def replicated(ledger: QueueLedger, record: Record) -> None:
     ownership.begin_life(rows, value.life)
     ledger.removed_counts.subtract(ledger.dead_letters.take_back(rows & ledger.rows[State.DEAD]))
     _begin_anew(ledger, older)
-    _let_letters_in(ledger, rows - ledger.entered)
+    _let_letters_in(ledger, rows - ledger.entered, at_ms=record.at_ms)
     if value.stage == Stage.PRESENT:
         _present(ledger, record, rows, value, older=older)
     else:
@@ -63,10 +63,15 @@ def _ownership(ledger: QueueLedger) -> Ownership:
     return ledger.ownership
 
 
-def _let_letters_in(ledger: QueueLedger, letters: BitMap64) -> None:
-    """Let dead letters into their dead-letter queue that another instance has let in."""
-    if letters:
+def _let_letters_in(ledger: QueueLedger, letters: BitMap64, *, at_ms: int) -> None:
+    """Let dead letters into their dead-letter queue that another instance has let in.
+
+    Of a queue that has messages published to it only what retention let go has not entered: it is taken in by what ends it.
+    """
+    if letters and ledger.definition.underlying_topic is None:
         ledger.enter(EntryFacts(rows=letters, expires={}))
+        # Its age here counts from now, as where it died.
+        ledger.begun.add({at_ms: letters})
 
 
 def _begin_anew(ledger: QueueLedger, rows: BitMap64) -> None:
@@ -82,7 +87,8 @@ def _present(ledger: QueueLedger, record: Record, rows: BitMap64, value: Message
     ledger.delivered.raise_to(record.detail.get("deliveries", 0), rows)
     ledger.cancelled.raise_to(record.detail.get("cancels", 0), rows)
     mine = value.owner == ownership.instance
-    ownership.transferred_in += len(rows & ledger.rows[State.REMOTE]) if mine else 0
+    # Counted by what the record says alone: what retention let go is in no state when the log is folded again.
+    ownership.transferred_in += len(rows - older) if mine else 0
     # A lease of an earlier life is over; of this life it stays open until its end.
     back = (older - ledger.rows[State.REMOTE]) | (rows & (ledger.rows[State.DEAD] | ledger.rows[State.REMOVED]))
     ownership.own(rows, term=value.term, owner=value.owner)

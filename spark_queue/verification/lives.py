@@ -1,0 +1,128 @@
+"""A second, simpler model of a control log: what its records alone say of the lives of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
+from spark_queue.core.state.ownership import Stage
+
+
+@dataclass(slots=True)
+class _Life:
+    """What a queue's records have said of its messages so far."""
+
+    leased: BitMap64 = field(default_factory=BitMap64)
+    removed: BitMap64 = field(default_factory=BitMap64)
+    dead: BitMap64 = field(default_factory=BitMap64)
+    last_lease: int = 0
+    proven: set[int] = field(default_factory=set)
+
+
+class MessageLives:
+    """The second model: it knows no rule of delivery, only that a life has one end, and that an end is an end."""
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._until: dict[str, int] = {}
+        self._lives: dict[str, _Life] = {}
+
+    def follow(self, record: Record) -> Iterator[str]:
+        """Take the next record and give what it contradicts."""
+        if record.kind == Kind.EPOCH_CLAIMED:
+            if record.epoch <= self._epoch:
+                yield f"epoch {record.epoch} is claimed after epoch {self._epoch}"
+            self._epoch = record.epoch
+        elif record.kind == Kind.ENTERED:
+            yield from self._entered(record)
+        elif record.kind == Kind.DEFINITIONS_APPLIED:
+            self._applied(record)
+        elif record.queue is not None:
+            yield from self._of_queue(record, self._lives.setdefault(record.queue, _Life()), to_bitmap(record.ranges))
+
+    def _entered(self, record: Record) -> Iterator[str]:
+        ((first, until),) = record.ranges
+        expected = self._until.get(str(record.message_type), 0)
+        if first != expected:
+            yield f"bookmarks begin at {first}, but {expected} is next"
+        self._until[str(record.message_type)] = until
+
+    def _applied(self, record: Record) -> None:
+        dropped = [name for name in self._lives if name not in record.detail["definitions"].get("queues", {})]
+        for name in [*dropped, *record.detail["resets"]]:
+            # Lease numbers are never reused, whatever becomes of the queue.
+            life = self._lives.get(name, _Life())
+            self._lives[name] = _Life(last_lease=life.last_lease, proven=life.proven)
+
+    def _of_queue(self, record: Record, life: _Life, rows: BitMap64) -> Iterator[str]:
+        if rows and rows.max() >= max(self._until.values(), default=0):
+            yield f"message {rows.max()} never entered"
+        match record.kind:
+            case Kind.GRANTED:
+                yield from self._granted(record, life, rows)
+            case Kind.RESUMED:
+                yield from _ended_before(rows, life.removed | life.dead)
+                life.leased |= _leased_by(record, rows)
+            case Kind.RETURNED:
+                yield from _ended_before(rows, life.removed | life.dead)
+                life.leased -= rows
+            case Kind.REMOVED:
+                yield from self._removed(record, life, rows)
+            case Kind.DEAD_LETTERED:
+                strangers = rows - self._lives[record.detail["source"]].dead
+                if strangers:
+                    yield f"{len(strangers)} message(s), first {strangers.min()}, that '{record.detail['source']}' still has"
+                life.removed -= rows
+            case Kind.REDRIVEN:
+                yield from _ended_before(rows - life.dead, life.removed)
+                life.dead, life.removed = life.dead - rows, life.removed | (rows - life.dead)
+            case Kind.REPLICATED:
+                _elsewhere(Stage(record.detail["stage"]), life, rows)
+            case Kind.PROVEN:
+                if record.lease in life.proven or (record.lease or 0) > life.last_lease:
+                    yield f"lease {record.lease} was proven before, or never granted"
+                life.proven.add(record.lease or 0)
+
+    def _granted(self, record: Record, life: _Life, rows: BitMap64) -> Iterator[str]:
+        if record.lease != life.last_lease + 1:
+            yield f"lease {record.lease} follows lease {life.last_lease}"
+        yield from _ended_before(rows, life.removed | life.dead)
+        if rows.intersect(life.leased):
+            yield f"message {(rows & life.leased).min()} is granted while it is leased"
+        life.last_lease = record.lease or 0
+        life.leased |= _leased_by(record, rows)
+
+    def _removed(self, record: Record, life: _Life, rows: BitMap64) -> Iterator[str]:
+        dead = record.reason in DEAD_LETTER_REASONS
+        # A dead letter may end once more: taken back by a late proof, or purged. Nothing else ends twice.
+        yield from _ended_before(rows, life.removed | life.dead if dead else life.removed)
+        life.leased -= rows
+        if dead:
+            life.dead |= rows
+        else:
+            life.dead -= rows
+            life.removed |= rows
+
+
+def _leased_by(record: Record, rows: BitMap64) -> BitMap64:
+    """Return what a grant or resume leases: a barrier is given to many, and leased to nobody."""
+    return BitMap64() if record.detail.get("barrier") else rows
+
+
+def _ended_before(rows: BitMap64, ended: BitMap64) -> Iterator[str]:
+    again = rows & ended
+    if again:
+        yield f"{len(again)} message(s), first {again.min()}, had already left the queue"
+
+
+def _elsewhere(stage: Stage, life: _Life, rows: BitMap64) -> None:
+    """Take over what another instance did with messages: it may have ended them, or given them another life."""
+    life.leased, life.dead, life.removed = life.leased - rows, life.dead - rows, life.removed - rows
+    if stage == Stage.DEAD:
+        life.dead |= rows
+    elif stage == Stage.GONE:
+        life.removed |= rows

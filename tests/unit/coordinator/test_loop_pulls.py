@@ -1,0 +1,61 @@
+"""What the loop takes over of what was pulled from a peer, and what it refuses (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_queue.coordinator.inbox import Call
+from spark_queue.core import commands
+from spark_queue.core.deciding.instances.replicating import Pulled
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.errors import JournalError
+from spark_queue.protocol import codec
+from spark_queue.replication.puller import Look, Pull, PullState
+from tests.unit.coordinator.loop_world import DEFINITIONS, World
+
+PULLS: dict[str, Any] = DEFINITIONS | {
+    "journal": {"instance": "frankfurt"},
+    "peers": {"virginia": {"journal": "/virginia", "topics": ["ORDERS"], "queues": ["WORK"]}},
+}
+
+
+def pull(world: World, definitions: Definitions, number: int) -> Call:
+    """Hand over that the peer is pulled up to a record."""
+    pulled = Pulled(peer="virginia", journal="uuid", record=number, digest=f"of {number}")
+    call = Call(Pull(pulled=pulled, definitions=definitions), lambda: False)
+    world.loop.step([call])
+    return call
+
+
+def watermark(world: World) -> int | None:
+    """Return how far the peer is pulled."""
+    call = Call(Look("virginia"), lambda: False)
+    world.loop.step([call])
+    assert isinstance(call.pulled, PullState)
+    return None if call.pulled.watermark is None else call.pulled.watermark.record
+
+
+def test_what_was_read_by_earlier_definitions_is_not_taken() -> None:
+    world = World(PULLS)
+    before = world.loop._engine.state.definitions
+    assert pull(world, before, 7).pulled is True
+    more = {"virginia": PULLS["peers"]["virginia"] | {"topics": ["ORDERS", "OTHERS"]}}
+    world.ask(commands.Apply, definitions=PULLS | {"peers": more})
+    assert watermark(world) == -1, "more is pulled than before, so its log is read again"
+    assert pull(world, before, 8).pulled is None
+    assert watermark(world) == -1
+    assert pull(world, world.loop._engine.state.definitions, 3).pulled is True
+    assert watermark(world) == 3
+
+
+def test_news_of_a_queue_that_is_set_aside_wait() -> None:
+    world = World(PULLS)
+    state = world.loop._engine.state
+    state.troubles["WORK"] = JournalError("MESSAGE_FILE_MISSING", file="x", path="json", reason="it is gone.")
+    call = pull(world, state.definitions, 7)
+    assert call.reply is not None
+    with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
+        codec.raise_failed(call.reply)
+    assert watermark(world) is None
