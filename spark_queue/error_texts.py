@@ -148,6 +148,10 @@ LEASE: dict[str, str] = {
 
 #: The stored journal is missing, damaged, newer, or was changed by a stranger.
 JOURNAL: dict[str, str] = {
+    "PEER_MISNAMED": (
+        "Peer '{peer}' is {found}, so nothing is pulled from it: '{path}'. A peer goes by the name that its journal says under "
+        "[journal] instance. Correct the path, or the name."
+    ),
     "PEER_REPLACED": (
         "Peer '{peer}' is journal {found} now, and was {expected} when it was pulled last. Correct its path; if it is meant to be "
         "another journal, let that one have an instance name of its own."

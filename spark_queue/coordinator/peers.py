@@ -88,4 +88,4 @@ class Peers:
         for name, known in state.message_types.items():
             held[name] = {origin: rows.copy() for origin, rows in known.origins.held.items()}
             held[name][state.journal_id] = to_bitmap([(0, known.entered_until)])
-        return PullState(watermark=state.pulled.get(peer), held=held)
+        return PullState(journal=state.journal_id, watermark=state.pulled.get(peer), held=held)

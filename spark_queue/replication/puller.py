@@ -49,8 +49,9 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class PullState:
-    """What a puller must know of the own journal before it copies: how far the peer is pulled, and which rows are here."""
+    """What a puller must know of the own journal: its UUID, how far the peer is pulled, and which rows are here."""
 
+    journal: str
     watermark: Watermark | None
     held: Mapping[str, Mapping[str, BitMap64]]
 
@@ -114,6 +115,7 @@ class Puller:
                 news.append(found)
             if record.kind == Kind.ENTERED:
                 entered.append(foresight.place(from_record(record)))
+        self._check_name(state)
         self._silent += len(records)
         if all(record.kind in _SILENT_KINDS for record in records) and self._silent < _SILENT_RECORDS:
             return
@@ -124,6 +126,16 @@ class Puller:
         )  # fmt: skip
         while not self._hand_over(Pull(pulled=pulled, definitions=self._definitions, files=self._copies(entered, state))):
             state = self._look()
+
+    def _check_name(self, own: PullState) -> None:
+        """Refuse a journal that is not the instance that it was taken for: owners are told by name."""
+        instance = self._fold.definitions.journal.instance
+        found = "no instance" if instance is None else f"instance '{instance}'"
+        if self._fold.journal_id == own.journal:
+            found = "this very journal"
+        if self._fold.journal_id == own.journal or instance != self._definition.name:
+            path = self._definition.journal
+            raise JournalError("PEER_MISNAMED", peer=self._definition.name, path=path, found=found)
 
     def _catch_up(self, records: Sequence[Record], watermark: Watermark | None) -> Sequence[Record]:
         """Fold what was taken over by an earlier reign; returns the records after it."""
