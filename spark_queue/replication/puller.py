@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pyroaring import BitMap64
 
 from spark_queue.core.deciding.instances.replicating import News, Pulled
+from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import Segment, from_record
@@ -111,7 +112,9 @@ class Puller:
         foresight, entered, news = Foresight(records), list[Segment](), list[News]()
         for record in records:
             found = self._fold.fold(record)
-            if found is not None and found.queue in self._definition.queues:
+            # A request that is no longer open asks for somebody who may wait no more.
+            is_over = found is not None and found.value is None and record.at_ms < records[-1].at_ms - OPEN_MS
+            if found is not None and found.queue in self._definition.queues and not is_over:
                 news.append(found)
             if record.kind == Kind.ENTERED:
                 entered.append(foresight.place(from_record(record)))

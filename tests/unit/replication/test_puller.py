@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_queue.core.definitions import parsing
-from spark_queue.core.records import Kind
+from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
@@ -118,3 +118,17 @@ def test_a_log_that_is_gone_is_told(here: Site, there: Site, tmp_path: Path) -> 
     with pytest.raises(JournalError, match="NOT_A_JOURNAL"):
         Loop(here).puller("virginia").step()
     assert open_reader(here.store).records()[-1].kind == Kind.DEFINITIONS_APPLIED
+
+
+def test_a_request_that_is_over_is_not_answered(here: Site, there: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(here)
+    puller = loop.puller("virginia")
+    puller.step()
+    detail = {"requester": "virginia", "owner": "frankfurt", "passed": []}
+    asked = [
+        Record(kind=Kind.TRANSFER_REQUESTED, record=10 + second, at_ms=second * 1_000, queue="WORK", detail=detail)
+        for second in range(8)
+    ]
+    monkeypatch.setattr(puller._log, "read", lambda: asked)
+    puller.step()
+    assert len(loop.taken[-1].pulled.news) == 6
