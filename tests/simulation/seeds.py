@@ -16,6 +16,9 @@ SEEDS = int(os.environ.get("SIMULATION_SEEDS", "400"))
 #: Worlds of one test: enough to forget what a test costs by itself, and few enough to spread over processes.
 CHUNK = 50
 
+#: What a chunk may take where other work takes the processors, in seconds; reached only when something hangs.
+CHUNK_S = 1_200
+
 
 def over_seeds(*, every: int = 1, kept: Iterable[int] = ()) -> Callable[[Callable[..., None]], Any]:
     """Let a test of one `seed` run over all of `SEEDS`, or one in so many, and over those that once failed."""
@@ -31,7 +34,8 @@ def over_seeds(*, every: int = 1, kept: Iterable[int] = ()) -> Callable[[Callabl
         asked = inspect.signature(check).parameters.values()
         renamed = [each.replace(name="seeds") if each.name == "seed" else each for each in asked]
         run.__signature__ = inspect.Signature(renamed)  # type: ignore[attr-defined]  # pytest reads it, as `inspect` does.
-        return pytest.mark.parametrize("seeds", chunks, ids=[f"{chunk[0]}-{chunk[-1]}" for chunk in chunks])(run)
+        by_chunk = pytest.mark.parametrize("seeds", chunks, ids=[f"{chunk[0]}-{chunk[-1]}" for chunk in chunks])
+        return pytest.mark.timeout(CHUNK_S)(by_chunk(run))
 
     return decorate
 

@@ -16,6 +16,9 @@ from tests.simulation.seeds import over_seeds
 
 STEPS = 120
 
+#: Worlds that once failed: a message that died under a lease after another instance had claimed it.
+KEPT_SEEDS = (372, 702)
+
 #: A message everywhere: the UUID of its origin, and its bookmark there.
 Id = tuple[str, int]
 
@@ -127,7 +130,7 @@ def test_instances_come_to_say_the_same(seed: int) -> None:
     agree(world)
 
 
-@over_seeds(every=10)
+@over_seeds(every=10, kept=KEPT_SEEDS)
 def test_instances_agree_after_claims(seed: int) -> None:
     world = World(seed, claims=True)
     for _ in range(STEPS):

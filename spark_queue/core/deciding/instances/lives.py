@@ -26,9 +26,12 @@ def of_one_life(state: JournalState, kind: str, fields: Mapping[str, Any]) -> It
         # A letter has the life in which its message died.
         ledger = state.queues[detail["source"]]
     assert ledger.ownership is not None, "a dead-letter queue is replicated with its source"
+    is_death = kind == Kind.REMOVED and fields.get("reason") in DEAD_LETTER_REASONS
+    instance = ledger.ownership.instance
     for life, rows in ledger.ownership.by_life(to_bitmap(fields["ranges"])):
-        for term, _, part in ledger.ownership.by_owner(rows) if fields.get("reason") in DEAD_LETTER_REASONS else [(0, "", rows)]:
-            found = {"life": life, "term": term}
+        for term, owner, part in ledger.ownership.by_owner(rows) if is_death else [(0, instance, rows)]:
+            # Under a lease that is still open it may die here after another has claimed it.
+            found: dict[str, Any] = {"life": life, "term": term, "owner": "" if owner == instance else owner}
             if kind == Kind.REDRIVEN:
                 found |= {"life": life + 1} if part.issubset(ledger.rows[State.DEAD]) else {"stage": int(Stage.GONE)}
             told = {name: value for name, value in found.items() if value}
