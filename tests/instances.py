@@ -118,6 +118,14 @@ class Instance:
         assert found is not None, "the queue is replicated"
         return found
 
+    def read_again(self, peer: str) -> None:
+        """Begin a peer's log from its first record."""
+        self._folds[peer], self._read[peer] = PeerFold(peer), 0
+
+    def count(self, kind: str) -> int:
+        """Count the records of a kind."""
+        return sum(record.kind == kind for record in self.world.committed)
+
     def has_all_of(self, peer: Instance) -> bool:
         """Return whether a peer is pulled to its end."""
         return self._read[peer.name] == len(peer.world.committed)

@@ -79,11 +79,6 @@ INSTANCES = (
         _TESTS,
     ),
     Mutant(
-        "a letter comes of a message that lives again",
-        _REPLICATING, "if life == news.value.life)", "if life >= 0)",
-        _TESTS,
-    ),
-    Mutant(
         "a record speaks of several lives",
         f"{_CORE}/deciding/instances/lives.py", "if ledger is None or ledger.ownership is None:", "if True:",
         _TESTS,

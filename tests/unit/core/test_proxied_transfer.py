@@ -162,3 +162,18 @@ def test_a_queue_that_is_changed_to_deliver_at_most_once_claims_nothing_more(clo
     assert consumer.take() == []
     clock.advance(LOST_MS)
     assert consumer.take() == []
+
+
+def test_what_comes_back_from_a_lease_belongs_to_who_claimed_it(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    frankfurt, virginia = pair
+    Consumer(virginia).take(limit=1)
+    allow(frankfurt)
+    consumer = Consumer(frankfurt)
+    consumer.take()
+    clock.advance(LOST_MS)
+    consumer.take()
+    virginia.pull(frankfurt)
+    assert virginia.rows("leased") == [0]
+    clock.advance(LOST_MS)
+    virginia.tick()
+    assert (virginia.rows("available"), virginia.rows("remote")) == ([], [0, 1, 2])

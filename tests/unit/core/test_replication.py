@@ -109,11 +109,10 @@ def test_news_that_come_twice_change_nothing(pair: tuple[Instance, Instance]) ->
     consumer.take()
     consumer.take()
     exchange(*pair)
-    before = len([record for record in virginia.world.committed if record.kind == "replicated"])
-    virginia._read["frankfurt"] = 0
-    virginia._folds["frankfurt"] = type(virginia._folds["frankfurt"])("frankfurt")
+    before = virginia.count("replicated")
+    virginia.read_again("frankfurt")
     virginia.pull(frankfurt)
-    assert len([record for record in virginia.world.committed if record.kind == "replicated"]) == before
+    assert virginia.count("replicated") == before
 
 
 def test_the_fold_of_the_log_says_what_the_engine_says(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
@@ -264,3 +263,41 @@ def test_a_dead_letter_queue_with_letters_of_others_keeps_its_source(pair: tuple
     work = {"underlying_topic": "T", "dead_letter_queue": "FAILED"}
     with pytest.raises(ConfigError, match="would take those of queue 'OTHER'"):
         virginia.define({"OTHER": work, "WORK": {"underlying_topic": "T"}, "FAILED": {"message_type": "json"}})
+
+
+def test_a_log_that_is_read_again_takes_nothing_back(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    frankfurt, virginia = pair
+    frankfurt.publish(1)
+    exchange(*pair)
+    there = Consumer(virginia)
+    clock.advance(2_000)
+    there.take()
+    exchange(*pair)
+    assert there.take() == [0]
+    virginia.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="cancel", ranges=((0, 1),), lease=1),)))
+    virginia.decide(commands.Unsubscribe(queue="WORK", subscription="s"))
+    exchange(*pair)
+    here = Consumer(frankfurt)
+    clock.advance(10_000)
+    here.take()
+    exchange(*pair)
+    assert frankfurt.rows("available") == [0], "it came back by a second transfer"
+    frankfurt.read_again("virginia")
+    frankfurt.pull(virginia)
+    assert frankfurt.rows("available") == [0]
+
+
+def test_one_request_is_open_until_it_is_answered_or_over(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R104."""
+    frankfurt, virginia = pair
+    frankfurt.publish(3)
+    exchange(*pair)
+    waiting = Consumer(virginia)
+    clock.advance(2_000)
+    for _ in range(3):
+        waiting.take(limit=1)
+        clock.advance(1_000)
+    assert virginia.count("transfer_requested") == 1
+    clock.advance(3_000)
+    waiting.take(limit=1)
+    assert virginia.count("transfer_requested") == 2

@@ -1,0 +1,42 @@
+"""What the records of a peer mean, whatever they say (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+from spark_queue.core.message_files.segment import Segment, to_record
+from spark_queue.core.records import Kind, Record, Removal
+from spark_queue.core.state.ownership import MessageValue, Stage
+from spark_queue.replication.news import PeerFold
+
+DEFINITIONS = {"message_types": {"json": {"topics": ["T"]}}, "queues": {"WORK": {"underlying_topic": "T"}}}
+
+
+def peer(messages: int) -> PeerFold:
+    """Return what is known of a peer with so many messages."""
+    fold = PeerFold("virginia")
+    fold.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "uuid-v", "format": 1}))
+    fold.fold(Record(kind=Kind.DEFINITIONS_APPLIED, record=1, detail={"definitions": DEFINITIONS, "resets": {}}))
+    segment = Segment(
+        message_type="json", first=0, until=messages, path="x", version=1, token="", entered_at_ms=0, topic_min="T", topic_max="T",
+        expires_null_count=messages,
+    )  # fmt: skip
+    fold.fold(to_record(segment))
+    return fold
+
+
+def test_an_acknowledgement_says_that_messages_are_gone() -> None:
+    news = peer(5).fold(Record(kind=Kind.REMOVED, record=3, queue="WORK", ranges=((1, 3),), reason=Removal.ACKNOWLEDGED))
+    assert news is not None
+    assert news.value == MessageValue(0, Stage.GONE)
+    assert {origin: list(rows) for origin, rows in news.rows.items()} == {"uuid-v": [1, 2]}
+
+
+def test_an_absurd_range_is_cut_to_what_the_peer_has() -> None:
+    news = peer(5).fold(Record(kind=Kind.REMOVED, record=3, queue="WORK", ranges=((3, 10**6),), reason=Removal.ACKNOWLEDGED))
+    assert news is not None
+    assert {origin: list(rows) for origin, rows in news.rows.items()} == {"uuid-v": [3, 4]}
+
+
+def test_what_tells_others_nothing_is_no_news() -> None:
+    detail = {"incarnation": [1, 1], "call": 2, "limit": 5}
+    assert peer(5).fold(Record(kind=Kind.GRANTED, record=3, queue="WORK", subscription="s", lease=1, detail=detail)) is None
+    assert peer(5).fold(Record(kind=Kind.REMOVED, record=3, queue="OTHER", ranges=((0, 1),), reason="acknowledged")) is None
