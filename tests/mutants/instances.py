@@ -10,7 +10,10 @@ _FOLD = f"{_CORE}/state/folds/replication.py"
 _REPLICATING = f"{_CORE}/deciding/instances/replicating.py"
 _TRANSFERS = f"{_CORE}/deciding/instances/transfers.py"
 _NEWS = "spark_queue/replication/news.py"
-_TESTS = ("tests/unit/core/test_replication.py", "tests/unit/core/test_proxied_transfer.py", "tests/simulation/test_instances.py")
+_TESTS = (
+    "tests/unit/core/test_replication.py", "tests/unit/core/test_transfers.py", "tests/unit/core/test_proxied_transfer.py",
+    "tests/simulation/test_instances.py",
+)  # fmt: skip
 
 INSTANCES = (
     Mutant(
