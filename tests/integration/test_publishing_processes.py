@@ -173,7 +173,7 @@ from spark_queue.core.records import Record
 if os.geteuid() == 0:
     os.setuid(65534)
 journal = open_journal(store)
-print(len(journal.control.load()), sum(added.rows for entry in journal.messages("order").tail(-1) for added in entry.added))
+print(len(journal.control.load()), sum(added.row_count for entry in journal.messages("order").tail(-1) for added in entry.added))
 claim = Record(kind="epoch_claimed", record=2, epoch=1, detail={"host": "h"})
 for deed in (lambda: send([2]), lambda: journal.control.append([claim], epoch=1), store.check_put_if_absent):
     try:

@@ -44,8 +44,11 @@ def test_each_message_is_delivered_once_in_the_world(sites: dict[str, World]) ->
     wait_until(lambda: states(frankfurt) == {"available": 5, "remote": 3})
     wait_until(lambda: states(virginia) == {"available": 3, "remote": 5})
     planner = Planner(virginia)
-    assert planner.consume() == [0, 1, 2]
-    wait_until(lambda: states(frankfurt) == {"available": 5})
+    received = planner.consume()
+    # On a busy machine it may have asked for the others, too.
+    assert received[:3] == [0, 1, 2]
+    assert len(set(received)) == len(received)
+    wait_until(lambda: sum(states(frankfurt).values()) == 8 - len(received))
 
 
 def test_a_backlog_goes_to_who_waits_for_it(sites: dict[str, World]) -> None:
