@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from pyroaring import BitMap64
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from books_shown import console, say, show_books
 from order_file import ORDERS_CSV, PERIODS
 from reconcile import (
     Books,
@@ -57,9 +56,6 @@ LASTS = {"day": "8 minutes", "month": "2 minutes"}
 #: A look at the queue folds its log from the last snapshot, so the bar moves only now and then.
 POLLS_PER_LOOK = 10
 
-console = Console(highlight=False)
-began_s = time.monotonic()
-
 
 class Demo:
     """One run, in a directory of its own."""
@@ -78,25 +74,25 @@ class Demo:
     def run(self) -> bool:
         """Do everything; returns whether the books balance."""
         try:
-            _say(
+            say(
                 f"two consumers will share real order lines, and close the books of each {self._close}; one of them is killed and "
                 f"comes back; the books are balanced: about {LASTS[self._close]} on two idle cores"
             )
             self._clear()
-            _say("create the journal from conf/queues.toml, and read the file plainly for the books")
+            say("create the journal from conf/queues.toml, and read the file plainly for the books")
             Journal.create(self._journal.path, ROOT / "conf" / "queues.toml")
             books = read_books(self._orders)
             closes = len(set(expected_closes(books, self._close)))
-            _say(
+            say(
                 f"publish {books.lines:,} lines of {len(books.days)} days, a commit for each, and {closes} closes (jobs/publish.py)"
             )
             # Both consumers must have subscribed before the first barrier goes to all that have.
             self._journal.queue(QUEUE).pause()
             publish = self._submit("publish", "--journal", self._journal.path, "--csv", str(self._orders), "--close", self._close)
             self._follow([publish], ("entered",), books.lines + closes, until=lambda: self._status()["entered"] > 0)
-            _say(f"meanwhile start two consumers that share {QUEUE} (jobs/consume.py)")
+            say(f"meanwhile start two consumers that share {QUEUE} (jobs/consume.py)")
             self._consume(publish, books.lines + closes)
-            _say("report over both tables (jobs/report.py)")
+            say("report over both tables (jobs/report.py)")
             self._waiting.append(
                 partial(
                     self._submit, "report", "--out", str(self._place / "report"), *(str(self._place / name) for name in CONSUMERS)
@@ -122,7 +118,7 @@ class Demo:
         verified = subprocess.run([*SPARKQ, "verify", self._journal.path], check=False, capture_output=True, text=True)
         entries.append(Entry("sparkq verify: exit code", 0, verified.returncode))
         _show(lives, tables, entries)
-        _say(f"revenue per day and country is in {self._place / 'report'}; {verified.stdout.strip()}")
+        say(f"revenue per day and country is in {self._place / 'report'}; {verified.stdout.strip()}")
         return all(entry.holds for entry in entries)
 
     def _clear(self) -> None:
@@ -145,7 +141,7 @@ class Demo:
         self._follow([publish], ("entered",), messages)
         while _running([victim, *others]) and self._status()["subscriptions"] < len(CONSUMERS):
             time.sleep(POLL_S)
-        _say("let them go; each close is a barrier, for both. Beside them replay by the batch reader, and by plain delta-spark")
+        say("let them go; each close is a barrier, for both. Beside them replay by the batch reader, and by plain delta-spark")
         self._journal.queue(QUEUE).unpause()
         journal = ("--journal", self._journal.path)
         self._waiting = [
@@ -155,8 +151,8 @@ class Demo:
         settled = ("acknowledged", "dead_letters", "barriers_released")
         self._follow([victim, *others], settled, messages, until=self._hang_file.exists)
         victim.kill()
-        _say(f"killed '{VICTIM}' with SIGKILL: {self._written_unproven():,} lines of its lease are in its table, and unproven")
-        _say(f"start '{VICTIM}' again")
+        say(f"killed '{VICTIM}' with SIGKILL: {self._written_unproven():,} lines of its lease are in its table, and unproven")
+        say(f"start '{VICTIM}' again")
         self._follow([self._start(VICTIM), *others], settled, messages)
 
     def _start(self, name: str, *more: str) -> Submitted:
@@ -203,27 +199,14 @@ def _running(jobs: Sequence[Submitted]) -> list[Submitted]:
     return [job for job in jobs if job.running]
 
 
-def _say(text: str) -> None:
-    console.print(f"[dim]{time.monotonic() - began_s:4.0f} s[/] {text}", soft_wrap=True)
-
-
 def _show(lives: Lives, tables: Mapping[str, BitMap64], entries: Sequence[Entry]) -> None:
     for name, rows in tables.items():
-        _say(f"'{name}' booked {len(rows):,} lines")
+        say(f"'{name}' booked {len(rows):,} lines")
     both = BitMap64.intersection(*tables.values())
-    _say(f"lines that both booked, and the report takes once: {len(both):,}")
+    say(f"lines that both booked, and the report takes once: {len(both):,}")
     for count, why in lives.redelivered:
-        _say(f"{count:,} lines were delivered again: {why or 'NOTHING EXPLAINS IT'}")
-    books = Table("", "expected", "found", "", title="The books", title_justify="left")
-    for entry in entries:
-        books.add_row(entry.what, _figure(entry.expected), _figure(entry.found), "ok" if entry.holds else "[bold red]WRONG[/]")
-    console.print(books)
-    balanced = all(entry.holds for entry in entries)
-    _say("[bold green]the books balance[/]" if balanced else "[bold red]the books do not balance[/]")
-
-
-def _figure(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        say(f"{count:,} lines were delivered again: {why or 'NOTHING EXPLAINS IT'}")
+    show_books(entries)
 
 
 if __name__ == "__main__":

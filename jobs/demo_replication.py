@@ -26,9 +26,8 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from rich.console import Console
-from rich.table import Table
 
+from books_shown import console, say, show_books
 from order_file import ORDERS_CSV, by_day, read_lines
 from reconcile import Entry, read_books
 from spark_queue import Journal
@@ -46,9 +45,6 @@ POLL_S = 1.0
 
 #: How long a site is silent before it counts as lost, in this demo.
 UNREACHABLE_AFTER = "10s"
-
-console = Console(highlight=False)
-began_s = time.monotonic()
 
 #: A line everywhere: the UUID of the journal that it was published to, and its bookmark there.
 Id = tuple[str, int]
@@ -139,7 +135,7 @@ class SitesDemo:
         frankfurt, virginia = self._sites
         self._clear()
         try:
-            _say("two sites share a queue of real order lines; one is lost and comes back: about 3 minutes on two idle cores")
+            say("two sites share a queue of real order lines; one is lost and comes back: about 3 minutes on two idle cores")
             file = self._first_lines()
             days = [day for _, day in by_day(read_lines(file))]
             thirds = [days[: len(days) // 3], days[len(days) // 3 : 2 * len(days) // 3], days[2 * len(days) // 3 :]]
@@ -149,18 +145,18 @@ class SitesDemo:
             self._publish(thirds[0])
             self._follow("both sites consume what they own", self._settled_everywhere)
             virginia.stop_consumer()
-            _say("Virginia's consumer is killed; the lines that it owns wait")
+            say("Virginia's consumer is killed; the lines that it owns wait")
             self._publish(thirds[1])
             self._follow("Frankfurt asks for Virginia's lines, which Virginia transfers", self._settled_everywhere)
             self._publish(thirds[2], to=[virginia])
             self._follow("Frankfurt has pulled them", self._pulled)
             lost = self._place / "lost"
             virginia.home.rename(lost)
-            _say("Virginia's journal is gone: the directory was moved away. Frankfurt may claim what it cannot give")
+            say("Virginia's journal is gone: the directory was moved away. Frankfurt may claim what it cannot give")
             frankfurt.journal.queue(QUEUE).proxied_transfer(on=True)
             self._follow("Frankfurt claims and books Virginia's lines", lambda: frankfurt.settled() == self._published)
             lost.rename(virginia.home)
-            _say("Virginia is back; its coordinator starts, and hears what was claimed")
+            say("Virginia is back; its coordinator starts, and hears what was claimed")
             frankfurt.journal.queue(QUEUE).proxied_transfer(on=False)
             virginia.start_consumer()
             self._follow("both say the same", self._settled_everywhere)
@@ -188,7 +184,7 @@ class SitesDemo:
         sites = self._sites if to is None else to
         counts = {site.name: site.publish(days[number :: len(sites)]) for number, site in enumerate(sites)}
         self._published += sum(counts.values())
-        _say("publish " + ", ".join(f"{count:,} lines to {name}" for name, count in counts.items()))
+        say("publish " + ", ".join(f"{count:,} lines to {name}" for name, count in counts.items()))
 
     def _settled_everywhere(self) -> bool:
         return all(site.settled() == self._published for site in self._sites)
@@ -203,14 +199,14 @@ class SitesDemo:
                     if site.consumer is not None and site.consumer.killed is False and not site.consumer.running:
                         raise SystemExit(f"the consumer of {site.name} ended too early")
                 time.sleep(POLL_S)
-        _say(f"done: {what}")
+        say(f"done: {what}")
 
     def _balance(self, file: Path) -> bool:
         books = read_books(file)
         booked = {site.name: dict(site.booked()) for site in self._sites}
         dead = {site.name: site.dead() for site in self._sites}
         times = Counter(each for of_site in booked.values() for each in of_site)
-        amount = sum((amount for each in {**booked[SITES[0]], **booked[SITES[1]]}.items() for amount in [each[1]]), Decimal())
+        amount = sum({**booked[SITES[0]], **booked[SITES[1]]}.values(), Decimal())
         entries = [
             Entry(what="lines published", expected=books.lines, found=self._published),
             Entry(what="lines booked, anywhere", expected=books.lines - books.unbookable.total(), found=len(times)),
@@ -224,25 +220,11 @@ class SitesDemo:
             entries.append(Entry(what=f"sparkq verify, {site.name}: exit code", expected=0, found=verified.returncode))
         for site in self._sites:
             status = site.status()
-            _say(
+            say(
                 f"{site.name} booked {len(booked[site.name]):,} lines; {status['transferred_in']:,} came by transfer, "
                 f"{status['transferred_out']:,} went, {status['proxied_transfer']:,} were claimed"
             )
-        _show(entries)
-        return all(entry.holds for entry in entries)
-
-
-def _say(text: str) -> None:
-    console.print(f"[dim]{time.monotonic() - began_s:4.0f} s[/] {text}", soft_wrap=True)
-
-
-def _show(entries: list[Entry]) -> None:
-    books = Table("", "expected", "found", "", title="The books", title_justify="left")
-    for entry in entries:
-        books.add_row(entry.what, str(entry.expected), str(entry.found), "ok" if entry.holds else "[bold red]WRONG[/]")
-    console.print(books)
-    balanced = all(entry.holds for entry in entries)
-    _say("[bold green]the books balance[/]" if balanced else "[bold red]the books do not balance[/]")
+        return show_books(entries)
 
 
 if __name__ == "__main__":

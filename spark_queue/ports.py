@@ -65,14 +65,23 @@ class MessageLogEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PulledFile:
+    """A file of messages that were pulled: written, and in no log yet."""
+
+    path: str
+    size_bytes: int
+    #: Its statistics, as its `add` action will carry them.
+    stats: Mapping[str, Any]
+    #: Its rows by origin.
+    origins: tuple[OriginRows, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PulledFiles:
-    """Files of messages that were pulled: written, and in no log yet."""
+    """Files of one message type, for one commit."""
 
     message_type: str
-    added: tuple[AddedFile, ...]
-    #: Their sizes in bytes, and their statistics as the store has them.
-    sizes: tuple[int, ...]
-    stats: tuple[Mapping[str, Any], ...]
+    files: tuple[PulledFile, ...]
     #: The names of the instances that their messages come from, by UUID.
     instances: Mapping[str, str]
 

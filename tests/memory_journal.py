@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_queue.core.creation import first_records
 from spark_queue.core.definitions import parsing
@@ -20,6 +20,7 @@ from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_tail import LogTail
 from spark_queue.errors import CoordinatorError, JournalError
+from spark_queue.journal.message_log import added_file
 from spark_queue.ports import AddedFile, ControlLog, MessageLogEntry, PulledFiles
 from tests.scenario.facts import MemoryFacts, PublishedMessage
 
@@ -275,10 +276,9 @@ class MemoryJournal:
             log = self.storage.entries[files.message_type]
             if len(log) != after_version + 1:
                 return False
-            entry = MessageLogEntry(
-                version=after_version + 1, token=uuid.uuid4().hex, added=files.added, instances=dict(files.instances)
-            )
-            log.append(entry)
+            added = tuple(replace(added_file(file.path, file.stats), origins=file.origins) for file in files.files)
+            version, token = after_version + 1, uuid.uuid4().hex
+            log.append(MessageLogEntry(version=version, token=token, added=added, instances=dict(files.instances)))
             return True
 
     def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:

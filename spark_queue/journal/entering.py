@@ -136,7 +136,7 @@ class Entrance:
                 continue
             if files.message_type in self.trouble:
                 raise self.trouble[files.message_type]
-            if any(known.origins.holds(file.origins) for file in files.added):
+            if any(known.origins.holds(file.origins) for file in files.files):
                 return False
             if append(files, after_version=self._version(files.message_type), at_ms=now_ms):
                 break

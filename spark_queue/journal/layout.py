@@ -88,11 +88,13 @@ class Store:
     def write(self, key: str, data: bytes) -> None:
         """Write an object whole, replacing what was there; readers see the old bytes or the new ones."""
         with self.failures(f"writing {key}"):
+            self._require_directory()
             obstore.put(_object_store(self), key, data)
 
     def create(self, key: str, data: bytes) -> bool:
         """Write an object only if there is none of that key; tell whether it was this call that did."""
         with self.failures(f"creating {key}"):
+            self._require_directory()
             try:
                 obstore.put(_object_store(self), key, data, mode="create")
             except (AlreadyExistsError, PreconditionError):
@@ -197,6 +199,11 @@ class Store:
                 raise JournalError("STORE_UNSAFE", path=self.path)
         finally:
             self.delete([key])
+
+    def _require_directory(self) -> None:
+        # Writing would make it: where a volume is not mounted, a second journal would begin below its mount point.
+        if self.is_local and not Path(self.path).is_dir():
+            raise FileNotFoundError("The journal's directory is not there.")
 
     @contextmanager
     def failures(self, doing: str, *, next_step: str = "Check the store, then try again.") -> Iterator[None]:

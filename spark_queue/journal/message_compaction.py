@@ -12,7 +12,6 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -20,7 +19,7 @@ from spark_queue.core.message_files.relocation import MergedFile, MovedRows
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.message_file import MessageFiles
+from spark_queue.journal.message_file import MessageFiles, fitted
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.staging import write_rows
 
@@ -128,9 +127,4 @@ def _write(work: MessageTableWork, run: Sequence[Segment]) -> tuple[delta.NewFil
 def _rows(work: MessageTableWork, run: Sequence[Segment], schema: pa.Schema) -> Iterator[pa.Table]:
     files = MessageFiles(work.store)
     for file in run:
-        rows = files.read(file, schema.names)
-        there = set(rows.column_names)
-        columns: list[Any] = [
-            rows.column(field.name).cast(field.type) if field.name in there else pa.nulls(len(rows), field.type) for field in schema
-        ]
-        yield pa.table(columns, schema=schema)
+        yield fitted(files.read(file, schema.names), schema)

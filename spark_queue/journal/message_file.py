@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -71,6 +72,15 @@ class MessageFiles:
 def _standing(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
     there = set(file.schema_arrow.names)
     return [name for name in columns if name in there]
+
+
+def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with exactly the columns of a schema; one that their file does not have is NULL."""
+    there = set(rows.column_names)
+    columns: list[Any] = [
+        rows.column(field.name).cast(field.type) if field.name in there else pa.nulls(len(rows), field.type) for field in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
 def _pieces_of(file: pq.FileMetaData) -> Iterator[list[int]]:

@@ -50,11 +50,10 @@ class DeltaMessageLog:
     def append(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
         """See `ports.JournalPort.append_pulled`."""
         added = [
-            NewFile(path=file.path, size_bytes=size_bytes, modified_ms=at_ms, stats=dict(stats))
-            for file, size_bytes, stats in zip(files.added, files.sizes, files.stats, strict=True)
+            NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=at_ms, stats=dict(file.stats)) for file in files.files
         ]
         # For each file its rows by origin, and the names of those instances by UUID.
-        pulled = {"origin": [list(map(list, file.origins)) for file in files.added], "instances": dict(files.instances)}
+        pulled = {"origin": [list(map(list, file.origins)) for file in files.files], "instances": dict(files.instances)}
         mark = Mark(writer="replicator", pulled=pulled)
         durable = self._is_durable()
         if durable:
@@ -105,7 +104,7 @@ class DeltaMessageLog:
             statistics = _statistics(add)
             if entry.token and "numRecords" in statistics:
                 of_file = tuple(map(tuple, origins[number])) if origins else ()
-                added.append(replace(_added_file(add["path"], statistics), origins=of_file))
+                added.append(replace(added_file(add["path"], statistics), origins=of_file))
             else:
                 foreign.append(add["path"])
                 foreign_rows += statistics.get("numRecords", 0)
@@ -144,7 +143,8 @@ def _statistics(add: Mapping[str, Any]) -> dict[str, Any]:
     return statistics if isinstance(statistics, dict) else {}
 
 
-def _added_file(path: str, statistics: Mapping[str, Any]) -> AddedFile:
+def added_file(path: str, statistics: Mapping[str, Any]) -> AddedFile:
+    """Return what an `add` action says of a message file, by its statistics."""
     low, high = statistics["minValues"], statistics["maxValues"]
     return AddedFile(
         path=path,

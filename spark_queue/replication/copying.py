@@ -17,10 +17,10 @@ from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.errors import ConfigError
 from spark_queue.journal.layout import Store
-from spark_queue.journal.message_file import MessageFiles
+from spark_queue.journal.message_file import MessageFiles, fitted
 from spark_queue.journal.publisher import make_plan
-from spark_queue.journal.staging import StagedFile, StagingPlan, write_file
-from spark_queue.ports import AddedFile, PulledFiles
+from spark_queue.journal.staging import StagingPlan, write_file
+from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.replication.news import PeerFold
 
 
@@ -85,27 +85,20 @@ class Copier:
         """
         message_type = segments[0].message_type
         plan = make_plan(self._own, self._definitions, message_type=message_type, topic=None, expires_after_ms=None)
-        added: list[tuple[StagedFile, tuple[OriginRows, ...]]] = []
+        written: list[PulledFile] = []
         for segment in segments:
             wanted = self._wanted(fold, segment, held)
             if not len(wanted.rows):
                 continue
-            kept: list[_Wanted] = []
+            kept: list[NDArray[np.int64]] = []
             staged = write_file(plan, self._rows(plan, segment, wanted, kept), now_ms=now_ms)
             if staged is not None:
-                joined = (np.concatenate([getattr(each, name) for each in kept]) for name in ("rows", "origins", "bookmarks"))
-                rows, origins, bookmarks = joined
-                whole = _Wanted(rows=rows, origins=origins, bookmarks=bookmarks, names=wanted.names)
-                added.append((staged, whole.stretches()))
-        if not added:
+                origins = wanted.among(np.isin(wanted.rows, np.concatenate(kept))).stretches()
+                written.append(PulledFile(path=staged.path, size_bytes=staged.size_bytes, stats=staged.stats(), origins=origins))
+        if not written:
             return None
-        return PulledFiles(
-            message_type=message_type,
-            added=tuple(_added(staged, origins) for staged, origins in added),
-            sizes=tuple(staged.size_bytes for staged, _ in added),
-            stats=tuple(staged.stats() for staged, _ in added),
-            instances={origin: fold.instances[origin] for _, origins in added for _, _, origin, _ in origins},
-        )
+        instances = {origin: fold.instances[origin] for file in written for _, _, origin, _ in file.origins}
+        return PulledFiles(message_type=message_type, files=tuple(written), instances=instances)
 
     def _wanted(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> _Wanted:
         known = fold.message_types[segment.message_type].origins
@@ -133,7 +126,7 @@ class Copier:
         """Return whether messages of an origin may come through this peer."""
         return origin == fold.journal_id or self._definition.passes(fold.instances[origin])
 
-    def _rows(self, plan: StagingPlan, segment: Segment, wanted: _Wanted, kept: list[_Wanted]) -> Iterator[pa.Table]:
+    def _rows(self, plan: StagingPlan, segment: Segment, wanted: _Wanted, kept: list[NDArray[np.int64]]) -> Iterator[pa.Table]:
         schema, first = plan.shape.schema, 0
         for piece in self._files.pieces(segment, schema.names):
             mine = wanted.among((wanted.rows >= first) & (wanted.rows < first + len(piece)))
@@ -144,30 +137,14 @@ class Copier:
                 pulled = np.array([takes[topic] for topic in rows.column("topic").to_pylist()], dtype=np.bool_)
                 rows, mine = rows.filter(pa.array(pulled)), mine.among(pulled)
             if len(rows):
-                kept.append(mine)
+                kept.append(mine.rows)
                 yield _as_own(rows, schema, segment.message_type, self._definition.name)
 
 
 def _as_own(rows: pa.Table, schema: pa.Schema, message_type: str, peer: str) -> pa.Table:
     """Return rows with the columns of this journal; one that the peer does not have is NULL."""
-    there = set(rows.column_names)
-    columns = []
-    for field in schema:
-        if field.name in there and rows.schema.field(field.name).type != field.type:
-            found = str(rows.schema.field(field.name).type)
+    for field in rows.schema:
+        if field.type != schema.field(field.name).type:
+            found = str(field.type)
             raise ConfigError("MESSAGE_TYPE_DIFFERS", message_type=message_type, peer=peer, column=field.name, found=found)
-        columns.append(rows.column(field.name) if field.name in there else pa.nulls(len(rows), field.type))
-    return pa.table(columns, schema=schema)
-
-
-def _added(staged: StagedFile, origins: tuple[OriginRows, ...]) -> AddedFile:
-    return AddedFile(
-        path=staged.path,
-        row_count=staged.row_count,
-        topic_min=min(staged.topics),
-        topic_max=max(staged.topics),
-        expires_null_count=staged.expires_null_count,
-        expires_min_ms=None if staged.expires_min_us is None else staged.expires_min_us // 1_000,
-        expires_max_ms=None if staged.expires_max_us is None else -(-staged.expires_max_us // 1_000),
-        origins=origins,
-    )
+    return fitted(rows, schema)

@@ -13,6 +13,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
+from spark_queue.core.state.folds.replication import value_of
 from spark_queue.core.state.ownership import MessageValue, Stage
 
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
@@ -83,10 +84,8 @@ class PeerFold:
                 return MessageValue(life, Stage.PRESENT, 0, initial or self.instance)
             case Kind.DEAD_LETTERED:
                 return MessageValue(life, Stage.PRESENT, 0, self.instance)
-            case Kind.TRANSFERRED:
-                return MessageValue(life, Stage.PRESENT, term, owner)
-            case Kind.REPLICATED:
-                return MessageValue(life, Stage(detail["stage"]), term, detail["owner"])
+            case Kind.TRANSFERRED | Kind.REPLICATED:
+                return value_of(record)
         return None
 
     def _by_origin(self, record: Record) -> dict[str, BitMap64]:

@@ -36,7 +36,7 @@ class PeerLog:
         Raises
         ------
         JournalError
-            NOT_A_JOURNAL, PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED: the next call reads the same again.
+            NOT_A_JOURNAL, PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED: what was read is lost, so a new reader must begin.
         """
         found: list[Record] = []
         while self._version >= 0 and (entry := self._entry(self._version + 1)) is not None:

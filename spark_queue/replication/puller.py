@@ -89,6 +89,8 @@ class Puller:
         self._hand_over = hand_over
         self._clock = clock
         self._silent = 0
+        #: UUID of the own journal; known from the first records on.
+        self._own_journal = ""
 
     def step(self) -> bool:
         """Take over what the peer has committed since the last step; returns whether there was something.
@@ -104,9 +106,10 @@ class Puller:
         return bool(records)
 
     def _take(self, records: Sequence[Record]) -> None:
-        state = self._look()
         if self._fold.journal_id == "":
-            records = self._catch_up(records, state.watermark)
+            own = self._look()
+            self._own_journal = own.journal
+            records = self._catch_up(records, own.watermark)
         if not records:
             return
         foresight, entered, news = Foresight(records), list[Segment](), list[News]()
@@ -118,7 +121,7 @@ class Puller:
                 news.append(found)
             if record.kind == Kind.ENTERED:
                 entered.append(foresight.place(from_record(record)))
-        self._check_name(state)
+        self._check_name()
         self._silent += len(records)
         if all(record.kind in _SILENT_KINDS for record in records) and self._silent < _SILENT_RECORDS:
             return
@@ -127,16 +130,16 @@ class Puller:
             peer=self._definition.name, journal=self._fold.journal_id, record=records[-1].record, digest=digest_of(records[-1]),
             news=news,
         )  # fmt: skip
-        while not self._hand_over(Pull(pulled=pulled, definitions=self._definitions, files=self._copies(entered, state))):
-            state = self._look()
+        while not self._hand_over(Pull(pulled=pulled, definitions=self._definitions, files=self._copies(entered))):
+            continue
 
-    def _check_name(self, own: PullState) -> None:
+    def _check_name(self) -> None:
         """Refuse a journal that is not the instance that it was taken for: owners are told by name."""
         instance = self._fold.definitions.journal.instance
         found = "no instance" if instance is None else f"instance '{instance}'"
-        if self._fold.journal_id == own.journal:
+        if self._fold.journal_id == self._own_journal:
             found = "this very journal"
-        if self._fold.journal_id == own.journal or instance != self._definition.name:
+        if self._fold.journal_id == self._own_journal or instance != self._definition.name:
             path = self._definition.journal
             raise JournalError("PEER_MISNAMED", peer=self._definition.name, path=path, found=found)
 
@@ -159,12 +162,13 @@ class Puller:
             self._fold.fold(record)
         return records[len(done) :]
 
-    def _copies(self, entered: Sequence[Segment], state: PullState) -> list[PulledFiles]:
+    def _copies(self, entered: Sequence[Segment]) -> list[PulledFiles]:
+        # The loop tells what is held in its own time, so it is asked for only where there is something to copy.
+        known = self._look().held if entered else {}
         copies: list[PulledFiles] = []
         for message_type in dict.fromkeys(segment.message_type for segment in entered):
             segments = [each for each in entered if each.message_type == message_type and not each.retired]
-            if segments and message_type in state.held:
-                held = state.held[message_type]
-                files = self._copier.copy(self._fold, segments, held, now_ms=self._clock.wall_ms())
+            if segments and message_type in known:
+                files = self._copier.copy(self._fold, segments, known[message_type], now_ms=self._clock.wall_ms())
                 copies += [] if files is None else [files]
         return copies

@@ -138,7 +138,7 @@ DECIDING = (
     # Who is given what.
     Mutant(
         "the queue's backlog counts nothing",
-        f"{_DECIDING}/granting.py", "queue.max_backlog - backlogs.total() if", "queue.max_backlog if",
+        f"{_DECIDING}/shares.py", "ledger.definition.max_backlog - backlogs.total() if", "ledger.definition.max_backlog if",
         _SCENARIOS,
     ),
     Mutant(

@@ -121,7 +121,7 @@ INSTANCES = (
     ),
     Mutant(
         "a peer may have any name",
-        "spark_queue/replication/puller.py", "        self._check_name(state)\n", "",
+        "spark_queue/replication/puller.py", "        self._check_name()\n", "",
         ("tests/unit/replication",),
     ),
     Mutant(

@@ -13,7 +13,7 @@ from spark_queue.core.deciding.fairness import Contender, assign
 from spark_queue.core.deciding.instances.transfers import claim, claimable
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.session import Session
-from spark_queue.core.deciding.shares import UNLIMITED, backlog_limit, room_within
+from spark_queue.core.deciding.shares import UNLIMITED, backlog_limit, left_within, room_within
 from spark_queue.core.deciding.trying import tried_apart
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.keys import FAST
@@ -101,7 +101,7 @@ def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
     """Return what the model of fairness gives to the asker now; what it gives to others is kept for them (R32 to R35)."""
     ledger, queue, shares = work.ledger, work.ledger.definition, work.shares
     backlogs = ledger.backlogs()
-    left = queue.max_backlog - backlogs.total() if queue.max_backlog else UNLIMITED
+    left = left_within(ledger, backlogs)
     rows = grantable(work, asker)
     room = min(limit, room_within(ledger, asker, backlogs))
     if min(room, left) <= 0 or not rows:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pyroaring import BitMap64
 
 from spark_queue.core.commands import Purge, Settle, SettleWhere
-from spark_queue.core.deciding.instances.transfers import claim, claimable
+from spark_queue.core.deciding.instances.transfers import claim, claim_matching, claimable
 from spark_queue.core.deciding.outcomes import check_outcomes, read_outcome, read_staged, refuse_barriers, stage
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.settlement import apply_outcome, give_back_followers, in_queue
@@ -75,8 +75,7 @@ def settle_where(work: UnitOfWork, command: SettleWhere) -> Settled:
     said = read_staged(work, command.outcome, command.retry_after_ms, command.error)
     ledger = work.ledger
     leased = ledger.rows[State.LEASED]
-    lost = claimable(work)
-    claim(work, work.matching(command.where, lost) if lost else lost)
+    claim_matching(work, command.where)
     rows = work.matching(command.where, leased.copy() if said[0] == Outcome.CANCEL else in_queue(work, ledger.entered))
     untouched = rows if ledger.definition.at_most_once else rows & leased if ledger.definition.leasing == "strict" else BitMap64()
     counts = Counter(skipped=len(untouched))
@@ -87,8 +86,7 @@ def settle_where(work: UnitOfWork, command: SettleWhere) -> Settled:
 def purge(work: UnitOfWork, command: Purge) -> Purged:
     """Remove what is not leased, active or not, or what of it matches a filter; purged messages are no dead letters (R13)."""
     leased = work.ledger.rows[State.LEASED].copy()
-    lost = claimable(work)
-    claim(work, lost if command.where is None or not lost else work.matching(command.where, lost))
+    claim_matching(work, command.where)
     rows = (in_queue(work, work.ledger.entered) - leased) | work.ledger.rows[State.INACTIVE]
     if command.where is not None:
         rows, leased = work.matching(command.where, rows), work.matching(command.where, leased)

@@ -15,7 +15,7 @@ from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Removal
 from spark_queue.core.replies import DeadLetters, Redriven
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.letters import dead_letters, free_letters, waiting_letters
+from spark_queue.core.state.letters import dead_letters, free_letters, unlettered_elsewhere, waiting_letters
 from spark_queue.core.state.lifecycle import State
 
 
@@ -74,11 +74,9 @@ def purge_old(work: UnitOfWork) -> None:
         return
     old, letters = ledger.dead_letters.before(work.now_ms - retention_ms), work.dead_letters
     # What another instance owns, it removes.
-    foreign = BitMap64() if ledger.ownership is None else ledger.ownership.remote
+    old -= unlettered_elsewhere(ledger, letters)
     if letters is not None:
         old -= letters.rows[State.LEASED] | letters.rows[State.REMOTE]
-        foreign = foreign - letters.entered
-    old = old - foreign if foreign else old
     remove(work, old, Removal.PURGED)
     there = BitMap64() if letters is None else old & (waiting_letters(letters) | letters.rows[State.DEAD])
     if letters is not None and there:

@@ -73,8 +73,12 @@ class Shares:
 def room_of(ledger: QueueLedger, subscription: Subscription) -> int:
     """Return how many more messages a subscription may be given, and its queue give out (R24, R31)."""
     backlogs = ledger.backlogs()
-    left = ledger.definition.max_backlog - backlogs.total() if ledger.definition.max_backlog else UNLIMITED
-    return min(left, room_within(ledger, subscription, backlogs))
+    return min(left_within(ledger, backlogs), room_within(ledger, subscription, backlogs))
+
+
+def left_within(ledger: QueueLedger, backlogs: Counter[str]) -> int:
+    """Return how many more messages the queue may give out (R31)."""
+    return ledger.definition.max_backlog - backlogs.total() if ledger.definition.max_backlog else UNLIMITED
 
 
 def room_within(ledger: QueueLedger, subscription: Subscription, backlogs: Counter[str]) -> int:

@@ -5,7 +5,7 @@ Local bookmarks stay local (DESIGN 17.1). Rows that were pulled stand in stretch
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -45,7 +45,7 @@ class _Translation:
         if before is not None and before.until == first and before.there + before.length == there:
             self._stretches[index - 1] = _Stretch(before.first, before.there, before.length + length)
         else:
-            insort(self._stretches, stretch)
+            self._stretches.insert(index, stretch)
 
     def overlapping(self, first: int, until: int) -> Iterator[_Stretch]:
         """Yield the stretches between two bookmarks, cut to them."""

@@ -54,12 +54,18 @@ def free_letters(state: JournalState, queue: str) -> BitMap64:
     """
     ledger = state.ledger(queue)
     dead, home = ledger.rows[State.DEAD].copy(), ledger.definition.dead_letter_queue
-    foreign = BitMap64() if ledger.ownership is None else ledger.ownership.remote
-    if home is not None:
-        letters = state.ledger(home)
-        foreign = foreign - letters.entered
+    letters = None if home is None else state.ledger(home)
+    if letters is not None:
         dead -= letters.entered - waiting_letters(letters)
-    return dead - foreign if foreign else dead
+    dead -= unlettered_elsewhere(ledger, letters)
+    return dead
+
+
+def unlettered_elsewhere(ledger: QueueLedger, letters: QueueLedger | None) -> BitMap64:
+    """Return the messages that are in no dead-letter queue and that another instance owns: what is dead of them is its business."""
+    if ledger.ownership is None:
+        return BitMap64()
+    return ledger.ownership.remote if letters is None else ledger.ownership.remote - letters.entered
 
 
 def waiting_letters(letters: QueueLedger) -> BitMap64:

@@ -68,14 +68,11 @@ class Ownership:
         What another instance owns.
     requests : dict of str to Request
         What was asked of an owner and has not come, by owner.
-    typical_ms : dict of str to float
-        How long the messages of an owner usually last, from their arrival here to the arrival of their end.
     """
 
     instance: str
     remote: BitMap64 = field(default_factory=BitMap64)
     requests: dict[str, Request] = field(default_factory=dict)
-    typical_ms: dict[str, float] = field(default_factory=dict)
     #: Messages that came to this instance, and that left it, by transfers (R119).
     transferred_in: int = 0
     transferred_out: int = 0

@@ -14,17 +14,11 @@ LOST_MS = 31_000
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def pair(clock: FakeClock) -> tuple[Instance, Instance]:
-    """Make two instances; virginia owns three messages, and frankfurt knows them."""
-    frankfurt, virginia = Instance("frankfurt", ["virginia"], clock), Instance("virginia", ["frankfurt"], clock)
-    virginia.publish(3)
-    exchange(frankfurt, virginia)
-    return frankfurt, virginia
+def pair(pair: tuple[Instance, Instance]) -> tuple[Instance, Instance]:
+    """Let virginia own three messages that frankfurt knows."""
+    pair[1].publish(3)
+    exchange(*pair)
+    return pair
 
 
 def allow(instance: Instance) -> None:

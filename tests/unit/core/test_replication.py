@@ -17,16 +17,6 @@ from tests.instances import Consumer, Instance, exchange
 from tests.scenario.facts import PublishedMessage
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def pair(clock: FakeClock) -> tuple[Instance, Instance]:
-    return Instance("frankfurt", ["virginia"], clock), Instance("virginia", ["frankfurt"], clock)
-
-
 def test_a_message_is_granted_by_its_owner_only(pair: tuple[Instance, Instance]) -> None:
     """R101, R102."""
     frankfurt, virginia = pair

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from spark_queue.core import commands
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, exchange
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def pair(clock: FakeClock) -> tuple[Instance, Instance]:
-    return Instance("frankfurt", ["virginia"], clock), Instance("virginia", ["frankfurt"], clock)
 
 
 def test_a_log_that_is_read_again_takes_nothing_back(pair: tuple[Instance, Instance], clock: FakeClock) -> None:

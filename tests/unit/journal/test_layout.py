@@ -84,6 +84,15 @@ def test_failure_names_the_place_and_the_deed(tmp_path: Path) -> None:
         Store(str(tmp_path)).write("file/key", b"")
 
 
+def test_a_journal_that_disappeared_is_not_made_anew_by_writing(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "not-mounted"))
+    for write in (store.write, store.create):
+        with pytest.raises(JournalError) as refusal:
+            write("beacon.json", b"{}")
+        assert refusal.value.code == "STORE_FAILED"
+    assert not (tmp_path / "not-mounted").exists()
+
+
 def test_check_put_if_absent_accepts_a_disk_and_cleans_up(tmp_path: Path) -> None:
     Store(str(tmp_path)).check_put_if_absent()
     assert list(tmp_path.iterdir()) == []

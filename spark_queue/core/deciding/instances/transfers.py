@@ -40,13 +40,15 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
         # All of it stays with its owner: two could not keep the order of one key (DESIGN 17.2).
         return
     room = min(limit, room_of(ledger, subscription))
+    if room <= 0:
+        return
+    patient_until = work.state.message_types[ledger.definition.message_type].entered_by(work.now_ms - patience_ms(work))
     remote = before_held(ledger, ledger.rows[State.REMOTE])
     wanted = ledger.selection.matching(remote, subscription.filter)
     for owner, rows in _by_owner(ownership, wanted):
         known = ownership.requests.get(owner)
         if room <= 0 or (known is not None and work.now_ms < known.at_ms + OPEN_MS):
             continue
-        patient_until = work.state.message_types[ledger.definition.message_type].entered_by(work.now_ms - patience_ms(work, owner))
         asked = oldest(below(rows, patient_until), room)
         if asked:
             detail = {"requester": ownership.instance, "owner": owner, "passed": []}
@@ -54,13 +56,11 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
             room -= len(asked)
 
 
-def patience_ms(work: UnitOfWork, owner: str) -> int:
-    """Return how long a message of an owner waits here before it is asked for: as long as such a message usually lasts."""
-    ownership, definitions = work.ledger.ownership, work.state.definitions
-    assert ownership is not None, "the queue is replicated"
-    intervals = [peer.pull_interval_ms for peer in definitions.peers.values()]
-    usual_ms = ownership.typical_ms.get(owner, 2 * max(intervals, default=0))
-    return min(round(usual_ms), definitions.replication.transfer_after_ms)
+def patience_ms(work: UnitOfWork) -> int:
+    """Return how long a message of another instance waits here before it is asked for: as long as news of its end may take."""
+    definitions = work.state.definitions
+    interval_ms = max((peer.pull_interval_ms for peer in definitions.peers.values()), default=0)
+    return min(2 * interval_ms, definitions.replication.transfer_after_ms)
 
 
 def answer(work: UnitOfWork, rows: BitMap64, detail: Mapping[str, Any]) -> None:
@@ -104,6 +104,13 @@ def claim(work: UnitOfWork, rows: BitMap64) -> None:
     foreign = BitMap64() if ownership is None else rows & work.ledger.rows[State.REMOTE]
     if ownership is not None and foreign:
         transfer(work, foreign, ownership.instance, reason=CLAIMED)
+
+
+def claim_matching(work: UnitOfWork, where: str | None) -> None:
+    """Claim what somebody is about to end by a filter, or without one, as far as it may be claimed."""
+    lost = claimable(work)
+    if lost:
+        claim(work, lost if where is None else work.matching(where, lost))
 
 
 def switch(work: UnitOfWork, command: ProxiedTransfer) -> Done:
