@@ -164,6 +164,21 @@ def check(record: Record, known: Known) -> None:
         raise refused(known.instance, record, reason)
 
 
+def check_move(record: Record, known: Known) -> None:
+    """Refuse a later record of where messages went, which is looked at before its turn.
+
+    Raises
+    ------
+    JournalError
+        PEER_REFUSED.
+    """
+    detail = _detail(record) if record.kind == Kind.MOVED else None
+    reason = detail if isinstance(detail, str) else _ranges_fault(record.ranges)
+    if reason is not None:
+        raise refused(known.instance, record, reason)
+    check_path(record, known)
+
+
 def check_path(record: Record, known: Known) -> None:
     """Refuse a record of files that have no names of ours: they could lead out of their folder.
 
@@ -181,14 +196,12 @@ def check_path(record: Record, known: Known) -> None:
 
 def _fault(record: Record, known: Known) -> str | None:
     """Return what is wrong with a record; None where nothing is."""
-    form = _FORMS.get(record.kind)
-    if form is None:
+    if record.kind not in _FORMS:
         _check_newer(record, known)
         return _files_fault(record, known) if record.kind == Kind.RETIRED else None
-    try:
-        detail: Any = msgspec.convert(record.detail, form)
-    except msgspec.ValidationError as reason:
-        return f"its detail is wrong: {reason}."
+    detail = _detail(record)
+    if isinstance(detail, str):
+        return detail
     if known.journal_id == "" and record.kind != Kind.JOURNAL_CREATED:
         return "a log begins with the creation of its journal."
     match detail:
@@ -205,6 +218,14 @@ def _fault(record: Record, known: Known) -> str | None:
         case _Request() if record.queue in known.definitions.queues:
             return _ranges_fault(record.ranges) or _request_fault(detail, known)
     return None
+
+
+def _detail(record: Record) -> Any:
+    """Return a record's detail in its form; a text says what is wrong with it."""
+    try:
+        return msgspec.convert(record.detail, _FORMS[record.kind])
+    except msgspec.ValidationError as reason:
+        return f"its detail is wrong: {reason}."
 
 
 def _check_newer(record: Record, known: Known) -> None:
