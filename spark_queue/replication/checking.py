@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Protocol
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -24,100 +24,21 @@ from spark_queue.core.message_files.segment import from_record
 from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, FORMAT, Kind, Record, Removal
 from spark_queue.core.state.ownership import Stage
 from spark_queue.errors import JournalError, SparkQueueError
-
-#: Bookmarks, versions and numbers of records are below this: sums of two of them are 64-bit integers still.
-NUMBER_MAX = 2**53
-
-#: Lives, terms, and counts of deliveries are at most this: with what is added to them here they fit 32 bits still.
-COUNT_MAX = 10**9
-
-#: Longest text of an error, in characters; ours have up to 4,000.
-ERROR_MAX = 16_000
-
-#: Longest token or digest, in characters; ours have 32 and 64.
-_TOKEN_MAX = 200
-
-#: Most instances that a transfer request has passed.
-_PASSED_MAX = 100
+from spark_queue.replication.record_forms import (
+    FORMS,
+    NUMBER_MAX,
+    Applied,
+    Created,
+    Entered,
+    Moved,
+    Pulled,
+    Request,
+    Value,
+    detail_of,
+)
 
 #: The name of a message file; anything else could lead out of the folder of the peer's message type.
 _PATH = re.compile(r"[0-9a-f]{32}\.parquet")
-
-_Name = Annotated[str, msgspec.Meta(pattern=rf"\A{NAME_PATTERN.pattern}\Z")]
-_Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{1,64}\Z")]
-_Text = Annotated[str, msgspec.Meta(max_length=_TOKEN_MAX)]
-_Number = Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_MAX)]
-_Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
-_Instant = Annotated[int, msgspec.Meta(gt=-NUMBER_MAX, lt=NUMBER_MAX)]
-
-
-class _Created(msgspec.Struct):
-    journal: _Id
-    format: Annotated[int, msgspec.Meta(ge=1)]
-
-
-class _Applied(msgspec.Struct):
-    definitions: dict[str, Any]
-
-
-class _Entered(msgspec.Struct):
-    path: _Text
-    rows: _Number
-    version: _Number
-    token: _Text
-    topics: tuple[_Name, _Name]
-    expires: tuple[_Number, _Instant | None, _Instant | None] | None = None
-    barriers: dict[_Name, list[tuple[_Number, _Number]]] = {}
-    origin: list[tuple[_Number, _Number, _Id, _Number]] = []
-    instances: dict[_Id, _Name] = {}
-
-
-class _MergedFile(msgspec.Struct):
-    path: _Text
-    parts: list[tuple[_Text, _Number, _Number, _Number]] = msgspec.field(name="from")
-
-
-class _Moved(msgspec.Struct):
-    version: _Number
-    token: _Text
-    files: list[_MergedFile]
-
-
-class _Pulled(msgspec.Struct):
-    peer: _Name
-    journal: _Id
-    number: Annotated[int, msgspec.Meta(ge=-1, lt=NUMBER_MAX)]
-    digest: _Text
-
-
-class _Value(msgspec.Struct):
-    life: _Count = 0
-    term: _Count = 0
-    owner: str | None = None
-    stage: Stage = Stage.PRESENT
-    deliveries: _Count | msgspec.UnsetType = msgspec.UNSET
-    cancels: _Count | msgspec.UnsetType = msgspec.UNSET
-    source: _Name | msgspec.UnsetType = msgspec.UNSET
-    error: Annotated[str, msgspec.Meta(max_length=ERROR_MAX)] | msgspec.UnsetType = msgspec.UNSET
-    settled_in: _Name | msgspec.UnsetType = msgspec.UNSET
-
-
-class _Request(msgspec.Struct):
-    requester: _Name
-    owner: _Name
-    passed: Annotated[list[_Name], msgspec.Meta(max_length=_PASSED_MAX)] = []
-
-
-#: The form of each kind's detail; what other kinds say tells a peer nothing.
-_FORMS: Mapping[str, type[msgspec.Struct]] = {
-    Kind.JOURNAL_CREATED: _Created,
-    Kind.DEFINITIONS_APPLIED: _Applied,
-    Kind.ENTERED: _Entered,
-    Kind.MOVED: _Moved,
-    Kind.PULLED: _Pulled,
-    Kind.TRANSFER_REQUESTED: _Request,
-    **dict.fromkeys((Kind.REMOVED, Kind.REDRIVEN, Kind.DEAD_LETTERED, Kind.TRANSFERRED, Kind.REPLICATED), _Value),
-}
 
 _ENDINGS: Collection[str | None] = frozenset(Removal) - DEAD_LETTER_REASONS
 
@@ -172,7 +93,7 @@ def check_move(record: Record, known: Known) -> None:
     JournalError
         PEER_REFUSED.
     """
-    detail = _detail(record) if record.kind == Kind.MOVED else None
+    detail = detail_of(record) if record.kind == Kind.MOVED else None
     reason = detail if isinstance(detail, str) else _ranges_fault(record.ranges)
     if reason is not None:
         raise refused(known.instance, record, reason)
@@ -196,36 +117,28 @@ def check_path(record: Record, known: Known) -> None:
 
 def _fault(record: Record, known: Known) -> str | None:
     """Return what is wrong with a record; None where nothing is."""
-    if record.kind not in _FORMS:
+    if record.kind not in FORMS:
         _check_newer(record, known)
         return _files_fault(record, known) if record.kind == Kind.RETIRED else None
-    detail = _detail(record)
+    detail = detail_of(record)
     if isinstance(detail, str):
         return detail
     if known.journal_id == "" and record.kind != Kind.JOURNAL_CREATED:
         return "a log begins with the creation of its journal."
     match detail:
-        case _Created():
+        case Created():
             return _created_fault(detail, record, known)
-        case _Applied():
+        case Applied():
             return _definitions_fault(detail)
-        case _Pulled():
+        case Pulled():
             return _instances_fault({detail.journal: detail.peer}, known)
-        case _Entered() | _Moved():
+        case Entered() | Moved():
             return _files_fault(record, known)
-        case _Value() if record.queue in known.definitions.queues:
+        case Value() if record.queue in known.definitions.queues:
             return _ranges_fault(record.ranges) or _value_fault(detail, record)
-        case _Request() if record.queue in known.definitions.queues:
+        case Request() if record.queue in known.definitions.queues:
             return _ranges_fault(record.ranges) or _request_fault(detail, known)
     return None
-
-
-def _detail(record: Record) -> Any:
-    """Return a record's detail in its form; a text says what is wrong with it."""
-    try:
-        return msgspec.convert(record.detail, _FORMS[record.kind])
-    except msgspec.ValidationError as reason:
-        return f"its detail is wrong: {reason}."
 
 
 def _check_newer(record: Record, known: Known) -> None:
@@ -233,7 +146,7 @@ def _check_newer(record: Record, known: Known) -> None:
         raise JournalError("PROTOCOL_NEWER", path=known.instance, what=f"records of kind '{record.kind[:50]}'")
 
 
-def _created_fault(detail: _Created, record: Record, known: Known) -> str | None:
+def _created_fault(detail: Created, record: Record, known: Known) -> str | None:
     if known.journal_id != "":
         return "a journal is created once."
     if detail.format > FORMAT:
@@ -241,7 +154,7 @@ def _created_fault(detail: _Created, record: Record, known: Known) -> str | None
     return None if record.record == 0 else "a log begins with the creation of its journal."
 
 
-def _definitions_fault(detail: _Applied) -> str | None:
+def _definitions_fault(detail: Applied) -> str | None:
     try:
         parsing.parse(detail.definitions)
     except SparkQueueError as reason:
@@ -310,7 +223,7 @@ def _bounds_fault(ranges: Sequence[tuple[int, int]], entered_until: int) -> str 
     return f"only messages to {entered_until} have entered." if len(ranges) and ranges[-1][1] > entered_until else None
 
 
-def _value_fault(detail: _Value, record: Record) -> str | None:
+def _value_fault(detail: Value, record: Record) -> str | None:
     is_owned = record.kind == Kind.TRANSFERRED or (record.kind == Kind.REPLICATED and detail.stage != Stage.GONE)
     owner = detail.owner
     if (is_owned or owner) and (owner is None or NAME_PATTERN.fullmatch(owner) is None):
@@ -324,7 +237,7 @@ def _value_fault(detail: _Value, record: Record) -> str | None:
     return None
 
 
-def _request_fault(detail: _Request, known: Known) -> str | None:
+def _request_fault(detail: Request, known: Known) -> str | None:
     if detail.requester == detail.owner:
         return f"'{detail.owner}' asks itself."
     if detail.requester != known.instance and not detail.passed:

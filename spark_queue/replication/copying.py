@@ -26,9 +26,9 @@ from spark_queue.journal.schema import Field
 from spark_queue.journal.staging import ROW_GROUP_ROWS, write_file
 from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.replication.bounded_files import BoundedFile, UnboundedFileError
-from spark_queue.replication.checking import NUMBER_MAX
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_records import DAMAGE, refused
+from spark_queue.replication.record_forms import NUMBER_MAX
 
 #: Rows of a peer's file that are in memory at once.
 _PART_ROWS = ROW_GROUP_ROWS

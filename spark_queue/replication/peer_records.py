@@ -17,7 +17,7 @@ from spark_queue.journal.control_files import ControlFile
 from spark_queue.journal.layout import CONTROL, Store, TooLargeError
 from spark_queue.journal.record_table import CONTROL_SCHEMA, NewerDetailError, to_records
 from spark_queue.replication.bounded_files import BoundedFile, UnboundedFileError
-from spark_queue.replication.checking import NUMBER_MAX
+from spark_queue.replication.record_forms import NUMBER_MAX
 
 #: Most bytes of a record's detail, and of any other text in it.
 DETAIL_BYTES = 16 * 1024 * 1024
