@@ -156,6 +156,11 @@ JOURNAL: dict[str, str] = {
         "Peer '{peer}' is journal {found} now, and was {expected} when it was pulled last. Correct its path; if it is meant to be "
         "another journal, let that one have an instance name of its own."
     ),
+    "PEER_REFUSED": (
+        "Peer '{peer}' is not pulled further: {what} is refused, because {reason} What came before it is here, other peers are "
+        "pulled, and nothing of this journal was changed. Run `sparkq verify` on the peer's journal, and restore it from a copy if "
+        "it is damaged. If somebody you do not trust can write there, take the peer out of the definitions."
+    ),
     "NOT_A_JOURNAL": ("'{path}' is not a journal: {reason} Create one with `sparkq init`, or correct the path."),
     "JOURNAL_EXISTS": ("'{path}' already holds a journal. Use it, or choose another path."),
     "JOURNAL_MISMATCH": (

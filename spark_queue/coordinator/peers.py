@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -11,11 +12,13 @@ from spark_queue.core import replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.errors import SparkQueueError
+from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import codec
 from spark_queue.replication.puller import Look, Pull, PullState
+
+_LOG = logging.getLogger(__name__)
 
 #: Longest wait of replicated queues for what peers said while nobody reigned here, in milliseconds.
 HEARS_MS = 30_000
@@ -78,8 +81,16 @@ class Peers:
             call.pulled = all(self._entrance.take_pulled(files, append, now_ms=now_ms) for files in request.files)
         except SparkQueueError as refusal:
             return Answer(reply=codec.failed(refusal))
-        if call.pulled:
+        if not call.pulled:
+            return Answer(reply=replies.Done())
+        try:
             self._engine.pull(request.pulled, now_ms=now_ms)
+        except JournalError as refusal:
+            if refusal.code != "PEER_REFUSED":
+                raise
+            # It is this peer's trouble, and no reason to end the reign.
+            _LOG.exception("What peer '%s' says cannot be taken over.", request.pulled.peer)
+            return Answer(reply=codec.failed(refusal))
         return Answer(reply=replies.Done())
 
     def _state(self, peer: str) -> PullState:

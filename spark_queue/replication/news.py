@@ -15,6 +15,7 @@ from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
 from spark_queue.core.state.folds.replication import value_of
 from spark_queue.core.state.ownership import MessageValue, Stage
+from spark_queue.replication.checking import check
 
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
 _TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")
@@ -42,7 +43,14 @@ class PeerFold:
         self.instances: dict[str, str] = {}
 
     def fold(self, record: Record) -> News | None:
-        """Apply the peer's next record; returns what it says of messages of a queue, if it does."""
+        """Apply the peer's next record; returns what it says of messages of a queue, if it does.
+
+        Raises
+        ------
+        JournalError
+            PEER_REFUSED or PROTOCOL_NEWER: it is no record that a peer may write, and nothing of it was applied.
+        """
+        check(record, self)
         match record.kind:
             case Kind.JOURNAL_CREATED:
                 self.journal_id = record.detail["journal"]
@@ -53,7 +61,7 @@ class PeerFold:
                     self.message_types.setdefault(name, MessageTypeState())
             case Kind.PULLED:
                 self.instances[record.detail["journal"]] = record.detail["peer"]
-            case Kind.ENTERED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
+            case Kind.ENTERED | Kind.MOVED | Kind.RETIRED:
                 self.instances.update(record.detail.get("instances", {}))
                 self.message_types[str(record.message_type)].fold(record)
             case _ if record.queue in self.definitions.queues:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pyroaring import BitMap64
 
@@ -15,12 +16,14 @@ from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.ownership import Watermark
-from spark_queue.errors import JournalError
+from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock, PulledFiles
-from spark_queue.replication.copying import Copier
+from spark_queue.replication.checking import check_move, check_path
+from spark_queue.replication.copying import Copier, CopyFailedError
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_log import PeerLog, digest_of
+from spark_queue.replication.peer_records import refused
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,6 +32,9 @@ _SILENT_KINDS = frozenset({Kind.PULLED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.G
 
 #: After so many silent records one watermark is written all the same.
 _SILENT_RECORDS = 1_000
+
+#: Messages after which what was read is handed over: the loop serves others before it takes the next.
+PART_ROWS = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +63,23 @@ class PullState:
     held: Mapping[str, Mapping[str, BitMap64]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Records one after the other; messages that entered, and news, with the index of their record."""
+
+    records: list[Record]
+    entered: list[tuple[int, Segment]]
+    news: list[tuple[int, News]]
+
+    def before(self, segment: Segment) -> _Read:
+        """Return what comes before messages that entered."""
+        until = next(
+            index for index, each in self.entered if (each.message_type, each.first) == (segment.message_type, segment.first)
+        )
+        entered = [each for each in self.entered if each[0] < until]
+        return _Read(self.records[:until], entered, [each for each in self.news if each[0] < until])
+
+
 class Puller:
     """Pulls from one peer.
 
@@ -80,8 +103,7 @@ class Puller:
         self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition, *,
         look: Callable[[], PullState], hand_over: Callable[[Pull], bool], clock: Clock,
     ) -> None:  # fmt: skip
-        self._log = PeerLog(peer)
-        self._fold = PeerFold(definition.name)
+        self._peer = peer
         self._copier = Copier(own, peer, definitions, definition)
         self._definitions = definitions
         self._definition = definition
@@ -91,6 +113,19 @@ class Puller:
         self._silent = 0
         #: UUID of the own journal; known from the first records on.
         self._own_journal = ""
+        #: Message types of which nothing more is copied, and why: their columns differ.
+        self._stopped: dict[str, ConfigError] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Read the log from its first record."""
+        self._log = PeerLog(self._peer, self._definition.name)
+        self._fold = PeerFold(self._definition.name)
+
+    @property
+    def trouble(self) -> ConfigError | None:
+        """What keeps messages of a type from being pulled, while all else is."""
+        return next(iter(self._stopped.values()), None)
 
     def step(self) -> bool:
         """Take over what the peer has committed since the last step; returns whether there was something.
@@ -98,40 +133,59 @@ class Puller:
         Raises
         ------
         SparkQueueError
-            What keeps the peer from being read, or the news from being taken: this puller must be made anew.
+            What keeps the peer from being read, or the news from being taken: this puller must be made anew. What came before it
+            was taken over.
         """
-        records = self._log.read()
-        if records:
-            self._take(records)
-        return bool(records)
+        records: Sequence[Record] = self._log.read()
+        found = bool(records)
+        if records and self._fold.journal_id == "":
+            records = self._catch_up(records)
+        while True:
+            for part in _parts(records):
+                self._take(part)
+            if not self._log.has_more:
+                return found
+            records = self._log.read()
 
     def _take(self, records: Sequence[Record]) -> None:
-        if self._fold.journal_id == "":
-            own = self._look()
-            self._own_journal = own.journal
-            records = self._catch_up(records, own.watermark)
-        if not records:
-            return
-        foresight, entered, news = Foresight(records), list[Segment](), list[News]()
+        read, refusal = _Read([], [], []), None
         for record in records:
-            found = self._fold.fold(record)
+            try:
+                found = self._fold.fold(record)
+                check_path(record, self._fold)
+            except SparkQueueError as reason:
+                refusal = reason
+                break
             # A request that is no longer open asks for somebody who may wait no more.
             is_over = found is not None and found.value is None and record.at_ms < records[-1].at_ms - OPEN_MS
             if found is not None and found.queue in self._definition.queues and not is_over:
-                news.append(found)
+                read.news.append((len(read.records), found))
             if record.kind == Kind.ENTERED:
-                entered.append(foresight.place(from_record(record)))
-        self._check_name()
+                read.entered.append((len(read.records), from_record(record)))
+            read.records.append(record)
+        if refusal is None or self._fold.definitions.journal.instance is not None:
+            self._check_name()
+            self._give(read)
+        if refusal is not None:
+            raise refusal
+
+    def _give(self, read: _Read) -> None:
+        """Hand over what records say: their messages first, so that no later record is taken before them."""
+        records = read.records
         self._silent += len(records)
-        if all(record.kind in _SILENT_KINDS for record in records) and self._silent < _SILENT_RECORDS:
+        if not records or (all(record.kind in _SILENT_KINDS for record in records) and self._silent < _SILENT_RECORDS):
             return
         self._silent = 0
         pulled = Pulled(
             peer=self._definition.name, journal=self._fold.journal_id, record=records[-1].record, digest=digest_of(records[-1]),
-            news=news,
+            news=[news for _, news in read.news],
         )  # fmt: skip
-        while not self._hand_over(Pull(pulled=pulled, definitions=self._definitions, files=self._copies(entered))):
-            continue
+        try:
+            while not self._hand_over(Pull(pulled=pulled, definitions=self._definitions, files=self._copies(read.entered))):
+                continue
+        except CopyFailedError as failed:
+            self._give(read.before(failed.segment))
+            raise failed.reason from None
 
     def _check_name(self) -> None:
         """Refuse a journal that is not the instance that it was taken for: owners are told by name."""
@@ -143,32 +197,98 @@ class Puller:
             path = self._definition.journal
             raise JournalError("PEER_MISNAMED", peer=self._definition.name, path=path, found=found)
 
-    def _catch_up(self, records: Sequence[Record], watermark: Watermark | None) -> Sequence[Record]:
-        """Fold what was taken over by an earlier reign; returns the records after it."""
-        if watermark is None:
+    def _catch_up(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Fold what was taken over by an earlier reign; returns the records after it, of those that are read."""
+        own = self._look()
+        self._own_journal = own.journal
+        watermark, created = own.watermark, records[0].detail.get("journal")
+        if watermark is None or records[0].kind != Kind.JOURNAL_CREATED:
             return records
-        done = [record for record in records if record.record <= watermark.record]
-        created = records[0].detail["journal"]
         if created != watermark.journal:
-            raise JournalError("PEER_REPLACED", peer=self._definition.name, expected=watermark.journal, found=created)
+            raise JournalError("PEER_REPLACED", peer=self._definition.name, expected=watermark.journal, found=str(created)[:100])
         if watermark.record < 0:
             # More is pulled than before.
             return records
-        if not done or digest_of(done[-1]) != watermark.digest:
-            # It went back to an older backup: what was taken over stands, and taking news twice changes nothing.
-            _LOG.warning("Peer '%s' does not go on where it was pulled to; it is read from its beginning.", self._definition.name)
+        last = None
+        while records:
+            done = bisect_right(records, watermark.record, key=lambda record: record.record)
+            for record in records[:done]:
+                self._fold.fold(record)
+            last, records = records[done - 1] if done else last, records[done:]
+            if records or not self._log.has_more:
+                break
+            records = self._log.read()
+        if last is not None and last.record == watermark.record and digest_of(last) == watermark.digest:
             return records
-        for record in done:
-            self._fold.fold(record)
-        return records[len(done) :]
+        # It went back to an older backup: what was taken over stands, and taking news twice changes nothing.
+        _LOG.warning("Peer '%s' does not go on where it was pulled to; it is read from its beginning.", self._definition.name)
+        self._begin()
+        return self._log.read()
 
-    def _copies(self, entered: Sequence[Segment]) -> list[PulledFiles]:
+    def _copies(self, entered: Sequence[tuple[int, Segment]]) -> list[PulledFiles]:
         # The loop tells what is held in its own time, so it is asked for only where there is something to copy.
         known = self._look().held if entered else {}
         copies: list[PulledFiles] = []
-        for message_type in dict.fromkeys(segment.message_type for segment in entered):
-            segments = [each for each in entered if each.message_type == message_type and not each.retired]
-            if segments and message_type in known:
-                files = self._copier.copy(self._fold, segments, known[message_type], now_ms=self._clock.wall_ms())
-                copies += [] if files is None else [files]
+        for message_type in dict.fromkeys(segment.message_type for _, segment in entered):
+            if message_type in known and message_type not in self._stopped:
+                mine = [segment for _, segment in entered if segment.message_type == message_type]
+                try:
+                    files = self._copied(mine, known[message_type])
+                except ConfigError as differs:
+                    if differs.code != "MESSAGE_TYPE_DIFFERS":
+                        raise
+                    _LOG.warning("Messages of type '%s' are not pulled: %s", message_type, differs)
+                    self._stopped[message_type] = differs
+                else:
+                    copies += [] if files is None else [files]
         return copies
+
+    def _copied(self, entered: Sequence[Segment], held: Mapping[str, BitMap64]) -> PulledFiles | None:
+        """Copy what entered, from where it stands by now."""
+        for segment in entered:
+            self._check_origins(segment, held)
+        known = self._fold.message_types[entered[0].message_type]
+        segments = [known.segment_of(each.first) for each in entered]
+        try:
+            return self._copier.copy(self._fold, segments, held, now_ms=self._clock.wall_ms())
+        except CopyFailedError as failed:
+            if failed.reason.code != "MESSAGE_FILE_MISSING":
+                raise
+            # Its records are far behind: what was merged, or let go, since then is told further on.
+            foresight = Foresight(self._within(self._log.moves_ahead(), entered[0].message_type, known.entered_until))
+            placed = [foresight.place(each) for each in segments]
+            if placed == segments:
+                raise
+            return self._copier.copy(self._fold, placed, held, now_ms=self._clock.wall_ms())
+
+    def _check_origins(self, segment: Segment, held: Mapping[str, BitMap64]) -> None:
+        """Refuse messages that are said to have been published here, and were not."""
+        for _, rows, origin, bookmark in segment.origins:
+            if origin == self._own_journal and held[origin].range_cardinality(bookmark, bookmark + rows) != rows:
+                what = f"file {segment.path} of message type '{segment.message_type}' (its messages from {segment.first})"
+                reason = f"messages {bookmark} to {bookmark + rows - 1} of this journal were never published here"
+                raise CopyFailedError(segment, refused(self._definition.name, what, reason))
+
+    def _within(self, moves: Iterable[Record], message_type: str, until: int) -> Iterator[Record]:
+        """Yield records that say where messages of a type went, cut to those that are known."""
+        for record in moves:
+            if record.message_type == message_type:
+                check_move(record, self._fold)
+                ranges = tuple((first, min(end, until)) for first, end in record.ranges if first < until)
+                yield replace(record, ranges=ranges)
+
+
+def _parts(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    """Cut records where their messages are many, but never within one commit of messages."""
+    start = rows = 0
+    version: object = None
+    for index, record in enumerate(records):
+        if record.kind == Kind.ENTERED:
+            # What is wrong with it is told when it is taken.
+            count, commit = record.detail.get("rows"), (record.message_type, record.detail.get("version"))
+            if rows >= PART_ROWS and commit != version:
+                yield records[start:index]
+                start, rows = index, 0
+            rows, version = rows + (count if isinstance(count, int) else 0), commit
+    if start < len(records):
+        yield records[start:]

@@ -102,7 +102,7 @@ class _PullThread(threading.Thread):
         self._peer = definition.name
         self._told_to_end = threading.Event()
         #: What keeps it from pulling.
-        self.trouble: Exception | None = None
+        self.trouble: BaseException | None = None
         self.is_level = False
 
     def end(self) -> None:
@@ -117,10 +117,11 @@ class _PullThread(threading.Thread):
             try:
                 puller = puller or self._make()
                 puller.step()
-                self.is_level, self.trouble, failures = True, None, 0
+                # What is wrong with one message type keeps nothing else from being pulled.
+                self.is_level, self.trouble, failures = True, puller.trouble, 0
             except EndedError:
                 return
-            except Exception as trouble:  # noqa: BLE001  # Whatever it is: a thread that ended would count as one that hears its peer.
+            except BaseException as trouble:  # noqa: BLE001  # Also a panic of delta-rs: a thread that ended would count as level.
                 if str(trouble) != str(self.trouble):
                     _LOG.warning("Peer '%s' is not pulled: %s", self._peer, trouble)
                 puller, self.trouble, failures = None, trouble, failures + 1

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from spark_queue.journal.delta import COORDINATOR_TXN
-from spark_queue.journal.layout import CONTROL, MESSAGES, Store
+from spark_queue.journal.layout import CONTROL, MESSAGES, Store, TooLargeError
 from spark_queue.journal.objects import StoredObject
 
 #: Called with a step's name and "before" or "after"; may raise OSError, or end the process.
@@ -148,9 +148,11 @@ class SimulatedStore(Store):
             yield
             self.hook(doing, "after")
 
-    def read(self, key: str) -> bytes | None:
+    def read(self, key: str, *, most_bytes: int | None = None) -> bytes | None:
         with self.step(f"reading {key}"):
             found = self.bucket.objects.get(key)
+        if found is not None and most_bytes is not None and len(found[0]) > most_bytes:
+            raise TooLargeError(key)
         return None if found is None else found[0]
 
     def write(self, key: str, data: bytes) -> None:

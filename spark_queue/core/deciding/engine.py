@@ -29,6 +29,7 @@ from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows
 from spark_queue.core.retention import Retention
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
+from spark_queue.errors import JournalError
 
 #: Who decides about each command of a queue. A handler gives None where nothing is there yet.
 HANDLERS: Mapping[type[commands.Command], Callable[[UnitOfWork, Any], CoreReply | LeasedRows | None]] = {
@@ -136,8 +137,26 @@ class Engine:
             self._work(poll.queue, now_ms).shares.note_poll(known, limit=poll.limit, now_ms=now_ms)
 
     def pull(self, pulled: Pulled, *, now_ms: int) -> None:
-        """Take over what a peer's log says (DESIGN 17.3)."""
-        take(self.state, pulled, self._emit(now_ms), lambda queue: self._work(queue, now_ms))
+        """Take over what a peer's log says (DESIGN 17.3).
+
+        Raises
+        ------
+        JournalError
+            PEER_REFUSED where that cannot be understood; nothing was changed.
+        """
+        emit_record, begun = self._emit(now_ms), list[str]()
+
+        def emit(kind: str, **fields: Any) -> None:
+            begun.append(kind)
+            emit_record(kind, **fields)
+
+        try:
+            take(self.state, pulled, emit, lambda queue: replace(self._work(queue, now_ms), emit_record=emit))
+        except Exception as fault:
+            if begun:
+                raise
+            what, reason = f"what was read up to record {pulled.record}", f"taking it over raised {fault!r:.500}."
+            raise JournalError("PEER_REFUSED", peer=pulled.peer, what=what, reason=reason) from fault
         self._release_barriers(now_ms)
 
     def ask_owners(self, poll: commands.Next, *, now_ms: int) -> None:

@@ -54,9 +54,17 @@ def replicate(state: JournalState, name: str, ledger: QueueLedger) -> None:
 def pull_from_the_start(state: JournalState, before: Definitions) -> None:
     """Let the logs of peers be read again from which more is pulled than before: what they said of it was passed over.
 
-    News that were taken over already change nothing (DESIGN 17.3).
+    So they are where the columns of a message type changed: messages that did not fit may do so now. News that were taken over
+    already change nothing (DESIGN 17.3).
     """
+    has_other_columns = any(
+        new.columns != before.message_types[name].columns
+        for name, new in state.definitions.message_types.items()
+        if name in before.message_types
+    )
     for name, watermark in state.pulled.items():
         old, new = before.peers.get(name), state.definitions.peers.get(name)
-        if new is not None and (old is None or set(new.topics) - set(old.topics) or set(new.queues) - set(old.queues)):
+        if new is None:
+            continue
+        if old is None or has_other_columns or set(new.topics) - set(old.topics) or set(new.queues) - set(old.queues):
             state.pulled[name] = replace(watermark, record=-1, digest="")

@@ -1,0 +1,125 @@
+"""The form that each record of a peer must have, field by field, and its bounds (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from spark_queue.core.definitions.keys import NAME_PATTERN
+from spark_queue.core.records import Kind, Record
+from spark_queue.core.state.ownership import Stage
+
+#: Bookmarks, versions and numbers of records are below this: sums of two of them are 64-bit integers still.
+NUMBER_MAX = 2**53
+
+#: Lives, terms, and counts of deliveries are at most this: with what is added to them here they fit 32 bits still.
+COUNT_MAX = 10**9
+
+#: Longest text of an error, in characters; ours have up to 4,000.
+ERROR_MAX = 16_000
+
+#: Longest token or digest, in characters; ours have 32 and 64.
+_TOKEN_MAX = 200
+
+#: Most instances that a transfer request has passed.
+_PASSED_MAX = 100
+
+_Name = Annotated[str, msgspec.Meta(pattern=rf"\A{NAME_PATTERN.pattern}\Z")]
+_Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{1,64}\Z")]
+_Text = Annotated[str, msgspec.Meta(max_length=_TOKEN_MAX)]
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_MAX)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
+_Instant = Annotated[int, msgspec.Meta(gt=-NUMBER_MAX, lt=NUMBER_MAX)]
+
+
+class Created(msgspec.Struct):
+    """How a log begins."""
+
+    journal: _Id
+    format: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Applied(msgspec.Struct):
+    """Definitions that hold from then on."""
+
+    definitions: dict[str, Any]
+
+
+class Entered(msgspec.Struct):
+    """A file of messages that entered."""
+
+    path: _Text
+    rows: _Number
+    version: _Number
+    token: _Text
+    topics: tuple[_Name, _Name]
+    expires: tuple[_Number, _Instant | None, _Instant | None] | None = None
+    barriers: dict[_Name, list[tuple[_Number, _Number]]] = {}
+    origin: list[tuple[_Number, _Number, _Id, _Number]] = []
+    instances: dict[_Id, _Name] = {}
+
+
+class _MergedFile(msgspec.Struct):
+    path: _Text
+    parts: list[tuple[_Text, _Number, _Number, _Number]] = msgspec.field(name="from")
+
+
+class Moved(msgspec.Struct):
+    """Files that were merged."""
+
+    version: _Number
+    token: _Text
+    files: list[_MergedFile]
+
+
+class Pulled(msgspec.Struct):
+    """How far another instance was pulled."""
+
+    peer: _Name
+    journal: _Id
+    number: Annotated[int, msgspec.Meta(ge=-1, lt=NUMBER_MAX)]
+    digest: _Text
+
+
+class Value(msgspec.Struct):
+    """What becomes of messages of a queue."""
+
+    life: _Count = 0
+    term: _Count = 0
+    owner: str | None = None
+    stage: Stage = Stage.PRESENT
+    deliveries: _Count | msgspec.UnsetType = msgspec.UNSET
+    cancels: _Count | msgspec.UnsetType = msgspec.UNSET
+    source: _Name | msgspec.UnsetType = msgspec.UNSET
+    error: Annotated[str, msgspec.Meta(max_length=ERROR_MAX)] | msgspec.UnsetType = msgspec.UNSET
+    settled_in: _Name | msgspec.UnsetType = msgspec.UNSET
+
+
+class Request(msgspec.Struct):
+    """Who asks whom for messages."""
+
+    requester: _Name
+    owner: _Name
+    passed: Annotated[list[_Name], msgspec.Meta(max_length=_PASSED_MAX)] = []
+
+
+#: The form of each kind's detail; what other kinds say tells a peer nothing.
+FORMS: Mapping[str, type[msgspec.Struct]] = {
+    Kind.JOURNAL_CREATED: Created,
+    Kind.DEFINITIONS_APPLIED: Applied,
+    Kind.ENTERED: Entered,
+    Kind.MOVED: Moved,
+    Kind.PULLED: Pulled,
+    Kind.TRANSFER_REQUESTED: Request,
+    **dict.fromkeys((Kind.REMOVED, Kind.REDRIVEN, Kind.DEAD_LETTERED, Kind.TRANSFERRED, Kind.REPLICATED), Value),
+}
+
+
+def detail_of(record: Record) -> Any:
+    """Return a record's detail in its form; a text says what is wrong with it."""
+    try:
+        return msgspec.convert(record.detail, FORMS[record.kind])
+    except msgspec.ValidationError as reason:
+        return f"its detail is wrong: {reason}."
