@@ -23,6 +23,10 @@ CONFIG: dict[str, str] = {
     "DEFINITIONS_UNREADABLE": (
         "The definitions in '{path}' cannot be read: {reason} They are TOML in UTF-8. Correct the file, or the path."
     ),
+    "STORES_UNREADABLE": (
+        "The file of stores '{file}' cannot be read: {reason} It is TOML in UTF-8, with a table of storage options, as texts, for "
+        "each store, named by how its paths begin. Correct the file."
+    ),
     "NAME_INVALID": (
         "The {what} name {name!r} is not allowed: names are 1 to 249 characters of A-Z a-z 0-9 . _ - and neither '.' nor "
         "'..', because they become paths and labels. Choose another name."

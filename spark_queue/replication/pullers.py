@@ -11,6 +11,7 @@ from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.beacon import RENEWAL_S, BeaconThread, read_beacon
+from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.puller import Look, Pull, Puller, PullState
 
 _LOG = logging.getLogger(__name__)
@@ -78,12 +79,10 @@ class Pullers:
         def hand_over(pull: Pull) -> bool:
             return self._ask(pull) is True
 
-        def make() -> Puller:
+        def make(store: Store) -> Puller:
             return Puller(self._own, store, definitions, peer, look=look, hand_over=hand_over, clock=self._clock)
 
-        # Its options are those of the own journal: a definition holds no secrets.
-        store = Store(peer.journal, self._own.storage_options)
-        thread = _PullThread(make, store, peer)
+        thread = _PullThread(make, lambda: peer_store(self._own, peer), peer)
         thread.start()
         return thread
 
@@ -91,10 +90,11 @@ class Pullers:
 class _PullThread(threading.Thread):
     """Runs a puller until it is told to end; after what went wrong it makes another, ever later."""
 
-    def __init__(self, make: Callable[[], Puller], store: Store, definition: PeerDefinition) -> None:
+    def __init__(self, make: Callable[[Store], Puller], find: Callable[[], Store], definition: PeerDefinition) -> None:
         super().__init__(name=f"pull-{definition.name}", daemon=True)
         self._make = make
-        self._store = store
+        #: Returns the peer's store, with the options of now.
+        self._find = find
         #: The newest beacons, of the peer and of those that it has heard of.
         self.numbers: dict[str, int] = {}
         self._heard_at_s = 0.0
@@ -111,11 +111,13 @@ class _PullThread(threading.Thread):
 
     def run(self) -> None:
         """Pull, wait, and pull again."""
-        puller, failures = None, 0
+        puller, store, failures = None, None, 0
         while not self._told_to_end.is_set():
-            self._hear()
             try:
-                puller = puller or self._make()
+                if puller is None or store is None:
+                    store = self._find()
+                    puller = self._make(store)
+                self._hear(store)
                 puller.step()
                 # What is wrong with one message type keeps nothing else from being pulled.
                 self.is_level, self.trouble, failures = True, puller.trouble, 0
@@ -127,10 +129,10 @@ class _PullThread(threading.Thread):
                 puller, self.trouble, failures = None, trouble, failures + 1
             self._told_to_end.wait(min(_PAUSE_S, self._interval_s * 2 ** min(failures, 10)))
 
-    def _hear(self) -> None:
+    def _hear(self, store: Store) -> None:
         """Look at the peer's beacon now and then."""
         if time.monotonic() < self._heard_at_s + RENEWAL_S:
             return
-        self._heard_at_s, beacon = time.monotonic(), read_beacon(self._store)
+        self._heard_at_s, beacon = time.monotonic(), read_beacon(store)
         if beacon is not None and beacon.instance == self._peer:
             self.numbers = {**beacon.seen, self._peer: beacon.number}

@@ -9,6 +9,7 @@ import pytest
 
 from spark_queue import Journal
 from tests.integration.coordinator_world import Planner, World
+from tests.integration.sites import peer, site, states
 from tests.integration.source_journal import wait_until
 
 
@@ -19,22 +20,12 @@ def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     made = {}
     for name, other in (("frankfurt", "virginia"), ("virginia", "frankfurt")):
-        peer = {"journal": str(tmp_path / other), "topics": ["ORDERS"], "queues": ["WORK"], "pull_interval": "100ms"}
-        made[name] = World(
-            tmp_path / name, journal={"instance": name}, peers={other: peer}, replication={"unreachable_after": "8s"}
-        )
+        made[name] = site(str(tmp_path / name), name, {other: peer(str(tmp_path / other))})
     for each in made.values():
         each.ping()
     yield made
     for each in made.values():
         each.end()
-
-
-def states(world: World) -> dict[str, int]:
-    """Return how many messages of the queue are in each state."""
-    found = Journal(world.store.path).view("messages", queue="WORK")
-    counts = found.group_by("state").aggregate([("state", "count")]).to_pylist()
-    return {row["state"]: row["state_count"] for row in counts}
 
 
 def test_each_message_is_delivered_once_in_the_world(sites: dict[str, World]) -> None:

@@ -15,6 +15,8 @@ _TESTS = (
     "tests/simulation/test_instances.py",
 )  # fmt: skip
 
+_TOPOLOGIES = "tests/integration/test_replication_topologies.py"
+
 INSTANCES = (
     Mutant(
         "news of an earlier stage are believed",
@@ -128,5 +130,31 @@ INSTANCES = (
         "an old request is answered",
         "spark_queue/replication/puller.py", "and not is_over:", "and True:",
         ("tests/unit/replication",),
+    ),
+    Mutant(
+        "a peer in another store is read with the own credentials",
+        "spark_queue/replication/peer_stores.py", "max(names, key=len)] if names else", "max(names, key=len)] if not path else",
+        ("tests/unit/replication",),
+    ),
+    Mutant(
+        "a store goes by a name that another one's only begins with",
+        "spark_queue/replication/peer_stores.py", "{name.rstrip('/')}/\")", "{name.rstrip('/')}\")",
+        ("tests/unit/replication",),
+    ),
+    Mutant(
+        "what an instance has heard of others goes no further",
+        _NEWS, "            case Kind.TRANSFERRED | Kind.REPLICATED:\n", "            case Kind.TRANSFERRED:\n",
+        (_TOPOLOGIES,),
+    ),
+    Mutant(
+        "messages pass through where they may not",
+        "spark_queue/replication/copying.py", "            if not self._passes(fold, origin):\n", "            if False:\n",
+        ("tests/unit/replication",),
+    ),
+    Mutant(
+        "an archive hears of outcomes",
+        "spark_queue/replication/puller.py", "found is not None and found.queue in self._definition.queues and not is_over:",
+        "found is not None and not is_over:",
+        (_TOPOLOGIES,),
     ),
 )  # fmt: skip
