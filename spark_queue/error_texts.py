@@ -31,6 +31,7 @@ CONFIG: dict[str, str] = {
         "The {what} names {name!r} and {other!r} differ only in case, which some file systems cannot tell apart. Rename one."
     ),
     "UNKNOWN_QUEUE": ("The journal has no queue '{queue}'.{nearest} `sparkq status` lists the queues."),
+    "UNKNOWN_PEER": ("The journal has no peer '{peer}'.{nearest} `sparkq peers status` lists the peers."),
     "UNKNOWN_MESSAGE_TYPE": ("The journal has no message type '{message_type}'.{nearest}"),
     "UNKNOWN_TOPIC": (
         "No message type takes topic '{topic}'.{nearest} Add it to the `topics` of a message type and run `sparkq apply`."
@@ -155,6 +156,11 @@ JOURNAL: dict[str, str] = {
     "PEER_REPLACED": (
         "Peer '{peer}' is journal {found} now, and was {expected} when it was pulled last. Correct its path; if it is meant to be "
         "another journal, let that one have an instance name of its own."
+    ),
+    "PEER_GAP": (
+        "Peer '{peer}' let {count} message(s) of type '{message_type}' go before they were pulled, its bookmarks {bookmarks}: no "
+        "queue there needed them any more, and it waits for its [replication] keep at most. Nothing more of it is pulled until "
+        "somebody says that they may be missed: `sparkq peers skip {journal} {peer}`."
     ),
     "NOT_A_JOURNAL": ("'{path}' is not a journal: {reason} Create one with `sparkq init`, or correct the path."),
     "JOURNAL_EXISTS": ("'{path}' already holds a journal. Use it, or choose another path."),

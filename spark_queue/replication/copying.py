@@ -100,6 +100,14 @@ class Copier:
         instances = {origin: fold.instances[origin] for file in written for _, _, origin, _ in file.origins}
         return PulledFiles(message_type=message_type, files=tuple(written), instances=instances)
 
+    def missing(self, fold: PeerFold, segments: Sequence[Segment], held: Mapping[str, BitMap64]) -> BitMap64:
+        """Return the bookmarks at the peer of what would be taken over of segments, as far as their topics tell."""
+        found = BitMap64()
+        for segment in segments:
+            if segment.topic_min != segment.topic_max or self._definition.takes(segment.topic_min):
+                found |= BitMap64(self._wanted(fold, segment, held).rows + segment.first)
+        return found
+
     def _wanted(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> _Wanted:
         known = fold.message_types[segment.message_type].origins
         stretches = known.between(segment.first, segment.until, own=fold.journal_id)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap64
 
+from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
@@ -55,6 +56,8 @@ class PullState:
     journal: str
     watermark: Watermark | None
     held: Mapping[str, Mapping[str, BitMap64]]
+    #: Whether to go on without the messages that the peer let go before they were pulled.
+    skips: bool = False
 
 
 class Puller:
@@ -81,6 +84,7 @@ class Puller:
         look: Callable[[], PullState], hand_over: Callable[[Pull], bool], clock: Clock,
     ) -> None:  # fmt: skip
         self._log = PeerLog(peer)
+        self._own_path = own.path
         self._fold = PeerFold(definition.name)
         self._copier = Copier(own, peer, definitions, definition)
         self._definitions = definitions
@@ -89,6 +93,8 @@ class Puller:
         self._hand_over = hand_over
         self._clock = clock
         self._silent = 0
+        #: Whether it goes on where it was: what the peer has let go since is missed.
+        self._goes_on = False
         #: UUID of the own journal; known from the first records on.
         self._own_journal = ""
 
@@ -126,12 +132,42 @@ class Puller:
         if all(record.kind in _SILENT_KINDS for record in records) and self._silent < _SILENT_RECORDS:
             return
         self._silent = 0
+        lost = self._lost([segment for segment in entered if segment.retired])
         pulled = Pulled(
             peer=self._definition.name, journal=self._fold.journal_id, record=records[-1].record, digest=digest_of(records[-1]),
-            news=news,
+            news=news, lost=lost,
         )  # fmt: skip
         while not self._hand_over(Pull(pulled=pulled, definitions=self._definitions, files=self._copies(entered))):
             continue
+        self._goes_on = True
+
+    def pulled_here(self) -> int | None:
+        """Return the last record of the own journal that the peer has pulled; -1 before the first, None where it pulls nothing."""
+        if self._definitions.journal.instance not in self._fold.definitions.peers:
+            return None
+        watermark = self._fold.pulled.get(self._own_journal)
+        return -1 if watermark is None else watermark.record
+
+    def _lost(self, retired: Sequence[Segment]) -> int:
+        """Return how many messages the peer let go before they were pulled.
+
+        Raises
+        ------
+        JournalError
+            PEER_GAP where it was pulled before, and nobody has said that they may be missed.
+        """
+        if not retired:
+            return 0
+        state, count = self._look(), 0
+        for message_type in dict.fromkeys(segment.message_type for segment in retired):
+            segments = [segment for segment in retired if segment.message_type == message_type]
+            lost = self._copier.missing(self._fold, segments, state.held.get(message_type, {}))
+            count += len(lost)
+            if lost and self._goes_on and not state.skips:
+                facts = {"peer": self._definition.name, "message_type": message_type, "count": len(lost)}
+                ranges = ", ".join(f"{first} to {until - 1}" for first, until in to_ranges(lost))
+                raise JournalError("PEER_GAP", bookmarks=ranges, journal=self._own_path, **facts)
+        return count
 
     def _check_name(self) -> None:
         """Refuse a journal that is not the instance that it was taken for: owners are told by name."""
@@ -158,6 +194,7 @@ class Puller:
             # It went back to an older backup: what was taken over stands, and taking news twice changes nothing.
             _LOG.warning("Peer '%s' does not go on where it was pulled to; it is read from its beginning.", self._definition.name)
             return records
+        self._goes_on = True
         for record in done:
             self._fold.fold(record)
         return records[len(done) :]
