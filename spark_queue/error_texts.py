@@ -12,6 +12,10 @@ CONFIG: dict[str, str] = {
     "MISSING_OPTION": ("Option '{option}' is missing for {where}: {reason} Add .option(\"{option}\", …)."),
     "BAD_VALUE": ("'{key}' in {where} is {value!r}, but it must be {expected}. Correct the value."),
     "CONTRADICTORY_SETTINGS": ("{where}: {reason} Remove one of: {keys}."),
+    "NO_PEERS": (
+        "Journal '{path}' has no peers, so there is nothing to tell of them. Name the instances that it pulls from as [peers.NAME] "
+        "in its definitions, and run `sparkq apply`."
+    ),
     "LOCAL_QUEUE_REPLICATED": (
         "Queue '{queue}' has ownership \"local\", so it cannot be pulled from peer '{peer}' (R102). Take it out of the peer's "
         'queues, or give it ownership "distributed" on every instance.'

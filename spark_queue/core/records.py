@@ -67,7 +67,7 @@ class Kind(StrEnum):
     PEER_CHANGED = "peer_changed"
 
 
-#: Kinds that software without replication must refuse: it would own every message (DESIGN 17.7).
+#: Kinds that software without replication must refuse: it would own every message (DESIGN 17.9).
 REPLICATION_KINDS = frozenset(
     {Kind.PULLED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.PROXIED_TRANSFER, Kind.PEER_CHANGED}
 )

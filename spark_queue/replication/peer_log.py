@@ -6,6 +6,8 @@ import hashlib
 
 import msgspec
 
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
@@ -13,6 +15,7 @@ from spark_queue.journal.control_files import ControlFile, listing, read_records
 from spark_queue.journal.layout import CONTROL, Store
 from spark_queue.journal.log_entry import LogEntry, TornEntryError, read_entry
 from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.reader import setup_of
 
 
 class PeerLog:
@@ -60,17 +63,48 @@ class PeerLog:
         return bool(versions_after(self._store, CONTROL, self._version))
 
     def _read_table(self) -> list[Record]:
-        table = delta.open_table(self._store, CONTROL)
-        if table is None:
-            raise JournalError("NOT_A_JOURNAL", path=self._store.path, reason="it has no control log.")
-        found = self._take(listing(self._store, table))
-        self._version = int(table.version())
+        files, version = _listed(self._store)
+        found = self._take(files)
+        self._version = version
         return found
 
     def _take(self, files: list[ControlFile]) -> list[Record]:
         records = read_records(self._store, files, first=self._next_record) if files else []
         self._next_record += len(records)
         return records
+
+
+def read_definitions(store: Store) -> tuple[str, Definitions]:
+    """Return the UUID of a peer's journal and the definitions that hold there; reads nothing else.
+
+    Raises
+    ------
+    JournalError
+        NOT_A_JOURNAL, PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED.
+    ConfigError
+        What this software refuses of its definitions.
+    """
+    created, applied = setup_of(store, _listed(store)[0])
+    return str(created.detail["journal"]), parsing.parse(applied.detail["definitions"])
+
+
+def read_since(store: Store, record: int) -> list[Record]:
+    """Return the records of a peer after one of them.
+
+    Raises
+    ------
+    JournalError
+        NOT_A_JOURNAL, PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED.
+    """
+    return read_records(store, _listed(store)[0], first=record + 1)
+
+
+def _listed(store: Store) -> tuple[list[ControlFile], int]:
+    """Return the files of a control log as it stands, and its version; `open_control` would repair it."""
+    table = delta.open_table(store, CONTROL)
+    if table is None:
+        raise JournalError("NOT_A_JOURNAL", path=store.path, reason="it has no control log.")
+    return listing(store, table), int(table.version())
 
 
 def digest_of(record: Record) -> str:
