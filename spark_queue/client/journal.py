@@ -185,7 +185,7 @@ class Journal:
         """Return a peer by the name of its instance; whether it is one is checked when it is used."""
         from spark_queue.client.peer import Peer
 
-        return Peer(self, name)
+        return Peer(self.store, self.coordinator, name)
 
     def check_peers(self) -> PeerCheck:
         """Check whether the definitions of all instances that share queues with this one fit each other; starts nothing.

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.core import commands, replies
-
-if TYPE_CHECKING:
-    from spark_queue.client.journal import Journal
+from spark_queue.journal.layout import Store
+from spark_queue.journal.reader import open_reader
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A peer of a journal, by the name of its instance."""
+    """A peer of the journal in a store, by the name of its instance; `coordinator` as `Journal` has it."""
 
-    journal: Journal
+    store: Store
+    coordinator: str | None
     name: str
 
     def skip_lost(self) -> None:
@@ -30,5 +30,5 @@ class Peer:
         self._ask(commands.SkipLost(peer=self.name))
 
     def _ask(self, command: commands.InstanceCommand) -> replies.CoreReply:
-        found = call_once(self.journal.store, self.journal.journal_id(), command, address=self.journal.coordinator)
+        found = call_once(self.store, open_reader(self.store).journal_id, command, address=self.coordinator)
         return cast(replies.CoreReply, found)
