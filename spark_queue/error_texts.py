@@ -12,6 +12,10 @@ CONFIG: dict[str, str] = {
     "MISSING_OPTION": ("Option '{option}' is missing for {where}: {reason} Add .option(\"{option}\", …)."),
     "BAD_VALUE": ("'{key}' in {where} is {value!r}, but it must be {expected}. Correct the value."),
     "CONTRADICTORY_SETTINGS": ("{where}: {reason} Remove one of: {keys}."),
+    "NO_PEERS": (
+        "Journal '{path}' has no peers, so there is nothing to tell of them. Name the instances that it pulls from as [peers.NAME] "
+        "in its definitions, and run `sparkq apply`."
+    ),
     "LOCAL_QUEUE_REPLICATED": (
         "Queue '{queue}' has ownership \"local\", so it cannot be pulled from peer '{peer}' (R102). Take it out of the peer's "
         'queues, or give it ownership "distributed" on every instance.'
@@ -35,6 +39,7 @@ CONFIG: dict[str, str] = {
         "The {what} names {name!r} and {other!r} differ only in case, which some file systems cannot tell apart. Rename one."
     ),
     "UNKNOWN_QUEUE": ("The journal has no queue '{queue}'.{nearest} `sparkq status` lists the queues."),
+    "UNKNOWN_PEER": ("The journal has no peer '{peer}'.{nearest} `sparkq peers status` lists the peers."),
     "UNKNOWN_MESSAGE_TYPE": ("The journal has no message type '{message_type}'.{nearest}"),
     "UNKNOWN_TOPIC": (
         "No message type takes topic '{topic}'.{nearest} Add it to the `topics` of a message type and run `sparkq apply`."
@@ -164,6 +169,11 @@ JOURNAL: dict[str, str] = {
         "Peer '{peer}' is not pulled further: {what} is refused, because {reason} What came before it is here, other peers are "
         "pulled, and nothing of this journal was changed. Run `sparkq verify` on the peer's journal, and restore it from a copy if "
         "it is damaged. If somebody you do not trust can write there, take the peer out of the definitions."
+    ),
+    "PEER_GAP": (
+        "Peer '{peer}' let {count} message(s) of type '{message_type}' go before they were pulled, its bookmarks {bookmarks}: no "
+        "queue there needed them any more, and it waits for its [replication] keep at most. Nothing more of it is pulled until "
+        "somebody says that they may be missed: `sparkq peers skip {journal} {peer}`."
     ),
     "NOT_A_JOURNAL": ("'{path}' is not a journal: {reason} Create one with `sparkq init`, or correct the path."),
     "JOURNAL_EXISTS": ("'{path}' already holds a journal. Use it, or choose another path."),

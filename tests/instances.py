@@ -94,6 +94,9 @@ class Instance:
         if records:
             last = records[-1].record
             pulled = Pulled(peer=peer.name, journal=fold.journal_id, record=last, digest=f"of {last}", news=news)
+            from_here = fold.pulled.get(self.world.journal_id)
+            reach = self.world.engine.reach
+            reach.pulled_here = {**reach.pulled_here, peer.name: -1 if from_here is None else from_here.record}
             self.world.engine.pull(pulled, now_ms=self.world.now_ms)
             self.world.commit()
         self._read[peer.name] += len(records)

@@ -15,6 +15,13 @@ class NoPeers:
         """Return that there is nothing to hear."""
         return True
 
+    def pulled_here(self) -> dict[str, int | None]:
+        """Return that nobody pulls from here."""
+        return {}
+
+    def begin_anew(self) -> None:
+        """Pull from nobody."""
+
     def numbers(self) -> dict[str, int]:
         """Return that nobody was heard of."""
         return {}

@@ -13,6 +13,7 @@ import typer
 from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, open_target
 from spark_queue.cli.definitions import apply, init
 from spark_queue.cli.options import options
+from spark_queue.cli.peers import group as peers
 from spark_queue.cli.publish import publish
 from spark_queue.cli.queue_verbs import pause, purge, redrive, settle, unpause, unsubscribe
 from spark_queue.cli.serve import serve, stop
@@ -69,6 +70,7 @@ for verb in (
     *(init, apply, options, publish, status, peek, explain, verify, serve, stop, doctor),
 ):
     app.command()(verb)
+app.add_typer(peers)
 
 
 def run() -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_queue.client.changes import Change
+    from spark_queue.client.peer import Peer
+    from spark_queue.client.peers import PeerCheck
     from spark_queue.client.queue import Queue
     from spark_queue.core.definitions.definition import Definitions
     from spark_queue.journal.commit import Published
@@ -178,6 +180,24 @@ class Journal:
         from spark_queue.client.queue import Queue
 
         return Queue(self, name)
+
+    def peer(self, name: str) -> Peer:
+        """Return a peer by the name of its instance; whether it is one is checked when it is used."""
+        from spark_queue.client.peer import Peer
+
+        return Peer(self.store, self.coordinator, name)
+
+    def check_peers(self) -> PeerCheck:
+        """Check whether the definitions of all instances that share queues with this one fit each other; starts nothing.
+
+        Raises
+        ------
+        ConfigError
+            NO_PEERS.
+        """
+        from spark_queue.client.peers import check_peers
+
+        return check_peers(self.store)
 
     def view(
         self,

@@ -156,6 +156,8 @@ class Loop:
                     # It fixes a place in the log, so what was published before it enters before it.
                     self._admit_everything(now_ms)
                 self._run(call, command, now_ms)
+                if isinstance(command, commands.InstanceCommand):
+                    self._peers.changed()
 
     def _nudged(self, call: Call, message_type: str) -> None:
         try:

@@ -16,7 +16,8 @@ from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import codec
-from spark_queue.replication.puller import Look, Pull, PullState
+from spark_queue.replication.fetching import PullState
+from spark_queue.replication.puller import Look, Pull
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,6 +34,14 @@ class PeerPullers(Protocol):
 
     def are_level(self) -> bool:
         """Return whether each peer that can be read is pulled to where it was when this began."""
+        ...
+
+    def pulled_here(self) -> Mapping[str, int | None]:
+        """Return how far the peers that were read have pulled from here; see `Reach`."""
+        ...
+
+    def begin_anew(self) -> None:
+        """Let each puller begin anew, and at once: what kept it from pulling may be over."""
         ...
 
     def numbers(self) -> Mapping[str, int]:
@@ -54,6 +63,7 @@ class Peers:
         """Pull from those who are defined now, and note who is heard of."""
         self._pullers.keep(self._engine.state.definitions)
         self._engine.reach.hear(self._pullers.numbers(), now_ms=now_ms)
+        self._engine.reach.pulled_here = self._pullers.pulled_here()
         self._engine.reach.is_level = self._pullers.are_level()
 
     def are_heard(self, queue: str, *, now_ms: int) -> bool:
@@ -63,6 +73,10 @@ class Peers:
         if self._pullers.are_level():
             self._heard_at_latest_ms = now_ms
         return now_ms >= self._heard_at_latest_ms
+
+    def changed(self) -> None:
+        """Heed what somebody said of a peer."""
+        self._pullers.begin_anew()
 
     def serve(self, call: Call, request: Look | Pull, *, now_ms: int) -> Answer:
         """Tell a puller what it must know, or take over what it has read: one commit for all that changes here."""
@@ -99,4 +113,5 @@ class Peers:
         for name, known in state.message_types.items():
             held[name] = {origin: rows.copy() for origin, rows in known.origins.held.items()}
             held[name][state.journal_id] = to_bitmap([(0, known.entered_until)])
-        return PullState(journal=state.journal_id, watermark=state.pulled.get(peer), held=held)
+        skips = peer in state.peer_changes.skips
+        return PullState(journal=state.journal_id, watermark=state.pulled.get(peer), held=held, skips=skips)

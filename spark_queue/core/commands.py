@@ -194,9 +194,23 @@ class ProxiedTransfer(Command, frozen=True, kw_only=True):
     on: bool
 
 
+class PeerCommand(Command, frozen=True, kw_only=True):
+    """Base of what people say of a peer."""
+
+    #: The name of its instance.
+    peer: str
+
+
+class SkipLost(PeerCommand, frozen=True, kw_only=True):
+    """Go on with a peer without the messages that it let go before they were pulled (DESIGN 17.3). Answered with `Done`."""
+
+
 QueueCommand = (
     DrawIncarnation | Attach | Next | Rows | Renew | Leave | StartRun | EndRun | Prove | Settle | SettleWhere
     | Purge | FindDeadLetters | Redrive | Unsubscribe | Pause | Unpause | ProxiedTransfer
 )  # fmt: skip
 
-AnyCommand = QueueCommand | Apply
+#: What people say of the instances of a journal, whatever queue.
+InstanceCommand = SkipLost
+
+AnyCommand = QueueCommand | Apply | InstanceCommand

@@ -64,10 +64,13 @@ class Kind(StrEnum):
     TRANSFERRED = "transferred"
     TRANSFER_REQUESTED = "transfer_requested"
     PROXIED_TRANSFER = "proxied_transfer"
+    PEER_CHANGED = "peer_changed"
 
 
-#: Kinds that software without replication must refuse: it would own every message (DESIGN 17.7).
-REPLICATION_KINDS = frozenset({Kind.PULLED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.PROXIED_TRANSFER})
+#: Kinds that software without replication must refuse: it would own every message (DESIGN 17.9).
+REPLICATION_KINDS = frozenset(
+    {Kind.PULLED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.PROXIED_TRANSFER, Kind.PEER_CHANGED}
+)
 
 
 class Outcome(StrEnum):
@@ -118,6 +121,13 @@ class UnpauseReason(StrEnum):
 
     USER = "user"
     PROBE = "probe"
+
+
+class PeerChange(StrEnum):
+    """What somebody said of a peer: the reason of a ``peer_changed`` record."""
+
+    #: What it lost before it was pulled is done without.
+    SKIPPED = "skipped"
 
 
 #: The reason of a ``transferred`` record by which an instance takes what its owner cannot give (R109).

@@ -132,6 +132,12 @@ class Copier:
         instances = {origin: fold.instances[origin] for file in written for _, _, origin, _ in file.origins}
         return PulledFiles(message_type=message_type, files=tuple(written), instances=instances)
 
+    def missing(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> BitMap64:
+        """Return the bookmarks at the peer of what would be taken over of a segment, as far as its topics tell."""
+        if segment.topic_min == segment.topic_max and not self._definition.takes(segment.topic_min):
+            return BitMap64()
+        return BitMap64(self._wanted(fold, segment, held).rows + segment.first)
+
     def _is_wanted(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> bool:
         """Return whether any row is, before its file is looked at; the cost follows stretches, not rows."""
         known = fold.message_types[segment.message_type].origins

@@ -13,8 +13,9 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
+from spark_queue.core.state.folds.peers import watermark_of
 from spark_queue.core.state.folds.replication import value_of
-from spark_queue.core.state.ownership import MessageValue, Stage
+from spark_queue.core.state.ownership import MessageValue, Stage, Watermark
 from spark_queue.replication.checking import check
 
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
@@ -41,6 +42,8 @@ class PeerFold:
         self.message_types: dict[str, MessageTypeState] = {}
         #: Names of instances, by the UUID of their journal.
         self.instances: dict[str, str] = {}
+        #: How far it has pulled other journals, by their UUID.
+        self.pulled: dict[str, Watermark] = {}
 
     def fold(self, record: Record) -> News | None:
         """Apply the peer's next record; returns what it says of messages of a queue, if it does.
@@ -60,7 +63,9 @@ class PeerFold:
                 for name in self.definitions.message_types:
                     self.message_types.setdefault(name, MessageTypeState())
             case Kind.PULLED:
-                self.instances[record.detail["journal"]] = record.detail["peer"]
+                watermark = watermark_of(record)
+                self.instances[watermark.journal] = record.detail["peer"]
+                self.pulled[watermark.journal] = watermark
             case Kind.ENTERED | Kind.MOVED | Kind.RETIRED:
                 self.instances.update(record.detail.get("instances", {}))
                 self.message_types[str(record.message_type)].fold(record)

@@ -10,6 +10,8 @@ from typing import TypeVar
 import msgspec
 import pyarrow as pa
 
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
@@ -17,6 +19,7 @@ from spark_queue.journal.control_files import ControlFile, listing
 from spark_queue.journal.layout import CONTROL, Store, TooLargeError
 from spark_queue.journal.log_entry import LogEntry, TornEntryError, read_entry
 from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.reader import setup_of
 from spark_queue.replication.peer_records import DAMAGE, RecordReader, check_file, parts_of, refused, source_of
 
 #: Most records that are read at once, and bytes of them as rows after which no more are.
@@ -168,16 +171,13 @@ class PeerLog:
             raise refused(self._peer, f"entry {version} of its log", reason) from None
 
     def _listed(self) -> list[ControlFile]:
-        table = delta.open_table(self._store, CONTROL)
-        if table is None:
-            raise JournalError("NOT_A_JOURNAL", path=self._store.path, reason="it has no control log.")
         try:
-            found = listing(self._store, table)
+            found, version = _listed(self._store)
         except DAMAGE as reason:
             raise refused(self._peer, "the list of its log's files", self._store.reason(reason)) from None
         for file in found:
             check_file(self._peer, file)
-        self._version = int(table.version())
+        self._version = version
         return [file for file in found if file.last >= self._reader.next_record]
 
     def _brought(self, entry: LogEntry) -> list[ControlFile]:
@@ -202,6 +202,28 @@ def _at_once(read: Callable[[_Asked], _Found], wanted: Sequence[_Asked]) -> list
         return [read(each) for each in wanted]
     with ThreadPoolExecutor(len(wanted)) as readers:
         return list(readers.map(read, wanted))
+
+
+def read_definitions(store: Store) -> tuple[str, Definitions]:
+    """Return the UUID of a peer's journal and the definitions that hold there; reads nothing else.
+
+    Raises
+    ------
+    JournalError
+        NOT_A_JOURNAL, PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED.
+    ConfigError
+        What this software refuses of its definitions.
+    """
+    created, applied = setup_of(store, _listed(store)[0])
+    return str(created.detail["journal"]), parsing.parse(applied.detail["definitions"])
+
+
+def _listed(store: Store) -> tuple[list[ControlFile], int]:
+    """Return the files of a control log as it stands, and its version; `open_control` would repair it."""
+    table = delta.open_table(store, CONTROL)
+    if table is None:
+        raise JournalError("NOT_A_JOURNAL", path=store.path, reason="it has no control log.")
+    return listing(store, table), int(table.version())
 
 
 def digest_of(record: Record) -> str:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-
-from pyroaring import BitMap64
 
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
-from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock, PulledFiles
-from spark_queue.replication.checking import check_move, check_path
-from spark_queue.replication.copying import Copier, CopyFailedError
+from spark_queue.replication.checking import check_path
+from spark_queue.replication.copying import CopyFailedError
+from spark_queue.replication.fetching import Fetcher, PullState
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_log import PeerLog, digest_of
-from spark_queue.replication.peer_records import refused
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,15 +48,6 @@ class Look:
     """The question for the `PullState` about one peer."""
 
     peer: str
-
-
-@dataclass(frozen=True, slots=True)
-class PullState:
-    """What a puller must know of the own journal: its UUID, how far the peer is pulled, and which rows are here."""
-
-    journal: str
-    watermark: Watermark | None
-    held: Mapping[str, Mapping[str, BitMap64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,28 +91,30 @@ class Puller:
         look: Callable[[], PullState], hand_over: Callable[[Pull], bool], clock: Clock,
     ) -> None:  # fmt: skip
         self._peer = peer
-        self._copier = Copier(own, peer, definitions, definition)
+        self._own = own
+        self._clock = clock
         self._definitions = definitions
         self._definition = definition
         self._look = look
         self._hand_over = hand_over
-        self._clock = clock
         self._silent = 0
+        #: Whether it goes on where it was: what the peer has let go since is missed.
+        self._goes_on = False
         #: UUID of the own journal; known from the first records on.
         self._own_journal = ""
-        #: Message types of which nothing more is copied, and why: their columns differ.
-        self._stopped: dict[str, ConfigError] = {}
         self._begin()
 
     def _begin(self) -> None:
         """Read the log from its first record."""
         self._log = PeerLog(self._peer, self._definition.name)
         self._fold = PeerFold(self._definition.name)
+        stores = (self._own, self._peer, self._definitions, self._definition)
+        self._fetcher = Fetcher(*stores, fold=self._fold, log=self._log, clock=self._clock)
 
     @property
     def trouble(self) -> ConfigError | None:
         """What keeps messages of a type from being pulled, while all else is."""
-        return next(iter(self._stopped.values()), None)
+        return self._fetcher.trouble
 
     def step(self) -> bool:
         """Take over what the peer has committed since the last step; returns whether there was something.
@@ -144,6 +133,7 @@ class Puller:
             for part in _parts(records):
                 self._take(part)
             if not self._log.has_more:
+                self._goes_on = self._goes_on or found
                 return found
             records = self._log.read()
 
@@ -181,11 +171,26 @@ class Puller:
             news=[news for _, news in read.news],
         )  # fmt: skip
         try:
-            while not self._hand_over(Pull(pulled=pulled, definitions=self._definitions, files=self._copies(read.entered))):
-                continue
+            taken = False
+            while not taken:
+                files, lost = self._fetched([segment for _, segment in read.entered])
+                taken = self._hand_over(Pull(pulled=replace(pulled, lost=lost), definitions=self._definitions, files=files))
         except CopyFailedError as failed:
             self._give(read.before(failed.segment))
             raise failed.reason from None
+
+    def _fetched(self, entered: Sequence[Segment]) -> tuple[Sequence[PulledFiles], int]:
+        # The loop tells what is held in its own time, so it is asked for only where there is something to copy.
+        if not entered:
+            return (), 0
+        return self._fetcher.fetch(entered, self._look(), may_miss=not self._goes_on)
+
+    def pulled_here(self) -> int | None:
+        """Return the last record of the own journal that the peer has pulled; -1 before the first, None where it pulls nothing."""
+        if self._definitions.journal.instance not in self._fold.definitions.peers:
+            return None
+        watermark = self._fold.pulled.get(self._own_journal)
+        return -1 if watermark is None else watermark.record
 
     def _check_name(self) -> None:
         """Refuse a journal that is not the instance that it was taken for: owners are told by name."""
@@ -219,63 +224,12 @@ class Puller:
                 break
             records = self._log.read()
         if last is not None and last.record == watermark.record and digest_of(last) == watermark.digest:
+            self._goes_on = True
             return records
         # It went back to an older backup: what was taken over stands, and taking news twice changes nothing.
         _LOG.warning("Peer '%s' does not go on where it was pulled to; it is read from its beginning.", self._definition.name)
         self._begin()
         return self._log.read()
-
-    def _copies(self, entered: Sequence[tuple[int, Segment]]) -> list[PulledFiles]:
-        # The loop tells what is held in its own time, so it is asked for only where there is something to copy.
-        known = self._look().held if entered else {}
-        copies: list[PulledFiles] = []
-        for message_type in dict.fromkeys(segment.message_type for _, segment in entered):
-            if message_type in known and message_type not in self._stopped:
-                mine = [segment for _, segment in entered if segment.message_type == message_type]
-                try:
-                    files = self._copied(mine, known[message_type])
-                except ConfigError as differs:
-                    if differs.code != "MESSAGE_TYPE_DIFFERS":
-                        raise
-                    _LOG.warning("Messages of type '%s' are not pulled: %s", message_type, differs)
-                    self._stopped[message_type] = differs
-                else:
-                    copies += [] if files is None else [files]
-        return copies
-
-    def _copied(self, entered: Sequence[Segment], held: Mapping[str, BitMap64]) -> PulledFiles | None:
-        """Copy what entered, from where it stands by now."""
-        for segment in entered:
-            self._check_origins(segment, held)
-        known = self._fold.message_types[entered[0].message_type]
-        segments = [known.segment_of(each.first) for each in entered]
-        try:
-            return self._copier.copy(self._fold, segments, held, now_ms=self._clock.wall_ms())
-        except CopyFailedError as failed:
-            if failed.reason.code != "MESSAGE_FILE_MISSING":
-                raise
-            # Its records are far behind: what was merged, or let go, since then is told further on.
-            foresight = Foresight(self._within(self._log.moves_ahead(), entered[0].message_type, known.entered_until))
-            placed = [foresight.place(each) for each in segments]
-            if placed == segments:
-                raise
-            return self._copier.copy(self._fold, placed, held, now_ms=self._clock.wall_ms())
-
-    def _check_origins(self, segment: Segment, held: Mapping[str, BitMap64]) -> None:
-        """Refuse messages that are said to have been published here, and were not."""
-        for _, rows, origin, bookmark in segment.origins:
-            if origin == self._own_journal and held[origin].range_cardinality(bookmark, bookmark + rows) != rows:
-                what = f"file {segment.path} of message type '{segment.message_type}' (its messages from {segment.first})"
-                reason = f"messages {bookmark} to {bookmark + rows - 1} of this journal were never published here"
-                raise CopyFailedError(segment, refused(self._definition.name, what, reason))
-
-    def _within(self, moves: Iterable[Record], message_type: str, until: int) -> Iterator[Record]:
-        """Yield records that say where messages of a type went, cut to those that are known."""
-        for record in moves:
-            if record.message_type == message_type:
-                check_move(record, self._fold)
-                ranges = tuple((first, min(end, until)) for first, end in record.ranges if first < until)
-                yield replace(record, ranges=ranges)
 
 
 def _parts(records: Sequence[Record]) -> Iterator[Sequence[Record]]:

@@ -11,8 +11,9 @@ from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.beacon import RENEWAL_S, BeaconThread, read_beacon
+from spark_queue.replication.fetching import PullState
 from spark_queue.replication.peer_stores import peer_store
-from spark_queue.replication.puller import Look, Pull, Puller, PullState
+from spark_queue.replication.puller import Look, Pull, Puller
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,15 +49,27 @@ class Pullers:
         if definitions is self._definitions:
             return
         self._definitions = definitions
-        for thread in self._threads.values():
-            thread.end()
-        self._threads = {peer.name: self._started(definitions, peer) for peer in definitions.peers.values()}
+        self._replace(definitions)
         if self._beacon is not None:
             self._beacon.end()
             self._beacon = None
         if definitions.peers and definitions.journal.instance is not None:
             self._beacon = BeaconThread(self._own, definitions.journal.instance, self.numbers, self._clock)
             self._beacon.start()
+
+    def _replace(self, definitions: Definitions) -> None:
+        for thread in self._threads.values():
+            thread.end()
+        self._threads = {peer.name: self._started(definitions, peer) for peer in definitions.peers.values()}
+
+    def begin_anew(self) -> None:
+        """Let each puller begin anew, and at once: what kept it from pulling may be over."""
+        if self._definitions is not None:
+            self._replace(self._definitions)
+
+    def pulled_here(self) -> dict[str, int | None]:
+        """Return the last record of the own journal that each peer has pulled, as far as it was read; see `Reach`."""
+        return {peer: thread.pulled_here for peer, thread in self._threads.items() if thread.is_read}
 
     def numbers(self) -> dict[str, int]:
         """Return the newest beacon of each instance that was heard of, by name."""
@@ -72,11 +85,13 @@ class Pullers:
 
     def _started(self, definitions: Definitions, peer: PeerDefinition) -> _PullThread:
         def look() -> PullState:
+            thread.check()
             found = self._ask(Look(peer.name))
             assert isinstance(found, PullState), "a look is answered with what it asks for"
             return found
 
         def hand_over(pull: Pull) -> bool:
+            thread.check()
             return self._ask(pull) is True
 
         def make(store: Store) -> Puller:
@@ -104,10 +119,18 @@ class _PullThread(threading.Thread):
         #: What keeps it from pulling.
         self.trouble: BaseException | None = None
         self.is_level = False
+        #: How far the peer has pulled from here, once it was read.
+        self.is_read = False
+        self.pulled_here: int | None = None
 
     def end(self) -> None:
         """Let it end after what it does."""
         self._told_to_end.set()
+
+    def check(self) -> None:
+        """Raise `EndedError` once it is told to end: another may be pulling from the same peer."""
+        if self._told_to_end.is_set():
+            raise EndedError
 
     def run(self) -> None:
         """Pull, wait, and pull again."""
@@ -119,6 +142,7 @@ class _PullThread(threading.Thread):
                     puller = self._make(store)
                 self._hear(store)
                 puller.step()
+                self.is_read, self.pulled_here = True, puller.pulled_here()
                 # What is wrong with one message type keeps nothing else from being pulled.
                 self.is_level, self.trouble, failures = True, puller.trouble, 0
             except EndedError:

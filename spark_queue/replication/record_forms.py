@@ -34,20 +34,20 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 _Instant = Annotated[int, msgspec.Meta(gt=-NUMBER_MAX, lt=NUMBER_MAX)]
 
 
-class Created(msgspec.Struct):
+class CreatedDetail(msgspec.Struct):
     """How a log begins."""
 
     journal: _Id
     format: Annotated[int, msgspec.Meta(ge=1)]
 
 
-class Applied(msgspec.Struct):
+class AppliedDetail(msgspec.Struct):
     """Definitions that hold from then on."""
 
     definitions: dict[str, Any]
 
 
-class Entered(msgspec.Struct):
+class EnteredDetail(msgspec.Struct):
     """A file of messages that entered."""
 
     path: _Text
@@ -66,7 +66,7 @@ class _MergedFile(msgspec.Struct):
     parts: list[tuple[_Text, _Number, _Number, _Number]] = msgspec.field(name="from")
 
 
-class Moved(msgspec.Struct):
+class MovedDetail(msgspec.Struct):
     """Files that were merged."""
 
     version: _Number
@@ -74,7 +74,7 @@ class Moved(msgspec.Struct):
     files: list[_MergedFile]
 
 
-class Pulled(msgspec.Struct):
+class PulledDetail(msgspec.Struct):
     """How far another instance was pulled."""
 
     peer: _Name
@@ -83,7 +83,7 @@ class Pulled(msgspec.Struct):
     digest: _Text
 
 
-class Value(msgspec.Struct):
+class ValueDetail(msgspec.Struct):
     """What becomes of messages of a queue."""
 
     life: _Count = 0
@@ -97,7 +97,7 @@ class Value(msgspec.Struct):
     settled_in: _Name | msgspec.UnsetType = msgspec.UNSET
 
 
-class Request(msgspec.Struct):
+class RequestDetail(msgspec.Struct):
     """Who asks whom for messages."""
 
     requester: _Name
@@ -107,13 +107,13 @@ class Request(msgspec.Struct):
 
 #: The form of each kind's detail; what other kinds say tells a peer nothing.
 FORMS: Mapping[str, type[msgspec.Struct]] = {
-    Kind.JOURNAL_CREATED: Created,
-    Kind.DEFINITIONS_APPLIED: Applied,
-    Kind.ENTERED: Entered,
-    Kind.MOVED: Moved,
-    Kind.PULLED: Pulled,
-    Kind.TRANSFER_REQUESTED: Request,
-    **dict.fromkeys((Kind.REMOVED, Kind.REDRIVEN, Kind.DEAD_LETTERED, Kind.TRANSFERRED, Kind.REPLICATED), Value),
+    Kind.JOURNAL_CREATED: CreatedDetail,
+    Kind.DEFINITIONS_APPLIED: AppliedDetail,
+    Kind.ENTERED: EnteredDetail,
+    Kind.MOVED: MovedDetail,
+    Kind.PULLED: PulledDetail,
+    Kind.TRANSFER_REQUESTED: RequestDetail,
+    **dict.fromkeys((Kind.REMOVED, Kind.REDRIVEN, Kind.DEAD_LETTERED, Kind.TRANSFERRED, Kind.REPLICATED), ValueDetail),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from spark_queue.coordinator.peers import Peers
 from spark_queue.core import commands
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.entering import Entrance, PreparedFacts
@@ -23,22 +22,11 @@ from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.protocol import codec
-from spark_queue.replication.puller import Look, Pull, Puller, PullState
+from spark_queue.replication.fetching import PullState
+from spark_queue.replication.puller import Look, Pull, Puller
 from tests.benchmarks.journals import COMMIT_MESSAGES, QUEUE, TOPIC, counted
 from tests.deciding import claim
-
-
-class _NoThreads:
-    """Pullers that do nothing: the benchmark pulls itself."""
-
-    def keep(self, definitions: Definitions) -> None:
-        return
-
-    def are_level(self) -> bool:
-        return True
-
-    def numbers(self) -> Mapping[str, int]:
-        return {}
+from tests.no_peers import NoPeers
 
 
 class BenchInstance:
@@ -83,7 +71,7 @@ class BenchInstance:
         self._epoch = state.epoch + 1
         claim(self.engine, epoch=self._epoch, now_ms=self.now_ms)
         self._entrance.recover()
-        self._peers = Peers(self._journal, self.engine, self._entrance, _NoThreads(), now_ms=self.now_ms)
+        self._peers = Peers(self._journal, self.engine, self._entrance, NoPeers(), now_ms=self.now_ms)
         self.commit()
         return time.perf_counter() - began_s
 

@@ -195,9 +195,9 @@ class _SlowStore(Store):
 
     pause_s = 0.05
 
-    def read(self, key: str) -> bytes | None:
+    def read(self, key: str, *, most_bytes: int | None = None) -> bytes | None:
         threading.Event().wait(self.pause_s)
-        return super().read(key)
+        return super().read(key, most_bytes=most_bytes)
 
     def list(self, prefix: str, *, after: str | None = None) -> list[StoredObject]:
         threading.Event().wait(self.pause_s)

@@ -97,7 +97,13 @@ def _spark_type(arrow_type: pa.DataType) -> str:
 def verbs() -> str:
     """Return every verb of the command line: what it does, and its arguments and options."""
     group: Any = typer.main.get_command(app)
-    return "\n" + "\n".join(_verb(name, group.commands[name]) for name in sorted(group.commands)) + "\n"
+    found = {name: verb for each, command in group.commands.items() for name, verb in _verbs_of(each, command)}
+    return "\n" + "\n".join(_verb(name, found[name]) for name in sorted(found)) + "\n"
+
+
+def _verbs_of(name: str, command: Any) -> Iterable[tuple[str, Any]]:
+    """Return a verb, or those of a group, with the words that are typed."""
+    return [(f"{name} {each}", verb) for each, verb in getattr(command, "commands", {}).items()] or [(name, command)]
 
 
 def _verb(name: str, command: Any) -> str:

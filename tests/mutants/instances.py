@@ -122,6 +122,16 @@ INSTANCES = (
         ("tests/unit/replication",),
     ),
     Mutant(
+        "message files do not wait for peers",
+        "spark_queue/core/retention.py", "end=min(end, waited_for)", "end=end",
+        ("tests/unit/replication/test_sites.py",),
+    ),
+    Mutant(
+        "what was lost before it was pulled is passed over in silence",
+        "spark_queue/replication/fetching.py", "if lost and not skips:", "if False:",
+        ("tests/unit/replication/test_sites.py",),
+    ),
+    Mutant(
         "a peer may have any name",
         "spark_queue/replication/puller.py", "        self._check_name()\n", "",
         ("tests/unit/replication",),

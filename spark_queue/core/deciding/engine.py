@@ -15,8 +15,9 @@ from spark_queue.core import commands
 from spark_queue.core.deciding import alteration, batch_runs, delivery, granting, manual_settlement, pausing, redriving, timers
 from spark_queue.core.deciding.barrier import release
 from spark_queue.core.deciding.expression_failures import count_failed_expressions
-from spark_queue.core.deciding.instances import transfers
+from spark_queue.core.deciding.instances import peer_changes, transfers
 from spark_queue.core.deciding.instances.lives import of_one_life
+from spark_queue.core.deciding.instances.peer_changes import PeersWork
 from spark_queue.core.deciding.instances.reach import Reach
 from spark_queue.core.deciding.instances.replicating import Pulled, end_letters_elsewhere, take
 from spark_queue.core.deciding.removal import end_letters, remove_reached
@@ -53,6 +54,11 @@ HANDLERS: Mapping[type[commands.Command], Callable[[UnitOfWork, Any], CoreReply 
     commands.ProxiedTransfer: transfers.switch,
 }
 
+#: Who decides about each command about the instances of a journal.
+PEER_HANDLERS: Mapping[type[commands.Command], Callable[[PeersWork, Any], CoreReply]] = {
+    commands.SkipLost: peer_changes.skip_lost,
+}
+
 #: What would take effect a second time when its caller asks again after a lost reply, and what is answered then. Planners' calls
 #: are numbered, and what batches say is about one lease.
 DONE_BEFORE: Mapping[type[commands.Command], Callable[[JournalState, Any], CoreReply]] = {
@@ -62,7 +68,10 @@ DONE_BEFORE: Mapping[type[commands.Command], Callable[[JournalState, Any], CoreR
     commands.Redrive: redriving.redriven_before,
     **{
         command: lambda _state, _command: Done()
-        for command in (commands.Apply, commands.Unsubscribe, commands.Pause, commands.Unpause, commands.ProxiedTransfer)
+        for command in (
+            *(commands.Apply, commands.Unsubscribe, commands.Pause, commands.Unpause, commands.ProxiedTransfer),
+            commands.SkipLost,
+        )
     },
 }
 
@@ -114,6 +123,8 @@ class Engine:
         before = self.state.next_record
         if isinstance(command, commands.Apply):
             reply: CoreReply | LeasedRows | None = self._apply(command, now_ms=now_ms)
+        elif isinstance(command, commands.InstanceCommand):
+            reply = PEER_HANDLERS[type(command)](self._work_on_peers(now_ms, command.request), command)
         else:
             reply = HANDLERS[type(command)](self._work(command.queue, now_ms, command.request), command)
         if self.state.next_record != before:
@@ -198,7 +209,8 @@ class Engine:
         for work in self._work_of_all(now_ms):
             timers.tick(work, reign_began_at_ms=self._reign_began_at_ms)
         self.expire(now_ms=now_ms)  # Also what just came back to a dead-letter queue.
-        self.note(self._retention.due(self.state, now_ms=now_ms), now_ms=now_ms)
+        over = self._retention.due(self.state, pulled_here=self.reach.pulled_here, now_ms=now_ms)
+        self.note(over, now_ms=now_ms)
 
     def next_due_ms(self) -> int | None:
         """Return the earliest time at which `tick` has something more to do, or a waiting poll might be served."""
@@ -233,6 +245,12 @@ class Engine:
                     consequence(self.state, record, emit)
 
         return emit
+
+    def _work_on_peers(self, now_ms: int, request: str) -> PeersWork:
+        return PeersWork(
+            state=self.state, reach=self.reach, now_ms=now_ms, request=request, emit_record=self._emit(now_ms),
+            work_on=lambda queue: self._work(queue, now_ms, request),
+        )  # fmt: skip
 
     def _work_of_all(self, now_ms: int) -> Iterator[UnitOfWork]:
         return (self._work(queue, now_ms) for queue in list(self.state.queues))

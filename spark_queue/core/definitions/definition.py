@@ -59,6 +59,10 @@ class PeerDefinition:
         """Return whether messages of `topic` are pulled."""
         return any(topic_matches(entry, topic) for entry in self.topics)
 
+    def pulls(self, underlying_topic: str) -> bool:
+        """Return whether all messages of a queue's topic are pulled; of a pattern that is told where it stands as it is."""
+        return underlying_topic in self.topics if is_pattern(underlying_topic) else self.takes(underlying_topic)
+
     def passes(self, instance: str) -> bool:
         """Return whether messages of another instance may come through this peer."""
         return any(topic_matches(entry, instance) for entry in self.passthrough)

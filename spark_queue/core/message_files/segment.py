@@ -51,6 +51,8 @@ class Segment:
     #: Which of its rows were pulled, and from where; and the names of those instances by UUID.
     origins: tuple[OriginRows, ...] = ()
     instances: Mapping[str, str] = field(default_factory=dict)
+    #: Number of the record that let it enter; -1 before that.
+    record: int = -1
 
     @property
     def row_count(self) -> int:
@@ -97,6 +99,7 @@ def from_record(record: Record) -> Segment:
         barriers={queue: tuple((first, until) for first, until in found) for queue, found in detail.get("barriers", {}).items()},
         origins=tuple((row, rows, origin, bookmark) for row, rows, origin, bookmark in detail.get("origin", ())),
         instances=detail.get("instances", {}),
+        record=record.record,
     )
 
 

@@ -12,7 +12,8 @@ from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import JournalError
 from spark_queue.protocol import codec
-from spark_queue.replication.puller import Look, Pull, PullState
+from spark_queue.replication.fetching import PullState
+from spark_queue.replication.puller import Look, Pull
 from tests.unit.coordinator.loop_world import DEFINITIONS, World
 
 PULLS: dict[str, Any] = DEFINITIONS | {

@@ -15,7 +15,8 @@ from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal
 from spark_queue.journal.reader import open_reader
-from spark_queue.replication.puller import Pull, Puller, PullState
+from spark_queue.replication.fetching import PullState
+from spark_queue.replication.puller import Pull, Puller
 from tests.fake_clock import FakeClock
 
 

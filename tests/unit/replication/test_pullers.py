@@ -12,7 +12,8 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.journal.layout import Store
 from spark_queue.replication import pullers
 from spark_queue.replication.beacon import BEACON_KEY, BeaconThread, read_beacon
-from spark_queue.replication.puller import Look, Pull, PullState
+from spark_queue.replication.fetching import PullState
+from spark_queue.replication.puller import Look, Pull
 from spark_queue.replication.pullers import Pullers
 from tests.fake_clock import FakeClock
 

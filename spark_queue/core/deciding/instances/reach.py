@@ -11,6 +11,9 @@ class Reach:
     def __init__(self) -> None:
         #: Whether every peer that can be read is pulled to its end.
         self.is_level = False
+        #: Number of the last record of this journal that each peer has pulled; None for one that pulls nothing from here. Of a peer
+        #: that is not in it nothing is known yet.
+        self.pulled_here: Mapping[str, int | None] = {}
         self._heard: dict[str, tuple[int, int]] = {}
 
     def hear(self, numbers: Mapping[str, int], *, now_ms: int) -> None:

@@ -43,6 +43,8 @@ class Pulled:
     record: int
     digest: str
     news: Sequence[News] = ()
+    #: How many of its messages were gone before they were pulled.
+    lost: int = 0
 
 
 def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str], UnitOfWork]) -> None:
@@ -68,7 +70,8 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
             value = news.value
             detail = {"peer": pulled.peer, "life": value.life, "stage": int(value.stage), "term": value.term, "owner": value.owner}
             emit(Kind.REPLICATED, queue=news.queue, ranges=to_ranges(changed), reason=news.reason, detail={**news.detail, **detail})
-    emit(Kind.PULLED, detail={"peer": pulled.peer, "journal": pulled.journal, "number": pulled.record, "digest": pulled.digest})
+    detail = {"peer": pulled.peer, "journal": pulled.journal, "number": pulled.record, "digest": pulled.digest}
+    emit(Kind.PULLED, detail=detail | ({"lost": pulled.lost} if pulled.lost else {}))
 
 
 def end_letters_elsewhere(state: JournalState, record: Record, emit: Emit) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyroaring import BitMap64
 
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.core.records import Record
+from spark_queue.core.records import Kind, PeerChange, Record
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
 from spark_queue.core.state.ownership import Ownership, Watermark
@@ -17,11 +17,26 @@ if TYPE_CHECKING:
     from spark_queue.core.state.journal_state import JournalState
 
 
-def pulled(state: JournalState, record: Record) -> None:
+def fold(state: JournalState, record: Record) -> None:
+    """Apply a record about a peer."""
+    match record.kind, record.reason:
+        case Kind.PULLED, _:
+            _pulled(state, record)
+        case Kind.PEER_CHANGED, PeerChange.SKIPPED:
+            state.peer_changes.skips.add(record.detail["peer"])
+
+
+def _pulled(state: JournalState, record: Record) -> None:
     """Note how far a peer is pulled."""
-    peer, detail = str(record.detail["peer"]), record.detail
-    state.pulled[peer] = Watermark(detail["journal"], detail["number"], detail["digest"])
-    state.instances[detail["journal"]] = peer
+    peer, watermark = str(record.detail["peer"]), watermark_of(record)
+    state.pulled[peer] = watermark
+    state.peer_changes.skips.discard(peer)
+    state.instances[watermark.journal] = peer
+
+
+def watermark_of(record: Record) -> Watermark:
+    """Return how far a journal is pulled, as a `pulled` record says it."""
+    return Watermark(record.detail["journal"], record.detail["number"], record.detail["digest"])
 
 
 def give_to_first_owners(state: JournalState, ledger: QueueLedger, rows: BitMap64) -> None:

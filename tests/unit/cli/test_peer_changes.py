@@ -1,0 +1,31 @@
+"""``sparkq peers``: what somebody says of an instance, as the coordinator is asked, and as it is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_queue import Journal
+from spark_queue.core import commands
+from tests.unit.cli.sparkq import Terminal
+from tests.unit.cli.test_queue_verbs import Asked
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    asked = Asked()
+    monkeypatch.setattr("spark_queue.client.peer.call_once", asked)
+    return asked
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return Journal.create(str(tmp_path / "journal")).path
+
+
+def test_what_a_peer_lost_is_skipped(sparkq: Terminal, asked: Asked, path: str) -> None:
+    said = sparkq("peers", "skip", path, "virginia", "--coordinator", "h:1")
+    assert (asked.requests, asked.address) == ([commands.SkipLost(peer="virginia")], "h:1")
+    assert "Peer 'virginia' is pulled on" in said.out
+    assert sparkq("peers", "skip", path, "virginia", "--json").json == {"peer": "virginia", "skipped": True}
