@@ -115,6 +115,16 @@ INSTANCES = (
         ("tests/unit/core/test_origins.py",),
     ),
     Mutant(
+        "a piece goes on where another origin begins",
+        "spark_queue/journal/segments.py", "        ends = np.minimum(ends, published.until_of(starts))\n", "        pass\n",
+        ("tests/unit/journal/test_segments.py",),
+    ),
+    Mutant(
+        "a partition that begins within a piece tells the origin of its first row",
+        "spark_queue/source/planning.py", '"bookmark", "origin_bookmark")\n\n_Columns', '"bookmark")\n\n_Columns',
+        ("tests/unit/source/test_origins.py",),
+    ),
+    Mutant(
         "a watermark of another journal is gone on from",
         "spark_queue/replication/puller.py", "        if created != watermark.journal:", "        if False:",
         ("tests/unit/replication",),
