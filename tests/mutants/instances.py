@@ -125,6 +125,11 @@ INSTANCES = (
         ("tests/unit/source/test_origins.py",),
     ),
     Mutant(
+        "what an instance does not know of its peer is not looked for",
+        "spark_queue/verification/instances.py", "    return missing | ownership.lesser(", "    return missing & ownership.lesser(",
+        ("tests/unit/cli/test_verify_peers.py",),
+    ),
+    Mutant(
         "a watermark of another journal is gone on from",
         "spark_queue/replication/puller.py", "        if created != watermark.journal:", "        if False:",
         ("tests/unit/replication",),
