@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import msgspec
 
@@ -29,6 +30,20 @@ class PeerLog:
         #: Newest version of the table that was read; -1 before the first.
         self._version = -1
         self._next_record = 0
+
+    @classmethod
+    def at_end(cls, store: Store) -> PeerLog:
+        """Return a reader of what will be committed from now on.
+
+        Raises
+        ------
+        JournalError
+            NOT_A_JOURNAL, JOURNAL_DAMAGED or STORE_FAILED.
+        """
+        log, table = cls(store), _open(store)
+        log._next_record = max((file.last + 1 for file in listing(store, table)), default=0)
+        log._version = int(table.version())
+        return log
 
     def read(self) -> list[Record]:
         """Return the records since the last call, in order; all of them at the first.
@@ -60,9 +75,7 @@ class PeerLog:
         return bool(versions_after(self._store, CONTROL, self._version))
 
     def _read_table(self) -> list[Record]:
-        table = delta.open_table(self._store, CONTROL)
-        if table is None:
-            raise JournalError("NOT_A_JOURNAL", path=self._store.path, reason="it has no control log.")
+        table = _open(self._store)
         found = self._take(listing(self._store, table))
         self._version = int(table.version())
         return found
@@ -71,6 +84,13 @@ class PeerLog:
         records = read_records(self._store, files, first=self._next_record) if files else []
         self._next_record += len(records)
         return records
+
+
+def _open(store: Store) -> Any:
+    table = delta.open_table(store, CONTROL)
+    if table is None:
+        raise JournalError("NOT_A_JOURNAL", path=store.path, reason="it has no control log.")
+    return table
 
 
 def digest_of(record: Record) -> str:

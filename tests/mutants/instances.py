@@ -130,6 +130,11 @@ INSTANCES = (
         ("tests/unit/cli/test_verify_peers.py",),
     ),
     Mutant(
+        "a publish is told as replicated as soon as it has entered",
+        "spark_queue/client/replicated.py", "log.pulled >= max(entered.values(), default=-1)", "log.pulled >= -1",
+        ("tests/unit/client/test_replicated.py",),
+    ),
+    Mutant(
         "a watermark of another journal is gone on from",
         "spark_queue/replication/puller.py", "        if created != watermark.journal:", "        if False:",
         ("tests/unit/replication",),
