@@ -25,6 +25,9 @@ QUEUES: dict[str, dict[str, Any]] = {
     "FAILED": {"message_type": "line"},
 }
 
+#: When the world begins: long after the host time at which the journals are created.
+START_MS = 4_000_000_000_000
+
 
 class Site:
     """One instance.
@@ -101,7 +104,7 @@ class Site:
 
 def two_sites(place: Path) -> tuple[Site, Site]:
     """Make frankfurt and virginia, which pull from each other."""
-    clock = FakeClock()
+    clock = FakeClock(START_MS)
     return Site(place, "frankfurt", ["virginia"], clock), Site(place, "virginia", ["frankfurt"], clock)
 
 

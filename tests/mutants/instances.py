@@ -135,6 +135,12 @@ INSTANCES = (
         ("tests/unit/client/test_replicated.py",),
     ),
     Mutant(
+        "a view says of every message that it is owned here",
+        "spark_queue/views/messages.py", 'columns.put("owner", members, owner)',
+        'columns.put("owner", members, ledger.ownership.instance)',
+        ("tests/unit/views/test_instances.py",),
+    ),
+    Mutant(
         "a watermark of another journal is gone on from",
         "spark_queue/replication/puller.py", "        if created != watermark.journal:", "        if False:",
         ("tests/unit/replication",),
