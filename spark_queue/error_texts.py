@@ -237,6 +237,10 @@ COORDINATOR: dict[str, str] = {
         "`sparkq serve` without --daemon and --no-wait, which takes over when it ends."
     ),
     "COORDINATOR_RECOVERING": ("The coordinator of '{path}' is still reading its log. Try again shortly."),
+    "REPLICATION_PENDING": (
+        "The {rows} row(s) are published, but within {timeout} only {found} of {wanted} peer(s) have pulled them: {reason} They "
+        "are pulled as soon as that is possible. Publish them again only under the same publisher name and numbers."
+    ),
     "COORDINATOR_DEPOSED": (
         "Coordinator epoch {epoch} of '{path}' is over: {reason}. Nothing it did not commit counts. A newer one serves."
     ),

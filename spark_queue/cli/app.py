@@ -44,7 +44,7 @@ def main(
 
 
 def verify(journal: JournalPath, *, storage: StorageOptions = None, json: Json = False) -> None:
-    """Check every promise of a journal on disk. Exits 1 when one is broken."""
+    """Check every promise of a journal on disk, and of an instance what it has pulled of its peers. Exits 1 when one is broken."""
     from spark_queue.cli import verify as work
 
     work.verify(open_target(journal, storage).store, as_json=json)

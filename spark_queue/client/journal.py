@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_queue.client.publisher import Publisher, publish
+from spark_queue.client.publisher import REPLICATED_WITHIN, Publisher, publish
 from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
 
@@ -137,6 +137,8 @@ class Journal:
         publisher: str | None = None,
         first_sequence: int | None = None,
         expires_after: str | None = None,
+        replicated_to: int = 0,
+        timeout: str = REPLICATED_WITHIN,
     ) -> Published:
         """Publish rows in one commit; they are visible, all of them, when this returns.
 
@@ -152,11 +154,17 @@ class Journal:
             Number of the first row, with a publisher; the others follow. `publisher()` counts by itself.
         expires_after
             Such as ``"1h"`` (R60); default: the rows' own column ``expires_at``, or never.
+        replicated_to, timeout
+            Return only when so many peers of this instance have pulled it, and wait so long for them.
 
         Raises
         ------
         CallerError
             What is wrong with the rows; nothing was published.
+        ConfigError
+            BAD_VALUE: there are not so many peers; nothing was published.
+        CoordinatorError
+            REPLICATION_PENDING: it is published, and so many peers do not have it in time.
         """
         return publish(
             self.store,
@@ -166,6 +174,8 @@ class Journal:
             expires_after=expires_after,
             publisher=publisher,
             first_sequence=first_sequence,
+            replicated_to=replicated_to,
+            timeout=timeout,
         )
 
     def publisher(self, name: str) -> Publisher:

@@ -71,6 +71,20 @@ class PeerLog:
         self._refusal: JournalError | None = None
         self._idle_looks = 0
 
+    @classmethod
+    def at_end(cls, store: Store, peer: str) -> PeerLog:
+        """Return a reader of what will be committed from now on.
+
+        Raises
+        ------
+        JournalError
+            NOT_A_JOURNAL, JOURNAL_DAMAGED or STORE_FAILED.
+        """
+        files, version = _listed(store)
+        log = cls(store, peer, first=max((file.last + 1 for file in files), default=0))
+        log._version = version
+        return log
+
     def read(self) -> list[Record]:
         """Return the next records in order; none where there are no more now.
 

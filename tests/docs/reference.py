@@ -26,7 +26,11 @@ from tests.docs.meanings import COLUMNS, FIGURES, VIEW_MEANINGS
 _OWN = "item STRING"
 
 _DEFINITIONS: Definitions = load_definitions(
-    {"message_types": {"order": {"columns": _OWN, "topics": ["ORDERS"]}}, "queues": {"ORDERS": {}}}
+    {
+        "journal": {"instance": "frankfurt"},
+        "message_types": {"order": {"columns": _OWN, "topics": ["ORDERS"]}},
+        "queues": {"ORDERS": {}},
+    }
 )
 
 _PLAIN = {pa.string(): "STRING", pa.int64(): "BIGINT", pa.int32(): "INT", pa.bool_(): "BOOLEAN", pa.float64(): "DOUBLE"}
@@ -55,7 +59,7 @@ def figures() -> str:
 
 def rows() -> str:
     """Return the columns that a stream of a queue adds to those of its message type."""
-    return _columns(read_columns(_OWN, leased=True))
+    return _columns(read_columns(_OWN, leased=True, of_instance=True))
 
 
 def views() -> str:

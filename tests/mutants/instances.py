@@ -117,6 +117,32 @@ INSTANCES = (
         ("tests/unit/core/test_origins.py",),
     ),
     Mutant(
+        "a piece goes on where another origin begins",
+        "spark_queue/journal/segments.py", "        ends = np.minimum(ends, published.until_of(starts))\n", "        pass\n",
+        ("tests/unit/journal/test_segments.py",),
+    ),
+    Mutant(
+        "a partition that begins within a piece tells the origin of its first row",
+        "spark_queue/source/planning.py", '"bookmark", "origin_bookmark")\n\n_Columns', '"bookmark")\n\n_Columns',
+        ("tests/unit/source/test_origins.py",),
+    ),
+    Mutant(
+        "what an instance does not know of its peer is not looked for",
+        "spark_queue/verification/instances.py", "    return missing | ownership.lesser(", "    return missing & ownership.lesser(",
+        ("tests/unit/cli/test_verify_peers.py",),
+    ),
+    Mutant(
+        "a publish is told as replicated as soon as it has entered",
+        "spark_queue/client/replicated.py", "log.pulled >= max(entered.values(), default=-1)", "log.pulled >= -1",
+        ("tests/unit/client/test_replicated.py",),
+    ),
+    Mutant(
+        "a view says of every message that it is owned here",
+        "spark_queue/views/messages.py", 'columns.put("owner", members, owner)',
+        'columns.put("owner", members, ledger.ownership.instance)',
+        ("tests/unit/views/test_instances.py",),
+    ),
+    Mutant(
         "a watermark of another journal is gone on from",
         "spark_queue/replication/puller.py", "        if created != watermark.journal:", "        if False:",
         ("tests/unit/replication",),

@@ -6,9 +6,11 @@ import random
 from itertools import combinations
 
 from spark_queue.core import commands
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.verification import invariants
+from spark_queue.verification.instances import of_origins, of_what_was_pulled
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, exchange
@@ -109,6 +111,21 @@ class World:
         for instance in self.instances:
             assert invariants.of_state(instance.world.state) == []
 
+    def compare(self) -> None:
+        """Raise unless each instance knows all that it has pulled of the others, as `sparkq verify` finds it."""
+        for instance in self.instances:
+            assert list(of_origins(instance.world.state)) == []
+            for other in self.instances:
+                watermark = instance.world.state.pulled.get(other.name)
+                if other is instance or watermark is None:
+                    continue
+                spoken = JournalState(other.world.facts)
+                spoken.fold_all(other.world.committed[: watermark.record + 1])
+                found = of_what_was_pulled(
+                    instance.world.state, spoken, ("WORK", "FAILED"), passes=lambda _: True, who=instance.name, whom=other.name
+                )
+                assert list(found) == []
+
 
 def later_lives(instance: Instance) -> set[Id]:
     """Return the messages that were redriven."""
@@ -127,6 +144,7 @@ def test_instances_come_to_say_the_same(seed: int) -> None:
     world = World(seed)
     for _ in range(STEPS):
         world.step()
+    world.compare()
     agree(world)
 
 
@@ -136,6 +154,7 @@ def test_instances_agree_after_claims(seed: int) -> None:
     for _ in range(STEPS):
         world.step()
     acknowledged = {each for instance in world.instances for each in instance.acknowledged()}
+    world.compare()
     agree(world)
     for instance in world.instances:
         gone = instance.ids(instance.rows("removed"))
@@ -146,6 +165,7 @@ def agree(world: World) -> None:
     """Let everybody hear everything, and raise unless all say the same."""
     world.cuts.clear()
     exchange(*world.instances)
+    world.compare()
     first, *others = world.instances
     for other in others:
         for queue in ("WORK", "FAILED"):

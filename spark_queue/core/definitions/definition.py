@@ -21,6 +21,9 @@ RESERVED_COLUMNS = frozenset(
     "outcome retry_after error state reason priority".split()
 )
 
+#: Those that only an instance adds: in any other journal messages may have columns of these names.
+INSTANCE_COLUMNS = frozenset({"origin", "origin_bookmark", "owner"})
+
 #: Message types that exist without being declared: their one column as Spark DDL.
 BUILT_IN_COLUMNS = {"json": "value STRING", "binary": "value BINARY"}
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from spark_queue.core.message_files.origins import Origins
+from spark_queue.core.message_files.origins import OriginNames, Origins
 from spark_queue.core.message_files.relocation import MergedFile, MovedRows, merged_files
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Ranges, Record
@@ -76,6 +76,10 @@ class MessageTypeState:
     def segment_of(self, bookmark: int) -> Segment:
         """Return the segment that holds an entered bookmark."""
         return self.segments[bisect_right(self.segments, bookmark, key=lambda segment: segment.first) - 1]
+
+    def origin_names(self, own: str | None, instances: Mapping[str, str]) -> OriginNames | None:
+        """Return where its messages were first published, by name; None in a journal that is no instance."""
+        return None if own is None else OriginNames(self.origins, own, instances)
 
     def entered_by(self, at_ms: int) -> int:
         """Return the bookmark before which every message had entered at `at_ms` or earlier."""

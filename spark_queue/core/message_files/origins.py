@@ -6,7 +6,7 @@ Local bookmarks stay local (DESIGN 17.1). Rows that were pulled stand in stretch
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
@@ -125,3 +125,29 @@ class Origins:
         if at < until:
             found.append((at - first, until - at, own, at))
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class OriginNames:
+    """Where messages were first published by the names of the instances, as sinks and people see it.
+
+    Parameters
+    ----------
+    origins : Origins
+        What was pulled.
+    own : str
+        The own name.
+    instances : Mapping of str to str
+        The names of others, by the UUID of their journal.
+    """
+
+    origins: Origins
+    own: str
+    instances: Mapping[str, str]
+
+    def between(self, first: int, until: int) -> list[tuple[int, str, int]]:
+        """Return the stretches between two bookmarks, without a gap: the first bookmark here, the instance, the bookmark there."""
+        return [
+            (first + row, self.instances.get(origin, origin), there)
+            for row, _, origin, there in self.origins.between(first, until, own=self.own)
+        ]
