@@ -39,11 +39,14 @@ class Instance:
         From whom it pulls.
     journal : Mapping
         Further settings of its journal.
+    pulled : Sequence of str or None
+        The queues that it pulls at first; None for all.
     """
 
     def __init__(
         self, name: str, peers: Sequence[str], clock: FakeClock, *,
         queues: dict[str, dict[str, Any]] = QUEUES, journal: Mapping[str, Any] = MappingProxyType({}),
+        pulled: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         self.name = name
         self.world = World(clock=clock, journal_id=f"uuid-of-{name}")
@@ -54,7 +57,7 @@ class Instance:
             "message_types": {"json": {"topics": ["T"]}},
             "queues": queues,
         }
-        self.pull_queues(list(queues))
+        self.pull_queues(list(queues) if pulled is None else pulled)
         self.world.engine.reach.is_level = True
 
     def pull_queues(self, queues: Sequence[str]) -> None:
@@ -62,10 +65,10 @@ class Instance:
         peers = {each: {"journal": f"/{each}", "topics": ["T"], "queues": list(queues)} for each in self._folds}
         self.decide(commands.Apply(definitions=self._definitions | {"peers": peers}))
 
-    def define(self, queues: dict[str, dict[str, Any]]) -> None:
-        """Define the queues anew."""
+    def define(self, queues: dict[str, dict[str, Any]], *, pulled: Sequence[str] | None = None) -> None:
+        """Define the queues anew, and pull some of them; None for all."""
         self._definitions["queues"] = queues
-        self.pull_queues(list(queues))
+        self.pull_queues(list(queues) if pulled is None else pulled)
 
     def decide(self, command: commands.AnyCommand) -> Any:
         """Decide about a command, and make it durable."""

@@ -188,10 +188,9 @@ def test_old_dead_letters_are_removed_by_their_owner_alone(clock: FakeClock) -> 
     assert (virginia.rows("dead"), virginia.rows("remote", "FAILED")) == ([0], [0]), "its owner has it leased"
 
 
-def test_a_queue_that_begins_to_replicate_knows_whose_its_messages_are(pair: tuple[Instance, Instance]) -> None:
+def test_a_queue_that_begins_to_replicate_knows_whose_its_messages_are(clock: FakeClock) -> None:
+    pair = Instance("frankfurt", ["virginia"], clock, pulled=[]), Instance("virginia", ["frankfurt"], clock, pulled=[])
     frankfurt, virginia = pair
-    for each in pair:
-        each.pull_queues([])
     frankfurt.publish(3)
     exchange(*pair)
     assert virginia.rows("available") == [0, 1, 2], "so far each delivers what it has by itself"

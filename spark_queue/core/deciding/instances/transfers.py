@@ -36,7 +36,7 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     ledger, ownership = work.ledger, work.ledger.ownership
     if ownership is None or not ownership.remote or ledger.paused or subscription.is_stopped:
         return
-    if ledger.definition.order_key is not None:
+    if ledger.definition.order_key is not None or not work.state.definitions.is_replicated(ledger.definition.name):
         # All of it stays with its owner: two could not keep the order of one key (DESIGN 17.2).
         return
     room = min(limit, room_of(ledger, subscription))
