@@ -41,16 +41,19 @@ class Instance:
         Further settings of its journal.
     pulled : Sequence of str or None
         The queues that it pulls at first; None for all.
+    passthrough : Sequence of str
+        Whose messages may come through its peers.
     """
 
     def __init__(
         self, name: str, peers: Sequence[str], clock: FakeClock, *,
         queues: dict[str, dict[str, Any]] = QUEUES, journal: Mapping[str, Any] = MappingProxyType({}),
-        pulled: Sequence[str] | None = None,
+        pulled: Sequence[str] | None = None, passthrough: Sequence[str] = ("^.*",),
     ) -> None:  # fmt: skip
         self.name = name
         self.world = World(clock=clock, journal_id=f"uuid-of-{name}")
         self._folds = {peer: PeerFold(peer) for peer in peers}
+        self._passthrough = list(passthrough)
         self._read = dict.fromkeys(peers, 0)
         self._definitions: dict[str, Any] = {
             "journal": {"instance": name, **journal},
@@ -62,7 +65,8 @@ class Instance:
 
     def pull_queues(self, queues: Sequence[str]) -> None:
         """Pull the messages of all peers from now on, and what becomes of them in some queues."""
-        peers = {each: {"journal": f"/{each}", "topics": ["T"], "queues": list(queues)} for each in self._folds}
+        pulled = {"topics": ["T"], "queues": list(queues), "passthrough": self._passthrough}
+        peers = {each: {"journal": f"/{each}", **pulled} for each in self._folds}
         self.decide(commands.Apply(definitions=self._definitions | {"peers": peers}))
 
     def define(self, queues: dict[str, dict[str, Any]], *, pulled: Sequence[str] | None = None) -> None:
@@ -128,6 +132,10 @@ class Instance:
     def count(self, kind: str) -> int:
         """Count the records of a kind."""
         return sum(record.kind == kind for record in self.world.committed)
+
+    def pulls(self, other: Instance) -> bool:
+        """Return whether another instance is a peer of this one."""
+        return other.name in self._folds
 
     def has_all_of(self, peer: Instance) -> bool:
         """Return whether a peer is pulled to its end."""
@@ -202,9 +210,9 @@ class Consumer:
 
 
 def exchange(*instances: Instance) -> None:
-    """Let everybody pull from everybody until nothing is new."""
-    for _ in range(4):
+    """Let everybody pull from all of its peers until nothing is new, also where news go by way of others."""
+    for _ in range(2 * len(instances)):
         for each in instances:
             for other in instances:
-                if other is not each:
+                if each.pulls(other):
                     each.pull(other)

@@ -63,11 +63,14 @@ class Kind(StrEnum):
     REPLICATED = "replicated"
     TRANSFERRED = "transferred"
     TRANSFER_REQUESTED = "transfer_requested"
+    NOT_IN_QUEUE = "not_in_queue"
     PROXIED_TRANSFER = "proxied_transfer"
 
 
 #: Kinds that software without replication must refuse: it would own every message (DESIGN 17.7).
-REPLICATION_KINDS = frozenset({Kind.PULLED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.PROXIED_TRANSFER})
+REPLICATION_KINDS = frozenset({
+    Kind.PULLED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.NOT_IN_QUEUE, Kind.PROXIED_TRANSFER,
+})  # fmt: skip
 
 
 class Outcome(StrEnum):

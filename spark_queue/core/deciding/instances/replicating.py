@@ -9,7 +9,7 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
-from spark_queue.core.deciding.instances.transfers import answer
+from spark_queue.core.deciding.instances.requests import Asked, answer
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Emit, Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
@@ -57,10 +57,11 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
         ledger = state.queues.get(news.queue)
         if ledger is None or ledger.ownership is None:
             continue
-        rows = _here(state, ledger.definition.message_type, news.rows) & _concerned(state, news)
+        here = _here(state, ledger.definition.message_type, news.rows)
         if news.value is None:
-            answer(work_on(news.queue), rows, news.detail)
+            answer(work_on(news.queue), Asked.read(news.detail, peer=pulled.peer), here, news.rows)
             continue
+        rows = here & _concerned(state, news)
         # A barrier is owned by nobody: each instance releases it when nothing stands before it here (R117).
         letters = rows - ledger.entered
         changed = letters | ledger.ownership.lesser(ledger.rows, rows - letters - ledger.barriers, news.value)
@@ -101,7 +102,8 @@ def _concerned(state: JournalState, news: News) -> BitMap64:
         return ledger.entered
     dead = state.queues[source].rows[State.DEAD]
     ownership = state.queues[source].ownership
-    if ownership is None or news.value is None or news.value.stage != Stage.PRESENT:
+    assert news.value is not None, "a request is no value"
+    if ownership is None or news.value.stage != Stage.PRESENT:
         return ledger.entered
     of_life = (part for life, part in ownership.by_life(dead) if life == news.value.life)
     return BitMap64.union(BitMap64(), *of_life)

@@ -1,9 +1,6 @@
-"""Ownership on its way: asking an owner for messages that wait, and giving away what nobody here can take (R103 to R105)."""
+"""Ownership on its way: asking an owner for messages that wait (R104), giving away, and claiming (R108 to R110)."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 from pyroaring import BitMap64
 
@@ -45,15 +42,21 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     patient_until = work.state.message_types[ledger.definition.message_type].entered_by(work.now_ms - patience_ms(work))
     remote = before_held(ledger, ledger.rows[State.REMOTE])
     wanted = ledger.selection.matching(remote, subscription.filter)
-    for owner, rows in _by_owner(ownership, wanted):
+    for owner, rows in ownership.of_others(wanted).items():
         known = ownership.requests.get(owner)
         if room <= 0 or (known is not None and work.now_ms < known.at_ms + OPEN_MS):
             continue
         asked = oldest(below(rows, patient_until), room)
         if asked:
-            detail = {"requester": ownership.instance, "owner": owner, "passed": []}
+            detail = {"requester": ownership.instance, "owner": owner, "passed": [], **_latest_life(ownership, asked)}
             work.emit(Kind.TRANSFER_REQUESTED, asked, detail=detail)
             room -= len(asked)
+
+
+def _latest_life(ownership: Ownership, rows: BitMap64) -> dict[str, int]:
+    """Return the latest life of rows, for a detail: an owner that does not have them says that they are gone in it."""
+    life = max(life for life, _ in ownership.by_life(rows))
+    return {"life": life} if life else {}
 
 
 def patience_ms(work: UnitOfWork) -> int:
@@ -63,38 +66,14 @@ def patience_ms(work: UnitOfWork) -> int:
     return min(2 * interval_ms, definitions.replication.transfer_after_ms)
 
 
-def answer(work: UnitOfWork, rows: BitMap64, detail: Mapping[str, Any]) -> None:
-    """Transfer what of a request this instance owns and nobody of its own could take now; otherwise do nothing (R105).
-
-    Parameters
-    ----------
-    rows : BitMap64
-        What was asked for.
-    detail : Mapping
-        Of the request: who asks, and whom.
-    """
-    ledger, ownership = work.ledger, work.ledger.ownership
-    requester = str(detail["requester"])
-    if ownership is None or ledger.paused or requester == ownership.instance:
-        return
-    free = (rows & ledger.rows[State.AVAILABLE]) - ownership.remote
-    # Also on behalf of an owner that cannot answer (R109).
-    free |= rows & claimable(work)
-    for subscription, _ in work.shares.polling(ledger, work.now_ms):
-        if room_of(ledger, subscription) > 0 and not subscription.is_stopped:
-            free -= ledger.selection.matching(free, subscription.filter)
-    if free:
-        transfer(work, free, requester)
-
-
 def claimable(work: UnitOfWork) -> BitMap64:
     """Return the messages that may be claimed: of owners that cannot be reached, while somebody allows it (R108, R109)."""
     ownership = work.ledger.ownership
     if ownership is None or not (ownership.claims_unreachable and work.reach.is_level) or work.ledger.definition.at_most_once:
         return BitMap64()
     after_ms = work.state.definitions.replication.unreachable_after_ms
-    parts = _by_owner(ownership, work.ledger.rows[State.REMOTE])
-    lost = (rows for owner, rows in parts if work.reach.is_lost(owner, now_ms=work.now_ms, after_ms=after_ms))
+    parts = ownership.of_others(work.ledger.rows[State.REMOTE])
+    lost = (rows for owner, rows in parts.items() if work.reach.is_lost(owner, now_ms=work.now_ms, after_ms=after_ms))
     return BitMap64.union(BitMap64(), *lost)
 
 
@@ -138,10 +117,3 @@ def transfer(work: UnitOfWork, rows: BitMap64, owner: str, *, reason: str | None
         for cancels, part in list(work.ledger.cancelled.split(delivered)):
             counts = {"deliveries": deliveries, "cancels": cancels}
             work.emit(Kind.TRANSFERRED, part, reason=reason, detail={"term": term, "owner": owner, **counts})
-
-
-def _by_owner(ownership: Ownership, rows: BitMap64) -> list[tuple[str, BitMap64]]:
-    parts: dict[str, BitMap64] = {}
-    for _, owner, part in ownership.by_owner(rows & ownership.remote):
-        parts[owner] = parts.get(owner, BitMap64()) | part
-    return list(parts.items())

@@ -47,10 +47,13 @@ def transferred(ledger: QueueLedger, record: Record) -> None:
 
 
 def transfer_requested(ledger: QueueLedger, record: Record) -> None:
-    """Note what was asked of an owner (R104)."""
-    ownership = _ownership(ledger)
-    if record.detail["requester"] == ownership.instance:
-        ownership.requests[record.detail["owner"]] = Request(to_bitmap(record.ranges), record.at_ms)
+    """Note what was asked of an owner (R104), for this instance or for another whose request is passed on."""
+    ownership, requester, owner = _ownership(ledger), record.detail["requester"], record.detail["owner"]
+    request = Request(to_bitmap(record.ranges), record.at_ms)
+    if requester == ownership.instance:
+        ownership.requests[owner] = request
+    else:
+        ownership.passed_on[requester, owner] = request
 
 
 def proxied_transfer(ledger: QueueLedger, record: Record) -> None:
