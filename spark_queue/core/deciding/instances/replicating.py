@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.deciding.instances.requests import Asked, answer
+from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Emit, Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
@@ -65,6 +66,8 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
         # A barrier is owned by nobody: each instance releases it when nothing stands before it here (R117).
         letters = rows - ledger.entered
         changed = letters | ledger.ownership.lesser(ledger.rows, rows - letters - ledger.barriers, news.value)
+        if ledger.deferred:
+            changed -= _end_deferred(work_on(news.queue), changed, news.value)
         if changed:
             value = news.value
             detail = {"peer": pulled.peer, "life": value.life, "stage": int(value.stage), "term": value.term, "owner": value.owner}
@@ -82,6 +85,19 @@ def end_letters_elsewhere(state: JournalState, record: Record, emit: Emit) -> No
     over = (to_bitmap(record.ranges) & standing) - source.rows[State.DEAD]
     if over:
         emit(Kind.REMOVED, queue=letters.definition.name, ranges=to_ranges(over), reason=Removal.ACKNOWLEDGED)
+
+
+def _end_deferred(work: UnitOfWork, rows: BitMap64, value: MessageValue) -> BitMap64:
+    """Remove what was acknowledged here before its turn and has another owner now, or is dead: in its life, gone is greater (R83).
+
+    Returns what that is.
+    """
+    acknowledged, ownership = rows & work.ledger.deferred_after(work.now_ms), work.ledger.ownership
+    if value.stage == Stage.GONE or ownership is None:
+        return BitMap64()
+    ended = BitMap64.union(BitMap64(), *(part for life, part in ownership.by_life(acknowledged) if life == value.life))
+    remove(work, ended, Removal.ACKNOWLEDGED)
+    return ended
 
 
 def _here(state: JournalState, message_type: str, rows: Mapping[str, BitMap64]) -> BitMap64:

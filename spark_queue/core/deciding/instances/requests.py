@@ -10,9 +10,10 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.deciding.instances.transfers import OPEN_MS, claimable, transfer
+from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.shares import room_of
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Kind
+from spark_queue.core.records import Kind, Removal
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import Ownership
 
@@ -77,7 +78,11 @@ def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, requester: st
     ledger = work.ledger
     if ledger.paused or ledger.definition.order_key is not None:
         return
-    free = (rows & ledger.rows[State.AVAILABLE]) - ownership.remote
+    beyond = rows & ledger.rows[State.INACTIVE]
+    if beyond:
+        # Their turn comes with the request: what was acknowledged before is gone (R83), and up to the others it activates (R84).
+        remove(work, beyond & ledger.deferred_after(work.now_ms), Removal.ACKNOWLEDGED)
+    free = (rows & (ledger.rows[State.AVAILABLE] | ledger.rows[State.INACTIVE])) - ownership.remote
     # Also on behalf of an owner that cannot answer (R109).
     free |= rows & claimable(work)
     for subscription, _ in work.shares.polling(ledger, work.now_ms):

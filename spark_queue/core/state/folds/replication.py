@@ -7,6 +7,7 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.segment import EntryFacts
 from spark_queue.core.records import Record
+from spark_queue.core.state import depth
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
 from spark_queue.core.state.ownership import MessageValue, Ownership, Request, Stage
@@ -41,6 +42,7 @@ def transferred(ledger: QueueLedger, record: Record) -> None:
         ownership.claimed += len(rows)
     else:
         ownership.transferred_out += len(rows)
+        depth.reach(ledger, rows, record.at_ms)
         # No lease may take up what is somebody else's.
         ledger.drop_recoverable(rows, but=None)
     ledger.give(rows, term=value.term, owner=value.owner)
