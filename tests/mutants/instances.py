@@ -10,11 +10,13 @@ _FOLD = f"{_CORE}/state/folds/replication.py"
 _REPLICATING = f"{_CORE}/deciding/instances/replicating.py"
 _TRANSFERS = f"{_CORE}/deciding/instances/transfers.py"
 _REQUESTS = f"{_CORE}/deciding/instances/requests.py"
+_PATIENCE = f"{_CORE}/deciding/instances/patience.py"
 _PEERS = f"{_CORE}/state/folds/peers.py"
 _NEWS = "spark_queue/replication/news.py"
 _TESTS = (
     "tests/unit/core/test_replication.py", "tests/unit/core/test_transfers.py", "tests/unit/core/test_proxied_transfer.py",
     "tests/unit/core/test_transfers_beyond_depth.py", "tests/unit/core/test_switched_off.py",
+    "tests/unit/core/test_patience.py",
     "tests/simulation/test_instances.py",
 )  # fmt: skip
 
@@ -56,12 +58,27 @@ INSTANCES = (
     ),
     Mutant(
         "a message is asked for as soon as it comes",
-        _TRANSFERS, "asked = oldest(below(rows, patient_until), room)", "asked = oldest(rows, room)",
+        _TRANSFERS, "work.now_ms - patience_ms(work, owner) for owner", "work.now_ms for owner",
         _TESTS,
     ),
     Mutant(
         "a request is made again at once",
-        _TRANSFERS, "work.now_ms < known.at_ms + OPEN_MS", "work.now_ms < known.at_ms",
+        _TRANSFERS, "now_ms < request.at_ms + OPEN_MS", "now_ms < request.at_ms",
+        _TESTS,
+    ),
+    Mutant(
+        "how long messages take is not learned",
+        _PATIENCE, "self._means_ms.get(owner, at_first_ms)", "at_first_ms",
+        _TESTS,
+    ),
+    Mutant(
+        "one slow end makes everybody wait for as long",
+        _PATIENCE, "(waited_ms - mean_ms) * _WEIGHT", "(waited_ms - mean_ms)",
+        _TESTS,
+    ),
+    Mutant(
+        "a dead letter is asked for by the age of its message",
+        f"{_CORE}/state/age.py", ".entered_by(at_ms)) - ledger.begun.since(at_ms)", ".entered_by(at_ms))",
         _TESTS,
     ),
     Mutant(
@@ -106,7 +123,7 @@ INSTANCES = (
     ),
     Mutant(
         "values are forgotten while a queue is pulled from nobody",
-        _PEERS, "        known = ledger.ownership is not None and ledger.definition.ownership != LOCAL\n", "        known = False\n",
+        _PEERS, "known = ledger.ownership is not None and ledger.definition.ownership != LOCAL", "known = False",
         _TESTS,
     ),
     Mutant(

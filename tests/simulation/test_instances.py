@@ -24,7 +24,10 @@ Id = tuple[str, int]
 
 
 class World:
-    """Several instances, and what was delivered to whom; in a chain the first and the last know each other by the one between."""
+    """Several instances, and what was delivered to whom.
+
+    In a chain the first and the last know each other by the one between, and each stops and begins again to replicate.
+    """
 
     def __init__(self, seed: int, *, claims: bool = False, chain: bool = False) -> None:
         self.random = random.Random(seed)
@@ -47,6 +50,7 @@ class World:
         """Let something happen somewhere."""
         instance = self.random.choice(self.instances)
         weights = {"publish": 3, "take": 8, "pull": 10, "time": 4, "expire": 2, "redrive": 2, "crash": 1, "cut": 2 * self.claims}
+        weights["switch"] = 2 * self.chain
         match self.random.choices([*weights], [*weights.values()])[0]:
             case "publish":
                 instance.publish(self.random.randint(1, 4))
@@ -67,6 +71,9 @@ class World:
                 self._redrive(instance)
             case "crash":
                 instance.crash()
+            case "switch":
+                is_on = instance.world.state.definitions.is_replicated("WORK")
+                instance.pull_queues([] if is_on else ["WORK", "FAILED"])
         self.check()
 
     def _readable(self, instance: Instance) -> list[Instance]:
@@ -167,6 +174,8 @@ def agree_after_claims(world: World) -> None:
 def agree(world: World) -> None:
     """Let everybody hear everything, and raise unless all say the same."""
     world.cuts.clear()
+    for each in world.instances:
+        each.pull_queues(["WORK", "FAILED"])
     exchange(*world.instances)
     first, *others = world.instances
     for other in others:

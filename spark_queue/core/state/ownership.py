@@ -6,7 +6,7 @@ where the message is: in its queue, dead, or gone. What is gone has neither term
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -134,11 +134,18 @@ class Ownership:
         if rows:
             yield 0, self.instance, rows
 
-    def of_others(self, rows: BitMap64) -> dict[str, BitMap64]:
-        """Return those of `rows` that other instances own, by owner."""
+    def others(self) -> set[str]:
+        """Return the instances that own messages, but this one."""
+        return {owner for _, owner in self._owners} - {self.instance}
+
+    def of_others(self, rows: BitMap64, owners: Collection[str] | None = None) -> dict[str, BitMap64]:
+        """Return those of `rows` that other instances own, by owner; only of some `owners`, if they are named."""
         parts: dict[str, BitMap64] = {}
-        for _, owner, part in self.by_owner(rows & self.remote):
-            parts[owner] = parts[owner] | part if owner in parts else part
+        for (_, owner), members in self._owners.items():
+            if owner != self.instance and (owners is None or owner in owners):
+                part = rows & members
+                if part:
+                    parts[owner] = parts[owner] | part if owner in parts else part
         return parts
 
     def lesser(self, states: Mapping[State, BitMap64], rows: BitMap64, value: MessageValue) -> BitMap64:

@@ -215,8 +215,11 @@ def test_a_dead_letter_ages_from_when_it_came_wherever_it_goes(pair: tuple[Insta
     exchange(*pair)
     waiting = Consumer(virginia, queue="FAILED")
     assert waiting.take() == []
+    assert virginia.count("transfer_requested") == 0, "it came just now, whenever its message did"
+    clock.advance(2_000)
+    assert waiting.take() == []
     exchange(*pair)
-    for each, seconds in ((frankfurt, None), (virginia, 0)):
+    for each, seconds in ((frankfurt, None), (virginia, 2)):
         assert queue_status(each.world.state, "FAILED", now_ms=clock.wall_ms()).seconds_behind == seconds
 
 

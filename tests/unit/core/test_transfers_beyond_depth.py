@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyroaring import BitMap64
 
 from spark_queue.core import commands
+from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.verification import invariants
 from spark_queue.verification.state_digest import digest
@@ -128,3 +130,16 @@ def test_an_acknowledgement_before_its_turn_counts_also_when_another_claims_the_
     assert [each.value("WORK", 1_010) for each in deep] == [found, found]
     assert (virginia.rows("available", "FAILED"), frankfurt.rows("remote", "FAILED")) == ([], [])
     check(*deep)
+
+
+def test_an_acknowledgement_before_its_turn_is_of_its_life(deep: tuple[Instance, Instance]) -> None:
+    """R83: what another instance has redriven since is not ended by it."""
+    frankfurt, _ = deep
+    acknowledge(frankfurt, 1_010, 1_011)
+    redriven = MessageValue(1, Stage.PRESENT, 0, "virginia")
+    news = News(queue="WORK", rows={"uuid-of-frankfurt": BitMap64([1_010])}, value=redriven, reason="redriven")
+    pulled = Pulled(peer="virginia", journal="uuid-of-virginia", record=99, digest="", news=[news])
+    frankfurt.world.engine.pull(pulled, now_ms=frankfurt.world.now_ms)
+    frankfurt.world.commit()
+    assert frankfurt.value("WORK", 1_010) == redriven
+    check(frankfurt)

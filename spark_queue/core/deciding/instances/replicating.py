@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.deciding.instances.requests import Asked, answer
+from spark_queue.core.deciding.instances.transfers import note_ends
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Emit, Kind, Record, Removal
@@ -68,6 +69,8 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
         changed = letters | ledger.ownership.lesser(ledger.rows, rows - letters - ledger.barriers, news.value)
         if ledger.deferred:
             changed -= _end_deferred(work_on(news.queue), changed, news.value)
+        if news.value.stage != Stage.PRESENT:
+            note_ends(work_on(news.queue), changed)
         if changed:
             value = news.value
             detail = {"peer": pulled.peer, "life": value.life, "stage": int(value.stage), "term": value.term, "owner": value.owner}
