@@ -1,7 +1,7 @@
 """The rules of a queue, and which tests prove each: ``python -m tests.rules`` (``make rules``) writes ``tests/RULES.md``.
 
 A test proves a rule by naming it, as ``R52`` or ``R22 to R31``: in its name, docstring, parameters or body, or in the title of a
-scenario. Replication (R84, R100 to R117) and entitlements (R12) are not built.
+scenario. Parts of replication (R100, R106, R112 to R114, R116, R117) and entitlements (R12) are not built.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ RULES: Mapping[int, str] = {
     81: "as messages leave, others become active",
     82: "a subscription that matches nothing active gets nothing",
     83: "an acknowledgement before activation is remembered",
+    84: "what is asked for beyond the target depth is reached, and handed over",
     85: "memory stays small without target_queue_depth",
     86: "the state of a queue may be kept beside the log",
     87: "recovery uses it when it fits the log, and the log otherwise",

@@ -63,14 +63,16 @@ class Kind(StrEnum):
     REPLICATED = "replicated"
     TRANSFERRED = "transferred"
     TRANSFER_REQUESTED = "transfer_requested"
+    NOT_IN_QUEUE = "not_in_queue"
     PROXIED_TRANSFER = "proxied_transfer"
     PEER_CHANGED = "peer_changed"
 
 
 #: Kinds that software without replication must refuse: it would own every message (DESIGN 17.9).
-REPLICATION_KINDS = frozenset(
-    {Kind.PULLED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.PROXIED_TRANSFER, Kind.PEER_CHANGED}
-)
+REPLICATION_KINDS = frozenset({
+    Kind.PULLED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.NOT_IN_QUEUE, Kind.PROXIED_TRANSFER,
+    Kind.PEER_CHANGED,
+})  # fmt: skip
 
 
 class Outcome(StrEnum):

@@ -12,7 +12,7 @@ from spark_queue.core.deciding.instances.replicating import News
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
+from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record, Removal
 from spark_queue.core.state.folds.peers import watermark_of
 from spark_queue.core.state.folds.replication import value_of
 from spark_queue.core.state.ownership import MessageValue, Stage, Watermark
@@ -21,7 +21,10 @@ from spark_queue.replication.checking import check
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
 _TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")
 _OF_LETTERS = ("source", "error")
-_OF_REQUESTS = ("requester", "owner", "passed")
+_OF_REQUESTS = ("requester", "owner", "passed", "life")
+
+#: Most messages that one range of an answer names; a request is for what some polls have room for.
+_MOST_ASKED = 1 << 24
 
 
 class PeerFold:
@@ -88,7 +91,7 @@ class PeerFold:
         match record.kind:
             case Kind.REMOVED if record.reason in DEAD_LETTER_REASONS:
                 return MessageValue(life, Stage.DEAD, term, owner)
-            case Kind.REMOVED:
+            case Kind.REMOVED | Kind.NOT_IN_QUEUE:
                 return MessageValue(life, Stage.GONE)
             case Kind.REDRIVEN if detail.get("stage") == Stage.GONE:
                 return MessageValue(life, Stage.GONE)
@@ -102,6 +105,13 @@ class PeerFold:
         return None
 
     def _by_origin(self, record: Record) -> dict[str, BitMap64]:
+        if record.kind == Kind.NOT_IN_QUEUE:
+            # It is told by origin, since the peer may not have it at all.
+            asked = {
+                origin: [(first, min(until, first + _MOST_ASKED)) for first, until in ranges]
+                for origin, ranges in record.detail["origins"].items()
+            }
+            return {origin: to_bitmap(ranges) for origin, ranges in asked.items()}
         known = self.message_types[self.definitions.queues[str(record.queue)].message_type]
         # Ranges are clipped before they are expanded: an absurd one would fill the memory.
         ranges = [(first, min(until, known.entered_until)) for first, until in record.ranges if first < known.entered_until]
@@ -109,4 +119,6 @@ class PeerFold:
 
 
 def _reason(record: Record) -> str | None:
+    if record.kind == Kind.NOT_IN_QUEUE:
+        return Removal.PURGED
     return str(record.kind) if record.kind in (Kind.REDRIVEN, Kind.TRANSFERRED, Kind.DEAD_LETTERED) else record.reason

@@ -103,6 +103,14 @@ class RequestDetail(msgspec.Struct):
     requester: _Name
     owner: _Name
     passed: Annotated[list[_Name], msgspec.Meta(max_length=_PASSED_MAX)] = []
+    life: _Count = 0
+
+
+class AbsentDetail(msgspec.Struct):
+    """What was asked for and never was in the queue, by origin."""
+
+    origins: dict[_Id, list[tuple[_Number, _Number]]]
+    life: _Count = 0
 
 
 #: The form of each kind's detail; what other kinds say tells a peer nothing.
@@ -113,6 +121,7 @@ FORMS: Mapping[str, type[msgspec.Struct]] = {
     Kind.MOVED: MovedDetail,
     Kind.PULLED: PulledDetail,
     Kind.TRANSFER_REQUESTED: RequestDetail,
+    Kind.NOT_IN_QUEUE: AbsentDetail,
     **dict.fromkeys((Kind.REMOVED, Kind.REDRIVEN, Kind.DEAD_LETTERED, Kind.TRANSFERRED, Kind.REPLICATED), ValueDetail),
 }
 

@@ -9,9 +9,14 @@ _OWNERSHIP = f"{_CORE}/state/ownership.py"
 _FOLD = f"{_CORE}/state/folds/replication.py"
 _REPLICATING = f"{_CORE}/deciding/instances/replicating.py"
 _TRANSFERS = f"{_CORE}/deciding/instances/transfers.py"
+_REQUESTS = f"{_CORE}/deciding/instances/requests.py"
+_PATIENCE = f"{_CORE}/deciding/instances/patience.py"
+_PEERS = f"{_CORE}/state/folds/peers.py"
 _NEWS = "spark_queue/replication/news.py"
 _TESTS = (
     "tests/unit/core/test_replication.py", "tests/unit/core/test_transfers.py", "tests/unit/core/test_proxied_transfer.py",
+    "tests/unit/core/test_transfers_beyond_depth.py", "tests/unit/core/test_switched_off.py",
+    "tests/unit/core/test_patience.py",
     "tests/simulation/test_instances.py",
 )  # fmt: skip
 
@@ -50,17 +55,77 @@ INSTANCES = (
     ),
     Mutant(
         "an owner gives away what its own subscription could take",
-        _TRANSFERS, "            free -= ledger.selection.matching(free, subscription.filter)\n", "            pass\n",
+        _REQUESTS, "            free -= ledger.selection.matching(free, subscription.filter)\n", "            pass\n",
         _TESTS,
     ),
     Mutant(
         "a message is asked for as soon as it comes",
-        _TRANSFERS, "asked = oldest(below(rows, patient_until), room)", "asked = oldest(rows, room)",
+        _TRANSFERS, "work.now_ms - patience_ms(work, owner) for owner", "work.now_ms for owner",
         _TESTS,
     ),
     Mutant(
         "a request is made again at once",
-        _TRANSFERS, "work.now_ms < known.at_ms + OPEN_MS", "work.now_ms < known.at_ms",
+        _TRANSFERS, "now_ms < request.at_ms + OPEN_MS", "now_ms < request.at_ms",
+        _TESTS,
+    ),
+    Mutant(
+        "how long messages take is not learned",
+        _PATIENCE, "self._means_ms.get(owner, at_first_ms)", "at_first_ms",
+        _TESTS,
+    ),
+    Mutant(
+        "one slow end makes everybody wait for as long",
+        _PATIENCE, "(waited_ms - mean_ms) * _WEIGHT", "(waited_ms - mean_ms)",
+        _TESTS,
+    ),
+    Mutant(
+        "a dead letter is asked for by the age of its message",
+        f"{_CORE}/state/age.py", ".entered_by(at_ms)) - ledger.begun.since(at_ms)", ".entered_by(at_ms))",
+        _TESTS,
+    ),
+    Mutant(
+        "a request ends at who does not own what it asks for",
+        _REQUESTS, "    _pass_on(work, ownership, rows, asked)\n", "",
+        _TESTS,
+    ),
+    Mutant(
+        "a request goes in circles",
+        _REQUESTS, "_ONCE_WITHIN_MS = OPEN_MS // 2", "_ONCE_WITHIN_MS = 0",
+        _TESTS,
+    ),
+    Mutant(
+        "who asks for what the queue never had is left to ask for ever",
+        _REQUESTS, "        if absent:\n", "        if False:\n",
+        _TESTS,
+    ),
+    Mutant(
+        "what may come by another way is called gone",
+        _REQUESTS, "(instance == asked.peer or peer.passes(instance))", "True",
+        _TESTS,
+    ),
+    Mutant(
+        "what lies beyond the target depth is never given away",
+        _REQUESTS, "(rows & (ledger.rows[State.AVAILABLE] | ledger.rows[State.INACTIVE]))", "(rows & ledger.rows[State.AVAILABLE])",
+        _TESTS,
+    ),
+    Mutant(
+        "what stands before a message beyond the target depth is passed over",
+        _FOLD, "        depth.reach(ledger, rows, record.at_ms)\n", "",
+        _TESTS,
+    ),
+    Mutant(
+        "an acknowledgement before its turn is forgotten when another claims the message",
+        _REPLICATING, "        if ledger.deferred:\n", "        if False:\n",
+        _TESTS,
+    ),
+    Mutant(
+        "an acknowledgement before its turn ends a later life",
+        _REPLICATING, "by_life(acknowledged) if life == value.life)", "by_life(acknowledged))",
+        _TESTS,
+    ),
+    Mutant(
+        "values are forgotten while a queue is pulled from nobody",
+        _PEERS, "known = ledger.ownership is not None and ledger.definition.ownership != LOCAL", "known = False",
         _TESTS,
     ),
     Mutant(

@@ -26,16 +26,22 @@ Id = tuple[str, int]
 
 
 class World:
-    """Several instances, and what was delivered to whom."""
+    """Several instances, and what was delivered to whom.
 
-    def __init__(self, seed: int, *, claims: bool = False) -> None:
+    In a chain the first and the last know each other by the one between, and each stops and begins again to replicate.
+    """
+
+    def __init__(self, seed: int, *, claims: bool = False, chain: bool = False) -> None:
         self.random = random.Random(seed)
         self.claims = claims
+        self.chain = chain
         #: Pairs of instances that cannot read each other now.
         self.cuts: set[frozenset[str]] = set()
         self.clock = FakeClock()
-        names = ["frankfurt", "virginia", "tokyo"][: self.random.choice([2, 2, 3])]
-        self.instances = [Instance(name, [each for each in names if each != name], self.clock) for name in names]
+        names = ["frankfurt", "virginia", "tokyo"][: 3 if chain else self.random.choice([2, 2, 3])]
+        apart = {"frankfurt", "tokyo"} if chain else set[str]()
+        peers = {name: [each for each in names if each != name and {each, name} != apart] for name in names}
+        self.instances = [Instance(name, peers[name], self.clock) for name in names]
         if claims:
             for each in self.instances:
                 for queue in ("WORK", "FAILED"):
@@ -46,6 +52,7 @@ class World:
         """Let something happen somewhere."""
         instance = self.random.choice(self.instances)
         weights = {"publish": 3, "take": 8, "pull": 10, "time": 4, "expire": 2, "redrive": 2, "crash": 1, "cut": 2 * self.claims}
+        weights["switch"] = 2 * self.chain
         match self.random.choices([*weights], [*weights.values()])[0]:
             case "publish":
                 instance.publish(self.random.randint(1, 4))
@@ -66,16 +73,21 @@ class World:
                 self._redrive(instance)
             case "crash":
                 instance.crash()
+            case "switch":
+                is_on = instance.world.state.definitions.is_replicated("WORK")
+                instance.pull_queues([] if is_on else ["WORK", "FAILED"])
         self.check()
 
     def _readable(self, instance: Instance) -> list[Instance]:
-        others = [each for each in self.instances if each is not instance]
-        return [each for each in others if frozenset((instance.name, each.name)) not in self.cuts]
+        peers = [each for each in self.instances if instance.pulls(each)]
+        return [each for each in peers if frozenset((instance.name, each.name)) not in self.cuts]
 
     def _hear(self, instance: Instance) -> None:
         """Let an instance know whose beacons rise, and whether it has pulled all that it can read."""
         readable, reach = self._readable(instance), instance.world.engine.reach
-        reach.hear({each.name: self.clock.wall_ms() for each in readable}, now_ms=self.clock.wall_ms())
+        # Beacons tell what was heard of others; only in a chain that is the only way.
+        heard = {each.name for peer in readable for each in (peer, *(self._readable(peer) if self.chain else ()))}
+        reach.hear(dict.fromkeys(heard, self.clock.wall_ms()), now_ms=self.clock.wall_ms())
         reach.is_level = all(instance.has_all_of(each) for each in readable)
 
     def _take(self, instance: Instance) -> None:
@@ -148,9 +160,26 @@ def test_instances_come_to_say_the_same(seed: int) -> None:
     agree(world)
 
 
+@over_seeds(every=10)
+def test_a_chain_comes_to_say_the_same(seed: int) -> None:
+    world = World(seed, chain=True)
+    for _ in range(STEPS):
+        world.step()
+    agree(world)
+
+
+@over_seeds(every=10)
+def test_a_chain_agrees_after_claims(seed: int) -> None:
+    agree_after_claims(World(seed, claims=True, chain=True))
+
+
 @over_seeds(every=10, kept=KEPT_SEEDS)
 def test_instances_agree_after_claims(seed: int) -> None:
-    world = World(seed, claims=True)
+    agree_after_claims(World(seed, claims=True))
+
+
+def agree_after_claims(world: World) -> None:
+    """Let a world live in which messages are claimed, and raise unless all say the same in the end."""
     for _ in range(STEPS):
         world.step()
     acknowledged = {each for instance in world.instances for each in instance.acknowledged()}
@@ -164,6 +193,8 @@ def test_instances_agree_after_claims(seed: int) -> None:
 def agree(world: World) -> None:
     """Let everybody hear everything, and raise unless all say the same."""
     world.cuts.clear()
+    for each in world.instances:
+        each.pull_queues(["WORK", "FAILED"])
     exchange(*world.instances)
     world.compare()
     first, *others = world.instances

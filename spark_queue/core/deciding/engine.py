@@ -17,6 +17,7 @@ from spark_queue.core.deciding.barrier import release
 from spark_queue.core.deciding.expression_failures import count_failed_expressions
 from spark_queue.core.deciding.instances import peer_changes, transfers
 from spark_queue.core.deciding.instances.lives import of_one_life
+from spark_queue.core.deciding.instances.patience import Patience
 from spark_queue.core.deciding.instances.peer_changes import PeersWork
 from spark_queue.core.deciding.instances.reach import Reach
 from spark_queue.core.deciding.instances.replicating import Pulled, end_letters_elsewhere, take
@@ -97,6 +98,7 @@ class Engine:
         self._pending: list[Record] = []
         self._sessions: dict[str, Sessions] = {}
         self._shares: dict[str, Shares] = {}
+        self._patience: dict[str, Patience] = {}
         self._ticked_at_ms = 0
         self._retention = Retention()
         self._reign_began_at_ms = 0
@@ -259,6 +261,6 @@ class Engine:
         ledger = self.state.ledger(queue)
         sessions, shares = self._sessions.setdefault(queue, Sessions()), self._shares.setdefault(queue, Shares())
         return UnitOfWork(
-            state=self.state, ledger=ledger, sessions=sessions, shares=shares, reach=self.reach, now_ms=now_ms, request=request,
-            emit_record=self._emit(now_ms),
+            state=self.state, ledger=ledger, sessions=sessions, shares=shares, reach=self.reach,
+            patience=self._patience.setdefault(queue, Patience()), now_ms=now_ms, request=request, emit_record=self._emit(now_ms),
         )  # fmt: skip

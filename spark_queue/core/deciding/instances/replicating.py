@@ -9,7 +9,9 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
-from spark_queue.core.deciding.instances.transfers import answer
+from spark_queue.core.deciding.instances.requests import Asked, answer
+from spark_queue.core.deciding.instances.transfers import note_ends
+from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Emit, Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
@@ -59,13 +61,18 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
         ledger = state.queues.get(news.queue)
         if ledger is None or ledger.ownership is None:
             continue
-        rows = _here(state, ledger.definition.message_type, news.rows) & _concerned(state, news)
+        here = _here(state, ledger.definition.message_type, news.rows)
         if news.value is None:
-            answer(work_on(news.queue), rows, news.detail)
+            answer(work_on(news.queue), Asked.read(news.detail, peer=pulled.peer), here, news.rows)
             continue
+        rows = here & _concerned(state, news)
         # A barrier is owned by nobody: each instance releases it when nothing stands before it here (R117).
         letters = rows - ledger.entered
         changed = letters | ledger.ownership.lesser(ledger.rows, rows - letters - ledger.barriers, news.value)
+        if ledger.deferred:
+            changed -= _end_deferred(work_on(news.queue), changed, news.value)
+        if news.value.stage != Stage.PRESENT:
+            note_ends(work_on(news.queue), changed)
         if changed:
             value = news.value
             detail = {"peer": pulled.peer, "life": value.life, "stage": int(value.stage), "term": value.term, "owner": value.owner}
@@ -86,6 +93,19 @@ def end_letters_elsewhere(state: JournalState, record: Record, emit: Emit) -> No
         emit(Kind.REMOVED, queue=letters.definition.name, ranges=to_ranges(over), reason=Removal.ACKNOWLEDGED)
 
 
+def _end_deferred(work: UnitOfWork, rows: BitMap64, value: MessageValue) -> BitMap64:
+    """Remove what was acknowledged here before its turn and has another owner now, or is dead: in its life, gone is greater (R83).
+
+    Returns what that is.
+    """
+    acknowledged, ownership = rows & work.ledger.deferred_after(work.now_ms), work.ledger.ownership
+    if value.stage == Stage.GONE or ownership is None:
+        return BitMap64()
+    ended = BitMap64.union(BitMap64(), *(part for life, part in ownership.by_life(acknowledged) if life == value.life))
+    remove(work, ended, Removal.ACKNOWLEDGED)
+    return ended
+
+
 def _here(state: JournalState, message_type: str, rows: Mapping[str, BitMap64]) -> BitMap64:
     """Return the own bookmarks of messages of any origin; what is not here has no news."""
     known = state.message_types[message_type]
@@ -104,7 +124,8 @@ def _concerned(state: JournalState, news: News) -> BitMap64:
         return ledger.entered
     dead = state.queues[source].rows[State.DEAD]
     ownership = state.queues[source].ownership
-    if ownership is None or news.value is None or news.value.stage != Stage.PRESENT:
+    assert news.value is not None, "a request is no value"
+    if ownership is None or news.value.stage != Stage.PRESENT:
         return ledger.entered
     of_life = (part for life, part in ownership.by_life(dead) if life == news.value.life)
     return BitMap64.union(BitMap64(), *of_life)

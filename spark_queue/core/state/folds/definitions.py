@@ -44,8 +44,7 @@ def applied(state: JournalState, record: Record) -> None:
         fresh.append(state.queues[queue.name])
     for name in [name for name in state.queues if name not in state.definitions.queues]:
         state.lease_numbers[name] = state.queues.pop(name).next_lease
-    for name, ledger in state.queues.items():
-        replicate(state, name, ledger)
+    replicate(state)
     pull_from_the_start(state, before)
     _enter_past(state, fresh, record.detail.get("barriers", {}))
 

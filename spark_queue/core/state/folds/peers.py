@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyroaring import BitMap64
 
 from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.definitions.keys import LOCAL
 from spark_queue.core.records import Kind, PeerChange, Record
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
@@ -52,10 +53,23 @@ def give_to_first_owners(state: JournalState, ledger: QueueLedger, rows: BitMap6
             ledger.give(part, term=0, owner=state.instances[origin])
 
 
-def replicate(state: JournalState, name: str, ledger: QueueLedger) -> None:
-    """Let a queue know whose its messages are, from when it is pulled; once it is no more, all of them are this journal's."""
+def replicate(state: JournalState) -> None:
+    """Let queues know whose their messages are, from when they are pulled.
+
+    What is known stays known while a queue is pulled from nobody: whose a message is would be forgotten, and in which life it
+    ended. Only a queue that is defined as this instance's alone takes all of its messages. Dead-letter queues go with their source.
+    """
+    sources = {name: state.definitions.source_of(name) for name in state.queues}
+    for name in sorted(state.queues, key=lambda name: sources[name] is not None):
+        ledger, source = state.queues[name], state.queues.get(sources[name] or "")
+        known = ledger.ownership is not None and ledger.definition.ownership != LOCAL
+        known = known if source is None else source.ownership is not None
+        _replicate(state, ledger, is_replicated=known or state.definitions.is_replicated(name))
+
+
+def _replicate(state: JournalState, ledger: QueueLedger, *, is_replicated: bool) -> None:
     instance = state.definitions.journal.instance
-    if not state.definitions.is_replicated(name):
+    if not is_replicated:
         ledger.move(ledger.rows[State.REMOTE].copy(), Event.OWNED)
         ledger.ownership = None
     elif ledger.ownership is None and instance is not None:
