@@ -62,7 +62,8 @@ class InstancePullers:
 
     def go_on_all(self) -> bool:
         """Let all who pull take a step, one after the other."""
-        return any([self.step(thread) for thread in self.threads.values()])
+        found = [self.step(thread) for thread in self.threads.values()]
+        return any(found)
 
     def step(self, thread: PullThread) -> bool:
         """Let one who pulls take a step; the process may end on the way."""
@@ -110,8 +111,6 @@ class PullThread:
             self._hear()
             self._puller = self._puller or self._make()
             found = self._puller.step()
-            self.is_level, self.trouble = True, None
-            return found
         except EndedError:
             return False
         except SparkQueueError as trouble:
@@ -119,6 +118,9 @@ class PullThread:
                 raise
             self._puller, self.trouble = None, trouble
             return False
+        else:
+            self.is_level, self.trouble = True, None
+            return found
         finally:
             self.is_busy = False
 

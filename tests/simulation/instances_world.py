@@ -22,6 +22,9 @@ TOPOLOGIES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "archive": {"a": ["b"], "b": ["a"], "archive": ["b"]},
 }
 
+#: Whether instances pass on requests for messages of others, so that the ends of a chain give each other their backlogs.
+PASSES_ON = False
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:
@@ -47,6 +50,8 @@ class InstancesWorld:
         self.topology = topology
         self.settings = settings
         self.troubled = True
+        #: Now and then so soon that an instance counts as gone that only was not heard of.
+        self.unreachable_after = self.random.choice(("4s", "10s"))
         #: How many processes wait for a store, each inside the wait of another.
         self.nested = 0
         #: Pairs of instances that cannot read each other now, and those whose store is not there.
@@ -92,17 +97,19 @@ class InstancesWorld:
         """Let something happen somewhere."""
         instance = self.random.choice(list(self.instances.values()))
         draw = self.random.random()
-        if draw < 0.3:
+        if draw < 0.28:
             instance.pull()
-        elif draw < 0.32:
+        elif draw < 0.29:
             self.cuts ^= {frozenset(self.random.sample(list(self.instances), 2))}
-        elif draw < 0.325 or (draw < 0.35 and self.lost):
+        elif draw < 0.31:
             self.lost = set() if self.lost else {instance.name}
-        elif draw < 0.36:
+        elif draw < 0.32:
             instance.is_asleep = not instance.is_asleep
-        elif draw < 0.4 and instance.operator is not None:
-            instance.operator.step()
-        elif draw < 0.44:
+        elif draw < 0.34 and "dead_letter_queue" in self.settings:
+            instance.operate()
+        elif draw < 0.37 and self.claims:
+            instance.switch(on=self.random.random() < 0.8)
+        elif draw < 0.42:
             self.advance(self.random.choice((300, 1_500, 6_000)))
         else:
             instance.step()
@@ -117,23 +124,23 @@ class InstancesWorld:
         for each in remaining:
             each.stop_trouble(claims=without is not None)
         for turn in range(rounds):
-            busy = [each.settle() for each in remaining]
+            busy = [each.settle(pulls=turn % 4 == 3) for each in remaining]
             if turn % 4 == 3 and not any(busy):
                 if all(each.has_all_of(other) for each in remaining for other in remaining):
                     break
                 self.advance(2_000)
             elif turn % 16 == 15:
                 self.advance(1_000)
-        for _ in range(6):
+        for _ in range(8):
             # What the last commits say.
             for each in remaining:
-                each.settle()
+                each.settle(pulls=True)
 
     def _wake(self, instances: Sequence[WholeInstance]) -> None:
         """Let somebody consume to whom each of the others can give what it has."""
         for each in instances:
-            near = [other for other in instances if other.name in each.peers and each.name in other.peers and other.queues]
-            if each.is_asleep and (all(other.is_asleep for other in near) or self.topology == "chain"):
+            near = [other for other in instances if other.queues and (PASSES_ON or other.name in each.peers)]
+            if all(other.is_asleep for other in near if other is not each):
                 each.is_asleep = False
 
     def remaining(self) -> list[WholeInstance]:

@@ -33,7 +33,7 @@ KEPT_SEEDS: dict[int, str] = {}
 
 #: One for each kind of queue, in turn; without expressions, which other tests evaluate.
 QUEUES: tuple[dict[str, Any], ...] = (
-    {"max_deliveries": 2, "max_cancels": 1, "dead_letter_queue": "FAILED"},
+    {"max_deliveries": 1, "dead_letter_queue": "FAILED"},
     {"semantics": "at-most-once"},
     {"max_backlog": 12, "fairness": "round-robin"},
     {"ownership": "group_local", "initial_owner": "b", "max_deliveries": 2, "dead_letter_queue": "FAILED"},
@@ -45,9 +45,12 @@ def run(seed: int, *, claims: bool) -> InstancesWorld:
     kinds = [each for each in QUEUES if not claims or "semantics" not in each]
     topologies = list(TOPOLOGIES)
     world = InstancesWorld(
-        seed, topology=topologies[seed % len(topologies)], settings=kinds[seed // len(topologies) % len(kinds)], claims=claims
+        seed,
+        topology=topologies[seed % len(topologies)],
+        settings={"lease_period": "4s", **kinds[seed // len(topologies) % len(kinds)]},
+        claims=claims,
     )
-    for _ in range(400 if seed % 10 == 0 else 150):
+    for _ in range(500 if seed % 10 == 0 else 200):
         world.step()
     world.drain()
     return world

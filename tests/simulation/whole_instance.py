@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
@@ -66,27 +67,19 @@ class DistantStore(SimulatedStore):
 
 
 class InstanceOperator(Operator):
-    """Somebody who redrives dead letters, and allows proxied transfer or forbids it."""
+    """Somebody who gives dead letters back."""
 
     def __init__(self, instance: WholeInstance) -> None:
         super().__init__(instance)
         self._instance = instance
 
-    def switch(self, *, on: bool) -> None:
-        """Allow proxied transfer, or forbid it."""
-        for queue in self._instance.queues:
-            self.tell(commands.ProxiedTransfer, queue=queue, on=on)
-
     def _act(self) -> Steps:
         random = self._instance.random
-        if self._instance.around.claims and random.random() < 0.5:
-            yield from self.ask(commands.ProxiedTransfer, queue=random.choice(self._instance.queues), on=random.random() < 0.7)
-        elif LETTERS in self._instance.queues:
-            found = yield from self.ask(commands.FindDeadLetters, queue=QUEUE)
-            rows = to_bitmap(found.reply.ranges)
-            if rows:
-                chosen = rows if random.random() < 0.5 else type(rows)([random.choice(list(rows))])
-                yield from self.ask(commands.Redrive, queue=QUEUE, ranges=tuple(to_ranges(chosen)))
+        found = yield from self.ask(commands.FindDeadLetters, queue=QUEUE)
+        rows = to_bitmap(found.reply.ranges)
+        if rows:
+            chosen = rows if random.random() < 0.5 else BitMap64([random.choice(list(rows))])
+            yield from self.ask(commands.Redrive, queue=QUEUE, ranges=tuple(to_ranges(chosen)))
 
 
 class WholeInstance(DiskWorld):
@@ -118,7 +111,7 @@ class WholeInstance(DiskWorld):
     def _create(self) -> None:
         peer = {"topics": ["T"], "queues": self.queues, "pull_interval": "100ms"}
         self.definitions["peers"] = {name: {**peer, "journal": f"sim://{name}"} for name in self.peers}
-        self.definitions["replication"] = {"unreachable_after": "10s"}
+        self.definitions["replication"] = {"unreachable_after": self.around.unreachable_after}
         if self.settings.get("ownership") == "group_local" and LETTERS in self.queues:
             same = ("ownership", "initial_owner")
             self.definitions["queues"][LETTERS] |= {key: self.settings[key] for key in same}
@@ -196,21 +189,33 @@ class WholeInstance(DiskWorld):
         self._elect()
         if self.operator is not None:
             self.operator.drain()
-            if claims:
-                self.operator.switch(on=True)
+        if claims:
+            self.switch(on=True)
 
-    def settle(self) -> bool:
+    def settle(self, *, pulls: bool) -> bool:
         """Let everybody here take a step; returns whether there was something to do."""
         awake = [] if self.is_asleep else self.drivers
         for driver in awake:
             driver.step()
         self.nodes[-1].step()
-        found = self.all_pullers[-1].go_on_all()
+        found = pulls and self.all_pullers[-1].go_on_all()
         return found or not (all(driver.checkpoint.is_caught_up for driver in awake) and self.is_empty())
 
     def has_all_of(self, other: WholeInstance) -> bool:
         """Return whether everything that was published elsewhere has come."""
         return set(other.order) <= set(self.order)
+
+    def switch(self, *, on: bool) -> None:
+        """Let somebody allow proxied transfer, or forbid it (R108)."""
+        for queue in self.queues:
+            self.send(self.request(commands.ProxiedTransfer, queue=queue, on=on))
+
+    def operate(self) -> None:
+        """Let somebody do something by hand, and mostly be answered."""
+        for _ in range(8):
+            if self.operator is not None:
+                self.operator.step()
+            self._step_node()
 
     def advance(self, elapsed_ms: int) -> None:
         """Let time pass, everywhere."""
