@@ -178,7 +178,8 @@ class Instance:
             before = known.deliveries if value.life == known.value.life else 0
             self._say(each, value)
             known.deliveries = max(before, news.deliveries)
-            self.log.append(News("value", [each], value, known.deliveries))
+            # What was heard, not what is known: what was counted here is told by who gives it away.
+            self.log.append(News("value", [each], value, news.deliveries))
 
     def _answer(self, request: News, now: int) -> None:
         """Give who asks what is free here, unless somebody here waits for it (R105, R109)."""

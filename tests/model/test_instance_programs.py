@@ -81,6 +81,9 @@ class InstanceProgram(RuleBasedStateMachine):
         pairs = [(one, other) for one in names for other in names if one != other and not (chain and {one, other} == {"a", "c"})]
         self.sides = [Sides(name, [other for one, other in pairs if one == name], self.clock) for name in names]
         self.pairs = pairs
+        for number in range(len(names)):
+            self.publish(number, 3)
+        self.exchange()
 
     def side(self, number: int) -> Sides:
         """Return one of the instances."""
@@ -126,13 +129,38 @@ class InstanceProgram(RuleBasedStateMachine):
             side.model.state(each) == "remote" and side.model.messages[each].value.owner == owner for each in ids
         )
 
-    @rule(at=instances, number=st.integers(0, 5))
-    def pull(self, at: int, number: int) -> None:
+    @rule(number=st.integers(0, 5))
+    def pull(self, number: int) -> None:
         """Let one instance hear another."""
-        one, other = self.pairs[(at + number) % len(self.pairs)]
+        self._pull(*self.pairs[number % len(self.pairs)])
+
+    @rule(at=instances)
+    def hear(self, at: int) -> None:
+        """Let one instance hear all that it can."""
+        for one, other in self.pairs:
+            if one == self.side(at).name:
+                self._pull(one, other)
+
+    @rule()
+    def exchange(self) -> None:
+        """Let everybody hear everybody."""
+        for one, other in self.pairs:
+            self._pull(one, other)
+
+    @rule(at=instances, limit=st.integers(1, 4))
+    def relieve(self, at: int, limit: int) -> None:
+        """Let a consumer wait until it is given what others have, if they give it."""
+        for _ in range(3):
+            self.take(at, limit)
+            self.wait(11_000)
+            self.exchange()
+
+    def _pull(self, one: str, other: str) -> None:
         sides = {each.name: each for each in self.sides}
         sides[one].core.pull(sides[other].core)
         sides[one].model.pull(sides[other].model, self.clock.wall_ms())
+        for each in sides[one].model.messages:
+            sides[one].came_at.setdefault(each, self.clock.wall_ms())
 
     @rule(elapsed_ms=st.sampled_from([300, 1_500, 1_500, 5_300, 61_000]))
     def wait(self, elapsed_ms: int) -> None:
@@ -148,11 +176,13 @@ class InstanceProgram(RuleBasedStateMachine):
         side = self.side(at)
         known = side.model.having("leased" if outcome == "expire" else "available")
         if known:
-            each = data.draw(st.sampled_from(known))
-            row = side.row(each)
-            said = commands.OutcomeRows(outcome=outcome, ranges=((row, row + 1),))
-            side.core.decide(commands.Settle(queue="WORK", outcomes=(said,)))
-            getattr(side.model, outcome)(each)
+            self._settle(side, data.draw(st.sampled_from(known)), outcome)
+
+    def _settle(self, side: Sides, each: Id, outcome: str) -> None:
+        row = side.row(each)
+        said = commands.OutcomeRows(outcome=outcome, ranges=((row, row + 1),))
+        side.core.decide(commands.Settle(queue="WORK", outcomes=(said,)))
+        getattr(side.model, outcome)(each)
 
     @rule(at=instances)
     def redrive(self, at: int) -> None:
@@ -175,6 +205,21 @@ class InstanceProgram(RuleBasedStateMachine):
         if self.side(at) is not self.side(of):
             self.side(at).model.lost ^= {self.side(of).name}
 
+    @rule(at=instances, limit=st.integers(1, 4))
+    def take_from_the_lost(self, at: int, limit: int) -> None:
+        """Let an instance find all others lost, and take what they own (R109)."""
+        self.allow_claims(at, on=True)
+        self.side(at).model.lost |= {each.name for each in self.sides} - {self.side(at).name}
+        self.take(at, limit)
+
+    @rule(at=instances, limit=st.integers(1, 4))
+    def give_up(self, at: int, limit: int) -> None:
+        """Let a batch be given up by hand, or by its time, as often as makes dead letters; perhaps somebody gives them back."""
+        self.take(at, limit)
+        for each in self.side(at).model.having("leased")[:1]:
+            self._settle(self.side(at), each, "expire")
+        self.wait(61_000)
+
     @rule(at=instances)
     def crash(self, at: int) -> None:
         """Let the next coordinator go on."""
@@ -186,8 +231,6 @@ class InstanceProgram(RuleBasedStateMachine):
     def both_say_the_same(self) -> None:
         """Compare all that is said of every message, and of every dead letter."""
         for side in getattr(self, "sides", ()):
-            for each in side.model.messages:
-                side.came_at.setdefault(each, self.clock.wall_ms())
             told = {each: (known.value, side.model.state(each)) for each, known in side.model.messages.items()}
             assert _values(side) == told, side.name
             letters = {each: known.letter for each, known in side.model.messages.items() if known.letter is not None}
