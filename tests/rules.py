@@ -125,6 +125,7 @@ RULES: Mapping[int, str] = {
     109: "what a lost owner has is claimed, or given on its behalf",
     110: "only what is about to be delivered is claimed",
     111: "what a lost owner had delivered may be delivered again",
+    114: "an archive pulls messages only",
     115: "only a group-local queue has a configured owner, and needs one",
     118: "a subscription may be replaced at once, without breaking leases",
     119: "statistics of a queue",

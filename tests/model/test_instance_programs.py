@@ -266,7 +266,7 @@ def _letters(side: Sides) -> dict[Id, Value]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("chunk", range(-(-PROGRAMS // CHUNK)))
 def test_random_programs_leave_all_instances_as_the_model_says(chunk: int) -> None:
-    """R84, R100 to R111: owner, term, life and stage of every message on every instance, after every step."""
+    """R101 to R105, R107 to R111: owner, term, life and stage of every message on every instance, after every step."""
     run_state_machine_as_test(
         seed(chunk)(type("InstanceProgram", (InstanceProgram,), {})),
         settings=settings(

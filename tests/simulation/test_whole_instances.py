@@ -1,4 +1,4 @@
-"""Whole instances over stores and networks that misbehave: each message is in one pair of hands in the world (R84, R100 to R117).
+"""Whole instances over stores and networks that misbehave: each message is in one pair of hands in the world (DESIGN 17.3 to 17.6).
 
 A failure names the world's seed; keep it in `KEPT_SEEDS`.
 """
@@ -52,13 +52,14 @@ def run(seed: int, *, claims: bool) -> InstancesWorld:
     )
     for _ in range(500 if seed % 10 == 0 else 200):
         world.step()
-    world.drain()
+    # Some stores are away for ever; what was published there since somebody heard of it is gone with them.
+    world.drain(without="a" if claims and seed % 5 == 4 else None)
     return world
 
 
 @over_seeds(every=10, kept=KEPT_SEEDS)
 def test_a_message_is_in_one_pair_of_hands(seed: int) -> None:
-    """R14, R16, R100 to R105, R114: never leased twice in the world, nothing lost, and all say the same in the end."""
+    """R14, R16, R101 to R105, R114: never leased twice in the world, nothing lost, and all say the same in the end."""
     with simulated_delta(random.Random(seed).getrandbits):
         world = run(seed, claims=False)
         judged = check_world(world)
@@ -69,7 +70,7 @@ def test_a_message_is_in_one_pair_of_hands(seed: int) -> None:
 
 @over_seeds(every=10, kept=KEPT_SEEDS)
 def test_what_was_claimed_ends_once_everywhere(seed: int) -> None:
-    """R108 to R111: what is delivered twice was claimed, and once all is heard, all say the same."""
+    """R107 to R111: what is delivered twice was claimed; in the end all say the same, also where a store never returns."""
     with simulated_delta(random.Random(seed).getrandbits):
         check_world(run(seed, claims=True))
 

@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.layout import CONTROL
 from tests.simulation import simulated_table
 from tests.simulation.bucket import ENTRY, Bucket, SimulatedStore, StoreHook
@@ -200,6 +201,10 @@ class WholeInstance(DiskWorld):
         self.nodes[-1].step()
         found = pulls and self.all_pullers[-1].go_on_all()
         return found or not (all(driver.checkpoint.is_caught_up for driver in awake) and self.is_empty())
+
+    def is_empty(self) -> bool:
+        """Return whether every message has come, and has reached its end here and elsewhere."""
+        return super().is_empty() and not self.reigning.queues[QUEUE].rows[State.REMOTE]
 
     def has_all_of(self, other: WholeInstance) -> bool:
         """Return whether everything that was published elsewhere has come."""
