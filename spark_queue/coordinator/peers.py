@@ -99,4 +99,5 @@ class Peers:
         for name, known in state.message_types.items():
             held[name] = {origin: rows.copy() for origin, rows in known.origins.held.items()}
             held[name][state.journal_id] = to_bitmap([(0, known.entered_until)])
-        return PullState(journal=state.journal_id, watermark=state.pulled.get(peer), held=held)
+        instances = {**state.instances, state.journal_id: str(state.definitions.journal.instance)}
+        return PullState(journal=state.journal_id, watermark=state.pulled.get(peer), held=held, instances=instances)

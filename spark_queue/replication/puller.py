@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyroaring import BitMap64
 
@@ -61,6 +61,8 @@ class PullState:
     journal: str
     watermark: Watermark | None
     held: Mapping[str, Mapping[str, BitMap64]]
+    #: The names of instances by the UUID of their journal, this one's too.
+    instances: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,7 @@ class Puller:
         """Fold what was taken over by an earlier reign; returns the records after it, of those that are read."""
         own = self._look()
         self._own_journal = own.journal
+        self._fold.instances.update(own.instances)
         watermark, created = own.watermark, records[0].detail.get("journal")
         if watermark is None or records[0].kind != Kind.JOURNAL_CREATED:
             return records
@@ -223,6 +226,7 @@ class Puller:
         # It went back to an older backup: what was taken over stands, and taking news twice changes nothing.
         _LOG.warning("Peer '%s' does not go on where it was pulled to; it is read from its beginning.", self._definition.name)
         self._begin()
+        self._fold.instances.update(own.instances)
         return self._log.read()
 
     def _copies(self, entered: Sequence[tuple[int, Segment]]) -> list[PulledFiles]:
