@@ -213,8 +213,8 @@ def _origins_fault(
 
 def _ranges_fault(ranges: Sequence[tuple[int, int]]) -> str | None:
     edges = ranges.edges if isinstance(ranges, RangeArray) else np.array(ranges, dtype=np.int64).reshape(-1)
-    steps = np.diff(edges)
-    if len(edges) and (edges[0] < 0 or (steps < 0).any() or (steps[::2] == 0).any()):
+    # Compared, since the difference of two may be none of 64 bits.
+    if (edges < 0).any() or (edges[1:] < edges[:-1]).any() or (edges[::2] == edges[1::2]).any():
         return "its ranges do not ascend."
     return None
 
