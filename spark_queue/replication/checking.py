@@ -16,7 +16,7 @@ import numpy as np
 from spark_queue.core.bitmaps.ranges import RangeArray
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.core.definitions.keys import NAME_PATTERN
+from spark_queue.core.definitions.keys import valid_name
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.relocation import merged_files
@@ -226,7 +226,7 @@ def _bounds_fault(ranges: Sequence[tuple[int, int]], entered_until: int) -> str 
 def _value_fault(detail: Value, record: Record) -> str | None:
     is_owned = record.kind == Kind.TRANSFERRED or (record.kind == Kind.REPLICATED and detail.stage != Stage.GONE)
     owner = detail.owner
-    if (is_owned or owner) and (owner is None or NAME_PATTERN.fullmatch(owner) is None):
+    if (is_owned or owner) and (owner is None or not valid_name(owner)):
         return f"its owner {owner!r:.100} is no name of an instance."
     of_stage = _REASONS_OF_STAGE[detail.stage] if record.kind == Kind.REPLICATED else None
     reasons = _REASONS.get(record.kind, of_stage)

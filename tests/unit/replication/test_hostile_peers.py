@@ -55,6 +55,9 @@ RECORDS: dict[str, tuple[str, dict[str, Any], Change, str]] = {
     "another message type": ("entered", {"rows": 2}, columns(message_type="unknown"), "no such message type"),
     "topics that are none": ("entered", {"rows": 2}, detail(topics=["T", "../U"]), "topics"),
     "an origin without a name": ("entered", {"rows": 3}, detail(instances={}), "no other journal"),
+    "a message that enters twice": (
+        "entered", {"rows": 1}, lambda row: row["detail"]["origin"][0].__setitem__(3, 0), "enter twice",
+    ),
     "an origin under two names": (
         "pulled", {}, lambda row: row["detail"].update(peer="osaka"), "is instance 'osaka', and it is 'tokyo'",
     ),
