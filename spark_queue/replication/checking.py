@@ -27,13 +27,13 @@ from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.replication.record_forms import (
     FORMS,
     NUMBER_MAX,
-    Applied,
-    Created,
-    Entered,
-    Moved,
-    Pulled,
-    Request,
-    Value,
+    AppliedForm,
+    CreatedForm,
+    EnteredForm,
+    MovedForm,
+    PulledForm,
+    RequestForm,
+    ValueForm,
     detail_of,
 )
 
@@ -126,17 +126,17 @@ def _fault(record: Record, known: Known) -> str | None:
     if known.journal_id == "" and record.kind != Kind.JOURNAL_CREATED:
         return "a log begins with the creation of its journal."
     match detail:
-        case Created():
+        case CreatedForm():
             return _created_fault(detail, record, known)
-        case Applied():
+        case AppliedForm():
             return _definitions_fault(detail)
-        case Pulled():
+        case PulledForm():
             return _instances_fault({detail.journal: detail.peer}, known)
-        case Entered() | Moved():
+        case EnteredForm() | MovedForm():
             return _files_fault(record, known)
-        case Value() if record.queue in known.definitions.queues:
+        case ValueForm() if record.queue in known.definitions.queues:
             return _ranges_fault(record.ranges) or _value_fault(detail, record)
-        case Request() if record.queue in known.definitions.queues:
+        case RequestForm() if record.queue in known.definitions.queues:
             return _ranges_fault(record.ranges) or _request_fault(detail, known)
     return None
 
@@ -146,7 +146,7 @@ def _check_newer(record: Record, known: Known) -> None:
         raise JournalError("PROTOCOL_NEWER", path=known.instance, what=f"records of kind '{record.kind[:50]}'")
 
 
-def _created_fault(detail: Created, record: Record, known: Known) -> str | None:
+def _created_fault(detail: CreatedForm, record: Record, known: Known) -> str | None:
     if known.journal_id != "":
         return "a journal is created once."
     if detail.format > FORMAT:
@@ -154,7 +154,7 @@ def _created_fault(detail: Created, record: Record, known: Known) -> str | None:
     return None if record.record == 0 else "a log begins with the creation of its journal."
 
 
-def _definitions_fault(detail: Applied) -> str | None:
+def _definitions_fault(detail: AppliedForm) -> str | None:
     try:
         parsing.parse(detail.definitions)
     except SparkQueueError as reason:
@@ -223,7 +223,7 @@ def _bounds_fault(ranges: Sequence[tuple[int, int]], entered_until: int) -> str 
     return f"only messages to {entered_until} have entered." if len(ranges) and ranges[-1][1] > entered_until else None
 
 
-def _value_fault(detail: Value, record: Record) -> str | None:
+def _value_fault(detail: ValueForm, record: Record) -> str | None:
     is_owned = record.kind == Kind.TRANSFERRED or (record.kind == Kind.REPLICATED and detail.stage != Stage.GONE)
     owner = detail.owner
     if (is_owned or owner) and (owner is None or not valid_name(owner)):
@@ -237,7 +237,7 @@ def _value_fault(detail: Value, record: Record) -> str | None:
     return None
 
 
-def _request_fault(detail: Request, known: Known) -> str | None:
+def _request_fault(detail: RequestForm, known: Known) -> str | None:
     if detail.requester == detail.owner:
         return f"'{detail.owner}' asks itself."
     if detail.requester != known.instance and not detail.passed:

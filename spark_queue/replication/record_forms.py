@@ -35,20 +35,20 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 _Instant = Annotated[int, msgspec.Meta(gt=-NUMBER_MAX, lt=NUMBER_MAX)]
 
 
-class Created(msgspec.Struct):
+class CreatedForm(msgspec.Struct):
     """How a log begins."""
 
     journal: _Id
     format: Annotated[int, msgspec.Meta(ge=1)]
 
 
-class Applied(msgspec.Struct):
+class AppliedForm(msgspec.Struct):
     """Definitions that hold from then on."""
 
     definitions: dict[str, Any]
 
 
-class Entered(msgspec.Struct):
+class EnteredForm(msgspec.Struct):
     """A file of messages that entered."""
 
     path: _Text
@@ -62,20 +62,20 @@ class Entered(msgspec.Struct):
     instances: dict[_Id, Name] = {}
 
 
-class _MergedFile(msgspec.Struct):
+class _MergedFileForm(msgspec.Struct):
     path: _Text
     parts: list[tuple[_Text, Number, Number, Number]] = msgspec.field(name="from")
 
 
-class Moved(msgspec.Struct):
+class MovedForm(msgspec.Struct):
     """Files that were merged."""
 
     version: Number
     token: _Text
-    files: list[_MergedFile]
+    files: list[_MergedFileForm]
 
 
-class Pulled(msgspec.Struct):
+class PulledForm(msgspec.Struct):
     """How far another instance was pulled."""
 
     peer: Name
@@ -84,7 +84,7 @@ class Pulled(msgspec.Struct):
     digest: _Text
 
 
-class Value(msgspec.Struct):
+class ValueForm(msgspec.Struct):
     """What becomes of messages of a queue."""
 
     life: _Count = 0
@@ -98,7 +98,7 @@ class Value(msgspec.Struct):
     settled_in: Name | msgspec.UnsetType = msgspec.UNSET
 
 
-class Request(msgspec.Struct):
+class RequestForm(msgspec.Struct):
     """Who asks whom for messages."""
 
     requester: Name
@@ -108,13 +108,13 @@ class Request(msgspec.Struct):
 
 #: The form of each kind's detail; what other kinds say tells a peer nothing.
 FORMS: Mapping[str, type[msgspec.Struct]] = {
-    Kind.JOURNAL_CREATED: Created,
-    Kind.DEFINITIONS_APPLIED: Applied,
-    Kind.ENTERED: Entered,
-    Kind.MOVED: Moved,
-    Kind.PULLED: Pulled,
-    Kind.TRANSFER_REQUESTED: Request,
-    **dict.fromkeys((Kind.REMOVED, Kind.REDRIVEN, Kind.DEAD_LETTERED, Kind.TRANSFERRED, Kind.REPLICATED), Value),
+    Kind.JOURNAL_CREATED: CreatedForm,
+    Kind.DEFINITIONS_APPLIED: AppliedForm,
+    Kind.ENTERED: EnteredForm,
+    Kind.MOVED: MovedForm,
+    Kind.PULLED: PulledForm,
+    Kind.TRANSFER_REQUESTED: RequestForm,
+    **dict.fromkeys((Kind.REMOVED, Kind.REDRIVEN, Kind.DEAD_LETTERED, Kind.TRANSFERRED, Kind.REPLICATED), ValueForm),
 }
 
 
