@@ -114,4 +114,5 @@ class Peers:
             held[name] = {origin: rows.copy() for origin, rows in known.origins.held.items()}
             held[name][state.journal_id] = to_bitmap([(0, known.entered_until)])
         skips = peer in state.peer_changes.skips
-        return PullState(journal=state.journal_id, watermark=state.pulled.get(peer), held=held, skips=skips)
+        instances = {**state.instances, state.journal_id: str(state.definitions.journal.instance)}
+        return PullState(journal=state.journal_id, watermark=state.pulled.get(peer), held=held, skips=skips, instances=instances)

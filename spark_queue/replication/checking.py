@@ -16,7 +16,7 @@ import numpy as np
 from spark_queue.core.bitmaps.ranges import RangeArray
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.core.definitions.keys import NAME_PATTERN
+from spark_queue.core.definitions.keys import valid_name
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.relocation import merged_files
@@ -27,13 +27,13 @@ from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.replication.record_forms import (
     FORMS,
     NUMBER_MAX,
-    AppliedDetail,
-    CreatedDetail,
-    EnteredDetail,
-    MovedDetail,
-    PulledDetail,
-    RequestDetail,
-    ValueDetail,
+    AppliedForm,
+    CreatedForm,
+    EnteredForm,
+    MovedForm,
+    PulledForm,
+    RequestForm,
+    ValueForm,
     detail_of,
 )
 
@@ -126,17 +126,17 @@ def _fault(record: Record, known: Known) -> str | None:
     if known.journal_id == "" and record.kind != Kind.JOURNAL_CREATED:
         return "a log begins with the creation of its journal."
     match detail:
-        case CreatedDetail():
+        case CreatedForm():
             return _created_fault(detail, record, known)
-        case AppliedDetail():
+        case AppliedForm():
             return _definitions_fault(detail)
-        case PulledDetail():
+        case PulledForm():
             return _instances_fault({detail.journal: detail.peer}, known)
-        case EnteredDetail() | MovedDetail():
+        case EnteredForm() | MovedForm():
             return _files_fault(record, known)
-        case ValueDetail() if record.queue in known.definitions.queues:
+        case ValueForm() if record.queue in known.definitions.queues:
             return _ranges_fault(record.ranges) or _value_fault(detail, record)
-        case RequestDetail() if record.queue in known.definitions.queues:
+        case RequestForm() if record.queue in known.definitions.queues:
             return _ranges_fault(record.ranges) or _request_fault(detail, known)
     return None
 
@@ -146,7 +146,7 @@ def _check_newer(record: Record, known: Known) -> None:
         raise JournalError("PROTOCOL_NEWER", path=known.instance, what=f"records of kind '{record.kind[:50]}'")
 
 
-def _created_fault(detail: CreatedDetail, record: Record, known: Known) -> str | None:
+def _created_fault(detail: CreatedForm, record: Record, known: Known) -> str | None:
     if known.journal_id != "":
         return "a journal is created once."
     if detail.format > FORMAT:
@@ -154,7 +154,7 @@ def _created_fault(detail: CreatedDetail, record: Record, known: Known) -> str |
     return None if record.record == 0 else "a log begins with the creation of its journal."
 
 
-def _definitions_fault(detail: AppliedDetail) -> str | None:
+def _definitions_fault(detail: AppliedForm) -> str | None:
     try:
         parsing.parse(detail.definitions)
     except SparkQueueError as reason:
@@ -213,8 +213,8 @@ def _origins_fault(
 
 def _ranges_fault(ranges: Sequence[tuple[int, int]]) -> str | None:
     edges = ranges.edges if isinstance(ranges, RangeArray) else np.array(ranges, dtype=np.int64).reshape(-1)
-    steps = np.diff(edges)
-    if len(edges) and (edges[0] < 0 or (steps < 0).any() or (steps[::2] == 0).any()):
+    # Compared, since the difference of two may be none of 64 bits.
+    if (edges < 0).any() or (edges[1:] < edges[:-1]).any() or (edges[::2] == edges[1::2]).any():
         return "its ranges do not ascend."
     return None
 
@@ -223,10 +223,10 @@ def _bounds_fault(ranges: Sequence[tuple[int, int]], entered_until: int) -> str 
     return f"only messages to {entered_until} have entered." if len(ranges) and ranges[-1][1] > entered_until else None
 
 
-def _value_fault(detail: ValueDetail, record: Record) -> str | None:
+def _value_fault(detail: ValueForm, record: Record) -> str | None:
     is_owned = record.kind == Kind.TRANSFERRED or (record.kind == Kind.REPLICATED and detail.stage != Stage.GONE)
     owner = detail.owner
-    if (is_owned or owner) and (owner is None or NAME_PATTERN.fullmatch(owner) is None):
+    if (is_owned or owner) and (owner is None or not valid_name(owner)):
         return f"its owner {owner!r:.100} is no name of an instance."
     of_stage = _REASONS_OF_STAGE[detail.stage] if record.kind == Kind.REPLICATED else None
     reasons = _REASONS.get(record.kind, of_stage)
@@ -237,7 +237,7 @@ def _value_fault(detail: ValueDetail, record: Record) -> str | None:
     return None
 
 
-def _request_fault(detail: RequestDetail, known: Known) -> str | None:
+def _request_fault(detail: RequestForm, known: Known) -> str | None:
     if detail.requester == detail.owner:
         return f"'{detail.owner}' asks itself."
     if detail.requester != known.instance and not detail.passed:

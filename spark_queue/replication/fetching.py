@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyroaring import BitMap64
 
@@ -35,6 +35,8 @@ class PullState:
     held: Mapping[str, Mapping[str, BitMap64]]
     #: Whether to go on without the messages that the peer let go before they were pulled.
     skips: bool = False
+    #: The names of instances by the UUID of their journal, this one's too.
+    instances: Mapping[str, str] = field(default_factory=dict)
 
 
 class Fetcher:

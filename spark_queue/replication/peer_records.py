@@ -151,7 +151,7 @@ class RecordReader:
             if not np.array_equal(numbers, np.arange(self.next_record, self.next_record + len(rows))):
                 raise ValueError(f"its log goes on with record {numbers[0]}")
             epochs = np.concatenate([[self._epoch], rows.column("epoch").to_numpy()])
-            if (np.diff(epochs) < 0).any():
+            if (epochs[1:] < epochs[:-1]).any():
                 raise ValueError("its epoch is lower than that of the record before")
             return list(to_records(rows.combine_chunks()))
         except NewerDetailError as newer:

@@ -206,6 +206,7 @@ class Puller:
         """Fold what was taken over by an earlier reign; returns the records after it, of those that are read."""
         own = self._look()
         self._own_journal = own.journal
+        self._fold.instances.update(own.instances)
         watermark, created = own.watermark, records[0].detail.get("journal")
         if watermark is None or records[0].kind != Kind.JOURNAL_CREATED:
             return records
@@ -229,6 +230,7 @@ class Puller:
         # It went back to an older backup: what was taken over stands, and taking news twice changes nothing.
         _LOG.warning("Peer '%s' does not go on where it was pulled to; it is read from its beginning.", self._definition.name)
         self._begin()
+        self._fold.instances.update(own.instances)
         return self._log.read()
 
 

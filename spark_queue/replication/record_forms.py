@@ -26,64 +26,65 @@ _TOKEN_MAX = 200
 #: Most instances that a transfer request has passed.
 _PASSED_MAX = 100
 
-_Name = Annotated[str, msgspec.Meta(pattern=rf"\A{NAME_PATTERN.pattern}\Z")]
+#: What a peer may call anything, and what it may count to.
+Name = Annotated[str, msgspec.Meta(pattern=rf"\A(?!\.{{1,2}}\Z){NAME_PATTERN.pattern}\Z")]
 _Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{1,64}\Z")]
 _Text = Annotated[str, msgspec.Meta(max_length=_TOKEN_MAX)]
-_Number = Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_MAX)]
+Number = Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_MAX)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 _Instant = Annotated[int, msgspec.Meta(gt=-NUMBER_MAX, lt=NUMBER_MAX)]
 
 
-class CreatedDetail(msgspec.Struct):
+class CreatedForm(msgspec.Struct):
     """How a log begins."""
 
     journal: _Id
     format: Annotated[int, msgspec.Meta(ge=1)]
 
 
-class AppliedDetail(msgspec.Struct):
+class AppliedForm(msgspec.Struct):
     """Definitions that hold from then on."""
 
     definitions: dict[str, Any]
 
 
-class EnteredDetail(msgspec.Struct):
+class EnteredForm(msgspec.Struct):
     """A file of messages that entered."""
 
     path: _Text
-    rows: _Number
-    version: _Number
+    rows: Number
+    version: Number
     token: _Text
-    topics: tuple[_Name, _Name]
-    expires: tuple[_Number, _Instant | None, _Instant | None] | None = None
-    barriers: dict[_Name, list[tuple[_Number, _Number]]] = {}
-    origin: list[tuple[_Number, _Number, _Id, _Number]] = []
-    instances: dict[_Id, _Name] = {}
+    topics: tuple[Name, Name]
+    expires: tuple[Number, _Instant | None, _Instant | None] | None = None
+    barriers: dict[Name, list[tuple[Number, Number]]] = {}
+    origin: list[tuple[Number, Number, _Id, Number]] = []
+    instances: dict[_Id, Name] = {}
 
 
-class _MergedFile(msgspec.Struct):
+class _MergedFileForm(msgspec.Struct):
     path: _Text
-    parts: list[tuple[_Text, _Number, _Number, _Number]] = msgspec.field(name="from")
+    parts: list[tuple[_Text, Number, Number, Number]] = msgspec.field(name="from")
 
 
-class MovedDetail(msgspec.Struct):
+class MovedForm(msgspec.Struct):
     """Files that were merged."""
 
-    version: _Number
+    version: Number
     token: _Text
-    files: list[_MergedFile]
+    files: list[_MergedFileForm]
 
 
-class PulledDetail(msgspec.Struct):
+class PulledForm(msgspec.Struct):
     """How far another instance was pulled."""
 
-    peer: _Name
+    peer: Name
     journal: _Id
     number: Annotated[int, msgspec.Meta(ge=-1, lt=NUMBER_MAX)]
     digest: _Text
 
 
-class ValueDetail(msgspec.Struct):
+class ValueForm(msgspec.Struct):
     """What becomes of messages of a queue."""
 
     life: _Count = 0
@@ -92,37 +93,37 @@ class ValueDetail(msgspec.Struct):
     stage: Stage = Stage.PRESENT
     deliveries: _Count | msgspec.UnsetType = msgspec.UNSET
     cancels: _Count | msgspec.UnsetType = msgspec.UNSET
-    source: _Name | msgspec.UnsetType = msgspec.UNSET
+    source: Name | msgspec.UnsetType = msgspec.UNSET
     error: Annotated[str, msgspec.Meta(max_length=ERROR_MAX)] | msgspec.UnsetType = msgspec.UNSET
-    settled_in: _Name | msgspec.UnsetType = msgspec.UNSET
+    settled_in: Name | msgspec.UnsetType = msgspec.UNSET
 
 
-class RequestDetail(msgspec.Struct):
+class RequestForm(msgspec.Struct):
     """Who asks whom for messages."""
 
-    requester: _Name
-    owner: _Name
-    passed: Annotated[list[_Name], msgspec.Meta(max_length=_PASSED_MAX)] = []
+    requester: Name
+    owner: Name
+    passed: Annotated[list[Name], msgspec.Meta(max_length=_PASSED_MAX)] = []
     life: _Count = 0
 
 
-class AbsentDetail(msgspec.Struct):
+class AbsentForm(msgspec.Struct):
     """What was asked for and never was in the queue, by origin."""
 
-    origins: dict[_Id, list[tuple[_Number, _Number]]]
+    origins: dict[_Id, list[tuple[Number, Number]]]
     life: _Count = 0
 
 
 #: The form of each kind's detail; what other kinds say tells a peer nothing.
 FORMS: Mapping[str, type[msgspec.Struct]] = {
-    Kind.JOURNAL_CREATED: CreatedDetail,
-    Kind.DEFINITIONS_APPLIED: AppliedDetail,
-    Kind.ENTERED: EnteredDetail,
-    Kind.MOVED: MovedDetail,
-    Kind.PULLED: PulledDetail,
-    Kind.TRANSFER_REQUESTED: RequestDetail,
-    Kind.NOT_IN_QUEUE: AbsentDetail,
-    **dict.fromkeys((Kind.REMOVED, Kind.REDRIVEN, Kind.DEAD_LETTERED, Kind.TRANSFERRED, Kind.REPLICATED), ValueDetail),
+    Kind.JOURNAL_CREATED: CreatedForm,
+    Kind.DEFINITIONS_APPLIED: AppliedForm,
+    Kind.ENTERED: EnteredForm,
+    Kind.MOVED: MovedForm,
+    Kind.PULLED: PulledForm,
+    Kind.TRANSFER_REQUESTED: RequestForm,
+    Kind.NOT_IN_QUEUE: AbsentForm,
+    **dict.fromkeys((Kind.REMOVED, Kind.REDRIVEN, Kind.DEAD_LETTERED, Kind.TRANSFERRED, Kind.REPLICATED), ValueForm),
 }
 
 

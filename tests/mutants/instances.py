@@ -13,6 +13,11 @@ _REQUESTS = f"{_CORE}/deciding/instances/requests.py"
 _PATIENCE = f"{_CORE}/deciding/instances/patience.py"
 _PEERS = f"{_CORE}/state/folds/peers.py"
 _NEWS = "spark_queue/replication/news.py"
+_CHECKING = "spark_queue/replication/checking.py"
+_PULLER = "spark_queue/replication/puller.py"
+_HOSTILE = "tests/unit/replication/test_hostile_peers.py"
+_JOURNALS = "tests/unit/replication/test_hostile_journals.py"
+_REFUSED = f"{_HOSTILE}::test_a_record_that_no_peer_may_write_is_refused"
 _TESTS = (
     "tests/unit/core/test_replication.py", "tests/unit/core/test_transfers.py", "tests/unit/core/test_proxied_transfer.py",
     "tests/unit/core/test_transfers_beyond_depth.py", "tests/unit/core/test_switched_off.py",
@@ -224,7 +229,7 @@ INSTANCES = (
     ),
     Mutant(
         "a peer may have any name",
-        "spark_queue/replication/puller.py", "        self._check_name()\n", "",
+        "spark_queue/replication/puller.py", "            self._check_name()\n", "",
         ("tests/unit/replication",),
     ),
     Mutant(
@@ -257,5 +262,60 @@ INSTANCES = (
         "spark_queue/replication/puller.py", "found is not None and found.queue in self._definition.queues and not is_over:",
         "found is not None and not is_over:",
         (_TOPOLOGIES,),
+    ),
+    Mutant(
+        "a file of a peer may have any path",
+        _CHECKING, "        if _PATH.fullmatch(path) is None:", "        if False:",
+        (f"{_REFUSED}[path leaves its folder]",),
+    ),
+    Mutant(
+        "a peer may give a journal another name",
+        _CHECKING, "        if before != name:", "        if False:",
+        (f"{_REFUSED}[an origin under two names]",),
+    ),
+    Mutant(
+        "a peer asks in the name of another",
+        _CHECKING, "if detail.requester != known.instance and not detail.passed:", "if False:",
+        (f"{_REFUSED}[a request in the name of another]",),
+    ),
+    Mutant(
+        "a peer lets a message in twice",
+        _CHECKING, '"messages of an origin enter twice." if twice or message_type.origins.holds(origins) else None', "None",
+        (f"{_REFUSED}[a message that enters twice]",),
+    ),
+    Mutant(
+        "a record of a peer may be of any size",
+        "spark_queue/replication/peer_records.py", "            if found > most:", "            if False:",
+        (f"{_REFUSED}[a record of 100 MB]",),
+    ),
+    Mutant(
+        "a peer publishes in the name of this journal",
+        "spark_queue/replication/fetching.py", "            if origin == own_journal and ", "            if False and ",
+        (f"{_JOURNALS}::test_messages_that_were_never_published_here_are_no_messages_of_ours",),
+    ),
+    Mutant(
+        "what came before a refusal is not taken",
+        _PULLER, "if refusal is None or self._fold.definitions.journal.instance is not None:", "if refusal is None:",
+        (f"{_REFUSED}[a transfer to nobody]",),
+    ),
+    Mutant(
+        "one message type that differs stops all others",
+        "spark_queue/replication/fetching.py", '                    if differs.code != "MESSAGE_TYPE_DIFFERS":', "                    if True:",
+        (f"{_JOURNALS}::test_another_type_of_a_column_stops_that_message_type_alone",),
+    ),
+    Mutant(
+        "a file that was merged since it entered is lost",
+        "spark_queue/replication/fetching.py", '            if failed.reason.code != "MESSAGE_FILE_MISSING":', "            if True:",
+        ("tests/unit/replication/test_peer_log.py",),
+    ),
+    Mutant(
+        "a bug in taking over what a peer says ends the reign",
+        f"{_CORE}/deciding/engine.py", "            if begun:\n                raise\n", "            raise\n",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "each look at a peer's log lists it",
+        "spark_queue/replication/peer_log.py", "if not is_broken and self._idle_looks < LISTING_LOOKS:", "if False:",
+        ("tests/unit/replication/test_peer_log.py",),
     ),
 )  # fmt: skip
