@@ -12,6 +12,32 @@ from spark_queue.cli.output import show
 PeerName = Annotated[str, typer.Argument(metavar="PEER", help="Name of the peer's instance.")]
 
 
+def restored(
+    journal: JournalPath,
+    *,
+    after: Annotated[
+        int | None,
+        typer.Option(metavar="RECORD", help="Where nothing else tells: the record that PEER_RESTORED names."),
+    ] = None,
+    coordinator: Coordinator = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Say that a journal was put back from a backup: what enters it is new, and what it lost comes back from its peers."""
+    open_target(journal, storage, coordinator).restored(after=after)
+    text = "What enters from now on has a new origin. What was lost comes back from the peers before anything is granted."
+    show({"restored": True}, text, as_json=json)
+
+
+def reset(
+    journal: JournalPath, peer: PeerName, *, coordinator: Coordinator = None, storage: StorageOptions = None, json: Json = False
+) -> None:
+    """Read the journal that a peer has now from its beginning (PEER_REPLACED)."""
+    open_target(journal, storage, coordinator).peer(peer).reset()
+    text = f"Peer '{peer}' is read from the beginning of the journal that it has now."
+    show({"peer": peer, "reset": True}, text, as_json=json)
+
+
 def skip(
     journal: JournalPath, peer: PeerName, *, coordinator: Coordinator = None, storage: StorageOptions = None, json: Json = False
 ) -> None:

@@ -29,6 +29,16 @@ class Peer:
         """
         self._ask(commands.SkipLost(peer=self.name))
 
+    def reset(self) -> None:
+        """Read the journal that the peer has now from its beginning (PEER_REPLACED).
+
+        Raises
+        ------
+        ConfigError
+            UNKNOWN_PEER.
+        """
+        self._ask(commands.ResetPeer(peer=self.name))
+
     def _ask(self, command: commands.InstanceCommand) -> replies.CoreReply:
         found = call_once(self.store, open_reader(self.store).journal_id, command, address=self.coordinator)
         return cast(replies.CoreReply, found)

@@ -157,7 +157,7 @@ class Loop:
                     self._admit_everything(now_ms)
                 self._run(call, command, now_ms)
                 if isinstance(command, commands.InstanceCommand):
-                    self._peers.changed()
+                    self._peers.changed(now_ms=now_ms)
 
     def _nudged(self, call: Call, message_type: str) -> None:
         try:
@@ -230,6 +230,9 @@ class Loop:
 
     def _admit(self, now_ms: int) -> None:
         tails, self._tails = self._tails, {}
+        if self._engine.reach.restored is not None:
+            # It would get the bookmarks of what was lost.
+            return
         for message_type, finds_gaps in tails.items():
             if self._entrance.admit(message_type, now_ms=now_ms, finds_gaps=finds_gaps):
                 # More is waiting than one group takes: go on in the next.

@@ -65,11 +65,15 @@ class Kind(StrEnum):
     TRANSFER_REQUESTED = "transfer_requested"
     PROXIED_TRANSFER = "proxied_transfer"
     PEER_CHANGED = "peer_changed"
+    RESTORED = "restored"
 
 
 #: Kinds that software without replication must refuse: it would own every message (DESIGN 17.9).
 REPLICATION_KINDS = frozenset(
-    {Kind.PULLED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.PROXIED_TRANSFER, Kind.PEER_CHANGED}
+    {
+        *(Kind.PULLED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.PROXIED_TRANSFER),
+        *(Kind.PEER_CHANGED, Kind.RESTORED),
+    }
 )
 
 
@@ -128,6 +132,8 @@ class PeerChange(StrEnum):
 
     #: What it lost before it was pulled is done without.
     SKIPPED = "skipped"
+    #: Its journal is another one now, and is read from its beginning.
+    RESET = "reset"
 
 
 #: The reason of a ``transferred`` record by which an instance takes what its owner cannot give (R109).

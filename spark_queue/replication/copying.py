@@ -132,7 +132,7 @@ class Copier:
 
     def _passes(self, fold: PeerFold, origin: str) -> bool:
         """Return whether messages of an origin may come through this peer."""
-        return origin == fold.journal_id or self._definition.passes(fold.instances[origin])
+        return fold.is_own(origin) or self._definition.passes(fold.instances[origin])
 
     def _rows(self, plan: StagingPlan, segment: Segment, wanted: _Wanted, kept: list[NDArray[np.int64]]) -> Iterator[pa.Table]:
         schema, first = plan.shape.schema, 0

@@ -18,6 +18,10 @@ from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.reader import setup_of
 
 
+class LogReplacedError(Exception):
+    """The log that was being read is no longer there, or went back: its journal was restored, or made anew."""
+
+
 class PeerLog:
     """A peer's control log, read record by record from the first.
 
@@ -31,6 +35,8 @@ class PeerLog:
         self._store = store
         #: Newest version of the table that was read; -1 before the first.
         self._version = -1
+        #: Of the commit that made it.
+        self._token = ""
         self._next_record = 0
 
     def read(self) -> list[Record]:
@@ -40,16 +46,28 @@ class PeerLog:
         ------
         JournalError
             NOT_A_JOURNAL, PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED: what was read is lost, so a new reader must begin.
+        LogReplacedError
+            Just so.
         """
         found: list[Record] = []
+        if self._version >= 0:
+            self._check_last()
         while self._version >= 0 and (entry := self._entry(self._version + 1)) is not None:
             files = _brought(entry)
             if files and files[0].first > self._next_record:
                 break
             found += self._take(files)
-            self._version = entry.version
+            self._version, self._token = entry.version, entry.token
         # Entries that were cleaned away, and records merged since, are found where the table stands now.
         return found or (self._read_table() if self._version < 0 or self._has_moved_on() else [])
+
+    def _check_last(self) -> None:
+        """Raise where the last commit that was read is not there any more, and was not cleaned away."""
+        last = self._entry(self._version)
+        if last is None and self._has_moved_on():
+            return
+        if last is None or last.token != self._token:
+            raise LogReplacedError
 
     def _entry(self, version: int) -> LogEntry | None:
         try:
@@ -65,7 +83,8 @@ class PeerLog:
     def _read_table(self) -> list[Record]:
         files, version = _listed(self._store)
         found = self._take(files)
-        self._version = version
+        head = self._entry(version)
+        self._version, self._token = version, "" if head is None else head.token
         return found
 
     def _take(self, files: list[ControlFile]) -> list[Record]:

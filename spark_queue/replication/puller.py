@@ -22,6 +22,7 @@ from spark_queue.ports import Clock, PulledFiles
 from spark_queue.replication.copying import Copier
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_log import PeerLog, digest_of
+from spark_queue.replication.restored import check_own, shared_until
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,6 +59,8 @@ class PullState:
     held: Mapping[str, Mapping[str, BitMap64]]
     #: Whether to go on without the messages that the peer let go before they were pulled.
     skips: bool = False
+    #: UUIDs of the own origin since the journal was restored from a backup, oldest first.
+    renewed: Sequence[str] = ()
 
 
 class Puller:
@@ -84,7 +87,7 @@ class Puller:
         look: Callable[[], PullState], hand_over: Callable[[Pull], bool], clock: Clock,
     ) -> None:  # fmt: skip
         self._log = PeerLog(peer)
-        self._own_path = own.path
+        self._own = own
         self._fold = PeerFold(definition.name)
         self._copier = Copier(own, peer, definitions, definition)
         self._definitions = definitions
@@ -97,6 +100,8 @@ class Puller:
         self._goes_on = False
         #: UUID of the own journal; known from the first records on.
         self._own_journal = ""
+        #: UUID of its origin, where it was restored from a backup.
+        self._own_origin = ""
 
     def step(self) -> bool:
         """Take over what the peer has committed since the last step; returns whether there was something.
@@ -114,8 +119,12 @@ class Puller:
     def _take(self, records: Sequence[Record]) -> None:
         if self._fold.journal_id == "":
             own = self._look()
-            self._own_journal = own.journal
+            self._own_journal, self._own_origin = own.journal, own.renewed[-1] if own.renewed else ""
+            check_own(self._own, self._definition.name, records, origins=[own.journal, *own.renewed])
+            self._fold.foresee(records)
             records = self._catch_up(records, own.watermark)
+        else:
+            self._fold.foresee(records)
         if not records:
             return
         foresight, entered, news = Foresight(records), list[Segment](), list[News]()
@@ -135,7 +144,7 @@ class Puller:
         lost = self._lost([segment for segment in entered if segment.retired])
         pulled = Pulled(
             peer=self._definition.name, journal=self._fold.journal_id, record=records[-1].record, digest=digest_of(records[-1]),
-            news=news, lost=lost,
+            news=news, lost=lost, origin=self._fold.origin,
         )  # fmt: skip
         while not self._hand_over(Pull(pulled=pulled, definitions=self._definitions, files=self._copies(entered))):
             continue
@@ -146,7 +155,8 @@ class Puller:
         if self._definitions.journal.instance not in self._fold.definitions.peers:
             return None
         watermark = self._fold.pulled.get(self._own_journal)
-        return -1 if watermark is None else watermark.record
+        # Before this journal was restored its log had other records of the same numbers.
+        return watermark.record if watermark is not None and watermark.origin == self._own_origin else -1
 
     def _lost(self, retired: Sequence[Segment]) -> int:
         """Return how many messages the peer let go before they were pulled.
@@ -166,7 +176,7 @@ class Puller:
             if lost and self._goes_on and not state.skips:
                 facts = {"peer": self._definition.name, "message_type": message_type, "count": len(lost)}
                 ranges = ", ".join(f"{first} to {until - 1}" for first, until in to_ranges(lost))
-                raise JournalError("PEER_GAP", bookmarks=ranges, journal=self._own_path, **facts)
+                raise JournalError("PEER_GAP", bookmarks=ranges, journal=self._own.path, **facts)
         return count
 
     def _check_name(self) -> None:
@@ -183,17 +193,19 @@ class Puller:
         """Fold what was taken over by an earlier reign; returns the records after it."""
         if watermark is None:
             return records
-        done = [record for record in records if record.record <= watermark.record]
+        done: Sequence[Record] = [record for record in records if record.record <= watermark.record]
         created = records[0].detail["journal"]
         if created != watermark.journal:
-            raise JournalError("PEER_REPLACED", peer=self._definition.name, expected=watermark.journal, found=created)
+            facts = {"peer": self._definition.name, "expected": watermark.journal, "found": created, "journal": self._own.path}
+            raise JournalError("PEER_REPLACED", **facts)
         if watermark.record < 0:
             # More is pulled than before.
             return records
         if not done or digest_of(done[-1]) != watermark.digest:
-            # It went back to an older backup: what was taken over stands, and taking news twice changes nothing.
-            _LOG.warning("Peer '%s' does not go on where it was pulled to; it is read from its beginning.", self._definition.name)
-            return records
+            # What was taken over stands, and taking news twice changes nothing.
+            shared = shared_until(self._own, watermark, records, peer=self._definition.name)
+            _LOG.warning("Peer '%s' was restored from a backup; it is read on behind record %d.", self._definition.name, shared)
+            done = records[: shared + 1]
         self._goes_on = True
         for record in done:
             self._fold.fold(record)

@@ -130,6 +130,27 @@ INSTANCES = (
         ("tests/unit/replication/test_sites.py",),
     ),
     Mutant(
+        "what enters after a restore is taken for what was lost",
+        "spark_queue/core/message_files/origins.py", "starts = [(0, own), *self.renewed]", "starts = [(0, own)]",
+        ("tests/unit/replication/test_restored.py",),
+    ),
+    Mutant(
+        "a log that went back is read on",
+        "spark_queue/replication/peer_log.py", "        if self._version >= 0:\n            self._check_last()\n", "",
+        ("tests/unit/replication/test_restored.py",),
+    ),
+    Mutant(
+        "a peer that was restored is read on before anybody says so",
+        "spark_queue/replication/restored.py",
+        "    if not any(record.kind == Kind.RESTORED and record.record > common for record in records):\n", "    if False:\n",
+        ("tests/unit/replication/test_restored.py",),
+    ),
+    Mutant(
+        "a journal that was restored goes on as if nothing were lost",
+        "spark_queue/replication/restored.py", "    if not marks:\n", "    if True:\n",
+        ("tests/unit/replication/test_restored.py",),
+    ),
+    Mutant(
         "a peer may have any name",
         "spark_queue/replication/puller.py", "        self._check_name()\n", "",
         ("tests/unit/replication",),

@@ -29,3 +29,19 @@ def test_what_a_peer_lost_is_skipped(sparkq: Terminal, asked: Asked, path: str) 
     assert (asked.requests, asked.address) == ([commands.SkipLost(peer="virginia")], "h:1")
     assert "Peer 'virginia' is pulled on" in said.out
     assert sparkq("peers", "skip", path, "virginia", "--json").json == {"peer": "virginia", "skipped": True}
+
+
+def test_a_peer_that_was_made_anew_is_reset(sparkq: Terminal, asked: Asked, path: str) -> None:
+    said = sparkq("peers", "reset", path, "virginia")
+    assert asked.requests == [commands.ResetPeer(peer="virginia")]
+    assert "Peer 'virginia' is read from the beginning" in said.out
+
+
+def test_a_journal_that_was_put_back_has_a_new_origin(sparkq: Terminal, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked()
+    monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", asked)
+    said = sparkq("restored", path, "--after", 7)
+    (command,) = asked.requests
+    assert isinstance(command, commands.Restored)
+    assert (len(command.origin), command.after) == (36, 7)
+    assert "comes back from the peers" in said.out

@@ -1,0 +1,68 @@
+"""Journals that were restored from a backup: how this one hears of it, and where a peer's log goes on (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from spark_queue.core.records import Kind, Record
+from spark_queue.core.state.folds.peers import watermark_of
+from spark_queue.core.state.ownership import Watermark
+from spark_queue.errors import JournalError
+from spark_queue.journal.layout import Store
+from spark_queue.replication.peer_log import digest_of, read_since
+
+
+def check_own(own: Store, peer: str, records: Sequence[Record], *, origins: Sequence[str]) -> None:
+    """Raise where a peer has pulled what the own log does not have.
+
+    Parameters
+    ----------
+    records : Sequence of Record
+        The peer's log.
+    origins : Sequence of str
+        UUIDs of the own origins, oldest first; the first is that of the journal.
+
+    Raises
+    ------
+    JournalError
+        JOURNAL_RESTORED.
+    """
+    marks = _marks(reversed(records), origins[0])
+    if not marks:
+        return
+    newest = marks[0]
+    origin = newest.origin or newest.journal
+    if origin in origins[:-1]:
+        # It has pulled nothing since somebody said that the journal was restored.
+        return
+    found = read_since(own, newest.record - 1) if origin == origins[-1] else []
+    if found and digest_of(found[0]) == newest.digest:
+        return
+    log = read_since(own, -1)
+    common = _newest_common(marks, log)
+    # The first reign after that is the one that began on the copy.
+    since = next(record.record for record in log if record.kind == Kind.EPOCH_CLAIMED and record.record > common)
+    raise JournalError("JOURNAL_RESTORED", peer=peer, record=newest.record, path=own.path, since=since)
+
+
+def shared_until(own: Store, watermark: Watermark, records: Sequence[Record], *, peer: str) -> int:
+    """Return the last record of a peer's log that was pulled before the peer was restored from a backup; -1 where there is none.
+
+    Raises
+    ------
+    JournalError
+        PEER_RESTORED while nobody has said there that it was restored: its bookmarks may be those of other messages.
+    """
+    common = _newest_common(_marks(reversed(read_since(own, -1)), watermark.journal), records)
+    if not any(record.kind == Kind.RESTORED and record.record > common for record in records):
+        raise JournalError("PEER_RESTORED", peer=peer, record=watermark.record, common=common)
+    return common
+
+
+def _marks(records: Iterable[Record], journal: str) -> list[Watermark]:
+    return [mark for mark in (watermark_of(record) for record in records if record.kind == Kind.PULLED) if mark.journal == journal]
+
+
+def _newest_common(marks: Sequence[Watermark], log: Sequence[Record]) -> int:
+    """Return the number of the first of some watermarks that a log has; -1 where it has none of them."""
+    return next((mark.record for mark in marks if mark.record < len(log) and digest_of(log[mark.record]) == mark.digest), -1)
