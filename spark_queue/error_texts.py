@@ -171,6 +171,10 @@ JOURNAL: dict[str, str] = {
         "more of it is pulled until somebody runs `sparkq restored` for its journal; where that says that nothing tells so, with "
         "`--after {common}`."
     ),
+    "PEER_LIVES": (
+        "Peer '{peer}' lives: it was heard of {heard_s} s ago. What it owns may be leased there, so nothing of it was claimed. Let "
+        "it hand its messages over with `sparkq peers drain`; or stop its coordinator for good, and repeat this after {after_s} s."
+    ),
     "PEER_GAP": (
         "Peer '{peer}' let {count} message(s) of type '{message_type}' go before they were pulled, its bookmarks {bookmarks}: no "
         "queue there needed them any more, and it waits for its [replication] keep at most. Nothing more of it is pulled until "

@@ -71,11 +71,14 @@ class Peers:
 
     def are_heard(self, queue: str, *, now_ms: int) -> bool:
         """Return whether a queue may grant: an owner who was away must first hear what was claimed."""
-        self._engine.reach.restored = self._pullers.restored()
-        if now_ms >= self._heard_at_latest_ms or not self._engine.state.definitions.is_replicated(queue):
-            return True
-        if self._pullers.are_level():
+        return not self._engine.state.definitions.is_replicated(queue) or self.have_spoken(now_ms=now_ms)
+
+    def have_spoken(self, *, now_ms: int) -> bool:
+        """Return whether all peers that can be read were pulled to where they were when this began, or it took too long."""
+        if now_ms < self._heard_at_latest_ms and self._pullers.are_level():
             self._heard_at_latest_ms = now_ms
+        # After that question: who is level may be so since it told this.
+        self._engine.reach.restored = self._pullers.restored()
         return now_ms >= self._heard_at_latest_ms
 
     def changed(self, *, now_ms: int) -> None:

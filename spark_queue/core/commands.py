@@ -209,6 +209,17 @@ class ResetPeer(PeerCommand, frozen=True, kw_only=True):
     """Take the journal that a peer has now for it, and read it from its beginning. Answered with `Done`."""
 
 
+class ForgetPeer(PeerCommand, frozen=True, kw_only=True):
+    """A peer is gone for good: what it owned is claimed, and nothing waits for it. Answered with `Forgotten`."""
+
+
+class DrainTo(PeerCommand, frozen=True, kw_only=True):
+    """Transfer what is owned here to a peer, but for what is leased; to be asked until nothing is left. Answered with `Drained`."""
+
+    #: The record of the `Drained` before: whether the peer has pulled it is asked.
+    record: int = -1
+
+
 class Restored(Command, frozen=True, kw_only=True):
     """The journal was restored from a backup: what enters it has another origin (DESIGN 17.3). Answered with `Done`."""
 
@@ -224,6 +235,6 @@ QueueCommand = (
 )  # fmt: skip
 
 #: What people say of the instances of a journal, whatever queue.
-InstanceCommand = SkipLost | ResetPeer | Restored
+InstanceCommand = SkipLost | ResetPeer | ForgetPeer | DrainTo | Restored
 
 AnyCommand = QueueCommand | Apply | InstanceCommand

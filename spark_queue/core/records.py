@@ -134,6 +134,10 @@ class PeerChange(StrEnum):
     SKIPPED = "skipped"
     #: Its journal is another one now, and is read from its beginning.
     RESET = "reset"
+    #: It is gone for good.
+    FORGOTTEN = "forgotten"
+    #: It owns all that this instance owned.
+    DRAINED = "drained"
 
 
 #: The reason of a ``transferred`` record by which an instance takes what its owner cannot give (R109).

@@ -151,6 +151,16 @@ INSTANCES = (
         ("tests/unit/replication/test_restored.py",),
     ),
     Mutant(
+        "an instance that lives is forgotten",
+        "spark_queue/core/deciding/instances/peer_changes.py", "if heard_ms is not None and heard_ms < after_ms:", "if False:",
+        ("tests/unit/core/test_peer_changes.py",),
+    ),
+    Mutant(
+        "a drain is over before the peer has heard of it",
+        "spark_queue/core/deciding/instances/peer_changes.py", "and pulled is not None and pulled >= record", "",
+        ("tests/unit/core/test_peer_changes.py",),
+    ),
+    Mutant(
         "a peer may have any name",
         "spark_queue/replication/puller.py", "        self._check_name()\n", "",
         ("tests/unit/replication",),

@@ -57,6 +57,8 @@ HANDLERS: Mapping[type[commands.Command], Callable[[UnitOfWork, Any], CoreReply 
 PEER_HANDLERS: Mapping[type[commands.Command], Callable[[PeersWork, Any], CoreReply]] = {
     commands.SkipLost: peer_changes.skip_lost,
     commands.ResetPeer: peer_changes.reset,
+    commands.ForgetPeer: peer_changes.forget,
+    commands.DrainTo: peer_changes.drain,
     commands.Restored: peer_changes.restored,
 }
 

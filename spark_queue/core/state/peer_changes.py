@@ -24,11 +24,14 @@ class PeerChanges:
     ----------
     skips : set of str
         Whose next records are taken over although messages of them are lost: until something of it is pulled.
+    forgotten : set of str
+        Who is gone for good: until something of it is pulled.
     restorations : list of Restoration
         As often as the journal was restored, in this order.
     """
 
     skips: set[str] = field(default_factory=set)
+    forgotten: set[str] = field(default_factory=set)
     restorations: list[Restoration] = field(default_factory=list)
 
 

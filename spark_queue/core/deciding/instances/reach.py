@@ -31,6 +31,11 @@ class Reach:
         _, heard_at_ms = self._heard.setdefault(instance, (-1, now_ms))
         return now_ms >= heard_at_ms + after_ms
 
+    def heard_ms(self, instance: str, *, now_ms: int) -> int | None:
+        """Return how long ago the beacon of an instance rose last; None where it was never heard."""
+        number, heard_at_ms = self._heard.get(instance, (-1, now_ms))
+        return None if number < 0 else now_ms - heard_at_ms
+
     def numbers(self) -> dict[str, int]:
         """Return the newest beacons, for the own."""
         return {instance: number for instance, (number, _) in self._heard.items() if number >= 0}

@@ -27,6 +27,11 @@ def fold(state: JournalState, record: Record) -> None:
             state.peer_changes.skips.add(record.detail["peer"])
         case Kind.PEER_CHANGED, PeerChange.RESET:
             state.pulled.pop(record.detail["peer"], None)
+        case Kind.PEER_CHANGED, PeerChange.FORGOTTEN:
+            state.peer_changes.forgotten.add(record.detail["peer"])
+            for ledger in state.queues.values():
+                if ledger.ownership is not None:
+                    ledger.ownership.requests.pop(record.detail["peer"], None)
         case Kind.RESTORED, _:
             _restored(state, record)
 
@@ -50,6 +55,7 @@ def _pulled(state: JournalState, record: Record) -> None:
     peer, watermark = str(record.detail["peer"]), watermark_of(record)
     state.pulled[peer] = watermark
     state.peer_changes.skips.discard(peer)
+    state.peer_changes.forgotten.discard(peer)
     state.instances[watermark.journal] = peer
 
 
