@@ -61,6 +61,7 @@ def test_a_backlog_goes_to_who_waits_for_it(sites: dict[str, World]) -> None:
 
 
 def test_a_lost_site_is_served_by_the_other_until_it_comes_back(sites: dict[str, World], tmp_path: Path) -> None:
+    """R112: the steps of "A site is lost" in docs/operations/instances.md."""
     frankfurt, virginia = sites["frankfurt"], sites["virginia"]
     virginia.publish(4)
     wait_until(lambda: states(frankfurt) == {"remote": 4})
@@ -74,3 +75,8 @@ def test_a_lost_site_is_served_by_the_other_until_it_comes_back(sites: dict[str,
     (tmp_path / "lost").rename(tmp_path / "virginia")
     virginia.ping()
     wait_until(lambda: states(virginia) == {})
+    Journal(frankfurt.store.path).queue("WORK").proxied_transfer(on=False)
+    frankfurt.publish(2)
+    wait_until(lambda: states(virginia) == {"remote": 2})
+    back = Planner(virginia)
+    wait_until(lambda: back.next(wait_ms=1_000).messages > 0)
