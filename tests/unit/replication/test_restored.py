@@ -13,7 +13,7 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.sites import Site, exchange
+from tests.sites_on_disk import Site, exchange
 
 
 @pytest.fixture

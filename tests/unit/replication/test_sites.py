@@ -12,7 +12,7 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import upkeep
 from tests.fake_clock import FakeClock
-from tests.sites import Site, exchange
+from tests.sites_on_disk import Site, exchange
 
 HOUR_MS = 3600 * 1000
 DAY_MS = 24 * HOUR_MS
