@@ -162,8 +162,22 @@ JOURNAL: dict[str, str] = {
         "[journal] instance. Correct the path, or the name."
     ),
     "PEER_REPLACED": (
-        "Peer '{peer}' is journal {found} now, and was {expected} when it was pulled last. Correct its path; if it is meant to be "
-        "another journal, let that one have an instance name of its own."
+        "Peer '{peer}' is journal {found} now, and was {expected} when it was pulled last. Correct its path. If that "
+        "instance was made anew, run `sparkq peers reset {journal} {peer}`: then the new journal is read from its beginning."
+    ),
+    "JOURNAL_RESTORED": (
+        "Peer '{peer}' has pulled record {record} of the journal at '{path}', whose log does not have it: it was put back from a "
+        "backup, or lost its end, before its record {since}. Its replicated queues do nothing until somebody says so, since new "
+        "messages would be taken for the lost ones. See that nobody serves another copy of it, then run `sparkq restored {path}`."
+    ),
+    "PEER_RESTORED": (
+        "Peer '{peer}' no longer has record {record}, which was pulled: it was put back from a backup, or lost its end. Nothing "
+        "more of it is pulled until somebody runs `sparkq restored` for its journal; where that says that nothing tells so, with "
+        "`--after {common}`."
+    ),
+    "PEER_LIVES": (
+        "Peer '{peer}' lives: it was heard of {heard_s} s ago. What it owns may be leased there, so nothing of it was claimed. Let "
+        "it hand its messages over with `sparkq peers drain`; or stop its coordinator for good, and repeat this after {after_s} s."
     ),
     "PEER_REFUSED": (
         "Peer '{peer}' is not pulled further: {what} is refused, because {reason} What came before it is here, other peers are "

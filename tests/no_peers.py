@@ -19,6 +19,9 @@ class NoPeers:
         """Return that nobody pulls from here."""
         return {}
 
+    def restored(self) -> None:
+        """Return that nobody knows more of it."""
+
     def begin_anew(self) -> None:
         """Pull from nobody."""
 

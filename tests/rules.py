@@ -128,6 +128,7 @@ RULES: Mapping[int, str] = {
     109: "what a lost owner has is claimed, or given on its behalf",
     110: "only what is about to be delivered is claimed",
     111: "what a lost owner had delivered may be delivered again",
+    112: "a lost site is served by one survivor, and comes back without clients",
     113: "definitions agree between instances",
     114: "an archive pulls messages alone",
     115: "only a group-local queue has a configured owner, and needs one",

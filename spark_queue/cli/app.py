@@ -13,6 +13,7 @@ import typer
 from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, open_target
 from spark_queue.cli.definitions import apply, init
 from spark_queue.cli.options import options
+from spark_queue.cli.peer_changes import restored
 from spark_queue.cli.peers import group as peers
 from spark_queue.cli.publish import publish
 from spark_queue.cli.queue_verbs import pause, purge, redrive, settle, unpause, unsubscribe
@@ -67,7 +68,7 @@ def doctor(
 
 for verb in (
     *(pause, unpause, purge, settle, redrive, unsubscribe),
-    *(init, apply, options, publish, status, peek, explain, verify, serve, stop, doctor),
+    *(init, apply, options, publish, status, peek, explain, verify, serve, stop, restored, doctor),
 ):
     app.command()(verb)
 app.add_typer(peers)

@@ -9,7 +9,7 @@ import typer
 
 from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, open_target
 from spark_queue.cli.output import out, show_json, table
-from spark_queue.cli.peer_changes import skip
+from spark_queue.cli.peer_changes import drain, forget, reset, skip
 
 if TYPE_CHECKING:
     from spark_queue.client.peers import PeerCheck
@@ -43,5 +43,5 @@ def _rows(done: PeerCheck) -> list[dict[str, Any]]:
     return rows
 
 
-for verb in (check, skip):
+for verb in (check, drain, forget, skip, reset):
     group.command()(verb)

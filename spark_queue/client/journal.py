@@ -197,6 +197,27 @@ class Journal:
 
         return Peer(self.store, self.coordinator, name)
 
+    def restored(self, *, after: int | None = None) -> None:
+        """Say that the journal was put back from a backup: what enters is new, and what was lost comes back from its peers.
+
+        Parameters
+        ----------
+        after
+            Where nothing tells that it was restored: the record that PEER_RESTORED names.
+
+        Raises
+        ------
+        CallerError
+            UNSUPPORTED_WRITE where nothing tells so, and no record is given.
+        """
+        import uuid
+
+        from spark_queue.client.coordinator_client import call_once
+        from spark_queue.core import commands
+
+        command = commands.Restored(origin=str(uuid.uuid4()), after=after)
+        call_once(self.store, self.journal_id(), command, address=self.coordinator)
+
     def check_peers(self) -> PeerCheck:
         """Check whether the definitions of all instances that share queues with this one fit each other; starts nothing.
 

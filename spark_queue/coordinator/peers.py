@@ -6,6 +6,8 @@ import logging
 from collections.abc import Mapping
 from typing import Protocol
 
+from pyroaring import BitMap64
+
 from spark_queue.coordinator.commands import Answer
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import replies
@@ -40,6 +42,10 @@ class PeerPullers(Protocol):
         """Return how far the peers that were read have pulled from here; see `Reach`."""
         ...
 
+    def restored(self) -> JournalError | None:
+        """Return what tells that this journal was restored from a backup."""
+        ...
+
     def begin_anew(self) -> None:
         """Let each puller begin anew, and at once: what kept it from pulling may be over."""
         ...
@@ -63,20 +69,27 @@ class Peers:
         """Pull from those who are defined now, and note who is heard of."""
         self._pullers.keep(self._engine.state.definitions)
         self._engine.reach.hear(self._pullers.numbers(), now_ms=now_ms)
+        self._engine.reach.restored = self._pullers.restored()
         self._engine.reach.pulled_here = self._pullers.pulled_here()
         self._engine.reach.is_level = self._pullers.are_level()
 
     def are_heard(self, queue: str, *, now_ms: int) -> bool:
         """Return whether a queue may grant: an owner who was away must first hear what was claimed."""
-        if now_ms >= self._heard_at_latest_ms or not self._engine.state.definitions.is_replicated(queue):
-            return True
-        if self._pullers.are_level():
+        return not self._engine.state.definitions.is_replicated(queue) or self.have_spoken(now_ms=now_ms)
+
+    def have_spoken(self, *, now_ms: int) -> bool:
+        """Return whether all peers that can be read were pulled to where they were when this began, or it took too long."""
+        if now_ms < self._heard_at_latest_ms and self._pullers.are_level():
             self._heard_at_latest_ms = now_ms
+        # After that question: who is level may be so since it told this.
+        self._engine.reach.restored = self._pullers.restored()
         return now_ms >= self._heard_at_latest_ms
 
-    def changed(self) -> None:
-        """Heed what somebody said of a peer."""
+    def changed(self, *, now_ms: int) -> None:
+        """Heed what somebody said of a peer, or of this journal: all are heard to their ends again before anything is granted."""
         self._pullers.begin_anew()
+        self._engine.reach.restored = None
+        self._heard_at_latest_ms = now_ms + HEARS_MS
 
     def serve(self, call: Call, request: Look | Pull, *, now_ms: int) -> Answer:
         """Tell a puller what it must know, or take over what it has read: one commit for all that changes here."""
@@ -112,7 +125,10 @@ class Peers:
         held = {}
         for name, known in state.message_types.items():
             held[name] = {origin: rows.copy() for origin, rows in known.origins.held.items()}
-            held[name][state.journal_id] = to_bitmap([(0, known.entered_until)])
-        skips = peer in state.peer_changes.skips
-        instances = {**state.instances, state.journal_id: str(state.definitions.journal.instance)}
-        return PullState(journal=state.journal_id, watermark=state.pulled.get(peer), held=held, skips=skips, instances=instances)
+            for origin, first, until in known.origins.own_parts(0, known.entered_until, own=state.journal_id):
+                held[name][origin] = held[name].get(origin, BitMap64()) | to_bitmap([(first, until)])
+        return PullState(
+            journal=state.journal_id, watermark=state.pulled.get(peer), held=held, skips=peer in state.peer_changes.skips,
+            instances={**state.instances, state.journal_id: str(state.definitions.journal.instance)},
+            renewed=[each.origin for each in state.peer_changes.restorations],
+        )  # fmt: skip

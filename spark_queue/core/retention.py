@@ -53,7 +53,7 @@ class Retention:
 def _waited_for(state: JournalState, segments: Sequence[Segment], pulled_here: Mapping[str, int | None], *, now_ms: int) -> int:
     """Return the index of the first segment that some peer may still pull, and that is not too old to wait for it (DESIGN 17.3)."""
     # Of whom nothing is known since this reign began may need everything.
-    known = [pulled_here.get(peer, -1) for peer in state.definitions.peers]
+    known = [pulled_here.get(peer, -1) for peer in state.definitions.peers if peer not in state.peer_changes.forgotten]
     slowest = min((record for record in known if record is not None), default=None)
     if slowest is None:
         return len(segments)

@@ -170,7 +170,7 @@ class Copier:
 
     def _passes(self, fold: PeerFold, origin: str) -> bool:
         """Return whether messages of an origin may come through this peer."""
-        return origin == fold.journal_id or self._definition.passes(fold.instances[origin])
+        return fold.is_own(origin) or self._definition.passes(fold.instances[origin])
 
     def _rows(
         self, schema: pa.Schema, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64], origins: list[OriginRows]

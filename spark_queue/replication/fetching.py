@@ -35,6 +35,8 @@ class PullState:
     held: Mapping[str, Mapping[str, BitMap64]]
     #: Whether to go on without the messages that the peer let go before they were pulled.
     skips: bool = False
+    #: UUIDs of the own origin since the journal was restored from a backup, oldest first.
+    renewed: Sequence[str] = ()
     #: The names of instances by the UUID of their journal, this one's too.
     instances: Mapping[str, str] = field(default_factory=dict)
 
@@ -112,7 +114,8 @@ class Fetcher:
         """Copy what entered, from where it stands by now; returns how many of it the peer has let go, too."""
         held = state.held[entered[0].message_type]
         for segment in entered:
-            self._check_origins(segment, state.journal, held)
+            # What a restored journal has lost comes back from others.
+            self._check_origins(segment, state.renewed[-1] if state.renewed else state.journal, held)
         known = self._fold.message_types[entered[0].message_type]
         placed = [known.segment_of(each.first) for each in entered]
         lost = self._lost(placed, held, skips=skips)
@@ -147,10 +150,10 @@ class Fetcher:
                 raise CopyFailedError(segment, JournalError("PEER_GAP", bookmarks=ranges, journal=self._own_path, **facts))
         return count
 
-    def _check_origins(self, segment: Segment, own_journal: str, held: Mapping[str, BitMap64]) -> None:
+    def _check_origins(self, segment: Segment, own_origin: str, held: Mapping[str, BitMap64]) -> None:
         """Refuse messages that are said to have been published here, and were not."""
         for _, rows, origin, bookmark in segment.origins:
-            if origin == own_journal and held[origin].range_cardinality(bookmark, bookmark + rows) != rows:
+            if origin == own_origin and held.get(origin, BitMap64()).range_cardinality(bookmark, bookmark + rows) != rows:
                 what = f"file {segment.path} of message type '{segment.message_type}' (its messages from {segment.first})"
                 reason = f"messages {bookmark} to {bookmark + rows - 1} of this journal were never published here"
                 raise CopyFailedError(segment, refused(self._definition.name, what, reason))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyroaring import BitMap64
@@ -16,7 +16,9 @@ from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record, Removal
 from spark_queue.core.state.folds.peers import watermark_of
 from spark_queue.core.state.folds.replication import value_of
 from spark_queue.core.state.ownership import MessageValue, Stage, Watermark
+from spark_queue.core.state.peer_changes import Restoration, renewals, restoration_of
 from spark_queue.replication.checking import check
+from spark_queue.replication.record_forms import is_sound
 
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
 _TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")
@@ -45,8 +47,32 @@ class PeerFold:
         self.message_types: dict[str, MessageTypeState] = {}
         #: Names of instances, by the UUID of their journal.
         self.instances: dict[str, str] = {}
+        #: As often as its journal was restored from a backup.
+        self.restorations: list[Restoration] = []
         #: How far it has pulled other journals, by their UUID.
         self.pulled: dict[str, Watermark] = {}
+
+    @property
+    def origin(self) -> str:
+        """UUID of the origin of what is published there now, where its journal was restored; else empty."""
+        return self.restorations[-1].origin if self.restorations else ""
+
+    def is_own(self, origin: str) -> bool:
+        """Return whether its messages have or had an origin."""
+        return origin == self.journal_id or any(origin == each.origin for each in self.restorations)
+
+    def foresee(self, records: Iterable[Record]) -> None:
+        """Learn from records, before they are folded, that the journal was restored: they tell it after what entered since."""
+        told = (restoration_of(record) for record in records if record.kind == Kind.RESTORED and is_sound(record))
+        found = [each for each in told if each not in self.restorations]
+        self.restorations += found
+        self.instances |= {each.origin: self.instance for each in found}
+        if found:
+            self._renew_origins()
+
+    def _renew_origins(self) -> None:
+        for name, known in self.message_types.items():
+            known.origins.renewed = renewals(self.restorations, name)
 
     def fold(self, record: Record) -> News | None:
         """Apply the peer's next record; returns what it says of messages of a queue, if it does.
@@ -65,6 +91,7 @@ class PeerFold:
                 self.definitions = parsing.parse(record.detail["definitions"])
                 for name in self.definitions.message_types:
                     self.message_types.setdefault(name, MessageTypeState())
+                self._renew_origins()
             case Kind.PULLED:
                 watermark = watermark_of(record)
                 self.instances[watermark.journal] = record.detail["peer"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -42,6 +42,10 @@ _Asked = TypeVar("_Asked")
 _Found = TypeVar("_Found")
 
 
+class LogReplacedError(Exception):
+    """The log that was being read is no longer there, or went back: its journal was restored, or made anew."""
+
+
 class PeerLog:
     """A peer's control log, read from its first record on in chunks of bounded size.
 
@@ -53,6 +57,8 @@ class PeerLog:
         The name of its instance, for errors.
     first : int
         Number of the first record that is wanted.
+    kinds : Collection of str or None
+        Which records are wanted; None for all.
 
     Attributes
     ----------
@@ -60,16 +66,18 @@ class PeerLog:
         Whether more was found than has been read.
     """
 
-    def __init__(self, store: Store, peer: str, *, first: int = 0) -> None:
+    def __init__(self, store: Store, peer: str, *, first: int = 0, kinds: Collection[str] | None = None) -> None:
         self._store = store
         self._peer = peer
         #: Newest version of the table that was looked at; -1 before the first.
         self._version = -1
-        self._reader = RecordReader(store, peer, first)
+        self._reader = RecordReader(store, peer, first, kinds)
         self._rows: Iterator[pa.Table] = iter(())
         self.has_more = False
         self._refusal: JournalError | None = None
         self._idle_looks = 0
+        #: Of the commit that made the version that was looked at last; empty before the first.
+        self._token = ""
 
     @classmethod
     def at_end(cls, store: Store, peer: str) -> PeerLog:
@@ -82,7 +90,8 @@ class PeerLog:
         """
         files, version = _listed(store)
         log = cls(store, peer, first=max((file.last + 1 for file in files), default=0))
-        log._version = version
+        head = log._entry(version)
+        log._version, log._token = version, "" if head is None else head.token
         return log
 
     def read(self) -> list[Record]:
@@ -93,6 +102,8 @@ class PeerLog:
         JournalError
             NOT_A_JOURNAL, PROTOCOL_NEWER, PEER_REFUSED, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED: a new reader must begin. Records
             before what is refused were returned.
+        LogReplacedError
+            What was read is no part of it any more, so a new reader must begin.
         """
         if self._refusal is not None:
             raise self._refusal
@@ -123,11 +134,7 @@ class PeerLog:
         JournalError
             See `read`.
         """
-        ahead = PeerLog(self._store, self._peer, first=self._reader.next_record)
-        records = ahead.read()
-        while records:
-            yield from (record for record in records if record.kind in (Kind.MOVED, Kind.RETIRED))
-            records = ahead.read() if ahead.has_more else []
+        yield from scan(self._store, self._peer, (Kind.MOVED, Kind.RETIRED), first=self._reader.next_record)
 
     def _rows_of(self, files: Sequence[ControlFile]) -> Iterator[pa.Table]:
         def source(file: ControlFile) -> object:
@@ -144,7 +151,7 @@ class PeerLog:
         """Return the next files; a look at a log that did not go on costs one request."""
         if self._version < 0:
             return self._listed()
-        files, next_record, is_broken = list[ControlFile](), self._reader.next_record, False
+        files, next_record, is_broken, is_checked = list[ControlFile](), self._reader.next_record, False, False
         for entry in self._next_entries():
             brought = self._brought(entry)
             if brought and brought[0].first > next_record:
@@ -152,7 +159,11 @@ class PeerLog:
                 break
             files += brought
             next_record = max([next_record, *(file.last + 1 for file in brought)])
-            self._version, self._idle_looks = entry.version, 0
+            if entry.version == self._version + 1 and not is_checked:
+                # What follows another commit than the one that was read last is another log.
+                self._check_last()
+                is_checked = True
+            self._version, self._token, self._idle_looks = entry.version, entry.token, 0
         if files:
             return files
         self._idle_looks += 1
@@ -160,6 +171,7 @@ class PeerLog:
         if not is_broken and self._idle_looks < LISTING_LOOKS:
             return []
         self._idle_looks = 0
+        self._check_last()
         return self._listed() if versions_after(self._store, CONTROL, self._version) else []
 
     def _next_entries(self) -> list[LogEntry]:
@@ -174,6 +186,14 @@ class PeerLog:
                 found.append(entry)
             window = min(2 * window, _AHEAD)
         return found
+
+    def _check_last(self) -> None:
+        """Raise where the last commit that was read is not there any more, and was not cleaned away."""
+        last = self._entry(self._version)
+        if last is None and versions_after(self._store, CONTROL, self._version):
+            return
+        if last is None or last.token != self._token:
+            raise LogReplacedError
 
     def _entry(self, version: int) -> LogEntry | None:
         try:
@@ -191,7 +211,8 @@ class PeerLog:
             raise refused(self._peer, "the list of its log's files", self._store.reason(reason)) from None
         for file in found:
             check_file(self._peer, file)
-        self._version = version
+        head = self._entry(version)
+        self._version, self._token = version, "" if head is None else head.token
         return [file for file in found if file.last >= self._reader.next_record]
 
     def _brought(self, entry: LogEntry) -> list[ControlFile]:
@@ -216,6 +237,20 @@ def _at_once(read: Callable[[_Asked], _Found], wanted: Sequence[_Asked]) -> list
         return [read(each) for each in wanted]
     with ThreadPoolExecutor(len(wanted)) as readers:
         return list(readers.map(read, wanted))
+
+
+def scan(store: Store, peer: str, kinds: Collection[str] | None, *, first: int = 0) -> Iterator[Record]:
+    """Yield the records of some kinds, or all, from one on as the log stands now.
+
+    Raises
+    ------
+    JournalError
+        See `PeerLog.read`.
+    """
+    log = PeerLog(store, peer, first=first, kinds=kinds)
+    yield from log.read()
+    while log.has_more:
+        yield from log.read()
 
 
 def read_definitions(store: Store) -> tuple[str, Definitions]:

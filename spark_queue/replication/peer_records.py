@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, cast
 
 import msgspec
@@ -116,13 +116,16 @@ class RecordReader:
     ----------
     first : int
         Number of the first of them.
+    kinds : Collection of str or None
+        Which of them are wanted; None for all.
     """
 
-    def __init__(self, store: Store, peer: str, first: int) -> None:
+    def __init__(self, store: Store, peer: str, first: int, kinds: Collection[str] | None = None) -> None:
         self._store = store
         self._peer = peer
         self.next_record = first
         self._epoch = 0
+        self._kinds = None if kinds is None else pa.array(sorted(kinds), pa.string())
 
     def read(self, rows: pa.Table, into: list[Record]) -> None:
         """Append the records of rows; where one is refused, those before it stand.
@@ -140,8 +143,8 @@ class RecordReader:
                 self.read(rows.slice(index, 1), into)
             raise
         into += found
-        self.next_record += len(found)
-        self._epoch = found[-1].epoch if found else self._epoch
+        self.next_record += len(rows)
+        self._epoch = rows.column("epoch")[-1].as_py() if len(rows) else self._epoch
 
     def _read(self, rows: pa.Table) -> list[Record]:
         what = f"record {self.next_record}"
@@ -153,6 +156,8 @@ class RecordReader:
             epochs = np.concatenate([[self._epoch], rows.column("epoch").to_numpy()])
             if (epochs[1:] < epochs[:-1]).any():
                 raise ValueError("its epoch is lower than that of the record before")
+            if self._kinds is not None:
+                rows = rows.filter(pc.is_in(rows.column("kind"), self._kinds))
             return list(to_records(rows.combine_chunks()))
         except NewerDetailError as newer:
             raise JournalError("PROTOCOL_NEWER", path=self._store.path, what=str(newer)) from None

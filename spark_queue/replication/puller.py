@@ -19,7 +19,9 @@ from spark_queue.replication.checking import check_path
 from spark_queue.replication.copying import CopyFailedError
 from spark_queue.replication.fetching import Fetcher, PullState
 from spark_queue.replication.news import PeerFold
-from spark_queue.replication.peer_log import PeerLog, digest_of
+from spark_queue.replication.peer_log import PeerLog, digest_of, scan
+from spark_queue.replication.record_forms import is_sound
+from spark_queue.replication.restored import check_own, is_common, shared_until
 
 _LOG = logging.getLogger(__name__)
 
@@ -103,6 +105,8 @@ class Puller:
         #: UUID of the own journal; known from the first records on.
         self._own_journal = ""
         self._begin()
+        #: UUID of its origin, where it was restored from a backup.
+        self._own_origin = ""
 
     def _begin(self) -> None:
         """Read the log from its first record."""
@@ -138,6 +142,7 @@ class Puller:
             records = self._log.read()
 
     def _take(self, records: Sequence[Record]) -> None:
+        self._fold.foresee(records)
         read, refusal = _Read([], [], []), None
         for record in records:
             try:
@@ -168,7 +173,7 @@ class Puller:
         self._silent = 0
         pulled = Pulled(
             peer=self._definition.name, journal=self._fold.journal_id, record=records[-1].record, digest=digest_of(records[-1]),
-            news=[news for _, news in read.news],
+            news=[news for _, news in read.news], origin=self._fold.origin,
         )  # fmt: skip
         try:
             taken = False
@@ -190,7 +195,20 @@ class Puller:
         if self._definitions.journal.instance not in self._fold.definitions.peers:
             return None
         watermark = self._fold.pulled.get(self._own_journal)
-        return -1 if watermark is None else watermark.record
+        # Before this journal was restored its log had other records of the same numbers.
+        return watermark.record if watermark is not None and watermark.origin == self._own_origin else -1
+
+    def _told(self) -> list[Record]:
+        """Return what the whole log says of how far it has pulled, and of restored backups, before anything of it is believed."""
+        told = list[Record]()
+        try:
+            for record in scan(self._peer, self._definition.name, (Kind.PULLED, Kind.RESTORED)):
+                told += [record] if is_sound(record) else []
+        except JournalError as refusal:
+            # It is refused again where it stands, once what came before is taken.
+            if refusal.code not in ("PEER_REFUSED", "PROTOCOL_NEWER"):
+                raise
+        return told
 
     def _check_name(self) -> None:
         """Refuse a journal that is not the instance that it was taken for: owners are told by name."""
@@ -205,33 +223,35 @@ class Puller:
     def _catch_up(self, records: Sequence[Record]) -> Sequence[Record]:
         """Fold what was taken over by an earlier reign; returns the records after it, of those that are read."""
         own = self._look()
-        self._own_journal = own.journal
+        self._own_journal, self._own_origin = own.journal, own.renewed[-1] if own.renewed else ""
+        told = self._told()
+        check_own(self._own, self._definition.name, told, origins=[own.journal, *own.renewed])
+        self._fold.foresee(told)
         self._fold.instances.update(own.instances)
         watermark, created = own.watermark, records[0].detail.get("journal")
         if watermark is None or records[0].kind != Kind.JOURNAL_CREATED:
             return records
         if created != watermark.journal:
-            raise JournalError("PEER_REPLACED", peer=self._definition.name, expected=watermark.journal, found=str(created)[:100])
+            facts = {"expected": watermark.journal, "found": str(created)[:100], "journal": self._own.path}
+            raise JournalError("PEER_REPLACED", peer=self._definition.name, **facts)
         if watermark.record < 0:
             # More is pulled than before.
             return records
-        last = None
+        until, name = watermark.record, self._definition.name
+        if not is_common(self._peer, name, watermark):
+            # What was taken over stands, and taking news twice changes nothing.
+            until = shared_until(self._own, self._peer, watermark, peer=name)
+            _LOG.warning("Peer '%s' was restored from a backup; it is read on behind record %d.", name, until)
+        self._goes_on = True
         while records:
-            done = bisect_right(records, watermark.record, key=lambda record: record.record)
+            done = bisect_right(records, until, key=lambda record: record.record)
             for record in records[:done]:
                 self._fold.fold(record)
-            last, records = records[done - 1] if done else last, records[done:]
+            records = records[done:]
             if records or not self._log.has_more:
                 break
             records = self._log.read()
-        if last is not None and last.record == watermark.record and digest_of(last) == watermark.digest:
-            self._goes_on = True
-            return records
-        # It went back to an older backup: what was taken over stands, and taking news twice changes nothing.
-        _LOG.warning("Peer '%s' does not go on where it was pulled to; it is read from its beginning.", self._definition.name)
-        self._begin()
-        self._fold.instances.update(own.instances)
-        return self._log.read()
+        return records
 
 
 def _parts(records: Sequence[Record]) -> Iterator[Sequence[Record]]:

@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable
 
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
+from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.beacon import RENEWAL_S, BeaconThread, read_beacon
 from spark_queue.replication.fetching import PullState
+from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.puller import Look, Pull, Puller
 
@@ -61,6 +63,12 @@ class Pullers:
         for thread in self._threads.values():
             thread.end()
         self._threads = {peer.name: self._started(definitions, peer) for peer in definitions.peers.values()}
+
+    def restored(self) -> JournalError | None:
+        """Return what tells that this journal was restored from a backup: a peer has pulled what its log does not have."""
+        troubles = (thread.trouble for thread in self._threads.values())
+        found = [each for each in troubles if isinstance(each, JournalError) and each.code == "JOURNAL_RESTORED"]
+        return min(found, key=lambda each: int(str(each.facts["since"])), default=None)
 
     def begin_anew(self) -> None:
         """Let each puller begin anew, and at once: what kept it from pulling may be over."""
@@ -147,6 +155,9 @@ class _PullThread(threading.Thread):
                 self.is_level, self.trouble, failures = True, puller.trouble, 0
             except EndedError:
                 return
+            except LogReplacedError:
+                puller = None
+                continue
             except BaseException as trouble:  # noqa: BLE001  # Also a panic of delta-rs: a thread that ended would count as level.
                 if str(trouble) != str(self.trouble):
                     _LOG.warning("Peer '%s' is not pulled: %s", self._peer, trouble)

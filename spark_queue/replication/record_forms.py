@@ -82,6 +82,14 @@ class PulledForm(msgspec.Struct):
     journal: _Id
     number: Annotated[int, msgspec.Meta(ge=-1, lt=NUMBER_MAX)]
     digest: _Text
+    origin_uuid: _Id | msgspec.UnsetType = msgspec.UNSET
+
+
+class RestoredForm(msgspec.Struct):
+    """That a journal was restored from a backup."""
+
+    origin_uuid: _Id
+    since: dict[Name, Number]
 
 
 class ValueForm(msgspec.Struct):
@@ -123,8 +131,14 @@ FORMS: Mapping[str, type[msgspec.Struct]] = {
     Kind.PULLED: PulledForm,
     Kind.TRANSFER_REQUESTED: RequestForm,
     Kind.NOT_IN_QUEUE: AbsentForm,
+    Kind.RESTORED: RestoredForm,
     **dict.fromkeys((Kind.REMOVED, Kind.REDRIVEN, Kind.DEAD_LETTERED, Kind.TRANSFERRED, Kind.REPLICATED), ValueForm),
 }
+
+
+def is_sound(record: Record) -> bool:
+    """Return whether a record's detail has its form."""
+    return not isinstance(detail_of(record), str)
 
 
 def detail_of(record: Record) -> Any:

@@ -228,6 +228,37 @@ INSTANCES = (
         ("tests/unit/replication/test_sites.py",),
     ),
     Mutant(
+        "what enters after a restore is taken for what was lost",
+        "spark_queue/core/message_files/origins.py", "starts = [(0, own), *self.renewed]", "starts = [(0, own)]",
+        ("tests/unit/replication/test_restored.py",),
+    ),
+    Mutant(
+        "a log that went back is read on",
+        "spark_queue/replication/peer_log.py", "                self._check_last()\n", "",
+        ("tests/unit/replication/test_restored.py",),
+    ),
+    Mutant(
+        "a peer that was restored is read on before anybody says so",
+        "spark_queue/replication/restored.py",
+        "    if not any(record.kind == Kind.RESTORED and record.record > common for record in records):\n", "    if False:\n",
+        ("tests/unit/replication/test_restored.py",),
+    ),
+    Mutant(
+        "a journal that was restored goes on as if nothing were lost",
+        "spark_queue/replication/restored.py", "    if not marks:\n", "    if True:\n",
+        ("tests/unit/replication/test_restored.py",),
+    ),
+    Mutant(
+        "an instance that lives is forgotten",
+        "spark_queue/core/deciding/instances/peer_changes.py", "if heard_ms is not None and heard_ms < after_ms:", "if False:",
+        ("tests/unit/core/test_peer_changes.py",),
+    ),
+    Mutant(
+        "a drain is over before the peer has heard of it",
+        "spark_queue/core/deciding/instances/peer_changes.py", "and pulled is not None and pulled >= record", "",
+        ("tests/unit/core/test_peer_changes.py",),
+    ),
+    Mutant(
         "a peer may have any name",
         "spark_queue/replication/puller.py", "            self._check_name()\n", "",
         ("tests/unit/replication",),
@@ -290,7 +321,7 @@ INSTANCES = (
     ),
     Mutant(
         "a peer publishes in the name of this journal",
-        "spark_queue/replication/fetching.py", "            if origin == own_journal and ", "            if False and ",
+        "spark_queue/replication/fetching.py", "            if origin == own_origin and ", "            if False and ",
         (f"{_JOURNALS}::test_messages_that_were_never_published_here_are_no_messages_of_ours",),
     ),
     Mutant(

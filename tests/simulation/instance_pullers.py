@@ -58,6 +58,9 @@ class InstancePullers:
         """Return how far the peers that were read have pulled from here."""
         return {name: thread.pulled_here for name, thread in self.threads.items() if thread.is_read}
 
+    def restored(self) -> None:
+        """Return that no journal here is ever restored."""
+
     def begin_anew(self) -> None:
         """Let each puller begin anew."""
         for thread in self.threads.values():

@@ -58,6 +58,10 @@ HANDLERS: Mapping[type[commands.Command], Callable[[UnitOfWork, Any], CoreReply 
 #: Who decides about each command about the instances of a journal.
 PEER_HANDLERS: Mapping[type[commands.Command], Callable[[PeersWork, Any], CoreReply]] = {
     commands.SkipLost: peer_changes.skip_lost,
+    commands.ResetPeer: peer_changes.reset,
+    commands.ForgetPeer: peer_changes.forget,
+    commands.DrainTo: peer_changes.drain,
+    commands.Restored: peer_changes.restored,
 }
 
 #: What would take effect a second time when its caller asks again after a lost reply, and what is answered then. Planners' calls
@@ -71,7 +75,7 @@ DONE_BEFORE: Mapping[type[commands.Command], Callable[[JournalState, Any], CoreR
         command: lambda _state, _command: Done()
         for command in (
             *(commands.Apply, commands.Unsubscribe, commands.Pause, commands.Unpause, commands.ProxiedTransfer),
-            commands.SkipLost,
+            *(commands.SkipLost, commands.ResetPeer, commands.Restored),
         )
     },
 }
@@ -122,6 +126,7 @@ class Engine:
             return answer_again(self.state, command)
         if check is not None:
             check(self.state, command)
+        self._refuse_restored(command)
         before = self.state.next_record
         if isinstance(command, commands.Apply):
             reply: CoreReply | LeasedRows | None = self._apply(command, now_ms=now_ms)
@@ -221,6 +226,13 @@ class Engine:
             for queue, ledger in self.state.queues.items()
         )
         return min((time for time in times if time is not None), default=None)
+
+    def _refuse_restored(self, command: commands.AnyCommand) -> None:
+        """Refuse what is asked of a replicated queue while nobody has said that the journal was restored (DESIGN 17.3)."""
+        if self.reach.restored is None or isinstance(command, commands.Apply | commands.InstanceCommand | commands.Leave):
+            return
+        if self.state.definitions.is_replicated(command.queue):
+            raise self.reach.restored
 
     def _apply(self, command: commands.Apply, *, now_ms: int) -> Done:
         """Replace the whole set of definitions."""

@@ -86,6 +86,11 @@ class MessageTypeState:
         index = bisect_right(self.segments, at_ms, key=lambda segment: segment.entered_at_ms)
         return self.segments[index - 1].until if index else 0
 
+    def entered_before(self, record: int) -> int:
+        """Return the bookmark before which every message had entered before that record."""
+        index = bisect_left(self.segments, record, key=lambda segment: segment.record)
+        return self.segments[index].first if index < len(self.segments) else self.entered_until
+
     def overlapping(self, first: int, until: int) -> list[Segment]:
         """Return the segments that hold some of the bookmarks from `first` to before `until`."""
         low = bisect_right(self.segments, first, key=lambda segment: segment.until)

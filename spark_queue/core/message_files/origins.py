@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from pyroaring import BitMap64
 
@@ -75,6 +76,8 @@ class Origins:
     held: dict[str, BitMap64] = field(default_factory=dict)
     #: Own bookmarks of what was pulled, by the UUID of its origin.
     pulled: dict[str, BitMap64] = field(default_factory=dict)
+    #: From which own bookmark on what is published here has another origin than before, and its UUID: the journal was restored.
+    renewed: list[tuple[int, str]] = field(default_factory=list)
     _to_here: dict[str, _Translation] = field(default_factory=dict)
     _to_there: dict[str, _Translation] = field(default_factory=dict)
 
@@ -96,19 +99,40 @@ class Origins:
             if origin in self.held
         )
 
+    def own_parts(self, first: int, until: int, *, own: str) -> Iterator[tuple[str, int, int]]:
+        """Yield the own origins of what was published here between two bookmarks; `own` is the first of them."""
+        starts = [(0, own), *self.renewed]
+        for (start, origin), (end, _) in pairwise([*starts, (until, "")]):
+            low, high = max(first, start), min(until, end)
+            if low < high:
+                yield origin, low, high
+
     def here(self, origin: str, rows: BitMap64) -> BitMap64:
-        """Return the own bookmarks of rows of an origin, as far as they are here."""
+        """Return the own bookmarks of rows of an origin, as far as they were pulled."""
         return self._to_here[origin].of(rows) if origin in self._to_here else BitMap64()
 
+    def published_here(self, origin: str, rows: BitMap64, *, own: str, until: int) -> BitMap64:
+        """Return those of the rows of an origin that were published here; what has entered ends before bookmark `until`."""
+        ranges = [(low, high) for each, low, high in self.own_parts(0, until, own=own) if each == origin]
+        found = rows & to_bitmap(ranges)
+        for pulled in self.pulled.values() if found else ():
+            found = found - pulled
+        return found
+
     def of(self, rows: BitMap64, *, own: str) -> Iterator[tuple[str, BitMap64]]:
-        """Yield `rows` of here by origin, as bookmarks there; `own` is the UUID of what was published here."""
+        """Yield `rows` of here by origin, as bookmarks there; `own` is the first origin of what was published here."""
+        found: dict[str, BitMap64] = {}
         for origin, pulled in self.pulled.items():
             part = rows & pulled
             if part:
                 rows = rows - part
-                yield origin, self._to_there[origin].of(part)
-        if rows:
-            yield own, rows
+                found[origin] = self._to_there[origin].of(part)
+        for origin, low, high in self.own_parts(rows.min(), rows.max() + 1, own=own) if rows else ():
+            part = rows & to_bitmap([(low, high)]) if self.renewed else rows
+            if part:
+                # Of an earlier origin some may have been lost, and have come back.
+                found[origin] = found[origin] | part if origin in found else part
+        yield from found.items()
 
     def between(self, first: int, until: int, *, own: str) -> list[OriginRows]:
         """Return where the rows between two bookmarks of here were first published, in their order; rows count from `first`."""
@@ -118,13 +142,13 @@ class Origins:
         found: list[OriginRows] = []
         at = first
         for stretch, origin in pulled:
-            if at < stretch.first:
-                found.append((at - first, stretch.first - at, own, at))
+            found += self._own_between(at, stretch.first, first, own)
             found.append((stretch.first - first, stretch.length, origin, stretch.there))
             at = stretch.until
-        if at < until:
-            found.append((at - first, until - at, own, at))
-        return found
+        return [*found, *self._own_between(at, until, first, own)]
+
+    def _own_between(self, low: int, high: int, first: int, own: str) -> list[OriginRows]:
+        return [(start - first, end - start, origin, start) for origin, start, end in self.own_parts(low, high, own=own)]
 
 
 @dataclass(frozen=True, slots=True)

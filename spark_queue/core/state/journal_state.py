@@ -132,7 +132,7 @@ class JournalState:
                 definitions.applied(self, record)
             case Kind.ENTERED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
                 self._of_files(record)
-            case Kind.PULLED | Kind.PEER_CHANGED:
+            case Kind.PULLED | Kind.PEER_CHANGED | Kind.RESTORED:
                 peers.fold(self, record)
             case Kind.SUBSCRIBED if record.queue in self.queues and not self._match_new_filter(record):
                 # The queue was set aside.

@@ -43,6 +43,8 @@ class Watermark:
     journal: str
     record: int
     digest: str
+    #: UUID of its origin then, where the journal had been restored from a backup.
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.protocol import codec
 from spark_queue.protocol.connection import Verdict
 from spark_queue.replication.fetching import PullState
+from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.puller import Look, Pull, Puller
 from spark_queue.verification import invariants
 from tests.fake_clock import FakeClock
@@ -130,6 +131,9 @@ class Site:
         except SparkQueueError as refusal:
             del self.pullers[path]
             return refusal
+        except LogReplacedError:
+            del self.pullers[path]
+            return self.pull(peer, path, definition=definition)
         return puller.trouble
 
     def _look(self, peer: str) -> PullState:

@@ -44,7 +44,7 @@ def test_what_tells_others_nothing_is_no_news() -> None:
 
 def test_what_is_in_no_queue_of_the_peer_is_told_by_its_origin() -> None:
     """An absurd range is cut there, too."""
-    detail = {"origins": {"uuid-t": [[7, 9]], "uuid-v": [[3, 2**60]]}, "life": 2}
+    detail = {"origins": {"uuid-t": [[7, 9]], "uuid-v": [[3, 2**52]]}, "life": 2}
     news = peer(5).fold(Record(kind=Kind.NOT_IN_QUEUE, record=3, queue="WORK", detail=detail))
     assert news is not None
     assert (news.value, news.reason) == (MessageValue(2, Stage.GONE), Removal.PURGED)

@@ -13,7 +13,7 @@ from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import upkeep
 from spark_queue.replication.peer_log import LISTING_LOOKS
 from tests.fake_clock import FakeClock
-from tests.sites import Site, exchange
+from tests.sites_on_disk import Site, exchange
 
 HOUR_MS = 3600 * 1000
 DAY_MS = 24 * HOUR_MS

@@ -44,6 +44,8 @@ class Pulled:
     #: Number of the last of them, and its SHA-256.
     record: int
     digest: str
+    #: UUID of the origin of what is published there, where its journal was restored from a backup.
+    origin: str = ""
     news: Sequence[News] = ()
     #: How many of its messages were gone before they were pulled.
     lost: int = 0
@@ -78,7 +80,8 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
             detail = {"peer": pulled.peer, "life": value.life, "stage": int(value.stage), "term": value.term, "owner": value.owner}
             emit(Kind.REPLICATED, queue=news.queue, ranges=to_ranges(changed), reason=news.reason, detail={**news.detail, **detail})
     detail = {"peer": pulled.peer, "journal": pulled.journal, "number": pulled.record, "digest": pulled.digest}
-    emit(Kind.PULLED, detail=detail | ({"lost": pulled.lost} if pulled.lost else {}))
+    further = {"lost": pulled.lost, "origin_uuid": pulled.origin}
+    emit(Kind.PULLED, detail=detail | {name: value for name, value in further.items() if value})
 
 
 def end_letters_elsewhere(state: JournalState, record: Record, emit: Emit) -> None:
@@ -109,11 +112,9 @@ def _end_deferred(work: UnitOfWork, rows: BitMap64, value: MessageValue) -> BitM
 def _here(state: JournalState, message_type: str, rows: Mapping[str, BitMap64]) -> BitMap64:
     """Return the own bookmarks of messages of any origin; what is not here has no news."""
     known = state.message_types[message_type]
-    own = rows.get(state.journal_id, BitMap64()) & to_bitmap([(0, known.entered_until)])
-    for pulled in known.origins.pulled.values():
-        own = own - pulled
-    parts = [known.origins.here(origin, there) for origin, there in rows.items() if origin != state.journal_id]
-    return BitMap64.union(own, *parts)
+    own, until, origins = state.journal_id, known.entered_until, known.origins
+    published = (origins.published_here(origin, there, own=own, until=until) for origin, there in rows.items())
+    return BitMap64.union(BitMap64(), *published, *(origins.here(origin, there) for origin, there in rows.items()))
 
 
 def _concerned(state: JournalState, news: News) -> BitMap64:

@@ -13,6 +13,7 @@ from spark_queue.core.records import Kind, PeerChange, Record
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
 from spark_queue.core.state.ownership import Ownership, Watermark
+from spark_queue.core.state.peer_changes import renewals, restoration_of
 
 if TYPE_CHECKING:
     from spark_queue.core.state.journal_state import JournalState
@@ -25,6 +26,29 @@ def fold(state: JournalState, record: Record) -> None:
             _pulled(state, record)
         case Kind.PEER_CHANGED, PeerChange.SKIPPED:
             state.peer_changes.skips.add(record.detail["peer"])
+        case Kind.PEER_CHANGED, PeerChange.RESET:
+            state.pulled.pop(record.detail["peer"], None)
+        case Kind.PEER_CHANGED, PeerChange.FORGOTTEN:
+            state.peer_changes.forgotten.add(record.detail["peer"])
+            for ledger in state.queues.values():
+                if ledger.ownership is not None:
+                    ledger.ownership.requests.pop(record.detail["peer"], None)
+        case Kind.RESTORED, _:
+            _restored(state, record)
+
+
+def _restored(state: JournalState, record: Record) -> None:
+    """Let what is published here have another origin; what had the earlier ones may come back from peers."""
+    state.peer_changes.restorations.append(restoration_of(record))
+    instance = str(state.definitions.journal.instance)
+    state.instances |= dict.fromkeys([state.journal_id, *(each.origin for each in state.peer_changes.restorations)], instance)
+    renew_origins(state)
+
+
+def renew_origins(state: JournalState) -> None:
+    """Let each message type know which origin its own messages have."""
+    for name, known in state.message_types.items():
+        known.origins.renewed = renewals(state.peer_changes.restorations, name)
 
 
 def _pulled(state: JournalState, record: Record) -> None:
@@ -32,12 +56,14 @@ def _pulled(state: JournalState, record: Record) -> None:
     peer, watermark = str(record.detail["peer"]), watermark_of(record)
     state.pulled[peer] = watermark
     state.peer_changes.skips.discard(peer)
+    state.peer_changes.forgotten.discard(peer)
     state.instances[watermark.journal] = peer
 
 
 def watermark_of(record: Record) -> Watermark:
     """Return how far a journal is pulled, as a `pulled` record says it."""
-    return Watermark(record.detail["journal"], record.detail["number"], record.detail["digest"])
+    detail = record.detail
+    return Watermark(detail["journal"], detail["number"], detail["digest"], detail.get("origin_uuid", ""))
 
 
 def give_to_first_owners(state: JournalState, ledger: QueueLedger, rows: BitMap64) -> None:

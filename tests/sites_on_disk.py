@@ -29,6 +29,7 @@ from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.schema import schema_of
 from spark_queue.protocol import codec
 from spark_queue.replication.fetching import PullState
+from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.puller import Look, Pull, Puller
 from spark_queue.views.bodies import read_bodies
 from tests.deciding import claim, leased, started
@@ -157,8 +158,12 @@ class Site:
     def pull(self, peer: str) -> None:
         """Take over what a peer has committed; what keeps it from being pulled is raised, and the next pull begins anew."""
         puller = self._pullers.pop(peer, None) or self._puller(peer)
-        puller.step()
-        self._pullers[peer] = puller
+        try:
+            puller.step()
+        except LogReplacedError:
+            self.pull(peer)
+        else:
+            self._pullers[peer] = puller
 
     def _puller(self, peer: str) -> Puller:
         definition = self.definitions.peers[peer]
