@@ -203,7 +203,9 @@ def _origins_fault(
     for row, length, origin, bookmark in origins:
         if row < at or length < 1 or row + length > rows or bookmark + length >= NUMBER_MAX:
             return "its origins do not fit its messages."
-        if origin == known.journal_id or origin not in instances:
+        # A journal that was restored gets back what it had lost.
+        is_own = origin == known.journal_id and not message_type.origins.renewed
+        if is_own or origin not in instances:
             return f"its origin {origin} is no other journal that it names."
         at = row + length
     by_origin = sorted((origin, bookmark, bookmark + length) for _, length, origin, bookmark in origins)
