@@ -11,7 +11,7 @@ from spark_queue.core import replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.errors import SparkQueueError
+from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import codec
@@ -71,6 +71,7 @@ class Peers:
             return Answer(reply=replies.Done())
         append, state = self._journal.append_pulled, self._engine.state
         try:
+            self._refuse_twin(request)
             for queue in state.definitions.peers[request.pulled.peer].queues:
                 if queue in state.troubles:
                     # It is set aside, and would miss these news for good.
@@ -82,10 +83,19 @@ class Peers:
             self._engine.pull(request.pulled, now_ms=now_ms)
         return Answer(reply=replies.Done())
 
+    def _refuse_twin(self, request: Pull) -> None:
+        """Refuse a peer whose journal is that of another one, or a copy of it: by its UUID both would be one origin."""
+        state, peer = self._engine.state, request.pulled.peer
+        for name, watermark in state.pulled.items():
+            if name != peer and name in state.definitions.peers and watermark.journal == request.pulled.journal:
+                path, found = state.definitions.peers[peer].journal, f"the journal of peer '{name}', or a copy of it"
+                raise JournalError("PEER_MISNAMED", peer=peer, path=path, found=found)
+
     def _state(self, peer: str) -> PullState:
         state = self._engine.state
         held = {}
         for name, known in state.message_types.items():
             held[name] = {origin: rows.copy() for origin, rows in known.origins.held.items()}
             held[name][state.journal_id] = to_bitmap([(0, known.entered_until)])
-        return PullState(journal=state.journal_id, watermark=state.pulled.get(peer), held=held)
+        broken = state.disagreements.get(peer, ())
+        return PullState(journal=state.journal_id, watermark=state.pulled.get(peer), held=held, disagreements=broken)

@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
+from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import Segment, from_record
@@ -19,6 +20,7 @@ from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock, PulledFiles
 from spark_queue.replication.copying import Copier
+from spark_queue.replication.fitting import Fit
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_log import PeerLog, digest_of
 
@@ -55,6 +57,8 @@ class PullState:
     journal: str
     watermark: Watermark | None
     held: Mapping[str, Mapping[str, BitMap64]]
+    #: How the peer's definitions break rules, as the own log says.
+    disagreements: Sequence[Disagreement] = ()
 
 
 class Puller:
@@ -74,14 +78,18 @@ class Puller:
         Returns the `PullState` of the own journal.
     hand_over : callable
         Gives a `Pull` to the loop; returns whether it was taken. Where it was not, rows have come by another way meanwhile.
+    fit : Fit
+        Whether the peer's definitions fit.
     """
 
     def __init__(
         self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition, *,
-        look: Callable[[], PullState], hand_over: Callable[[Pull], bool], clock: Clock,
+        look: Callable[[], PullState], hand_over: Callable[[Pull], bool], clock: Clock, fit: Fit,
     ) -> None:  # fmt: skip
+        self._peer = peer
         self._log = PeerLog(peer)
         self._fold = PeerFold(definition.name)
+        self._fit = fit
         self._copier = Copier(own, peer, definitions, definition)
         self._definitions = definitions
         self._definition = definition
@@ -89,8 +97,10 @@ class Puller:
         self._hand_over = hand_over
         self._clock = clock
         self._silent = 0
-        #: UUID of the own journal; known from the first records on.
-        self._own_journal = ""
+        #: What the own journal says of the peer; None before the first records.
+        self._own: PullState | None = None
+        #: The last record that was read.
+        self._last: Record | None = None
 
     def step(self) -> bool:
         """Take over what the peer has committed since the last step; returns whether there was something.
@@ -101,17 +111,14 @@ class Puller:
             What keeps the peer from being read, or the news from being taken: this puller must be made anew.
         """
         records = self._log.read()
-        if records:
+        if records or self._own is not None:
             self._take(records)
         return bool(records)
 
     def _take(self, records: Sequence[Record]) -> None:
-        if self._fold.journal_id == "":
-            own = self._look()
-            self._own_journal = own.journal
-            records = self._catch_up(records, own.watermark)
-        if not records:
-            return
+        if self._own is None:
+            self._own = self._look()
+            records = self._catch_up(records, self._own)
         foresight, entered, news = Foresight(records), list[Segment](), list[News]()
         for record in records:
             found = self._fold.fold(record)
@@ -121,30 +128,46 @@ class Puller:
                 news.append(found)
             if record.kind == Kind.ENTERED:
                 entered.append(foresight.place(from_record(record)))
-        self._check_name()
+            self._last = record
+        self._check_name(self._own)
+        self._fit.look(self._fold.definitions)
+        if self._fit.fits_again:
+            self._begin_again()
+            return
         self._silent += len(records)
-        if all(record.kind in _SILENT_KINDS for record in records) and self._silent < _SILENT_RECORDS:
+        is_silent = all(record.kind in _SILENT_KINDS for record in records) and self._silent < _SILENT_RECORDS
+        if self._last is None or (is_silent and not self._fit.has_changed):
             return
         self._silent = 0
         pulled = Pulled(
-            peer=self._definition.name, journal=self._fold.journal_id, record=records[-1].record, digest=digest_of(records[-1]),
-            news=news,
+            peer=self._definition.name, journal=self._fold.journal_id, record=self._last.record, digest=digest_of(self._last),
+            news=[each for each in news if not self._fit.withholds(each.queue)], disagreements=self._fit.tell(),
         )  # fmt: skip
         while not self._hand_over(Pull(pulled=pulled, definitions=self._definitions, files=self._copies(entered))):
             continue
 
-    def _check_name(self) -> None:
+    def _begin_again(self) -> None:
+        """Read the log from its first record: a queue fits again whose news were withheld."""
+        again = Pulled(
+            peer=self._definition.name, journal=self._fold.journal_id, record=-1, digest="", disagreements=self._fit.tell()
+        )
+        self._hand_over(Pull(pulled=again, definitions=self._definitions))
+        self._log, self._fold, self._own, self._last = PeerLog(self._peer), PeerFold(self._definition.name), None, None
+
+    def _check_name(self, own: PullState) -> None:
         """Refuse a journal that is not the instance that it was taken for: owners are told by name."""
         instance = self._fold.definitions.journal.instance
         found = "no instance" if instance is None else f"instance '{instance}'"
-        if self._fold.journal_id == self._own_journal:
+        if self._fold.journal_id == own.journal:
             found = "this very journal"
-        if self._fold.journal_id == self._own_journal or instance != self._definition.name:
+        if self._fold.journal_id == own.journal or instance != self._definition.name:
             path = self._definition.journal
             raise JournalError("PEER_MISNAMED", peer=self._definition.name, path=path, found=found)
 
-    def _catch_up(self, records: Sequence[Record], watermark: Watermark | None) -> Sequence[Record]:
+    def _catch_up(self, records: Sequence[Record], own: PullState) -> Sequence[Record]:
         """Fold what was taken over by an earlier reign; returns the records after it."""
+        watermark = own.watermark
+        self._fit.begin(own.disagreements, reads_all=watermark is None or watermark.record < 0)
         if watermark is None:
             return records
         done = [record for record in records if record.record <= watermark.record]
@@ -160,6 +183,7 @@ class Puller:
             return records
         for record in done:
             self._fold.fold(record)
+        self._last = done[-1]
         return records[len(done) :]
 
     def _copies(self, entered: Sequence[Segment]) -> list[PulledFiles]:

@@ -11,6 +11,7 @@ from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.beacon import RENEWAL_S, BeaconThread, read_beacon
+from spark_queue.replication.fitting import Fit
 from spark_queue.replication.puller import Look, Pull, Puller, PullState
 
 _LOG = logging.getLogger(__name__)
@@ -39,6 +40,8 @@ class Pullers:
         self._ask = ask
         self._clock = clock
         self._definitions: Definitions | None = None
+        #: The definitions of peers, by name, as far as they were read.
+        self._read: dict[str, Definitions] = {}
         self._beacon: BeaconThread | None = None
         self._threads: dict[str, _PullThread] = {}
 
@@ -46,7 +49,7 @@ class Pullers:
         """Pull from the peers that are defined now, and from no others."""
         if definitions is self._definitions:
             return
-        self._definitions = definitions
+        self._definitions, self._read = definitions, {}
         for thread in self._threads.values():
             thread.end()
         self._threads = {peer.name: self._started(definitions, peer) for peer in definitions.peers.values()}
@@ -79,7 +82,8 @@ class Pullers:
             return self._ask(pull) is True
 
         def make() -> Puller:
-            return Puller(self._own, store, definitions, peer, look=look, hand_over=hand_over, clock=self._clock)
+            fit = Fit(definitions, peer, self._read)
+            return Puller(self._own, store, definitions, peer, look=look, hand_over=hand_over, clock=self._clock, fit=fit)
 
         # Its options are those of the own journal: a definition holds no secrets.
         store = Store(peer.journal, self._own.storage_options)

@@ -27,6 +27,7 @@ def digest(state: JournalState) -> dict[str, Any]:
         "last_at_ms": state.last_at_ms,
         "pulled": dict(state.pulled),
         "instances": dict(state.instances),
+        "disagreements": repr(state.disagreements),
         "definitions": repr(state.definitions),
         "message_types": {
             name: {key: _copied(value) for key, value in vars(message_type).items()}

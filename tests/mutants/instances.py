@@ -15,7 +15,44 @@ _TESTS = (
     "tests/simulation/test_instances.py",
 )  # fmt: skip
 
+_FITTING = "spark_queue/replication/fitting.py"
+_FITTING_TESTS = (
+    "tests/unit/replication/test_fitting.py", "tests/unit/replication/test_validation.py",
+    "tests/unit/coordinator/test_loop_pulls.py",
+)  # fmt: skip
+
 INSTANCES = (
+    Mutant(
+        "news about a queue that is another one there are taken",
+        "spark_queue/replication/puller.py", "if not self._fit.withholds(each.queue)]", "]",
+        _FITTING_TESTS,
+    ),
+    Mutant(
+        "news that waited are not read again",
+        _FITTING, "return bool(self._waiting - _withheld(self._now))", "return False",
+        _FITTING_TESTS,
+    ),
+    Mutant(
+        "a coordinator that begins does not know which news waited",
+        _FITTING, "else _withheld(told)", "else frozenset()",
+        _FITTING_TESTS,
+    ),
+    Mutant(
+        "what may not pass through reaches everybody",
+        "spark_queue/replication/validation.py", " and (peer.name == origin or peer.passes(origin))", "",
+        _FITTING_TESTS,
+    ),
+    Mutant(
+        "the queue of another domain counts as the same",
+        "spark_queue/replication/validation.py", "return queue.group_local_domain or of.journal.group or of.journal.instance",
+        "return queue.group_local_domain",
+        _FITTING_TESTS,
+    ),
+    Mutant(
+        "a copy of a peer's journal is a second peer",
+        "spark_queue/coordinator/peers.py", "            self._refuse_twin(request)\n", "",
+        _FITTING_TESTS,
+    ),
     Mutant(
         "news of an earlier stage are believed",
         _OWNERSHIP, "            return rows - gone\n", "            return rows\n",
@@ -121,7 +158,7 @@ INSTANCES = (
     ),
     Mutant(
         "a peer may have any name",
-        "spark_queue/replication/puller.py", "        self._check_name()\n", "",
+        "spark_queue/replication/puller.py", "        self._check_name(self._own)\n", "",
         ("tests/unit/replication",),
     ),
     Mutant(

@@ -41,7 +41,7 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
         semantics=ledger.definition.semantics,
         paused=_is_paused(ledger),
         # What speaks of all subscriptions, in a log of older software, is said once.
-        alarm="; ".join(dict.fromkeys(each.error for each in alarms(ledger).values())) or None,
+        alarm="; ".join(dict.fromkeys(each.error for each in alarms(state, ledger).values())) or None,
         queue_depth=ledger.depth,
         available=len(ledger.rows[State.AVAILABLE]) + due,
         backlog=ledger.backlogs().total(),
@@ -90,13 +90,25 @@ def _running(ledger: QueueLedger, now_ms: int) -> Iterator[Lease]:
             yield lease
 
 
-def alarms(ledger: QueueLedger) -> dict[str, Alarm]:
-    """Return what somebody should look at, by subscription; under no name the messages that failed alone too often."""
-    found = {each.name: each.alarm for each in ledger.subscriptions.values() if each.alarm is not None}
+def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
+    """Return what somebody should look at, by what it is about: a subscription, messages that fail alone, a peer's definitions."""
+    found = {f"subscription '{each.name}'": each.alarm for each in ledger.subscriptions.values() if each.alarm is not None}
     stuck = ledger.lone_failures.at_least(LONE_FAILURES_LIMIT + 1, ledger.entered)
     if stuck and ledger.stuck is not None:
         text = f"{len(stuck):,} message(s) failed alone more than {LONE_FAILURES_LIMIT} times, first bookmark {stuck.min()}. "
-        found[""] = replace(ledger.stuck, error=f"{text}The last error: {ledger.stuck.error}")
+        found["messages that fail alone"] = replace(ledger.stuck, error=f"{text}The last error: {ledger.stuck.error}")
+    return found | _of_peers(state, ledger.definition.name)
+
+
+def _of_peers(state: JournalState, queue: str) -> dict[str, Alarm]:
+    """Return an alarm for each peer and rule that its definition of a queue breaks (R113; DESIGN 17.7)."""
+    found = {}
+    for peer, disagreements in state.disagreements.items():
+        mine = [each for each in disagreements if each.queue == queue]
+        for rule in dict.fromkeys(each.rule for each in mine):
+            broken = [each for each in mine if each.rule == rule]
+            text = f"its definition and that of peer '{peer}' break {rule}: {' '.join(each.reason for each in broken)}"
+            found[f"{rule} and peer '{peer}'"] = Alarm(error=text.removesuffix("."), since_ms=max(each.since_ms for each in broken))
     return found
 
 

@@ -9,7 +9,10 @@ import pytest
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands
 from spark_queue.core.deciding.instances.replicating import Pulled
+from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.state.alarm import Alarm
+from spark_queue.core.state.status import alarms, queue_status
 from spark_queue.errors import JournalError
 from spark_queue.protocol import codec
 from spark_queue.replication.puller import Look, Pull, PullState
@@ -21,9 +24,9 @@ PULLS: dict[str, Any] = DEFINITIONS | {
 }
 
 
-def pull(world: World, definitions: Definitions, number: int) -> Call:
+def pull(world: World, definitions: Definitions, number: int, told: list[Disagreement] | None = None) -> Call:
     """Hand over that the peer is pulled up to a record."""
-    pulled = Pulled(peer="virginia", journal="uuid", record=number, digest=f"of {number}")
+    pulled = Pulled(peer="virginia", journal="uuid", record=number, digest=f"of {number}", disagreements=told)
     call = Call(Pull(pulled=pulled, definitions=definitions), lambda: False)
     world.loop.step([call])
     return call
@@ -48,6 +51,48 @@ def test_what_was_read_by_earlier_definitions_is_not_taken() -> None:
     assert watermark(world) == -1
     assert pull(world, world.loop._engine.state.definitions, 3).pulled is True
     assert watermark(world) == 3
+
+
+def test_a_peer_is_no_copy_of_another_one() -> None:
+    world = World(PULLS | {"peers": PULLS["peers"] | {"tokyo": PULLS["peers"]["virginia"] | {"journal": "/tokyo"}}})
+    definitions = world.loop._engine.state.definitions
+    pull(world, definitions, 7)
+    copy = Call(Pull(pulled=Pulled(peer="tokyo", journal="uuid", record=7, digest=""), definitions=definitions), lambda: False)
+    world.loop.step([copy])
+    assert copy.reply is not None
+    with pytest.raises(JournalError, match=r"PEER_MISNAMED.*'tokyo' is the journal of peer 'virginia'"):
+        codec.raise_failed(copy.reply)
+
+
+def test_what_breaks_a_rule_is_an_alarm_by_peer_and_rule() -> None:
+    """R113."""
+    world = World(PULLS)
+    state = world.loop._engine.state
+    told = [Disagreement(rule, "WORK", f"{rule} is broken.") for rule in ("R113.1", "R113.3", "R113.3")]
+    pull(world, state.definitions, 7, told)
+    since_ms = world.clock.wall_ms()
+    world.clock.advance(5_000)
+    pull(world, state.definitions, 8, told[1:])
+    pull(world, state.definitions, 9)
+    assert alarms(state, state.queues["WORK"]) == {
+        "R113.3 and peer 'virginia'": Alarm(
+            error="its definition and that of peer 'virginia' break R113.3: R113.3 is broken. R113.3 is broken", since_ms=since_ms
+        )
+    }
+    (shown,) = (queue_status(state, "WORK", now_ms=since_ms).alarm,)
+    assert "break R113.3" in str(shown)
+    pull(world, state.definitions, 10, [])
+    assert alarms(state, state.queues["WORK"]) == {}
+
+
+@pytest.mark.parametrize(("rule", "read_again"), [("R113.1", False), ("R113.2", True), ("R113.3", True)])
+def test_new_definitions_let_a_peer_be_read_again_whose_news_waited(rule: str, *, read_again: bool) -> None:
+    world = World(PULLS)
+    pull(world, world.loop._engine.state.definitions, 7, [Disagreement(rule, "WORK", "it is broken.")])
+    world.ask(commands.Apply, definitions=PULLS | {"replication": {"keep": "1d"}})
+    assert watermark(world) == (-1 if read_again else 7)
+    world.ask(commands.Apply, definitions=PULLS | {"peers": {}})
+    assert world.loop._engine.state.disagreements == {}
 
 
 def test_news_of_a_queue_that_is_set_aside_wait() -> None:

@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.deciding.instances.transfers import answer
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.records import Emit, Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
@@ -43,6 +44,8 @@ class Pulled:
     record: int
     digest: str
     news: Sequence[News] = ()
+    #: How its definitions and the own break rules, where that has changed; None where it has not.
+    disagreements: Sequence[Disagreement] | None = None
 
 
 def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str], UnitOfWork]) -> None:
@@ -68,7 +71,10 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
             value = news.value
             detail = {"peer": pulled.peer, "life": value.life, "stage": int(value.stage), "term": value.term, "owner": value.owner}
             emit(Kind.REPLICATED, queue=news.queue, ranges=to_ranges(changed), reason=news.reason, detail={**news.detail, **detail})
-    emit(Kind.PULLED, detail={"peer": pulled.peer, "journal": pulled.journal, "number": pulled.record, "digest": pulled.digest})
+    detail = {"peer": pulled.peer, "journal": pulled.journal, "number": pulled.record, "digest": pulled.digest}
+    if pulled.disagreements is not None:
+        detail["disagreements"] = [[each.rule, each.queue, each.reason] for each in pulled.disagreements]
+    emit(Kind.PULLED, detail=detail)
 
 
 def end_letters_elsewhere(state: JournalState, record: Record, emit: Emit) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
 
+from spark_queue.core.definitions.agreement import WITHHOLDING, Disagreement
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import Record
 from spark_queue.core.state.ledger import QueueLedger
@@ -22,6 +23,10 @@ def pulled(state: JournalState, record: Record) -> None:
     peer, detail = str(record.detail["peer"]), record.detail
     state.pulled[peer] = Watermark(detail["journal"], detail["number"], detail["digest"])
     state.instances[detail["journal"]] = peer
+    if "disagreements" in detail:
+        since_ms = {each: each.since_ms for each in state.disagreements.get(peer, ())}
+        found = [Disagreement(*each) for each in detail["disagreements"]]
+        state.disagreements[peer] = [replace(each, since_ms=since_ms.get(each, record.at_ms)) for each in found]
 
 
 def give_to_first_owners(state: JournalState, ledger: QueueLedger, rows: BitMap64) -> None:
@@ -52,11 +57,17 @@ def replicate(state: JournalState, name: str, ledger: QueueLedger) -> None:
 
 
 def pull_from_the_start(state: JournalState, before: Definitions) -> None:
-    """Let the logs of peers be read again from which more is pulled than before: what they said of it was passed over.
+    """Let the logs of peers be read again of which something was passed over that may be wanted now.
 
-    News that were taken over already change nothing (DESIGN 17.3).
+    That is where more is pulled than before, or a queue did not fit. Taking news over twice changes nothing (DESIGN 17.3).
     """
     for name, watermark in state.pulled.items():
         old, new = before.peers.get(name), state.definitions.peers.get(name)
-        if new is not None and (old is None or set(new.topics) - set(old.topics) or set(new.queues) - set(old.queues)):
+        known = state.disagreements.pop(name, [])
+        if new is None:
+            continue
+        standing = [each for each in known if each.queue in new.queues]
+        state.disagreements[name] = standing
+        more = old is None or set(new.topics) - set(old.topics) or set(new.queues) - set(old.queues)
+        if more or any(each.rule in WITHHOLDING for each in standing):
             state.pulled[name] = replace(watermark, record=-1, digest="")
