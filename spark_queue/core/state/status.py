@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from spark_queue.core.records import Removal, Return
 from spark_queue.core.replies import QueueStatus
@@ -68,7 +69,7 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
     )
 
 
-def _of_instances(ledger: QueueLedger) -> dict[str, int]:
+def _of_instances(ledger: QueueLedger) -> dict[str, Any]:
     """Return whose the messages of a replicated queue are, and how they came here (R119)."""
     ownership = ledger.ownership
     if ownership is None:
@@ -79,6 +80,7 @@ def _of_instances(ledger: QueueLedger) -> dict[str, int]:
         "transferred_in": ownership.transferred_in,
         "transferred_out": ownership.transferred_out,
         "proxied_transfer": ownership.claimed,
+        "proxied_transfer_allowed": ownership.claims_unreachable,
     }
 
 

@@ -236,15 +236,6 @@ def test_what_is_redriven_is_not_stuck_behind_what_waits_for_it(clock: FakeClock
     assert Consumer(frankfurt).take(limit=1) == [0]
 
 
-def test_a_replicated_queue_is_not_reset_and_an_instance_keeps_its_name(pair: tuple[Instance, Instance]) -> None:
-    frankfurt, _ = pair
-    definitions: dict[str, Any] = dict(frankfurt.world.state.definitions.stored)
-    with pytest.raises(ConfigError, match="it is replicated"):
-        frankfurt.decide(commands.Apply(definitions=definitions, reset=("WORK",)))
-    with pytest.raises(ConfigError, match="Keep its name"):
-        frankfurt.decide(commands.Apply(definitions=definitions | {"journal": {"instance": "tokyo"}}))
-
-
 def test_a_dead_letter_queue_with_letters_of_others_keeps_its_source(pair: tuple[Instance, Instance]) -> None:
     frankfurt, virginia = pair
     frankfurt.publish(1)
