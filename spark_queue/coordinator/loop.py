@@ -142,6 +142,8 @@ class Loop:
                 self._answer(call, Answer(reply=replies.Done()))
             case wire.Nudge(message_type=message_type):
                 self._nudged(call, message_type)
+            case wire.AskPeers():
+                self._answer(call, Answer(reply=self._peers.tell(now_ms=now_ms)))
             case wire.Ping():
                 raise AssertionError("pings are answered before they come here")
             case Look() | Pull() as pull:

@@ -14,8 +14,9 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.ports import JournalPort
-from spark_queue.protocol import codec
+from spark_queue.protocol import codec, wire
 from spark_queue.replication.puller import Look, Pull, PullState
+from spark_queue.replication.pullers import PullReport
 
 #: Longest wait of replicated queues for what peers said while nobody reigned here, in milliseconds.
 HEARS_MS = 30_000
@@ -36,6 +37,10 @@ class PeerPullers(Protocol):
         """Return the newest beacon of each instance that was heard of, by name."""
         ...
 
+    def reports(self) -> Mapping[str, PullReport]:
+        """Return how each peer is pulled, by name."""
+        ...
+
 
 class Peers:
     """The peers of a journal, as its loop meets them."""
@@ -50,8 +55,20 @@ class Peers:
     def look(self, *, now_ms: int) -> None:
         """Pull from those who are defined now, and note who is heard of."""
         self._pullers.keep(self._engine.state.definitions)
+        self._engine.reach.listen(self._engine.state.definitions.peers, now_ms=now_ms)
         self._engine.reach.hear(self._pullers.numbers(), now_ms=now_ms)
         self._engine.reach.is_level = self._pullers.are_level()
+
+    def tell(self, *, now_ms: int) -> wire.PeersTold:
+        """Return how the peers are pulled."""
+        told = {
+            name: wire.PeerTold(
+                silent_ms=self._engine.reach.silent_ms(name, now_ms=now_ms), rows_copied=report.rows, bytes_copied=report.bytes,
+                trouble=None if report.trouble is None else str(report.trouble),
+            )
+            for name, report in self._pullers.reports().items()
+        }  # fmt: skip
+        return wire.PeersTold(peers=told)
 
     def are_heard(self, queue: str, *, now_ms: int) -> bool:
         """Return whether a queue may grant: an owner who was away must first hear what was claimed."""

@@ -27,7 +27,7 @@ from spark_queue.replication.peer_log import PeerLog, digest_of
 _LOG = logging.getLogger(__name__)
 
 #: Records that tell a peer nothing: for them alone no watermark is written, or two instances would answer each other for ever.
-_SILENT_KINDS = frozenset({Kind.PULLED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.GRANTED, Kind.RESUMED, Kind.PROVEN, Kind.OUTCOMES})
+SILENT_KINDS = frozenset({Kind.PULLED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.GRANTED, Kind.RESUMED, Kind.PROVEN, Kind.OUTCOMES})
 
 #: After so many silent records one watermark is written all the same.
 _SILENT_RECORDS = 1_000
@@ -135,7 +135,7 @@ class Puller:
             self._begin_again()
             return
         self._silent += len(records)
-        is_silent = all(record.kind in _SILENT_KINDS for record in records) and self._silent < _SILENT_RECORDS
+        is_silent = all(record.kind in SILENT_KINDS for record in records) and self._silent < _SILENT_RECORDS
         if self._last is None or (is_silent and not self._fit.has_changed):
             return
         self._silent = 0

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.journal.layout import Store
@@ -22,6 +23,23 @@ _PAUSE_S = 30.0
 
 class EndedError(Exception):
     """The loop has ended, and nothing is pulled any more."""
+
+
+@dataclass(slots=True)
+class PullReport:
+    """How a peer is pulled since its puller began."""
+
+    #: What was copied of its messages.
+    rows: int = 0
+    bytes: int = 0
+    #: What keeps it from being pulled.
+    trouble: Exception | None = None
+
+    def count(self, pull: Pull) -> None:
+        """Count what was copied."""
+        files = [file for files in pull.files for file in files.files]
+        self.rows += sum(rows for file in files for _, rows, _, _ in file.origins)
+        self.bytes += sum(file.size_bytes for file in files)
 
 
 class Pullers:
@@ -70,7 +88,11 @@ class Pullers:
 
     def are_level(self) -> bool:
         """Return whether each peer that can be read is pulled to where it was when its puller began."""
-        return all(thread.is_level or thread.trouble is not None for thread in self._threads.values())
+        return all(thread.is_level or thread.report.trouble is not None for thread in self._threads.values())
+
+    def reports(self) -> dict[str, PullReport]:
+        """Return how each peer is pulled, by name."""
+        return {name: thread.report for name, thread in self._threads.items()}
 
     def _started(self, definitions: Definitions, peer: PeerDefinition) -> _PullThread:
         def look() -> PullState:
@@ -79,7 +101,10 @@ class Pullers:
             return found
 
         def hand_over(pull: Pull) -> bool:
-            return self._ask(pull) is True
+            taken = self._ask(pull) is True
+            if taken:
+                thread.report.count(pull)
+            return taken
 
         def make() -> Puller:
             fit = Fit(definitions, peer, self._read)
@@ -105,8 +130,7 @@ class _PullThread(threading.Thread):
         self._interval_s = definition.pull_interval_ms / 1_000
         self._peer = definition.name
         self._told_to_end = threading.Event()
-        #: What keeps it from pulling.
-        self.trouble: Exception | None = None
+        self.report = PullReport()
         self.is_level = False
 
     def end(self) -> None:
@@ -121,13 +145,13 @@ class _PullThread(threading.Thread):
             try:
                 puller = puller or self._make()
                 puller.step()
-                self.is_level, self.trouble, failures = True, None, 0
+                self.is_level, self.report.trouble, failures = True, None, 0
             except EndedError:
                 return
             except Exception as trouble:  # noqa: BLE001  # Whatever it is: a thread that ended would count as one that hears its peer.
-                if str(trouble) != str(self.trouble):
+                if str(trouble) != str(self.report.trouble):
                     _LOG.warning("Peer '%s' is not pulled: %s", self._peer, trouble)
-                puller, self.trouble, failures = None, trouble, failures + 1
+                puller, self.report.trouble, failures = None, trouble, failures + 1
             self._told_to_end.wait(min(_PAUSE_S, self._interval_s * 2 ** min(failures, 10)))
 
     def _hear(self) -> None:

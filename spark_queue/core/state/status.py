@@ -77,8 +77,8 @@ def _of_instances(ledger: QueueLedger) -> dict[str, Any]:
     return {
         "owned": ledger.depth,
         "remote": len(ledger.rows[State.REMOTE]),
-        "transferred_in": ownership.transferred_in,
-        "transferred_out": ownership.transferred_out,
+        "transferred_in": ownership.came_from.total(),
+        "transferred_out": ownership.given_to.total(),
         "proxied_transfer": ownership.claimed,
         "proxied_transfer_allowed": ownership.claims_unreachable,
     }

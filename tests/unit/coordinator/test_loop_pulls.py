@@ -14,8 +14,10 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.status import alarms, queue_status
 from spark_queue.errors import JournalError
-from spark_queue.protocol import codec
+from spark_queue.ports import PulledFile, PulledFiles
+from spark_queue.protocol import codec, wire
 from spark_queue.replication.puller import Look, Pull, PullState
+from spark_queue.replication.pullers import PullReport
 from tests.unit.coordinator.loop_world import DEFINITIONS, World
 
 PULLS: dict[str, Any] = DEFINITIONS | {
@@ -51,6 +53,31 @@ def test_what_was_read_by_earlier_definitions_is_not_taken() -> None:
     assert watermark(world) == -1
     assert pull(world, world.loop._engine.state.definitions, 3).pulled is True
     assert watermark(world) == 3
+
+
+def test_a_coordinator_tells_how_its_peers_are_pulled(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(PULLS)
+    peers, report = world.loop._peers, PullReport(trouble=JournalError("NOT_A_JOURNAL", path="/virginia", reason="it is gone."))
+    path = PulledFile(path="a", size_bytes=900, stats={}, origins=((0, 5, "u", 0), (5, 2, "v", 0)))
+    pulled = Pulled(peer="virginia", journal="uuid", record=7, digest="")
+    files = [PulledFiles(message_type="json", files=(path,), instances={})]
+    report.count(Pull(pulled=pulled, definitions=world.loop._engine.state.definitions, files=files))
+    monkeypatch.setattr(peers._pullers, "reports", lambda: {"virginia": report})
+    (before,) = world.ask(wire.AskPeers).peers.values()
+    assert (before.silent_ms, before.rows_copied, before.bytes_copied) == (0, 7, 900)
+    assert before.trouble.startswith("[NOT_A_JOURNAL]")
+    world.clock.advance(4_000)
+    (after,) = world.ask(wire.AskPeers).peers.values()
+    assert after.silent_ms == 4_000, "nothing was heard since it began"
+
+
+def test_a_coordinator_with_peers_does_not_end_idle() -> None:
+    """Others count on its answers, and who lost its caller must not stop pulling."""
+    for definitions, ends in ((PULLS, False), (DEFINITIONS, True)):
+        world = World(definitions)
+        world.clock.advance(3_600_000)
+        world.loop.step([])
+        assert world.loop.is_over() == ends
 
 
 def test_a_peer_is_no_copy_of_another_one() -> None:
