@@ -49,6 +49,22 @@ INSTANCES = (
         _FITTING_TESTS,
     ),
     Mutant(
+        "a coordinator with peers ends when nobody calls",
+        "spark_queue/coordinator/loop.py", "self._ends_idle and not self._engine.state.definitions.peers", "self._ends_idle",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "whoever was never heard of is reachable for ever",
+        "spark_queue/coordinator/peers.py",
+        "        self._engine.reach.listen(self._engine.state.definitions.peers, now_ms=now_ms)\n", "",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "two peers have one journal",
+        f"{_CORE}/definitions/peers.py", "        if other != peer.name:\n", "        if False:\n",
+        ("tests/unit/core/test_peers.py",),
+    ),
+    Mutant(
         "a copy of a peer's journal is a second peer",
         "spark_queue/coordinator/peers.py", "            self._refuse_twin(request)\n", "",
         _FITTING_TESTS,
