@@ -14,17 +14,16 @@ class AlarmBell:
     """Rings once for each alarm, and says when it is over."""
 
     def __init__(self) -> None:
-        #: When the known alarms began, by queue and subscription.
+        #: When the known alarms began, by queue and what they are about.
         self._rung: dict[tuple[str, str], int] = {}
 
     def ring(self, state: JournalState) -> None:
         """Say what changed since the last call."""
-        found = {(queue, name): alarm for queue, ledger in state.queues.items() for name, alarm in alarms(ledger).items()}
+        found = {(queue, name): alarm for queue, ledger in state.queues.items() for name, alarm in alarms(state, ledger).items()}
         for key, alarm in found.items():
             if self._rung.get(key) != alarm.since_ms:
                 paused = "" if alarm.probe_at_ms is None else " It pauses, and tries one message at a time until one succeeds."
                 _LOG.warning("ALARM: queue '%s': %s.%s", key[0], alarm.error, paused)
         for queue, name in sorted(self._rung.keys() - found.keys()):
-            whose = f" of subscription '{name}'" if name else " about messages that fail alone"
-            _LOG.info("The alarm%s of queue '%s' is over.", whose, queue)
+            _LOG.info("The alarm about %s of queue '%s' is over.", name, queue)
         self._rung = {key: alarm.since_ms for key, alarm in found.items()}

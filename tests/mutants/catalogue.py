@@ -10,6 +10,7 @@ from tests.mutants.keeping import KEEPING
 from tests.mutants.letters import LETTERS
 from tests.mutants.mutant import Mutant
 from tests.mutants.ordering import ORDERING
+from tests.mutants.peers import PEERS
 
 _CORE = "spark_queue/core"
 _DECIDING = f"{_CORE}/deciding"
@@ -27,6 +28,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *LETTERS,
     *ORDERING,
     *INSTANCES,
+    *PEERS,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",

@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import count_rows, to_bitmap, to_ranges
 from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import Foresight
@@ -67,6 +68,8 @@ class JournalState:
         #: How far each peer is pulled, by the name of its instance.
         self.pulled: dict[str, Watermark] = {}
         self.peer_changes = PeerChanges()
+        #: How definitions of peers break rules with those of here, by the name of the peer.
+        self.disagreements: dict[str, list[Disagreement]] = {}
         #: The names of instances, by the UUID of their journal.
         self.instances: dict[str, str] = {}
 
