@@ -145,6 +145,8 @@ class PullThread:
 
     def _ask(self, request: Look | Pull) -> PullState | bool:
         """Ask the loop, as `coordinator.process` does; other calls may be served before, and the process may end."""
+        # Its thread may wait for its turn, while another one takes over the same rows.
+        self._pullers.instance.let_others_go_on()
         call = Call(request, lambda: False)
         self._node.mailbox.append(call)
         while call.reply is None:
