@@ -125,6 +125,25 @@ INSTANCES = (
         ("tests/unit/replication",),
     ),
     Mutant(
+        "news are gone that were not taken at once",
+        "spark_queue/replication/puller.py",
+        "        while not self._hand_over(Pull(pulled=pulled, definitions=self._definitions, files=self._copies(entered))):\n"
+        "            continue\n",
+        "        self._hand_over(Pull(pulled=pulled, definitions=self._definitions, files=self._copies(entered)))\n",
+        ("tests/unit/replication/test_puller.py",),
+    ),
+    Mutant(
+        "what came by two ways at once enters twice",
+        "spark_queue/journal/entering.py",
+        "            if any(known.origins.holds(file.origins) for file in files.files):\n                return False\n", "",
+        ("tests/simulation/test_whole_instances.py",),
+    ),
+    Mutant(
+        "what another instance delivered counts as never delivered",
+        _FOLD, '    ledger.delivered.raise_to(record.detail.get("deliveries", 0), rows)\n', "",
+        ("tests/model/test_instance_programs.py",),
+    ),
+    Mutant(
         "an old request is answered",
         "spark_queue/replication/puller.py", "and not is_over:", "and True:",
         ("tests/unit/replication",),
