@@ -50,9 +50,9 @@ class Sides:
         self.core = core.Instance(name, peers, clock)
         self.model = model.Instance(name)
         self.consumer: core.Consumer | None = None
-        #: Records that were looked at for requests; when each message came, and the last request of each owner.
+        #: Records that were looked at for requests; when each message came in each life, and the last request of each owner.
         self.looked = 0
-        self.came_at: dict[Id, int] = {}
+        self.came_at: dict[tuple[Id, int], int] = {}
         self.asked: dict[str, tuple[int, set[Id]]] = {}
         self.reach()
 
@@ -117,8 +117,8 @@ class InstanceProgram(RuleBasedStateMachine):
             side.asked[owner] = (now, set(ids))
             assert record.detail["requester"] == side.name
         for each in remote if must_ask and not requests else ():
-            owner = side.model.messages[each].value.owner
-            is_new = now < side.came_at[each] + PATIENCE_MS
+            life, owner = side.model.messages[each].value.life, side.model.messages[each].value.owner
+            is_new = now < side.came_at.get((each, life), now) + PATIENCE_MS
             assert is_new or self._is_open(side, owner, now), "what has been here for long is asked for"
 
     def _requests(self, side: Sides) -> list[Record]:
@@ -167,8 +167,8 @@ class InstanceProgram(RuleBasedStateMachine):
         sides[one].core.pull(sides[other].core)
         sides[one].model.pull(sides[other].model, self.clock.wall_ms())
         self._requests(sides[one])
-        for each in sides[one].model.messages:
-            sides[one].came_at.setdefault(each, self.clock.wall_ms())
+        for each, known in sides[one].model.messages.items():
+            sides[one].came_at.setdefault((each, known.value.life), self.clock.wall_ms())
 
     @rule(elapsed_ms=st.sampled_from([300, 1_500, 1_500, 5_300, 61_000]))
     def wait(self, elapsed_ms: int) -> None:
