@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from spark_queue import Journal
+from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.open import open_journal
 from spark_queue.views import state_at
 from tests.acceptance.farm.load import Load
@@ -101,8 +102,7 @@ class Site:
     def left(self) -> int:
         """Count the messages in the queue, and the barriers that were released and wait for a consumer to receive them."""
         ledger = state_at(open_journal(self.journal.store)).state.ledger("WORK")
-        remote = 0 if ledger.ownership is None else len(ledger.ownership.remote)
-        return ledger.depth + remote + sum(len(each.barriers) for each in ledger.subscriptions.values())
+        return ledger.depth + len(ledger.rows[State.REMOTE]) + sum(len(each.barriers) for each in ledger.subscriptions.values())
 
     def stop(self) -> None:
         """Stop the consumers, and the coordinator."""
