@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.status import alarms
+from spark_queue.core.state.status import CLASH, alarms
 
 _LOG = logging.getLogger(__name__)
+
+#: Alarms that are of no subscription.
+_OF_NOBODY = {"": " about messages that fail alone", CLASH: " about numbers that a publisher used twice"}
 
 
 class AlarmBell:
@@ -25,6 +28,6 @@ class AlarmBell:
                 paused = "" if alarm.probe_at_ms is None else " It pauses, and tries one message at a time until one succeeds."
                 _LOG.warning("ALARM: queue '%s': %s.%s", key[0], alarm.error, paused)
         for queue, name in sorted(self._rung.keys() - found.keys()):
-            whose = f" of subscription '{name}'" if name else " about messages that fail alone"
+            whose = _OF_NOBODY.get(name, f" of subscription '{name}'")
             _LOG.info("The alarm%s of queue '%s' is over.", whose, queue)
         self._rung = {key: alarm.since_ms for key, alarm in found.items()}

@@ -16,6 +16,7 @@ from spark_queue.journal.entering import Entrance
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import codec
 from spark_queue.replication.puller import Look, Pull, PullState
+from spark_queue.replication.repeats import Standing
 
 #: Longest wait of replicated queues for what peers said while nobody reigned here, in milliseconds.
 HEARS_MS = 30_000
@@ -84,8 +85,11 @@ class Peers:
 
     def _state(self, peer: str) -> PullState:
         state = self._engine.state
-        held = {}
+        held, standing = {}, {}
         for name, known in state.message_types.items():
             held[name] = {origin: rows.copy() for origin, rows in known.origins.held.items()}
             held[name][state.journal_id] = to_bitmap([(0, known.entered_until)])
-        return PullState(journal=state.journal_id, watermark=state.pulled.get(peer), held=held)
+            # To look through only where a publisher may have brought the same here; a list of them costs little.
+            segments = tuple(known.segments) if known.publishers else ()
+            standing[name] = Standing(segments=segments, highest=dict(known.publishers), until=known.entered_until)
+        return PullState(journal=state.journal_id, watermark=state.pulled.get(peer), held=held, standing=standing)

@@ -60,6 +60,7 @@ class Kind(StrEnum):
     BARRIER_RECEIVED = "barrier_received"
     EXPRESSION_FAILED = "expression_failed"
     PULLED = "pulled"
+    NAMED = "named"
     REPLICATED = "replicated"
     TRANSFERRED = "transferred"
     TRANSFER_REQUESTED = "transfer_requested"
@@ -67,7 +68,9 @@ class Kind(StrEnum):
 
 
 #: Kinds that software without replication must refuse: it would own every message (DESIGN 17.7).
-REPLICATION_KINDS = frozenset({Kind.PULLED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.PROXIED_TRANSFER})
+REPLICATION_KINDS = frozenset(
+    {Kind.PULLED, Kind.NAMED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.PROXIED_TRANSFER}
+)
 
 
 class Outcome(StrEnum):

@@ -53,7 +53,7 @@ class PeerFold:
                     self.message_types.setdefault(name, MessageTypeState())
             case Kind.PULLED:
                 self.instances[record.detail["journal"]] = record.detail["peer"]
-            case Kind.ENTERED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
+            case Kind.ENTERED | Kind.NAMED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
                 self.instances.update(record.detail.get("instances", {}))
                 self.message_types[str(record.message_type)].fold(record)
             case _ if record.queue in self.definitions.queues:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyroaring import BitMap64
 
@@ -18,14 +18,17 @@ from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock, PulledFiles
-from spark_queue.replication.copying import Copier
+from spark_queue.replication.copying import Copied, Copier
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_log import PeerLog, digest_of
+from spark_queue.replication.repeats import Standing
 
 _LOG = logging.getLogger(__name__)
 
 #: Records that tell a peer nothing: for them alone no watermark is written, or two instances would answer each other for ever.
-_SILENT_KINDS = frozenset({Kind.PULLED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.GRANTED, Kind.RESUMED, Kind.PROVEN, Kind.OUTCOMES})
+_SILENT_KINDS = frozenset(
+    {Kind.PULLED, Kind.NAMED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.GRANTED, Kind.RESUMED, Kind.PROVEN, Kind.OUTCOMES}
+)
 
 #: After so many silent records one watermark is written all the same.
 _SILENT_RECORDS = 1_000
@@ -50,11 +53,12 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class PullState:
-    """What a puller must know of the own journal: its UUID, how far the peer is pulled, and which rows are here."""
+    """What a puller must know of the own journal: its UUID, how far the peer is pulled, and what is here by message type."""
 
     journal: str
     watermark: Watermark | None
     held: Mapping[str, Mapping[str, BitMap64]]
+    standing: Mapping[str, Standing]
 
 
 class Puller:
@@ -130,8 +134,12 @@ class Puller:
             peer=self._definition.name, journal=self._fold.journal_id, record=records[-1].record, digest=digest_of(records[-1]),
             news=news,
         )  # fmt: skip
-        while not self._hand_over(Pull(pulled=pulled, definitions=self._definitions, files=self._copies(entered))):
-            continue
+        while True:
+            copies = self._copies(entered)
+            files = [copy.files for copy in copies if copy.files is not None]
+            names = [copy.names for copy in copies if copy.names is not None]
+            if self._hand_over(Pull(pulled=replace(pulled, names=names), definitions=self._definitions, files=files)):
+                return
 
     def _check_name(self) -> None:
         """Refuse a journal that is not the instance that it was taken for: owners are told by name."""
@@ -162,13 +170,14 @@ class Puller:
             self._fold.fold(record)
         return records[len(done) :]
 
-    def _copies(self, entered: Sequence[Segment]) -> list[PulledFiles]:
-        # The loop tells what is held in its own time, so it is asked for only where there is something to copy.
-        known = self._look().held if entered else {}
-        copies: list[PulledFiles] = []
+    def _copies(self, entered: Sequence[Segment]) -> list[Copied]:
+        if not entered:
+            # The loop tells what is held in its own time, so it is asked for only where there is something to copy.
+            return []
+        own, copies = self._look(), list[Copied]()
         for message_type in dict.fromkeys(segment.message_type for segment in entered):
             segments = [each for each in entered if each.message_type == message_type and not each.retired]
-            if segments and message_type in known:
-                files = self._copier.copy(self._fold, segments, known[message_type], now_ms=self._clock.wall_ms())
-                copies += [] if files is None else [files]
+            if segments and message_type in own.held:
+                held, standing = own.held[message_type], own.standing[message_type]
+                copies.append(self._copier.copy(self._fold, segments, held, standing, now_ms=self._clock.wall_ms()))
         return copies

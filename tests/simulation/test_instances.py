@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from itertools import combinations
 
 from spark_queue.core import commands
 from spark_queue.core.state.lifecycle import State
@@ -12,6 +11,7 @@ from spark_queue.verification import invariants
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, exchange
+from tests.simulation.application import Application, number_of
 from tests.simulation.seeds import over_seeds
 
 STEPS = 120
@@ -22,11 +22,14 @@ KEPT_SEEDS = (372, 702)
 #: A message everywhere: the UUID of its origin, and its bookmark there.
 Id = tuple[str, int]
 
+#: A message under whichever name: its publisher's number, or its only name.
+Message = int | Id
+
 
 class World:
     """Several instances, and what was delivered to whom."""
 
-    def __init__(self, seed: int, *, claims: bool = False) -> None:
+    def __init__(self, seed: int, *, claims: bool = False, fails_over: bool = False) -> None:
         self.random = random.Random(seed)
         self.claims = claims
         #: Pairs of instances that cannot read each other now.
@@ -38,12 +41,18 @@ class World:
             for each in self.instances:
                 for queue in ("WORK", "FAILED"):
                     each.decide(commands.ProxiedTransfer(queue=queue, on=True))
+        #: Publishes under a name to one instance after the other; None where nobody does.
+        self.application = Application(self.instances, self.random) if fails_over else None
+        #: Messages of which everybody knew all names when nobody but their owner had them leased.
+        self.settled: set[Message] = set()
         self.consumers = {each.name: [Consumer(each, "one"), Consumer(each, "two")] for each in self.instances}
 
     def step(self) -> None:
         """Let something happen somewhere."""
         instance = self.random.choice(self.instances)
         weights = {"publish": 3, "take": 8, "pull": 10, "time": 4, "expire": 2, "redrive": 2, "crash": 1, "cut": 2 * self.claims}
+        if self.application is not None:
+            weights |= {"application": 8, "pull": 4, "merge": 1, "dies": 1, "level": 1}
         match self.random.choices([*weights], [*weights.values()])[0]:
             case "publish":
                 instance.publish(self.random.randint(1, 4))
@@ -64,7 +73,21 @@ class World:
                 self._redrive(instance)
             case "crash":
                 instance.crash()
+            case other:
+                self._step_of_application(other, instance)
         self.check()
+
+    def _step_of_application(self, what: str, instance: Instance) -> None:
+        """Let something happen that matters where a publisher fails over."""
+        match what:
+            case "application" if self.application is not None:
+                self.application.publish()
+            case "merge":
+                instance.merge()
+            case "dies" if self._readable(instance):
+                instance.pull(self.random.choice(self._readable(instance)), dies=True)
+            case "level" if not self.cuts:
+                self._level()
 
     def _readable(self, instance: Instance) -> list[Instance]:
         others = [each for each in self.instances if each is not instance]
@@ -81,13 +104,39 @@ class World:
         self._hear(instance)
         taken = consumer.take(limit=self.random.randint(1, 5))
         for row in () if self.claims else taken:
-            own, (each,) = instance.value("WORK", row), instance.ids([row])
+            own, names = instance.value("WORK", row), instance.ids([row])
             assert own.owner == instance.name, "who delivers a message owns it"
+            if self._hands(message_of(instance, row)) > 1:
+                continue
             for other in self.instances:
-                there = other.own_row(each)
-                assert there is None or other.value("WORK", there) <= own, (
-                    f"{other.name} knows more of what {instance.name} delivers"
-                )
+                for there in map(other.own_row, names):
+                    assert there is None or other.value("WORK", there) <= own, (
+                        f"{other.name} knows more of what {instance.name} delivers"
+                    )
+
+    def _hands(self, message: Message) -> int:
+        """Return how many instances may deliver a message: each that it was published to, until all have heard of all."""
+        return 1 if message in self.settled else self.published_to(message)
+
+    def published_to(self, message: Message) -> int:
+        """Return to how many instances a message was published."""
+        return 1 if self.application is None or not isinstance(message, int) else self.application.published[message]
+
+    def _leased(self) -> dict[Message, list[Instance]]:
+        holders: dict[Message, list[Instance]] = {}
+        for instance in self.instances:
+            for row in instance.world.state.queues["WORK"].rows[State.LEASED]:
+                holders.setdefault(message_of(instance, row), []).append(instance)
+        return holders
+
+    def _level(self) -> None:
+        """Let everybody hear everything: what nobody has leased but its owner is in one pair of hands from now on."""
+        exchange(*self.instances)
+        leased, instance = self._leased(), self.instances[0]
+        for row in instance.world.state.queues["WORK"].entered:
+            message, value = message_of(instance, row), instance.value("WORK", row)
+            if {each.name for each in leased.get(message, [])} <= {value.owner}:
+                self.settled.add(message)
 
     def _settle(self, instance: Instance, outcome: str) -> None:
         leased = instance.world.state.queues["WORK"].rows[State.LEASED]
@@ -103,11 +152,16 @@ class World:
 
     def check(self) -> None:
         """Raise unless each message is leased by one instance at most, and every instance is sound."""
-        held = [instance.ids(list(instance.world.state.queues["WORK"].rows[State.LEASED])) for instance in self.instances]
-        for one, other in combinations(() if self.claims else held, 2):
-            assert not one & other, "two instances have a message leased"
+        for message, holders in () if self.claims else self._leased().items():
+            assert len(holders) <= self._hands(message), f"{holders} have a message leased"
         for instance in self.instances:
             assert invariants.of_state(instance.world.state) == []
+
+
+def message_of(instance: Instance, row: int) -> Message:
+    """Return what a message is everywhere: its number, or its only name."""
+    number = number_of(instance, row)
+    return number or min(instance.ids([row]))
 
 
 def later_lives(instance: Instance) -> set[Id]:
@@ -140,6 +194,35 @@ def test_instances_agree_after_claims(seed: int) -> None:
     for instance in world.instances:
         gone = instance.ids(instance.rows("removed"))
         assert acknowledged <= gone | later_lives(instance), "what somebody acknowledged is gone everywhere"
+
+
+@over_seeds(every=10)
+def test_publishers_may_fail_over_at_any_moment(seed: int) -> None:
+    world = World(seed, fails_over=True)
+    for _ in range(STEPS):
+        world.step()
+    by_whom: dict[Message, set[str]] = {}
+    for instance in world.instances:
+        again = later_lives(instance)
+        for each in instance.acknowledged() - again:
+            row = instance.own_row(each)
+            assert row is not None
+            by_whom.setdefault(message_of(instance, row), set()).add(instance.name)
+    for message, instances in by_whom.items():
+        assert len(instances) <= world.published_to(message), "each to whom it was published delivers it once at most"
+    agree(world)
+    assert world.application is not None
+    world.application.check_all_are_everywhere_once()
+
+
+@over_seeds(every=10)
+def test_publishers_may_fail_over_while_others_claim(seed: int) -> None:
+    world = World(seed, claims=True, fails_over=True)
+    for _ in range(STEPS):
+        world.step()
+    agree(world)
+    assert world.application is not None
+    world.application.check_all_are_everywhere_once()
 
 
 def agree(world: World) -> None:

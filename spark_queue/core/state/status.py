@@ -15,6 +15,9 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import OWNED_HERE, State
 
+#: Names an alarm that is of no subscription; no subscription can have this name.
+CLASH = "~clash"
+
 
 def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus:
     """Return a queue's figures.
@@ -91,12 +94,17 @@ def _running(ledger: QueueLedger, now_ms: int) -> Iterator[Lease]:
 
 
 def alarms(ledger: QueueLedger) -> dict[str, Alarm]:
-    """Return what somebody should look at, by subscription; under no name the messages that failed alone too often."""
+    """Return what somebody should look at, by subscription.
+
+    Under no name the messages that failed alone too often, and under `CLASH` those whose publisher used a number twice.
+    """
     found = {each.name: each.alarm for each in ledger.subscriptions.values() if each.alarm is not None}
     stuck = ledger.lone_failures.at_least(LONE_FAILURES_LIMIT + 1, ledger.entered)
     if stuck and ledger.stuck is not None:
         text = f"{len(stuck):,} message(s) failed alone more than {LONE_FAILURES_LIMIT} times, first bookmark {stuck.min()}. "
         found[""] = replace(ledger.stuck, error=f"{text}The last error: {ledger.stuck.error}")
+    if ledger.clash is not None and not ledger.clashing.issubset(ledger.rows[State.REMOVED]):
+        found[CLASH] = ledger.clash
     return found
 
 

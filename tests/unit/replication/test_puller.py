@@ -16,6 +16,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal
 from spark_queue.journal.reader import open_reader
 from spark_queue.replication.puller import Pull, Puller, PullState
+from spark_queue.replication.repeats import Standing
 from tests.fake_clock import FakeClock
 
 
@@ -46,8 +47,11 @@ class Loop:
         definition = self.site.definitions.peers[peer]
         return Puller(
             self.site.store, Store(definition.journal), self.site.definitions, definition,
-            look=lambda: PullState(self.site.journal_id, self.watermark, {"json": {}}), hand_over=self.take, clock=FakeClock(),
+            look=self.look, hand_over=self.take, clock=FakeClock(),
         )  # fmt: skip
+
+    def look(self) -> PullState:
+        return PullState(self.site.journal_id, self.watermark, {"json": {}}, {"json": Standing()})
 
     def take(self, pull: Pull) -> bool:
         self.taken.append(pull)

@@ -9,6 +9,7 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.deciding.instances.naming import OtherNames, take_names
 from spark_queue.core.deciding.instances.transfers import answer
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Emit, Kind, Record, Removal
@@ -42,6 +43,8 @@ class Pulled:
     #: Number of the last of them, and its SHA-256.
     record: int
     digest: str
+    #: Further names of messages that are here already; the news may tell them by these.
+    names: Sequence[OtherNames] = ()
     news: Sequence[News] = ()
 
 
@@ -53,6 +56,8 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
     work_on : callable
         Makes the unit of work of a queue.
     """
+    for names in pulled.names:
+        take_names(state, names, peer=pulled.peer, emit=emit)
     for news in pulled.news:
         ledger = state.queues.get(news.queue)
         if ledger is None or ledger.ownership is None:

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
 
+from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Record
+from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
 from spark_queue.core.state.ownership import Ownership, Watermark
+from spark_queue.errors import JournalError
 
 if TYPE_CHECKING:
     from spark_queue.core.state.journal_state import JournalState
@@ -35,6 +39,21 @@ def give_to_first_owners(state: JournalState, ledger: QueueLedger, rows: BitMap6
         part = rows & from_there
         if part:
             ledger.give(part, term=0, owner=state.instances[origin])
+    for origin, named in state.message_types[ledger.definition.message_type].origins.named(rows):
+        # It was published to several, and the greater value is true.
+        owner = state.instances[origin]
+        lesser = (part for _, known, part in ledger.ownership.by_owner(named) if known < owner)
+        ledger.give(BitMap64.union(BitMap64(), *lesser), term=0, owner=owner)
+
+
+def clashed(ledger: QueueLedger, segment: Segment) -> None:
+    """Note the messages of a file that have a number which another message of their publisher has, as an alarm."""
+    for row, rows, publisher, sequence in segment.clashes:
+        part = ledger.entered & to_bitmap([(segment.first + row, segment.first + row + rows)])
+        if part:
+            ledger.clashing |= part
+            text = str(JournalError("PUBLISHER_CLASH", publisher=publisher, sequence=sequence, bookmark=part.min()))
+            ledger.clash = Alarm(error=text, since_ms=segment.entered_at_ms)
 
 
 def replicate(state: JournalState, name: str, ledger: QueueLedger) -> None:
