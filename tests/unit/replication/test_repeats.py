@@ -57,6 +57,7 @@ def test_a_commit_of_pulled_messages_tells_their_publishers_and_raises_their_num
 
 
 def test_a_publisher_that_resumes_elsewhere_repeats_nothing(one: Site, two: Site) -> None:
+    """R94, R95: numbers that came over replication count as seen."""
     one.publish(1, 3)
     two.pull()
     assert two.publish(1, 3).duplicates == 3, "a batch whose reply was lost"
