@@ -180,7 +180,7 @@ class Entrance:
         segments = _segments(message_type, entry, first=self._engine.state.message_types[message_type].entered_until, now_ms=now_ms)
         if self._engine.state.definitions.journal.instance is None:
             # Nobody asks for numbers where nothing is replicated.
-            segments = [replace(each, publishers={}) for each in segments]
+            segments = [replace(each, publishers={}) if each.publishers else each for each in segments]
         ledgers = self._engine.state.queues.values()
         requests = [
             each.fact_request()

@@ -134,12 +134,9 @@ class Copier:
                 written.append(replace(file, publishers=publishers, clashes=clashes))
         instances = {origin: fold.instances[origin] for file in written for _, _, origin, _ in file.origins}
         named = {origin: fold.instances[origin] for _, _, origin, _ in names}
-        return Copied(
-            files=PulledFiles(message_type=message_type, files=tuple(written), instances=instances, compared_until=standing.until)
-            if written
-            else None,
-            names=OtherNames(message_type=message_type, rows=tuple(names), instances=named) if names else None,
-        )
+        files = PulledFiles(message_type=message_type, files=tuple(written), instances=instances, compared_until=standing.until)
+        others = OtherNames(message_type=message_type, rows=tuple(names), instances=named)
+        return Copied(files=files if written else None, names=others if names else None)
 
     def _wanted(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> _Wanted:
         known = fold.message_types[segment.message_type].origins

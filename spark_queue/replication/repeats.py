@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_queue.core.message_files.publishers import SequenceRange, is_named, overlap
@@ -46,6 +47,9 @@ def numbers_of(rows: pa.Table) -> dict[str, SequenceRange]:
     publishers: Any = rows.column("publisher").unique().to_pylist()
     if not any(map(is_named, publishers)):
         return {}
+    if len(publishers) == 1:
+        found: Any = pc.min_max(rows.column("sequence")).as_py()
+        return {publishers[0]: (found["min"], found["max"])}
     ends: Any = rows.group_by("publisher").aggregate([("sequence", "min"), ("sequence", "max")])
     columns = (ends.column(name).to_pylist() for name in ("publisher", "sequence_min", "sequence_max"))
     return {name: (low, high) for name, low, high in zip(*columns, strict=True) if is_named(name)}
