@@ -52,8 +52,8 @@ def clashed(ledger: QueueLedger, segment: Segment) -> None:
         part = ledger.entered & to_bitmap([(segment.first + row, segment.first + row + rows)])
         if part:
             ledger.clashing |= part
-            text = str(JournalError("PUBLISHER_CLASH", publisher=publisher, sequence=sequence, bookmark=part.min()))
-            ledger.clash = Alarm(error=text, since_ms=segment.entered_at_ms)
+            clash = JournalError("PUBLISHER_CLASH", publisher=publisher, sequence=sequence, bookmark=part.min())
+            ledger.clash = Alarm(error=str(clash).removesuffix("."), since_ms=segment.entered_at_ms)
 
 
 def replicate(state: JournalState, name: str, ledger: QueueLedger) -> None:
