@@ -1,11 +1,11 @@
 # Every target that needs it sets the project up first; a set-up that stands costs half a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replication test lint bench soak mutants docs readme rules clean
+.PHONY: help setup demo demo-replication test gateway lint bench soak mutants docs readme rules clean
 
 RUN := tools/run.sh
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv with the locked dependencies, find or install Java 17 or 21, and fetch Delta's jars.
 	@tools/setup.sh
@@ -18,6 +18,10 @@ demo-replication: setup ## Share one queue between two sites, lose one of them, 
 
 test: setup ## Run every test but the long forms.
 	@$(RUN) tools/test.sh
+
+gateway: setup ## Run the tests of object stores also on a real S3 server, which Go builds first.
+	@GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+	@PATH=$(CURDIR)/build/bin:$$PATH $(RUN) python -m pytest tests/integration/test_s3.py tests/integration/test_replication_s3.py
 
 lint: setup ## Check style, format and types.
 	@$(RUN) ruff check

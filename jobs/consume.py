@@ -33,7 +33,7 @@ def main() -> None:
     queue = Journal(given.journal).queue(given.queue)
     options = {"queue": given.queue, "subscription": given.subscription, "maxBacklog": given.max_backlog}
     lines = spark.readStream.format("sparkqueue").options(**options).load(given.journal)
-    ledger = Ledger(given.table)
+    ledger = Ledger(given.table, of_instance="origin" in lines.columns)
 
     def book(batch: DataFrame, batch_id: int) -> pa.Table:
         unbookable = ledger.book(judged(batch).toArrow())  # Once: each Spark job on a batch reads it anew.

@@ -31,11 +31,6 @@ from books_shown import console, say, show_books
 from order_file import ORDERS_CSV, by_day, read_lines
 from reconcile import Entry, read_books
 from spark_queue import Journal
-from spark_queue.core.message_files.origins import Origins
-from spark_queue.core.message_files.segment import from_record
-from spark_queue.core.records import Kind
-from spark_queue.journal.layout import Store
-from spark_queue.journal.reader import open_reader
 from submitted import ROOT, SPARKQ, Submitted
 
 QUEUE, TOPIC = "ORDER_WORK", "ORDERS"
@@ -46,7 +41,7 @@ POLL_S = 1.0
 #: How long a site is silent before it counts as lost, in this demo.
 UNREACHABLE_AFTER = "10s"
 
-#: A line everywhere: the UUID of the journal that it was published to, and its bookmark there.
+#: A line everywhere: the instance that it was published to, and its bookmark there.
 Id = tuple[str, int]
 
 
@@ -98,26 +93,13 @@ class Site:
 
     def booked(self) -> Iterator[tuple[Id, Decimal]]:
         """Yield each booked line with its amount."""
-        rows = DeltaTable(str(self.table)).to_pyarrow_table(columns=["bookmark", "amount"]).to_pylist()
-        ids = self.ids([row["bookmark"] for row in rows])
-        yield from ((ids[row["bookmark"]], row["amount"]) for row in rows)
+        rows = DeltaTable(str(self.table)).to_pyarrow_table(columns=["origin", "origin_bookmark", "amount"]).to_pylist()
+        yield from (((row["origin"], row["origin_bookmark"]), row["amount"]) for row in rows)
 
     def dead(self) -> set[Id]:
         """Return the lines that are dead letters."""
-        rows = self.journal.view("dead_letters", queue=QUEUE, columns=["bookmark"]).to_pylist()
-        return set(self.ids([row["bookmark"] for row in rows]).values())
-
-    def ids(self, bookmarks: list[int]) -> dict[int, Id]:
-        """Return what bookmarks of this site are everywhere."""
-        reader, origins = open_reader(Store(self.journal.path)), Origins()
-        for record in reader.records():
-            if record.kind == Kind.ENTERED:
-                segment = from_record(record)
-                origins.add(segment.first, segment.origins)
-        found: dict[int, Id] = {}
-        for row, length, origin, there in origins.between(0, max(bookmarks, default=-1) + 1, own=reader.journal_id):
-            found |= {row + number: (origin, there + number) for number in range(length)}
-        return {bookmark: found[bookmark] for bookmark in bookmarks}
+        rows = self.journal.view("dead_letters", queue=QUEUE, columns=["origin", "origin_bookmark"]).to_pylist()
+        return {(row["origin"], row["origin_bookmark"]) for row in rows}
 
 
 class SitesDemo:
@@ -182,7 +164,9 @@ class SitesDemo:
 
     def _publish(self, days: list[pa.Table], to: list[Site] | None = None) -> None:
         sites = self._sites if to is None else to
-        counts = {site.name: site.publish(days[number :: len(sites)]) for number, site in enumerate(sites)}
+        # Each site has its share of every day.
+        shares = [[_share(day, number, len(sites)) for day in days] for number in range(len(sites))]
+        counts = {site.name: site.publish(share) for site, share in zip(sites, shares, strict=True)}
         self._published += sum(counts.values())
         say("publish " + ", ".join(f"{count:,} lines to {name}" for name, count in counts.items()))
 
@@ -225,6 +209,12 @@ class SitesDemo:
                 f"{status['transferred_out']:,} went, {status['proxied_transfer']:,} were claimed"
             )
         return show_books(entries)
+
+
+def _share(day: pa.Table, number: int, count: int) -> pa.Table:
+    """Return one of the equal shares of a day's lines."""
+    first, until = number * day.num_rows // count, (number + 1) * day.num_rows // count
+    return day.slice(first, until - first)
 
 
 if __name__ == "__main__":

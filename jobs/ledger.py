@@ -17,9 +17,13 @@ _LINES: dict[str, pa.DataType] = {
     "day": pa.date32(),
     "amount": pa.decimal128(20, 4),
 }
+_ORIGIN: dict[str, pa.DataType] = {"origin": pa.string(), "origin_bookmark": pa.int64()}
 _DAYS: dict[str, pa.DataType] = {"day": pa.date32(), "last": pa.int64(), "lines": pa.int64(), "amount": pa.decimal128(20, 4)}
 
 LINES = pa.schema(_LINES)
+
+#: Of a queue that several sites share: which line of which site it is, whoever books it.
+ORIGIN = pa.schema(_ORIGIN)
 
 #: A total of each day, with the bookmark of its last line.
 DAYS = pa.schema(_DAYS)
@@ -36,10 +40,13 @@ class Ledger:
     ----------
     path
         Of the lines; the days stand beside it.
+    of_instance
+        Whether lines say where they were first published.
     """
 
-    def __init__(self, path: str) -> None:
-        self._lines = _table(path, LINES)
+    def __init__(self, path: str, *, of_instance: bool = False) -> None:
+        self._columns = pa.schema([*LINES, *(ORIGIN if of_instance else ())])
+        self._lines = _table(path, self._columns)
         self._days = _table(f"{path}-closed", DAYS)
         #: The last line of the newest close.
         self._closed = max((day["last"] for day in self._days.to_pyarrow_table().to_pylist()), default=-1)
@@ -50,10 +57,10 @@ class Ledger:
         Parameters
         ----------
         lines
-            Columns as in `LINES`, and `error`.
+            Columns as in `LINES`, `ORIGIN` of an instance, and `error`.
         """
         is_bad = pc.is_valid(lines.column("error"))
-        _insert(lines.filter(pc.invert(is_bad)).select(LINES.names).cast(LINES), self._lines, "bookmark")
+        _insert(lines.filter(pc.invert(is_bad)).select(self._columns.names).cast(self._columns), self._lines, "bookmark")
         return lines.filter(is_bad).select(["bookmark", "error"])
 
     def close(self) -> None:

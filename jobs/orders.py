@@ -35,7 +35,7 @@ def amount() -> Column:
 
 def judged(lines: DataFrame) -> DataFrame:
     """Return what books need of each line, and in column `error` why one cannot be booked."""
-    keys = [name for name in ("bookmark", "InvoiceNo", "Country") if name in lines.columns]
+    keys = [name for name in ("bookmark", "origin", "origin_bookmark", "InvoiceNo", "Country") if name in lines.columns]
     return lines.select(*keys, F.to_date("InvoiceDate").alias("day"), amount().alias("amount"), unbookable().alias("error"))
 
 

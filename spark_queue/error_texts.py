@@ -12,6 +12,10 @@ CONFIG: dict[str, str] = {
     "MISSING_OPTION": ("Option '{option}' is missing for {where}: {reason} Add .option(\"{option}\", …)."),
     "BAD_VALUE": ("'{key}' in {where} is {value!r}, but it must be {expected}. Correct the value."),
     "CONTRADICTORY_SETTINGS": ("{where}: {reason} Remove one of: {keys}."),
+    "NO_PEERS": (
+        "Journal '{path}' has no peers, so there is nothing to tell of them. Name the instances that it pulls from as [peers.NAME] "
+        "in its definitions, and run `sparkq apply`."
+    ),
     "LOCAL_QUEUE_REPLICATED": (
         "Queue '{queue}' has ownership \"local\", so it cannot be pulled from peer '{peer}' (R102). Take it out of the peer's "
         'queues, or give it ownership "distributed" on every instance.'
@@ -23,6 +27,10 @@ CONFIG: dict[str, str] = {
     "DEFINITIONS_UNREADABLE": (
         "The definitions in '{path}' cannot be read: {reason} They are TOML in UTF-8. Correct the file, or the path."
     ),
+    "STORES_UNREADABLE": (
+        "The file of stores '{file}' cannot be read: {reason} It is TOML in UTF-8, with a table of storage options, as texts, for "
+        "each store, named by how its paths begin. Correct the file."
+    ),
     "NAME_INVALID": (
         "The {what} name {name!r} is not allowed: names are 1 to 249 characters of A-Z a-z 0-9 . _ - and neither '.' nor "
         "'..', because they become paths and labels. Choose another name."
@@ -31,6 +39,7 @@ CONFIG: dict[str, str] = {
         "The {what} names {name!r} and {other!r} differ only in case, which some file systems cannot tell apart. Rename one."
     ),
     "UNKNOWN_QUEUE": ("The journal has no queue '{queue}'.{nearest} `sparkq status` lists the queues."),
+    "UNKNOWN_PEER": ("The journal has no peer '{peer}'.{nearest} `sparkq peers status` lists the peers."),
     "UNKNOWN_MESSAGE_TYPE": ("The journal has no message type '{message_type}'.{nearest}"),
     "UNKNOWN_TOPIC": (
         "No message type takes topic '{topic}'.{nearest} Add it to the `topics` of a message type and run `sparkq apply`."
@@ -158,8 +167,32 @@ JOURNAL: dict[str, str] = {
         "message. Look at both, and give the publishers names of their own."
     ),
     "PEER_REPLACED": (
-        "Peer '{peer}' is journal {found} now, and was {expected} when it was pulled last. Correct its path; if it is meant to be "
-        "another journal, let that one have an instance name of its own."
+        "Peer '{peer}' is journal {found} now, and was {expected} when it was pulled last. Correct its path. If that "
+        "instance was made anew, run `sparkq peers reset {journal} {peer}`: then the new journal is read from its beginning."
+    ),
+    "JOURNAL_RESTORED": (
+        "Peer '{peer}' has pulled record {record} of the journal at '{path}', whose log does not have it: it was put back from a "
+        "backup, or lost its end, before its record {since}. Its replicated queues do nothing until somebody says so, since new "
+        "messages would be taken for the lost ones. See that nobody serves another copy of it, then run `sparkq restored {path}`."
+    ),
+    "PEER_RESTORED": (
+        "Peer '{peer}' no longer has record {record}, which was pulled: it was put back from a backup, or lost its end. Nothing "
+        "more of it is pulled until somebody runs `sparkq restored` for its journal; where that says that nothing tells so, with "
+        "`--after {common}`."
+    ),
+    "PEER_LIVES": (
+        "Peer '{peer}' lives: it was heard of {heard_s} s ago. What it owns may be leased there, so nothing of it was claimed. Let "
+        "it hand its messages over with `sparkq peers drain`; or stop its coordinator for good, and repeat this after {after_s} s."
+    ),
+    "PEER_REFUSED": (
+        "Peer '{peer}' is not pulled further: {what} is refused, because {reason} What came before it is here, other peers are "
+        "pulled, and nothing of this journal was changed. Run `sparkq verify` on the peer's journal, and restore it from a copy if "
+        "it is damaged. If somebody you do not trust can write there, take the peer out of the definitions."
+    ),
+    "PEER_GAP": (
+        "Peer '{peer}' let {count} message(s) of type '{message_type}' go before they were pulled, its bookmarks {bookmarks}: no "
+        "queue there needed them any more, and it waits for its [replication] keep at most. Nothing more of it is pulled until "
+        "somebody says that they may be missed: `sparkq peers skip {journal} {peer}`."
     ),
     "NOT_A_JOURNAL": ("'{path}' is not a journal: {reason} Create one with `sparkq init`, or correct the path."),
     "JOURNAL_EXISTS": ("'{path}' already holds a journal. Use it, or choose another path."),
@@ -223,6 +256,10 @@ COORDINATOR: dict[str, str] = {
         "`sparkq serve` without --daemon and --no-wait, which takes over when it ends."
     ),
     "COORDINATOR_RECOVERING": ("The coordinator of '{path}' is still reading its log. Try again shortly."),
+    "REPLICATION_PENDING": (
+        "The {rows} row(s) are published, but within {timeout} only {found} of {wanted} peer(s) have pulled them: {reason} They "
+        "are pulled as soon as that is possible. Publish them again only under the same publisher name and numbers."
+    ),
     "COORDINATOR_DEPOSED": (
         "Coordinator epoch {epoch} of '{path}' is over: {reason}. Nothing it did not commit counts. A newer one serves."
     ),

@@ -42,33 +42,40 @@ class Instance:
         From whom it pulls.
     journal : Mapping
         Further settings of its journal.
+    pulled : Sequence of str or None
+        The queues that it pulls at first; None for all.
+    passthrough : Sequence of str
+        Whose messages may come through its peers.
     """
 
     def __init__(
         self, name: str, peers: Sequence[str], clock: FakeClock, *,
         queues: dict[str, dict[str, Any]] = QUEUES, journal: Mapping[str, Any] = MappingProxyType({}),
+        pulled: Sequence[str] | None = None, passthrough: Sequence[str] = ("^.*",),
     ) -> None:  # fmt: skip
         self.name = name
         self.world = World(clock=clock, journal_id=f"uuid-of-{name}")
         self._folds = {peer: PeerFold(peer) for peer in peers}
+        self._passthrough = list(passthrough)
         self._read = dict.fromkeys(peers, 0)
         self._definitions: dict[str, Any] = {
             "journal": {"instance": name, **journal},
             "message_types": {"json": {"topics": ["T"]}},
             "queues": queues,
         }
-        self.pull_queues(list(queues))
+        self.pull_queues(list(queues) if pulled is None else pulled)
         self.world.engine.reach.is_level = True
 
     def pull_queues(self, queues: Sequence[str]) -> None:
         """Pull the messages of all peers from now on, and what becomes of them in some queues."""
-        peers = {each: {"journal": f"/{each}", "topics": ["T"], "queues": list(queues)} for each in self._folds}
+        pulled = {"topics": ["T"], "queues": list(queues), "passthrough": self._passthrough}
+        peers = {each: {"journal": f"/{each}", **pulled} for each in self._folds}
         self.decide(commands.Apply(definitions=self._definitions | {"peers": peers}))
 
-    def define(self, queues: dict[str, dict[str, Any]]) -> None:
-        """Define the queues anew."""
+    def define(self, queues: dict[str, dict[str, Any]], *, pulled: Sequence[str] | None = None) -> None:
+        """Define the queues anew, and pull some of them; None for all."""
         self._definitions["queues"] = queues
-        self.pull_queues(list(queues))
+        self.pull_queues(list(queues) if pulled is None else pulled)
 
     def decide(self, command: commands.AnyCommand) -> Any:
         """Decide about a command, and make it durable."""
@@ -112,6 +119,9 @@ class Instance:
         if records:
             last = records[-1].record
             pulled = Pulled(peer=peer.name, journal=fold.journal_id, record=last, digest=f"of {last}", names=names, news=news)
+            from_here = fold.pulled.get(self.world.journal_id)
+            reach = self.world.engine.reach
+            reach.pulled_here = {**reach.pulled_here, peer.name: -1 if from_here is None else from_here.record}
             self.world.engine.pull(pulled, now_ms=self.world.now_ms)
             self.world.commit()
         self._read[peer.name] += len(records)
@@ -171,6 +181,10 @@ class Instance:
         """Count the records of a kind."""
         return sum(record.kind == kind for record in self.world.committed)
 
+    def pulls(self, other: Instance) -> bool:
+        """Return whether another instance is a peer of this one."""
+        return other.name in self._folds
+
     def has_all_of(self, peer: Instance) -> bool:
         """Return whether a peer is pulled to its end."""
         return self._read[peer.name] == len(peer.world.committed)
@@ -222,12 +236,13 @@ class Instance:
 class Consumer:
     """A subscription of an instance that takes batches and finishes them."""
 
-    def __init__(self, instance: Instance, name: str = "s", queue: str = "WORK") -> None:
+    def __init__(self, instance: Instance, name: str = "s", queue: str = "WORK", *, filter_sql: str | None = None) -> None:
         self._instance = instance
         self._who: dict[str, Any] = {"queue": queue, "subscription": name}
         self._who["incarnation"] = instance.decide(commands.DrawIncarnation(**self._who)).incarnation
         self._call, self._finished = 1, 0
-        instance.decide(commands.Attach(**self._who, call=1, ack_mode="auto", max_backlog=1_000, filter=None, available_now=False))
+        asked: dict[str, Any] = {"ack_mode": "auto", "max_backlog": 1_000, "filter": filter_sql, "available_now": False}
+        instance.decide(commands.Attach(**self._who, call=1, **asked))
 
     def take(self, limit: int = 100) -> list[int]:
         """Finish the batch before, and return the bookmarks of the next; empty where nothing is there, and it waits."""
@@ -244,9 +259,9 @@ class Consumer:
 
 
 def exchange(*instances: Instance) -> None:
-    """Let everybody pull from everybody until nothing is new."""
-    for _ in range(4):
+    """Let everybody pull from all of its peers until nothing is new, also where news go by way of others."""
+    for _ in range(2 * len(instances)):
         for each in instances:
             for other in instances:
-                if other is not each:
+                if each.pulls(other):
                     each.pull(other)

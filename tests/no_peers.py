@@ -15,6 +15,16 @@ class NoPeers:
         """Return that there is nothing to hear."""
         return True
 
+    def pulled_here(self) -> dict[str, int | None]:
+        """Return that nobody pulls from here."""
+        return {}
+
+    def restored(self) -> None:
+        """Return that nobody knows more of it."""
+
+    def begin_anew(self) -> None:
+        """Pull from nobody."""
+
     def numbers(self) -> dict[str, int]:
         """Return that nobody was heard of."""
         return {}

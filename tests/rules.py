@@ -1,7 +1,7 @@
 """The rules of a queue, and which tests prove each: ``python -m tests.rules`` (``make rules``) writes ``tests/RULES.md``.
 
 A test proves a rule by naming it, as ``R52`` or ``R22 to R31``: in its name, docstring, parameters or body, or in the title of a
-scenario. Replication (R84, R100 to R117) and entitlements (R12) are not built.
+scenario. Parts of replication (R100, R106, R112 to R114, R116, R117) and entitlements (R12) are not built.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ RULES: Mapping[int, str] = {
     81: "as messages leave, others become active",
     82: "a subscription that matches nothing active gets nothing",
     83: "an acknowledgement before activation is remembered",
+    84: "what is asked for beyond the target depth is reached, and handed over",
     85: "memory stays small without target_queue_depth",
     86: "the state of a queue may be kept beside the log",
     87: "recovery uses it when it fits the log, and the log otherwise",
@@ -115,17 +116,23 @@ RULES: Mapping[int, str] = {
     97: "a name is one publisher's",
     98: "the newest holder of a name wins",
     99: "without numbers the journal makes them",
+    100: "messages and what becomes of them are replicated, also through instances between",
     101: "one instance owns a message, the others know it",
     102: "a message belongs to where it was published first, or to a configured instance",
     103: "an owner prefers its own subscriptions",
     104: "who waits asks the owner",
     105: "the owner gives what nobody of its own can take",
+    106: "what is settled reaches every instance",
     107: "the messages of a lost owner wait",
     108: "somebody may allow to act for a lost owner",
     109: "what a lost owner has is claimed, or given on its behalf",
     110: "only what is about to be delivered is claimed",
     111: "what a lost owner had delivered may be delivered again",
+    112: "a lost site is served by one survivor, and comes back without clients",
+    113: "definitions agree between instances",
+    114: "an archive pulls messages alone",
     115: "only a group-local queue has a configured owner, and needs one",
+    116: "a group-local queue is told by its name and its domain or group",
     118: "a subscription may be replaced at once, without breaking leases",
     119: "statistics of a queue",
     120: "the state of a queue can be written out",

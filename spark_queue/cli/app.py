@@ -13,6 +13,8 @@ import typer
 from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, open_target
 from spark_queue.cli.definitions import apply, init
 from spark_queue.cli.options import options
+from spark_queue.cli.peer_changes import restored
+from spark_queue.cli.peers import group as peers
 from spark_queue.cli.publish import publish
 from spark_queue.cli.queue_verbs import pause, purge, redrive, settle, unpause, unsubscribe
 from spark_queue.cli.serve import serve, stop
@@ -43,7 +45,7 @@ def main(
 
 
 def verify(journal: JournalPath, *, storage: StorageOptions = None, json: Json = False) -> None:
-    """Check every promise of a journal on disk. Exits 1 when one is broken."""
+    """Check every promise of a journal on disk, and of an instance what it has pulled of its peers. Exits 1 when one is broken."""
     from spark_queue.cli import verify as work
 
     work.verify(open_target(journal, storage).store, as_json=json)
@@ -66,9 +68,10 @@ def doctor(
 
 for verb in (
     *(pause, unpause, purge, settle, redrive, unsubscribe),
-    *(init, apply, options, publish, status, peek, explain, verify, serve, stop, doctor),
+    *(init, apply, options, publish, status, peek, explain, verify, serve, stop, restored, doctor),
 ):
     app.command()(verb)
+app.add_typer(peers)
 
 
 def run() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zoneinfo
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from spark_queue.cli.reading import Source
+    from spark_queue.client.journal import Journal
     from spark_queue.client.publisher import Publisher
+    from spark_queue.client.replicated import ReplicationWait
     from spark_queue.core.definitions.definition import Definitions
     from spark_queue.journal.commit import Published
 
@@ -31,6 +33,8 @@ class _Sent:
 
     rows: int = 0
     duplicates: int = 0
+    #: Each commit.
+    commits: list[Published] = field(default_factory=list)
 
     @property
     def standing(self) -> int:
@@ -57,6 +61,10 @@ def publish(
     batch_rows: Annotated[int, typer.Option(min=1, help="Rows in one commit.")] = 100_000,
     expires_after: Annotated[str | None, typer.Option(metavar="DURATION", help='Such as "1h".')] = None,
     timezone: Annotated[str | None, typer.Option(metavar="ZONE", help="Zone of times without an offset; default: refused.")] = None,
+    replicated_to: Annotated[
+        int, typer.Option(min=0, metavar="N", help="End only when so many peers of this instance have pulled all of it.")
+    ] = 0,
+    timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for them.")] = "30s",
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
@@ -65,6 +73,7 @@ def publish(
 
     _check(publisher, timezone, repeat=repeat, append=append)
     target = open_target(journal, storage)
+    waiting = _waiting(target, replicated_to, timeout) if replicated_to else None
     to_rows = partial(_to_rows, definitions=target.definitions(), topic=topic, timezone=timezone)
     sent = _Sent()
     with ExitStack() as stack:
@@ -81,11 +90,22 @@ def publish(
                 refusal.add_note("If it holds times without an offset, name their zone, as in --timezone Europe/Berlin.")
             refusal.add_note(_what_stands(file, sent, refusal, numbered=publisher is not None, append=append))
             raise
+    if waiting is not None:
+        waiting.wait(sent.commits)
     if not sent.standing:
         err().print(f"[yellow]warning[/] '{file}' holds no rows.", soft_wrap=True)
     repeated = f", {sent.duplicates:,} were there already" if sent.duplicates else ""
     text = f"Published {sent.rows:,} message(s){repeated}."
     show({"rows": sent.rows, "duplicates": sent.duplicates}, text, as_json=json)
+
+
+def _waiting(target: Journal, count: int, timeout: str) -> ReplicationWait:
+    """Make what waits until so many peers have what is published from now on."""
+    from spark_queue.client.replicated import ReplicationWait
+    from spark_queue.journal.reader import open_reader
+
+    journal = open_reader(target.store)
+    return ReplicationWait(journal, journal.definitions(), count, timeout, target.coordinator)
 
 
 def _check(publisher: str | None, timezone: str | None, *, repeat: bool, append: bool) -> None:
@@ -155,6 +175,7 @@ def _publish_all(
                 where = _where(batch, int(refusal.facts["row"]), first_row=sent.standing + 1, first_line=lines + 1)
                 refusal.add_note(f"Row {refusal.facts['row']} of this commit is {where} of '{source.name}'.")
             raise
+        sent.commits.append(published)
         sent.rows, sent.duplicates, lines = sent.rows + published.rows, sent.duplicates + published.duplicates, lines + len(batch)
         bar.update(task, completed=source.read_bytes, description=f"publishing {source.name}: {sent.rows:,} messages")
 

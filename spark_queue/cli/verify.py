@@ -10,6 +10,7 @@ import typer
 from rich.progress import Progress
 
 from spark_queue.cli.output import out, progress, show_json
+from spark_queue.cli.verify_peers import of_peers
 from spark_queue.clock import SystemClock
 from spark_queue.core.message_files.relocation import MergedFile
 from spark_queue.core.message_files.segment import Segment, stretches
@@ -36,6 +37,8 @@ def verify(store: Store, *, as_json: bool) -> None:
             of_snapshots, warnings = _of_snapshots(journal, folded, records)
             problems += of_snapshots
             problems += _of_logs(journal, folded, records)
+            of_others, of_unread = of_peers(journal, folded, records)
+            problems, warnings = problems + of_others, warnings + of_unread
             # What was published and has not entered yet must be whole, too.
             seen = state_at(journal)
             problems += _of_strangers(seen)

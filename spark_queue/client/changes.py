@@ -72,7 +72,7 @@ def plan(
         _refuse_removals(now, wanted, remove)
     old = now.state.definitions
     for name, message_type in wanted.message_types.items():
-        check_columns(name, message_type.columns)
+        check_columns(name, message_type.columns, of_instance=wanted.journal.instance is not None)
         if name in old.message_types:
             appended_columns(name, user_schema(old.message_types[name].columns), user_schema(message_type.columns))
     changes = changes_between(old, wanted, reset=reset)

@@ -49,8 +49,9 @@ class RowRanges:
     """What executors must read for a lease: pieces of message files, oldest first.
 
     Columns of `pieces`: ``path STRING`` (relative to the message table), ``first_row BIGINT`` (row within the file), ``rows
-    BIGINT``, ``bookmark BIGINT`` (of the first row), ``delivery_count INT``, ``cancel_count INT``, ``is_barrier BOOL``; where
-    the queue has an order key ``keys ARRAY<UINT64>``, the hash of the key of each row, NULL for a row without one.
+    BIGINT``, ``bookmark BIGINT`` (of the first row), ``delivery_count INT``, ``cancel_count INT``, ``is_barrier BOOL``; of an
+    instance ``origin STRING`` and ``origin_bookmark BIGINT`` (of the first row); where the queue has an order key ``keys
+    ARRAY<UINT64>``, the hash of the key of each row, NULL for a row without one.
     """
 
     message_type: str

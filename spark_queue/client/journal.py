@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_queue.client.publisher import Publisher, publish
+from spark_queue.client.publisher import REPLICATED_WITHIN, Publisher, publish
 from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_queue.client.changes import Change
+    from spark_queue.client.peer import Peer
+    from spark_queue.client.peers import PeerCheck
     from spark_queue.client.queue import Queue
     from spark_queue.core.definitions.definition import Definitions
     from spark_queue.journal.commit import Published
@@ -135,6 +137,8 @@ class Journal:
         publisher: str | None = None,
         first_sequence: int | None = None,
         expires_after: str | None = None,
+        replicated_to: int = 0,
+        timeout: str = REPLICATED_WITHIN,
     ) -> Published:
         """Publish rows in one commit; they are visible, all of them, when this returns.
 
@@ -150,11 +154,17 @@ class Journal:
             Number of the first row, with a publisher; the others follow. `publisher()` counts by itself.
         expires_after
             Such as ``"1h"`` (R60); default: the rows' own column ``expires_at``, or never.
+        replicated_to, timeout
+            Return only when so many peers of this instance have pulled it, and wait so long for them.
 
         Raises
         ------
         CallerError
             What is wrong with the rows; nothing was published.
+        ConfigError
+            BAD_VALUE: there are not so many peers; nothing was published.
+        CoordinatorError
+            REPLICATION_PENDING: it is published, and so many peers do not have it in time.
         """
         return publish(
             self.store,
@@ -164,6 +174,8 @@ class Journal:
             expires_after=expires_after,
             publisher=publisher,
             first_sequence=first_sequence,
+            replicated_to=replicated_to,
+            timeout=timeout,
         )
 
     def publisher(self, name: str) -> Publisher:
@@ -178,6 +190,45 @@ class Journal:
         from spark_queue.client.queue import Queue
 
         return Queue(self, name)
+
+    def peer(self, name: str) -> Peer:
+        """Return a peer by the name of its instance; whether it is one is checked when it is used."""
+        from spark_queue.client.peer import Peer
+
+        return Peer(self.store, self.coordinator, name)
+
+    def restored(self, *, after: int | None = None) -> None:
+        """Say that the journal was put back from a backup: what enters is new, and what was lost comes back from its peers.
+
+        Parameters
+        ----------
+        after
+            Where nothing tells that it was restored: the record that PEER_RESTORED names.
+
+        Raises
+        ------
+        CallerError
+            UNSUPPORTED_WRITE where nothing tells so, and no record is given.
+        """
+        import uuid
+
+        from spark_queue.client.coordinator_client import call_once
+        from spark_queue.core import commands
+
+        command = commands.Restored(origin=str(uuid.uuid4()), after=after)
+        call_once(self.store, self.journal_id(), command, address=self.coordinator)
+
+    def check_peers(self) -> PeerCheck:
+        """Check whether the definitions of all instances that share queues with this one fit each other; starts nothing.
+
+        Raises
+        ------
+        ConfigError
+            NO_PEERS.
+        """
+        from spark_queue.client.peers import check_peers
+
+        return check_peers(self.store)
 
     def view(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core.definitions.definition import Definitions
@@ -17,6 +17,12 @@ from spark_queue.journal.publisher import make_plan, open_name
 from spark_queue.journal.publisher import publish as commit
 from spark_queue.journal.reader import JournalReader, open_reader
 from spark_queue.journal.rows import to_arrow
+
+if TYPE_CHECKING:
+    from spark_queue.client.replicated import ReplicationWait
+
+#: How long a publish waits for peers, unless it says otherwise.
+REPLICATED_WITHIN = "30s"
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,19 +36,25 @@ def publish(
     expires_after: str | None,
     publisher: str | None = None,
     first_sequence: int | None = None,
+    replicated_to: int = 0,
+    timeout: str = REPLICATED_WITHIN,
 ) -> Published:
     """Publish rows in one commit; a named publisher opens its name with the same commit (DESIGN 15.4).
 
     Raises
     ------
     SparkQueueError
-        What is wrong with the rows, the topic or the store; nothing was published.
+        What is wrong with the rows, the topic or the store; nothing was published. REPLICATION_PENDING: it was.
     """
     if first_sequence is not None and publisher is None:
         raise ConfigError("MISSING_OPTION", option="publisher", where="publish", reason="sequences are a publisher's.")
     journal = open_reader(store)
     target = _Target(journal, journal.definitions(), coordinator, publisher, numbers=None)
-    return target.publish(data, topic=topic, expires_after=expires_after, first_sequence=first_sequence)
+    waiting = target.waiting(replicated_to, timeout) if replicated_to else None
+    done = target.publish(data, topic=topic, expires_after=expires_after, first_sequence=first_sequence)
+    if waiting is not None:
+        waiting.wait([done])
+    return done
 
 
 class Publisher:
@@ -81,13 +93,20 @@ class Publisher:
         return self._last
 
     def publish(
-        self, data: Any, *, topic: str | None = None, first_sequence: int | None = None, expires_after: str | None = None
+        self,
+        data: Any,
+        *,
+        topic: str | None = None,
+        first_sequence: int | None = None,
+        expires_after: str | None = None,
+        replicated_to: int = 0,
+        timeout: str = REPLICATED_WITHIN,
     ) -> Published:
         """Publish rows in one commit; those at or below the last sequence are dropped and counted (R95).
 
         Parameters
         ----------
-        data, topic, expires_after
+        data, topic, expires_after, replicated_to, timeout
             As for `Journal.publish`.
         first_sequence
             Number of the first row; the others follow. Default: after `last_sequence`. It must be given after a publish of
@@ -97,6 +116,8 @@ class Publisher:
         ------
         CallerError
             PUBLISHER_NAME_IN_USE, SEQUENCE_BEHIND, SEQUENCE_MISSING, or what is wrong with the rows; nothing was published.
+        CoordinatorError
+            REPLICATION_PENDING: it is published, and so many peers do not have it in time.
         """
         if self._target is None:
             reason = f"publisher '{self.name}' is not open."
@@ -108,6 +129,7 @@ class Publisher:
                 "a repeat if they did. For other rows, open the publisher again."
             )
             raise CallerError("SEQUENCE_MISSING", publisher=self.name, what="first_sequence", reason=reason)
+        waiting = self._target.waiting(replicated_to, timeout) if replicated_to else None
         was_unsure, self._unsure = self._unsure, True
         try:
             done = self._target.publish(data, topic=topic, expires_after=expires_after, first_sequence=first)
@@ -116,6 +138,8 @@ class Publisher:
             raise
         self._unsure = False
         self._last = max((known for known in (self._last, done.persisted_sequence) if known is not None), default=None)
+        if waiting is not None:
+            waiting.wait([done])
         return done
 
 
@@ -133,10 +157,18 @@ class _Target:
     ) -> None:
         self._journal = journal
         self._definitions = definitions
+        self._coordinator = coordinator
         self._publisher = publisher
         #: What opening the name drew, by message type; None where a publish opens it with its own commit.
         self._numbers = numbers
         self.client = CoordinatorClient(journal.store, journal.journal_id, address=coordinator, start=False)
+
+    def waiting(self, replicated_to: int, timeout: str) -> ReplicationWait:
+        """Make what waits until so many peers have what is published from now on."""
+        # Few publishers wait, and all others would load it.
+        from spark_queue.client.replicated import ReplicationWait  # noqa: PLC0415 - as said above.
+
+        return ReplicationWait(self._journal, self._definitions, replicated_to, timeout, self._coordinator)
 
     def publish(self, data: Any, *, topic: str | None, expires_after: str | None, first_sequence: int | None) -> Published:
         store, definitions = self._journal.store, self._definitions

@@ -68,9 +68,11 @@ class Commands:
 
     def _pieces(self, command: commands.Rows, found: LeasedRows) -> pa.Table:
         ledger = self._engine.state.ledger(command.queue)
-        segments = self._engine.state.message_types[ledger.definition.message_type].segments
+        state = self._engine.state
+        message_type = state.message_types[ledger.definition.message_type]
+        segments, origins = message_type.segments, message_type.origin_names(state.definitions.journal.instance, state.instances)
         if found.is_barrier:
             deliveries = barrier.deliveries(ledger.subscriptions[command.subscription])
-            return cut_pieces(segments, found.rows, deliveries, Counts(), is_barrier=True)
+            return cut_pieces(segments, found.rows, deliveries, Counts(), is_barrier=True, origins=origins)
         order_keys = None if ledger.definition.order_key is None else ledger.selection.order_keys
-        return cut_pieces(segments, found.rows, ledger.delivered, ledger.cancelled, order_keys=order_keys)
+        return cut_pieces(segments, found.rows, ledger.delivered, ledger.cancelled, order_keys=order_keys, origins=origins)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from spark_queue.protocol import wire
-from spark_queue.replication.puller import Look, Pull, PullState
+from spark_queue.replication.fetching import PullState
+from spark_queue.replication.puller import Look, Pull
 
 
 class ClosedError(Exception):

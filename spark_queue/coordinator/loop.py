@@ -151,6 +151,13 @@ class Loop:
             case commands.Leave() as leave:
                 self._run(call, leave, now_ms)
                 self._release_polls(leave, now_ms)
+            case commands.Restored() if not self._peers.have_spoken(now_ms=now_ms):
+                # They are to tell that it was restored, and since when; its caller asks again.
+                reason = CoordinatorError("COORDINATOR_RECOVERING", path=self._journal.path)
+                self._answer(call, Answer(reply=codec.failed(reason)))
+            case commands.SkipLost() | commands.ResetPeer() | commands.Restored() as change:
+                self._run(call, change, now_ms)
+                self._peers.changed(now_ms=now_ms)
             case command:
                 if isinstance(command, commands.Apply) or (isinstance(command, commands.Attach) and command.available_now):
                     # It fixes a place in the log, so what was published before it enters before it.
@@ -228,6 +235,9 @@ class Loop:
 
     def _admit(self, now_ms: int) -> None:
         tails, self._tails = self._tails, {}
+        if self._engine.reach.restored is not None:
+            # It would get the bookmarks of what was lost.
+            return
         for message_type, finds_gaps in tails.items():
             if self._entrance.admit(message_type, now_ms=now_ms, finds_gaps=finds_gaps):
                 # More is waiting than one group takes: go on in the next.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Protocol
+
+from pyroaring import BitMap64
 
 from spark_queue.coordinator.commands import Answer
 from spark_queue.coordinator.inbox import Call
@@ -11,12 +14,15 @@ from spark_queue.core import replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.errors import SparkQueueError
+from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import codec
-from spark_queue.replication.puller import Look, Pull, PullState
+from spark_queue.replication.fetching import PullState
+from spark_queue.replication.puller import Look, Pull
 from spark_queue.replication.repeats import Standing
+
+_LOG = logging.getLogger(__name__)
 
 #: Longest wait of replicated queues for what peers said while nobody reigned here, in milliseconds.
 HEARS_MS = 30_000
@@ -31,6 +37,18 @@ class PeerPullers(Protocol):
 
     def are_level(self) -> bool:
         """Return whether each peer that can be read is pulled to where it was when this began."""
+        ...
+
+    def pulled_here(self) -> Mapping[str, int | None]:
+        """Return how far the peers that were read have pulled from here; see `Reach`."""
+        ...
+
+    def restored(self) -> JournalError | None:
+        """Return what tells that this journal was restored from a backup."""
+        ...
+
+    def begin_anew(self) -> None:
+        """Let each puller begin anew, and at once: what kept it from pulling may be over."""
         ...
 
     def numbers(self) -> Mapping[str, int]:
@@ -52,15 +70,27 @@ class Peers:
         """Pull from those who are defined now, and note who is heard of."""
         self._pullers.keep(self._engine.state.definitions)
         self._engine.reach.hear(self._pullers.numbers(), now_ms=now_ms)
+        self._engine.reach.restored = self._pullers.restored()
+        self._engine.reach.pulled_here = self._pullers.pulled_here()
         self._engine.reach.is_level = self._pullers.are_level()
 
     def are_heard(self, queue: str, *, now_ms: int) -> bool:
         """Return whether a queue may grant: an owner who was away must first hear what was claimed."""
-        if now_ms >= self._heard_at_latest_ms or not self._engine.state.definitions.is_replicated(queue):
-            return True
-        if self._pullers.are_level():
+        return not self._engine.state.definitions.is_replicated(queue) or self.have_spoken(now_ms=now_ms)
+
+    def have_spoken(self, *, now_ms: int) -> bool:
+        """Return whether all peers that can be read were pulled to where they were when this began, or it took too long."""
+        if now_ms < self._heard_at_latest_ms and self._pullers.are_level():
             self._heard_at_latest_ms = now_ms
+        # After that question: who is level may be so since it told this.
+        self._engine.reach.restored = self._pullers.restored()
         return now_ms >= self._heard_at_latest_ms
+
+    def changed(self, *, now_ms: int) -> None:
+        """Heed what somebody said of a peer, or of this journal: all are heard to their ends again before anything is granted."""
+        self._pullers.begin_anew()
+        self._engine.reach.restored = None
+        self._heard_at_latest_ms = now_ms + HEARS_MS
 
     def serve(self, call: Call, request: Look | Pull, *, now_ms: int) -> Answer:
         """Tell a puller what it must know, or take over what it has read: one commit for all that changes here."""
@@ -79,8 +109,16 @@ class Peers:
             call.pulled = all(self._entrance.take_pulled(files, append, now_ms=now_ms) for files in request.files)
         except SparkQueueError as refusal:
             return Answer(reply=codec.failed(refusal))
-        if call.pulled:
+        if not call.pulled:
+            return Answer(reply=replies.Done())
+        try:
             self._engine.pull(request.pulled, now_ms=now_ms)
+        except JournalError as refusal:
+            if refusal.code != "PEER_REFUSED":
+                raise
+            # It is this peer's trouble, and no reason to end the reign.
+            _LOG.exception("What peer '%s' says cannot be taken over.", request.pulled.peer)
+            return Answer(reply=codec.failed(refusal))
         return Answer(reply=replies.Done())
 
     def _state(self, peer: str) -> PullState:
@@ -88,8 +126,14 @@ class Peers:
         held, standing = {}, {}
         for name, known in state.message_types.items():
             held[name] = {origin: rows.copy() for origin, rows in known.origins.held.items()}
-            held[name][state.journal_id] = to_bitmap([(0, known.entered_until)])
+            for origin, first, until in known.origins.own_parts(0, known.entered_until, own=state.journal_id):
+                held[name][origin] = held[name].get(origin, BitMap64()) | to_bitmap([(first, until)])
             # To look through only where a publisher may have brought the same here; a list of them costs little.
             segments = tuple(known.segments) if known.publishers else ()
             standing[name] = Standing(segments=segments, highest=dict(known.publishers), until=known.entered_until)
-        return PullState(journal=state.journal_id, watermark=state.pulled.get(peer), held=held, standing=standing)
+        return PullState(
+            journal=state.journal_id, watermark=state.pulled.get(peer), held=held, standing=standing,
+            skips=peer in state.peer_changes.skips,
+            instances={**state.instances, state.journal_id: str(state.definitions.journal.instance)},
+            renewed=[each.origin for each in state.peer_changes.restorations],
+        )  # fmt: skip

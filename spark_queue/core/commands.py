@@ -194,9 +194,47 @@ class ProxiedTransfer(Command, frozen=True, kw_only=True):
     on: bool
 
 
+class PeerCommand(Command, frozen=True, kw_only=True):
+    """Base of what people say of a peer."""
+
+    #: The name of its instance.
+    peer: str
+
+
+class SkipLost(PeerCommand, frozen=True, kw_only=True):
+    """Go on with a peer without the messages that it let go before they were pulled (DESIGN 17.3). Answered with `Done`."""
+
+
+class ResetPeer(PeerCommand, frozen=True, kw_only=True):
+    """Take the journal that a peer has now for it, and read it from its beginning. Answered with `Done`."""
+
+
+class ForgetPeer(PeerCommand, frozen=True, kw_only=True):
+    """A peer is gone for good: what it owned is claimed, and nothing waits for it. Answered with `Forgotten`."""
+
+
+class DrainTo(PeerCommand, frozen=True, kw_only=True):
+    """Transfer what is owned here to a peer, but for what is leased; to be asked until nothing is left. Answered with `Drained`."""
+
+    #: The record of the `Drained` before: whether the peer has pulled it is asked.
+    record: int = -1
+
+
+class Restored(Command, frozen=True, kw_only=True):
+    """The journal was restored from a backup: what enters it has another origin (DESIGN 17.3). Answered with `Done`."""
+
+    #: UUID of the new origin.
+    origin: str
+    #: Number of the last record that it shares with what peers pulled before; None where one of its own peers tells.
+    after: int | None = None
+
+
 QueueCommand = (
     DrawIncarnation | Attach | Next | Rows | Renew | Leave | StartRun | EndRun | Prove | Settle | SettleWhere
     | Purge | FindDeadLetters | Redrive | Unsubscribe | Pause | Unpause | ProxiedTransfer
 )  # fmt: skip
 
-AnyCommand = QueueCommand | Apply
+#: What people say of the instances of a journal, whatever queue.
+InstanceCommand = SkipLost | ResetPeer | ForgetPeer | DrainTo | Restored
+
+AnyCommand = QueueCommand | Apply | InstanceCommand

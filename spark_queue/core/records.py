@@ -64,13 +64,17 @@ class Kind(StrEnum):
     REPLICATED = "replicated"
     TRANSFERRED = "transferred"
     TRANSFER_REQUESTED = "transfer_requested"
+    NOT_IN_QUEUE = "not_in_queue"
     PROXIED_TRANSFER = "proxied_transfer"
+    PEER_CHANGED = "peer_changed"
+    RESTORED = "restored"
 
 
-#: Kinds that software without replication must refuse: it would own every message (DESIGN 17.7).
-REPLICATION_KINDS = frozenset(
-    {Kind.PULLED, Kind.NAMED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.PROXIED_TRANSFER}
-)
+#: Kinds that software without replication must refuse: it would own every message (DESIGN 17.9).
+REPLICATION_KINDS = frozenset({
+    Kind.PULLED, Kind.NAMED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.NOT_IN_QUEUE, Kind.PROXIED_TRANSFER,
+    Kind.PEER_CHANGED, Kind.RESTORED,
+})  # fmt: skip
 
 
 class Outcome(StrEnum):
@@ -121,6 +125,19 @@ class UnpauseReason(StrEnum):
 
     USER = "user"
     PROBE = "probe"
+
+
+class PeerChange(StrEnum):
+    """What somebody said of a peer: the reason of a ``peer_changed`` record."""
+
+    #: What it lost before it was pulled is done without.
+    SKIPPED = "skipped"
+    #: Its journal is another one now, and is read from its beginning.
+    RESET = "reset"
+    #: It is gone for good.
+    FORGOTTEN = "forgotten"
+    #: It owns all that this instance owned.
+    DRAINED = "drained"
 
 
 #: The reason of a ``transferred`` record by which an instance takes what its owner cannot give (R109).

@@ -171,6 +171,23 @@ class Redriven(Reply, frozen=True, kw_only=True):
     skipped: int
 
 
+class Forgotten(Reply, frozen=True, kw_only=True):
+    """How many messages of a peer that is gone were claimed, and how many could not be, by queue: those deliver at most once."""
+
+    claimed: int
+    left: dict[str, int]
+
+
+class Drained(Reply, frozen=True, kw_only=True):
+    """How many messages were transferred, and how many are still owned here, by queue."""
+
+    transferred: int
+    left: dict[str, int]
+    #: Once nothing is left: the record that says so, and whether the peer has pulled it.
+    record: int
+    is_pulled: bool
+
+
 class Done(Reply, frozen=True, kw_only=True):
     """It is done and durable."""
 
@@ -185,7 +202,7 @@ class LeasedRows:
     is_barrier: bool
 
 
-CoreReply = Drawn | Granted | RowsOf | Renewed | RunStarted | Settled | Purged | DeadLetters | Redriven | Done
+CoreReply = Drawn | Granted | RowsOf | Renewed | RunStarted | Settled | Purged | DeadLetters | Redriven | Forgotten | Drained | Done
 
 
 def _shown(value: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
@@ -38,6 +38,9 @@ class Published:
     duplicates: int = 0
     #: Highest sequence of the publisher that is in the log; None for unnamed publishers.
     persisted_sequence: int | None = None
+    #: Message type, and the version of its table that has all of it; None for nothing.
+    message_type: str = field(default="", compare=False, repr=False)
+    version: int | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +108,11 @@ class Commit:
                 # is a repeat of it would be lost.
                 self._store.sync([log_key(self._key, base)])
             if not decision.files:
-                return decision.published
+                return replace(decision.published, message_type=self._plan.message_type, version=base)
             failure = self._attempt(table, decision)
             if self._look(table, base, decision):
                 self._sync_own(base + 1)
-                return decision.published
+                return replace(decision.published, message_type=self._plan.message_type, version=base + 1)
             races, failures = (races + 1, 0) if table.version() > base else (races, failures + 1)
             if races >= RACES_LIMIT:
                 raise JournalError("PUBLISH_CONTENDED", path=self._store.uri(self._key), attempts=races)

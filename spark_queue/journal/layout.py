@@ -33,6 +33,10 @@ ADVERTISEMENT_KEY = "coordinator.json"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
+class TooLargeError(Exception):
+    """An object is larger than its reader takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
     """A journal's place: a local directory or an object-store prefix, and the options to reach it.
@@ -77,11 +81,20 @@ class Store:
         """Address of a key, for Delta and for people."""
         return f"{self.path}/{key}"
 
-    def read(self, key: str) -> bytes | None:
-        """Return an object's bytes, or None when there is none."""
+    def read(self, key: str, *, most_bytes: int | None = None) -> bytes | None:
+        """Return an object's bytes, or None when there is none.
+
+        Raises
+        ------
+        TooLargeError
+            When it has more than `most_bytes`, of which none were read.
+        """
         with self.failures(f"reading {key}"):
             try:
-                return bytes(obstore.get(_object_store(self), key).bytes())
+                found = obstore.get(_object_store(self), key)
+                if most_bytes is not None and found.meta["size"] > most_bytes:
+                    raise TooLargeError(f"{key} has {found.meta['size']} bytes, and {most_bytes} are the most")
+                return bytes(found.bytes())
             except FileNotFoundError:
                 return None
 

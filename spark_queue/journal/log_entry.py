@@ -81,17 +81,19 @@ def parse_entry(version: int, data: bytes) -> LogEntry:
     return entry
 
 
-def read_entry(store: Store, table: str, version: int) -> LogEntry | None:
+def read_entry(store: Store, table: str, version: int, *, most_bytes: int | None = None) -> LogEntry | None:
     """Read one version's entry; None when there is no such file.
 
     Raises
     ------
     TornEntryError
         When it is not whole.
+    TooLargeError
+        When it has more than `most_bytes`.
     JournalError
         STORE_FAILED.
     """
-    data = store.read(log_key(table, version))
+    data = store.read(log_key(table, version), most_bytes=most_bytes)
     return None if data is None else parse_entry(version, data)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -99,8 +99,13 @@ def _pieces_of(file: pq.FileMetaData) -> Iterator[list[int]]:
 
 
 @contextmanager
-def decoding(store: Store, segment: Segment) -> Iterator[pq.ParquetFile]:
+def decoding(store: Store, segment: Segment, opened: Callable[[Any], Any] = pq.ParquetFile) -> Iterator[Any]:
     """Open the file in which a segment stands, and tell damage of it from a store that does not answer.
+
+    Parameters
+    ----------
+    opened : callable
+        Makes of a source what is yielded.
 
     Raises
     ------
@@ -110,7 +115,7 @@ def decoding(store: Store, segment: Segment) -> Iterator[pq.ParquetFile]:
     key = f"{messages_key(segment.message_type)}/{segment.path}"
     with store.failures(f"reading {key}"):
         try:
-            yield pq.ParquetFile(store.open(key))
+            yield opened(store.open(key))
         except (FileNotFoundError, PermissionError, NotFoundError) as failure:
             path = store.messages_uri(segment.message_type)
             reason = store.reason(failure) if isinstance(failure, PermissionError) else "it is not there."

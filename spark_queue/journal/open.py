@@ -98,7 +98,7 @@ def create_journal(store: Store, definitions: Definitions | None = None, *, cloc
     """
     definitions = parsing.parse({}) if definitions is None else definitions
     for message_type in definitions.message_types.values():
-        check_columns(message_type.name, message_type.columns)
+        check_columns(message_type.name, message_type.columns, of_instance=definitions.journal.instance is not None)
     check_expressions(definitions)
     if store.is_local:
         with store.failures("making the journal's directory"):

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from spark_queue.core.definitions.column_names import ColumnNames
-from spark_queue.core.definitions.definition import RESERVED_COLUMNS
+from spark_queue.core.definitions.definition import INSTANCE_COLUMNS, RESERVED_COLUMNS
 from spark_queue.errors import ConfigError
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -34,6 +34,12 @@ ENVELOPE = schema_of(
     pa.field("sequence", pa.int64(), nullable=False),
     pa.field("published_at", INSTANT, nullable=False),
     pa.field("expires_at", INSTANT),
+)
+
+#: Where a message was first published, by which all instances know it: what a read of an instance adds.
+ORIGIN = schema_of(
+    pa.field("origin", pa.string(), nullable=False),
+    pa.field("origin_bookmark", pa.int64(), nullable=False),
 )
 
 _ATOMIC: dict[str, pa.DataType] = {
@@ -95,15 +101,15 @@ def stored_schema(columns: str) -> pa.Schema:
     return pa.schema([*user_schema(columns), *ENVELOPE])
 
 
-def check_columns(message_type: str, columns: str) -> None:
-    """Check a message type's DDL.
+def check_columns(message_type: str, columns: str, *, of_instance: bool = False) -> None:
+    """Check a message type's DDL, of a journal that is an instance or of any other.
 
     Raises
     ------
     ConfigError
         BAD_VALUE, or RESERVED_COLUMN for a name that the journal or the reader adds.
     """
-    reserved = ColumnNames(RESERVED_COLUMNS)
+    reserved = ColumnNames(RESERVED_COLUMNS | INSTANCE_COLUMNS if of_instance else RESERVED_COLUMNS)
     for name in user_schema(columns).names:
         if reserved.find(name) is not None:
             raise ConfigError("RESERVED_COLUMN", column=name, message_type=message_type)

@@ -16,8 +16,9 @@ from spark_queue.core.bitmaps.counts import Counts
 from spark_queue.core.bitmaps.numbers import to_array
 from spark_queue.core.bitmaps.order_key import OrderKeys
 from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.message_files.origins import OriginNames
 from spark_queue.core.message_files.segment import Segment, stretches
-from spark_queue.journal.schema import schema_of
+from spark_queue.journal.schema import ORIGIN, schema_of
 
 _Bookmarks = NDArray[np.int64]
 
@@ -44,8 +45,9 @@ def cut_pieces(
     *,
     is_barrier: bool = False,
     order_keys: OrderKeys | None = None,
+    origins: OriginNames | None = None,
 ) -> pa.Table:
-    """Cut rows into pieces: each within one file, without a gap, and with one count of deliveries and of cancels.
+    """Cut rows into pieces: each within one file, without a gap, with one count of deliveries and of cancels, and of one origin.
 
     Cost follows pieces, not rows.
 
@@ -61,11 +63,14 @@ def cut_pieces(
         Whether the rows are a barrier, whose counts are those of the subscription that it is given to.
     order_keys : OrderKeys or None
         Of the queue, where its order key matters.
+    origins : OriginNames or None
+        Of the message type, in a journal that is an instance.
 
     Returns
     -------
     pa.Table
-        As `PIECES`, oldest first; with `KEYS` where `order_keys` are given and there are rows.
+        As `PIECES`, oldest first; with `ORIGIN` of the first row where `origins`, and with `KEYS` where
+        `order_keys` are given and there are rows.
     """
     if not rows:
         return PIECES.empty_table()
@@ -76,10 +81,13 @@ def cut_pieces(
     until = np.fromiter((file.until for file in files), dtype=np.int64, count=len(files))
     first_row = np.fromiter((file.first_row for file in files), dtype=np.int64, count=len(files))
     # A piece starts where a run of either count starts, or where a file starts inside a run.
-    starts = np.unique(np.concatenate([deliveries.first, cancels.first, first]))
+    published = None if origins is None else _Published(origins, rows.min(), rows.max() + 1)
+    starts = np.unique(np.concatenate([deliveries.first, cancels.first, first, *([] if published is None else [published.first])]))
     starts = starts[deliveries.cover(starts)]
     run, cancel_run, file = deliveries.at(starts), cancels.at(starts), np.searchsorted(first, starts, side="right") - 1
     ends = np.minimum(np.minimum(deliveries.until[run], cancels.until[cancel_run]), until[file])
+    if published is not None:
+        ends = np.minimum(ends, published.until_of(starts))
     columns = [
         pa.array([file.path for file in files], pa.string()).take(pa.array(file, pa.int64())),
         pa.array(starts - first[file] + first_row[file]),
@@ -90,6 +98,9 @@ def cut_pieces(
         pa.repeat(pa.scalar(is_barrier), len(starts)),
     ]
     pieces = pa.Table.from_arrays(columns, schema=PIECES)
+    if published is not None:
+        for field, column in zip(ORIGIN, published.columns_of(starts), strict=True):
+            pieces = pieces.append_column(field, column)
     return pieces if order_keys is None else pieces.append_column(KEYS, _keys(order_keys, rows, ends - starts))
 
 
@@ -101,6 +112,30 @@ def _keys(order_keys: OrderKeys, rows: BitMap64, lengths: _Bookmarks) -> pa.List
     keys[positions], is_keyless[positions] = hashes, False
     offsets = np.r_[0, np.cumsum(lengths)].astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(keys, mask=is_keyless), type=KEYS.type)
+
+
+class _Published:
+    """Where the rows between two bookmarks were first published, as arrays of stretches without a gap."""
+
+    def __init__(self, origins: OriginNames, start: int, end: int) -> None:
+        stretches_of_origin = origins.between(start, end)
+        self.first = np.array([first for first, _, _ in stretches_of_origin], dtype=np.int64)
+        self._until = np.r_[self.first[1:], end]
+        self._there = np.array([there for _, _, there in stretches_of_origin], dtype=np.int64)
+        self._names = pa.array([name for _, name, _ in stretches_of_origin], pa.string())
+
+    def until_of(self, starts: _Bookmarks) -> _Bookmarks:
+        """Return the ends of the stretches in which bookmarks lie."""
+        until: _Bookmarks = self._until[self._at(starts)]
+        return until
+
+    def columns_of(self, starts: _Bookmarks) -> tuple[Any, Any]:
+        """Return the instances of bookmarks, and their bookmarks there."""
+        at = self._at(starts)
+        return self._names.take(pa.array(at)), pa.array(self._there[at] + starts - self.first[at])
+
+    def _at(self, bookmarks: _Bookmarks) -> Any:
+        return np.searchsorted(self.first, bookmarks, side="right") - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

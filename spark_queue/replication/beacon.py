@@ -9,8 +9,9 @@ from collections.abc import Callable
 import msgspec
 
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.layout import Store, TooLargeError
 from spark_queue.ports import Clock
+from spark_queue.replication.record_forms import Name, Number
 
 #: Where it lies in a journal.
 BEACON_KEY = "beacon.json"
@@ -25,17 +26,17 @@ _SIZE_MAX = 100_000
 class Beacon(msgspec.Struct, frozen=True, kw_only=True):
     """That an instance lives, and the newest numbers that it has seen of others."""
 
-    instance: str
+    instance: Name
     #: Rises with each renewal, whoever reigns.
-    number: int
-    seen: dict[str, int] = {}
+    number: Number
+    seen: dict[Name, Number] = {}
 
 
 def read_beacon(store: Store) -> Beacon | None:
     """Return the beacon of the instance in a store; None where there is none that can be read."""
-    with contextlib.suppress(SparkQueueError, msgspec.DecodeError):
-        data = store.read(BEACON_KEY)
-        if data is not None and len(data) <= _SIZE_MAX:
+    with contextlib.suppress(SparkQueueError, TooLargeError, msgspec.DecodeError, RecursionError):
+        data = store.read(BEACON_KEY, most_bytes=_SIZE_MAX)
+        if data is not None:
             return msgspec.json.decode(data, type=Beacon)
     return None
 

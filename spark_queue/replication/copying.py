@@ -3,58 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.numbers import to_array
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.instances.naming import OtherNames
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
+from spark_queue.core.definitions.keys import valid_name
 from spark_queue.core.message_files.origins import OriginRows
-from spark_queue.core.message_files.publishers import ClashingRows, SequenceRange, joined
-from spark_queue.core.message_files.segment import Segment
-from spark_queue.errors import ConfigError
+from spark_queue.core.message_files.segment import Segment, stretches
+from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.layout import Store
-from spark_queue.journal.message_file import MessageFiles, fitted
+from spark_queue.journal.message_file import decoding, fitted
 from spark_queue.journal.publisher import make_plan
-from spark_queue.journal.staging import StagingPlan, write_file
+from spark_queue.journal.schema import Field
+from spark_queue.journal.staging import ROW_GROUP_ROWS, write_file
 from spark_queue.ports import PulledFile, PulledFiles
+from spark_queue.replication.bounded_files import BoundedFile, UnboundedFileError
 from spark_queue.replication.news import PeerFold
-from spark_queue.replication.repeats import Repeats, Standing, numbers_of
+from spark_queue.replication.peer_records import DAMAGE, refused
+from spark_queue.replication.record_forms import NUMBER_MAX, PUBLISHER_MAX
+from spark_queue.replication.repeats import Repeats, Standing
+from spark_queue.replication.taking import Taking, WantedRows
+
+#: Rows of a peer's file that are in memory at once.
+_PART_ROWS = ROW_GROUP_ROWS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    """Rows of a segment that are taken over, and where each was first published."""
+class CopyFailedError(Exception):
+    """A file of the peer cannot be read, or is refused.
 
-    rows: NDArray[np.int64]
-    #: Number of the origin in `names`, and the bookmark there, of each.
-    origins: NDArray[np.int64]
-    bookmarks: NDArray[np.int64]
-    names: Sequence[str]
+    Attributes
+    ----------
+    segment : Segment
+        Whose messages stand in it.
+    reason : JournalError
+        MESSAGE_FILE_MISSING, PEER_REFUSED, STORE_FAILED.
+    """
 
-    def among(self, kept: NDArray[np.bool_]) -> _Wanted:
-        return _Wanted(rows=self.rows[kept], origins=self.origins[kept], bookmarks=self.bookmarks[kept], names=self.names)
-
-    def stretches(self) -> tuple[OriginRows, ...]:
-        """Return them by origin, as they stand one after the other in the new file."""
-        return tuple(self.names_of(np.arange(len(self.rows), dtype=np.int64)))
-
-    def names_of(self, places: NDArray[np.int64]) -> list[OriginRows]:
-        """Return them by origin, where each has a place of its own: adjacent here, and adjacent there."""
-        if not len(self.rows):
-            return []
-        goes_on = (np.diff(self.origins) == 0) & (np.diff(self.bookmarks) == 1) & (np.diff(places) == 1)
-        breaks = np.flatnonzero(~goes_on) + 1
-        starts, ends = [0, *breaks.tolist()], [*breaks.tolist(), len(self.rows)]
-        return [
-            (int(places[start]), end - start, self.names[self.origins[start]], int(self.bookmarks[start]))
-            for start, end in zip(starts, ends, strict=True)
-        ]
+    def __init__(self, segment: Segment, reason: JournalError) -> None:
+        super().__init__(str(reason))
+        self.segment = segment
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,19 +59,6 @@ class Copied:
 
     files: PulledFiles | None
     names: OtherNames | None
-
-
-@dataclass(slots=True)
-class _Taking:
-    """What is found out about the rows of one segment while they are written."""
-
-    standing: Standing
-    kept: list[_Wanted] = field(default_factory=list)
-    numbers: list[dict[str, SequenceRange]] = field(default_factory=list)
-    clashes: list[ClashingRows] = field(default_factory=list)
-    #: Own bookmark, origin and bookmark there of each row that is here already.
-    names: list[OriginRows] = field(default_factory=list)
-    written: int = 0
 
 
 class Copier:
@@ -93,8 +76,8 @@ class Copier:
 
     def __init__(self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition) -> None:
         self._own = own
+        self._peer = peer
         self._repeats = Repeats(own)
-        self._files = MessageFiles(peer)
         self._definitions = definitions
         self._definition = definition
 
@@ -114,38 +97,55 @@ class Copier:
         ------
         ConfigError
             MESSAGE_TYPE_DIFFERS when a column has another type there.
+        CopyFailedError
+            When a file of the peer cannot be read, or is refused.
         JournalError
-            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
+            STORE_FAILED of the own journal.
         """
         message_type = segments[0].message_type
         plan = make_plan(self._own, self._definitions, message_type=message_type, topic=None, expires_after_ms=None)
         written, names = list[PulledFile](), list[OriginRows]()
-        for segment in segments:
-            wanted = self._wanted(fold, segment, held)
-            if not len(wanted.rows):
+        # Neighbours in a merged file are read at once.
+        for segment in stretches([each for each in segments if not each.retired]):
+            if not self._is_wanted(fold, segment, held):
                 continue
-            taking = _Taking(standing)
-            staged = write_file(plan, self._rows(plan, segment, wanted, taking), now_ms=now_ms)
+            taking = Taking(self._repeats, standing)
+            staged = write_file(plan, self._rows(plan.shape.schema, fold, segment, held, taking), now_ms=now_ms)
             names += taking.names
             if staged is not None:
-                origins = wanted.among(np.isin(wanted.rows, np.concatenate([part.rows for part in taking.kept]))).stretches()
-                publishers, clashes = joined(taking.numbers), tuple(taking.clashes)
-                file = PulledFile(path=staged.path, size_bytes=staged.size_bytes, stats=staged.stats(), origins=origins)
-                written.append(replace(file, publishers=publishers, clashes=clashes))
+                file = PulledFile(
+                    path=staged.path, size_bytes=staged.size_bytes, stats=staged.stats(), origins=tuple(taking.origins),
+                    publishers=taking.publishers, clashes=tuple(taking.clashes),
+                )  # fmt: skip
+                written.append(file)
         instances = {origin: fold.instances[origin] for file in written for _, _, origin, _ in file.origins}
         named = {origin: fold.instances[origin] for _, _, origin, _ in names}
         files = PulledFiles(message_type=message_type, files=tuple(written), instances=instances, compared_until=standing.until)
         others = OtherNames(message_type=message_type, rows=tuple(names), instances=named)
         return Copied(files=files if written else None, names=others if names else None)
 
-    def _wanted(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> _Wanted:
+    def missing(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> BitMap64:
+        """Return the bookmarks at the peer of what would be taken over of a segment, as far as its topics tell."""
+        if segment.topic_min == segment.topic_max and not self._definition.takes(segment.topic_min):
+            return BitMap64()
+        return BitMap64(self._wanted(fold, segment, held).rows + segment.first)
+
+    def _is_wanted(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> bool:
+        """Return whether any row is, before its file is looked at; the cost follows stretches, not rows."""
         known = fold.message_types[segment.message_type].origins
-        stretches = known.between(segment.first, segment.until, own=fold.journal_id)
-        names = list(dict.fromkeys(origin for _, _, origin, _ in stretches))
-        whole = _Wanted(
+        return any(
+            self._passes(fold, origin) and (origin not in held or held[origin].range_cardinality(bookmark, bookmark + rows) < rows)
+            for _, rows, origin, bookmark in known.between(segment.first, segment.until, own=fold.journal_id)
+        )
+
+    def _wanted(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> WantedRows:
+        known = fold.message_types[segment.message_type].origins
+        adjacent = known.between(segment.first, segment.until, own=fold.journal_id)
+        names = list(dict.fromkeys(origin for _, _, origin, _ in adjacent))
+        whole = WantedRows(
             rows=np.arange(segment.row_count, dtype=np.int64),
-            origins=np.repeat([names.index(origin) for _, _, origin, _ in stretches], [rows for _, rows, _, _ in stretches]),
-            bookmarks=np.concatenate([np.arange(first, first + rows, dtype=np.int64) for _, rows, _, first in stretches]),
+            origins=np.repeat([names.index(origin) for _, _, origin, _ in adjacent], [rows for _, rows, _, _ in adjacent]),
+            bookmarks=np.concatenate([np.arange(first, first + rows, dtype=np.int64) for _, rows, _, first in adjacent]),
             names=names,
         )
         kept = np.ones(segment.row_count, dtype=np.bool_)
@@ -162,47 +162,64 @@ class Copier:
 
     def _passes(self, fold: PeerFold, origin: str) -> bool:
         """Return whether messages of an origin may come through this peer."""
-        return origin == fold.journal_id or self._definition.passes(fold.instances[origin])
+        return fold.is_own(origin) or self._definition.passes(fold.instances[origin])
 
-    def _rows(self, plan: StagingPlan, segment: Segment, wanted: _Wanted, taking: _Taking) -> Iterator[pa.Table]:
-        schema, first = plan.shape.schema, 0
-        for piece in self._files.pieces(segment, schema.names):
-            mine = wanted.among((wanted.rows >= first) & (wanted.rows < first + len(piece)))
-            rows = piece.take(mine.rows - first) if len(mine.rows) != len(piece) else piece
-            first += len(piece)
+    def _rows(
+        self, schema: pa.Schema, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64], taking: Taking
+    ) -> Iterator[pa.Table]:
+        """Yield the rows that are taken over, and note in `taking` what they are."""
+        at = 0
+        for rows in self._parts(schema, segment):
+            # As large as the file is in fact, not as the log says: so much is in memory of it.
+            part = replace(segment, first=segment.first + at, until=segment.first + at + len(rows))
+            at += len(rows)
+            mine = self._wanted(fold, part, held)
+            rows = rows.take(mine.rows) if len(mine.rows) != len(rows) else rows
             takes = {topic: self._definition.takes(str(topic)) for topic in rows.column("topic").unique().to_pylist()}
             if not all(takes.values()):
                 pulled = np.array([takes[topic] for topic in rows.column("topic").to_pylist()], dtype=np.bool_)
                 rows, mine = rows.filter(pa.array(pulled)), mine.among(pulled)
+            rows = taking.take(rows, mine)
             if len(rows):
-                rows, mine = self._new(_as_own(rows, schema, segment.message_type, self._definition.name), mine, taking)
-            if len(rows):
-                taking.kept.append(mine)
-                taking.written += len(rows)
                 yield rows
 
-    def _new(self, rows: pa.Table, mine: _Wanted, taking: _Taking) -> tuple[pa.Table, _Wanted]:
-        """Return the rows that no publisher has brought here, and note the further names of the others."""
-        numbers = numbers_of(rows)
-        if not numbers:
-            return rows, mine
-        found = self._repeats.compare(rows, numbers, taking.standing)
-        is_here = found.here >= 0
-        if is_here.any():
-            taking.names += mine.among(is_here).names_of(found.here[is_here])
-            rows, mine = rows.filter(pa.array(~is_here)), mine.among(~is_here)
-            numbers = numbers_of(rows)
-        taking.numbers.append(numbers)
-        for row in np.flatnonzero(found.clashing[~is_here]).tolist():
-            clash = rows.slice(row, 1).select(["publisher", "sequence"]).to_pylist()[0]
-            taking.clashes.append((taking.written + row, 1, clash["publisher"], clash["sequence"]))
-        return rows, mine
+    def _parts(self, schema: pa.Schema, segment: Segment) -> Iterator[pa.Table]:
+        """Yield the rows of a segment of the peer, checked, with the columns of this journal."""
+        try:
+            with decoding(self._peer, segment, lambda source: BoundedFile(source, schema.names)) as file:
+                for field in file.schema:
+                    if field.type != schema.field(field.name).type:
+                        raise self._differs(segment, field)
+                if file.row_count != segment.row_count and not segment.merged:
+                    raise UnboundedFileError(f"it has {file.row_count} rows instead of {segment.row_count}")
+                for rows in file.parts(segment.first_row, segment.row_count, most_rows=_PART_ROWS):
+                    yield _checked(fitted(rows, schema))
+        except DAMAGE as reason:
+            raise CopyFailedError(segment, self._refused(segment, self._peer.reason(reason))) from None
+        except JournalError as failure:
+            is_damage = failure.code == "MESSAGE_FILE_CORRUPT"
+            raise CopyFailedError(segment, self._refused(segment, failure.facts["reason"]) if is_damage else failure) from None
+
+    def _refused(self, segment: Segment, reason: object) -> JournalError:
+        what = f"file {segment.path} of message type '{segment.message_type}' (its messages from {segment.first})"
+        return refused(self._definition.name, what, reason)
+
+    def _differs(self, segment: Segment, field: Field) -> ConfigError:
+        facts = {"peer": self._definition.name, "column": field.name, "found": str(field.type)[:200]}
+        return ConfigError("MESSAGE_TYPE_DIFFERS", message_type=segment.message_type, **facts)
 
 
-def _as_own(rows: pa.Table, schema: pa.Schema, message_type: str, peer: str) -> pa.Table:
-    """Return rows with the columns of this journal; one that the peer does not have is NULL."""
-    for column in rows.schema:
-        if column.type != schema.field(column.name).type:
-            found = str(column.type)
-            raise ConfigError("MESSAGE_TYPE_DIFFERS", message_type=message_type, peer=peer, column=column.name, found=found)
-    return fitted(rows, schema)
+def _checked(rows: pa.Table) -> pa.Table:
+    """Return rows if an honest publisher may have written them."""
+    for field in rows.schema:
+        if not field.nullable and rows.column(field.name).null_count:
+            raise ValueError(f"column {field.name} lacks values")
+    for topic in rows.column("topic").unique().to_pylist():
+        if not valid_name(str(topic)):
+            raise ValueError(f"{topic!r:.100} is no topic")
+    sequences: Any = pc.min_max(rows.column("sequence")).as_py()
+    if len(rows) and not 0 <= sequences["min"] <= sequences["max"] < NUMBER_MAX:
+        raise ValueError(f"its sequences {sequences['min']} to {sequences['max']} are none of ours")
+    if (pc.max(pc.binary_length(rows.column("publisher"))).as_py() or 0) > PUBLISHER_MAX:
+        raise ValueError("a publisher has no name of ours")
+    return rows

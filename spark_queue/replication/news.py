@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyroaring import BitMap64
@@ -12,14 +13,21 @@ from spark_queue.core.deciding.instances.replicating import News
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
+from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record, Removal
+from spark_queue.core.state.folds.peers import watermark_of
 from spark_queue.core.state.folds.replication import value_of
-from spark_queue.core.state.ownership import MessageValue, Stage
+from spark_queue.core.state.ownership import MessageValue, Stage, Watermark
+from spark_queue.core.state.peer_changes import Restoration, renewals, restoration_of
+from spark_queue.replication.checking import check
+from spark_queue.replication.record_forms import is_sound
 
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
 _TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")
 _OF_LETTERS = ("source", "error")
-_OF_REQUESTS = ("requester", "owner", "passed")
+_OF_REQUESTS = ("requester", "owner", "passed", "life")
+
+#: Most messages that one range of an answer names; a request is for what some polls have room for.
+_MOST_ASKED = 1 << 24
 
 
 class PeerFold:
@@ -40,9 +48,42 @@ class PeerFold:
         self.message_types: dict[str, MessageTypeState] = {}
         #: Names of instances, by the UUID of their journal.
         self.instances: dict[str, str] = {}
+        #: As often as its journal was restored from a backup.
+        self.restorations: list[Restoration] = []
+        #: How far it has pulled other journals, by their UUID.
+        self.pulled: dict[str, Watermark] = {}
+
+    @property
+    def origin(self) -> str:
+        """UUID of the origin of what is published there now, where its journal was restored; else empty."""
+        return self.restorations[-1].origin if self.restorations else ""
+
+    def is_own(self, origin: str) -> bool:
+        """Return whether its messages have or had an origin."""
+        return origin == self.journal_id or any(origin == each.origin for each in self.restorations)
+
+    def foresee(self, records: Iterable[Record]) -> None:
+        """Learn from records, before they are folded, that the journal was restored: they tell it after what entered since."""
+        told = (restoration_of(record) for record in records if record.kind == Kind.RESTORED and is_sound(record))
+        found = [each for each in told if each not in self.restorations]
+        self.restorations += found
+        self.instances |= {each.origin: self.instance for each in found}
+        if found:
+            self._renew_origins()
+
+    def _renew_origins(self) -> None:
+        for name, known in self.message_types.items():
+            known.origins.renewed = renewals(self.restorations, name)
 
     def fold(self, record: Record) -> News | None:
-        """Apply the peer's next record; returns what it says of messages of a queue, if it does."""
+        """Apply the peer's next record; returns what it says of messages of a queue, if it does.
+
+        Raises
+        ------
+        JournalError
+            PEER_REFUSED or PROTOCOL_NEWER: it is no record that a peer may write, and nothing of it was applied.
+        """
+        check(record, self)
         match record.kind:
             case Kind.JOURNAL_CREATED:
                 self.journal_id = record.detail["journal"]
@@ -51,9 +92,12 @@ class PeerFold:
                 self.definitions = parsing.parse(record.detail["definitions"])
                 for name in self.definitions.message_types:
                     self.message_types.setdefault(name, MessageTypeState())
+                self._renew_origins()
             case Kind.PULLED:
-                self.instances[record.detail["journal"]] = record.detail["peer"]
-            case Kind.ENTERED | Kind.NAMED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
+                watermark = watermark_of(record)
+                self.instances[watermark.journal] = record.detail["peer"]
+                self.pulled[watermark.journal] = watermark
+            case Kind.ENTERED | Kind.NAMED | Kind.MOVED | Kind.RETIRED:
                 self.instances.update(record.detail.get("instances", {}))
                 self.message_types[str(record.message_type)].fold(record)
             case _ if record.queue in self.definitions.queues:
@@ -66,7 +110,8 @@ class PeerFold:
             return None
         names = _OF_REQUESTS if value is None else _OF_LETTERS if record.kind == Kind.DEAD_LETTERED else _TRAVELLING
         detail: Mapping[str, Any] = {name: record.detail[name] for name in names if name in record.detail}
-        return News(queue=str(record.queue), rows=self._by_origin(record), value=value, reason=_reason(record), detail=detail)
+        news = News(queue=str(record.queue), rows=self._by_origin(record), value=value, reason=_reason(record), detail=detail)
+        return news if value is not None else replace(news, of_several=self._of_several(record))
 
     def _value(self, record: Record) -> MessageValue | None:
         """Return what a record says that its messages are from then on; None where it says nothing to others."""
@@ -75,7 +120,7 @@ class PeerFold:
         match record.kind:
             case Kind.REMOVED if record.reason in DEAD_LETTER_REASONS:
                 return MessageValue(life, Stage.DEAD, term, owner)
-            case Kind.REMOVED:
+            case Kind.REMOVED | Kind.NOT_IN_QUEUE:
                 return MessageValue(life, Stage.GONE)
             case Kind.REDRIVEN if detail.get("stage") == Stage.GONE:
                 return MessageValue(life, Stage.GONE)
@@ -89,11 +134,30 @@ class PeerFold:
         return None
 
     def _by_origin(self, record: Record) -> dict[str, BitMap64]:
-        known = self.message_types[self.definitions.queues[str(record.queue)].message_type]
-        # Ranges are clipped before they are expanded: an absurd one would fill the memory.
-        ranges = [(first, min(until, known.entered_until)) for first, until in record.ranges if first < known.entered_until]
-        return dict(known.origins.of(to_bitmap(ranges), own=self.journal_id))
+        if record.kind == Kind.NOT_IN_QUEUE:
+            # It is told by origin, since the peer may not have it at all.
+            asked = {
+                origin: [(first, min(until, first + _MOST_ASKED)) for first, until in ranges]
+                for origin, ranges in record.detail["origins"].items()
+            }
+            return {origin: to_bitmap(ranges) for origin, ranges in asked.items()}
+        known = self._type_of(record)
+        return dict(known.origins.of(_clipped(record, known), own=self.journal_id))
+
+    def _of_several(self, record: Record) -> dict[str, BitMap64]:
+        known = self._type_of(record)
+        return dict(known.origins.of(known.origins.with_several_names(_clipped(record, known)), own=self.journal_id))
+
+    def _type_of(self, record: Record) -> MessageTypeState:
+        return self.message_types[self.definitions.queues[str(record.queue)].message_type]
+
+
+def _clipped(record: Record, known: MessageTypeState) -> BitMap64:
+    """Return the messages of a record; ranges are clipped before they are expanded: an absurd one would fill the memory."""
+    return to_bitmap([(first, min(until, known.entered_until)) for first, until in record.ranges if first < known.entered_until])
 
 
 def _reason(record: Record) -> str | None:
+    if record.kind == Kind.NOT_IN_QUEUE:
+        return Removal.PURGED
     return str(record.kind) if record.kind in (Kind.REDRIVEN, Kind.TRANSFERRED, Kind.DEAD_LETTERED) else record.reason

@@ -3,74 +3,276 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import msgspec
+import pyarrow as pa
 
-from spark_queue.core.records import Record
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.records import Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.control_files import ControlFile, listing, read_records
-from spark_queue.journal.layout import CONTROL, Store
+from spark_queue.journal.control_files import ControlFile, listing
+from spark_queue.journal.layout import CONTROL, Store, TooLargeError
 from spark_queue.journal.log_entry import LogEntry, TornEntryError, read_entry
 from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.reader import setup_of
+from spark_queue.replication.peer_records import DAMAGE, RecordReader, check_file, parts_of, refused, source_of
+
+#: Most records that are read at once, and bytes of them as rows after which no more are.
+CHUNK_RECORDS = 10_000
+CHUNK_BYTES = 32 * 1024 * 1024
+
+#: Most bytes of an entry of the log; ours name a few files.
+_ENTRY_BYTES = 16 * 1024 * 1024
+
+#: After so many looks that found nothing the log is listed: entries that were cleaned away are no end of it.
+LISTING_LOOKS = 20
+
+#: Most entries of the log that are read by one look.
+_LOOK_ENTRIES = 256
+
+#: Files and entries that are read at once.
+_AHEAD = 8
+
+_Asked = TypeVar("_Asked")
+_Found = TypeVar("_Found")
+
+
+class LogReplacedError(Exception):
+    """The log that was being read is no longer there, or went back: its journal was restored, or made anew."""
 
 
 class PeerLog:
-    """A peer's control log, read record by record from the first.
+    """A peer's control log, read from its first record on in chunks of bounded size.
 
     Parameters
     ----------
     store : Store
         Where the peer's journal is.
+    peer : str
+        The name of its instance, for errors.
+    first : int
+        Number of the first record that is wanted.
+    kinds : Collection of str or None
+        Which records are wanted; None for all.
+
+    Attributes
+    ----------
+    has_more : bool
+        Whether more was found than has been read.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, peer: str, *, first: int = 0, kinds: Collection[str] | None = None) -> None:
         self._store = store
-        #: Newest version of the table that was read; -1 before the first.
+        self._peer = peer
+        #: Newest version of the table that was looked at; -1 before the first.
         self._version = -1
-        self._next_record = 0
+        self._reader = RecordReader(store, peer, first, kinds)
+        self._rows: Iterator[pa.Table] = iter(())
+        self.has_more = False
+        self._refusal: JournalError | None = None
+        self._idle_looks = 0
+        #: Of the commit that made the version that was looked at last; empty before the first.
+        self._token = ""
 
-    def read(self) -> list[Record]:
-        """Return the records since the last call, in order; all of them at the first.
+    @classmethod
+    def at_end(cls, store: Store, peer: str) -> PeerLog:
+        """Return a reader of what will be committed from now on.
 
         Raises
         ------
         JournalError
-            NOT_A_JOURNAL, PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED: what was read is lost, so a new reader must begin.
+            NOT_A_JOURNAL, JOURNAL_DAMAGED or STORE_FAILED.
         """
-        found: list[Record] = []
-        while self._version >= 0 and (entry := self._entry(self._version + 1)) is not None:
-            files = _brought(entry)
-            if files and files[0].first > self._next_record:
+        files, version = _listed(store)
+        log = cls(store, peer, first=max((file.last + 1 for file in files), default=0))
+        head = log._entry(version)
+        log._version, log._token = version, "" if head is None else head.token
+        return log
+
+    def read(self) -> list[Record]:
+        """Return the next records in order; none where there are no more now.
+
+        Raises
+        ------
+        JournalError
+            NOT_A_JOURNAL, PROTOCOL_NEWER, PEER_REFUSED, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED: a new reader must begin. Records
+            before what is refused were returned.
+        LogReplacedError
+            What was read is no part of it any more, so a new reader must begin.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        if not self.has_more:
+            files = self._found()
+            self._rows, self.has_more = self._rows_of(files), bool(files)
+        chunk: list[Record] = []
+        size_bytes = 0
+        try:
+            while self.has_more and len(chunk) < CHUNK_RECORDS and size_bytes < CHUNK_BYTES:
+                rows = next(self._rows, None)
+                if rows is None:
+                    self.has_more = False
+                else:
+                    size_bytes += rows.nbytes
+                    self._reader.read(rows, chunk)
+        except JournalError as refusal:
+            if not chunk:
+                raise
+            self._refusal = refusal
+        return chunk
+
+    def moves_ahead(self) -> Iterator[Record]:
+        """Yield the records beyond those that were read that say where messages went.
+
+        Raises
+        ------
+        JournalError
+            See `read`.
+        """
+        yield from scan(self._store, self._peer, (Kind.MOVED, Kind.RETIRED), first=self._reader.next_record)
+
+    def _rows_of(self, files: Sequence[ControlFile]) -> Iterator[pa.Table]:
+        def source(file: ControlFile) -> object:
+            return source_of(self._store, self._peer, file)
+
+        first = self._reader.next_record
+        wanted = [file for file in files if file.last >= first]
+        for start in range(0, len(wanted), _AHEAD):
+            group = wanted[start : start + _AHEAD]
+            for file, found in zip(group, _at_once(source, group), strict=True):
+                yield from parts_of(self._store, self._peer, file, found, first=first)
+
+    def _found(self) -> list[ControlFile]:
+        """Return the next files; a look at a log that did not go on costs one request."""
+        if self._version < 0:
+            return self._listed()
+        files, next_record, is_broken, is_checked = list[ControlFile](), self._reader.next_record, False, False
+        for entry in self._next_entries():
+            brought = self._brought(entry)
+            if brought and brought[0].first > next_record:
+                is_broken = True
                 break
-            found += self._take(files)
-            self._version = entry.version
+            files += brought
+            next_record = max([next_record, *(file.last + 1 for file in brought)])
+            if entry.version == self._version + 1 and not is_checked:
+                # What follows another commit than the one that was read last is another log.
+                self._check_last()
+                is_checked = True
+            self._version, self._token, self._idle_looks = entry.version, entry.token, 0
+        if files:
+            return files
+        self._idle_looks += 1
         # Entries that were cleaned away, and records merged since, are found where the table stands now.
-        return found or (self._read_table() if self._version < 0 or self._has_moved_on() else [])
+        if not is_broken and self._idle_looks < LISTING_LOOKS:
+            return []
+        self._idle_looks = 0
+        self._check_last()
+        return self._listed() if versions_after(self._store, CONTROL, self._version) else []
+
+    def _next_entries(self) -> list[LogEntry]:
+        """Return the entries after the newest that was read: one request where there are none, more at once the more there are."""
+        found: list[LogEntry] = []
+        window = 1
+        while len(found) < _LOOK_ENTRIES:
+            first = self._version + 1 + len(found)
+            for entry in _at_once(self._entry, range(first, first + window)):
+                if entry is None:
+                    return found
+                found.append(entry)
+            window = min(2 * window, _AHEAD)
+        return found
+
+    def _check_last(self) -> None:
+        """Raise where the last commit that was read is not there any more, and was not cleaned away."""
+        last = self._entry(self._version)
+        if last is None and versions_after(self._store, CONTROL, self._version):
+            return
+        if last is None or last.token != self._token:
+            raise LogReplacedError
 
     def _entry(self, version: int) -> LogEntry | None:
         try:
-            return read_entry(self._store, CONTROL, version)
+            return read_entry(self._store, CONTROL, version, most_bytes=_ENTRY_BYTES)
         except TornEntryError:
             # Its writer, or whoever opens that journal, repairs it.
             return None
+        except (TooLargeError, *DAMAGE) as reason:
+            raise refused(self._peer, f"entry {version} of its log", reason) from None
 
-    def _has_moved_on(self) -> bool:
-        """Return whether the table goes on beyond an entry that is missing."""
-        return bool(versions_after(self._store, CONTROL, self._version))
+    def _listed(self) -> list[ControlFile]:
+        try:
+            found, version = _listed(self._store)
+        except DAMAGE as reason:
+            raise refused(self._peer, "the list of its log's files", self._store.reason(reason)) from None
+        for file in found:
+            check_file(self._peer, file)
+        head = self._entry(version)
+        self._version, self._token = version, "" if head is None else head.token
+        return [file for file in found if file.last >= self._reader.next_record]
 
-    def _read_table(self) -> list[Record]:
-        table = delta.open_table(self._store, CONTROL)
-        if table is None:
-            raise JournalError("NOT_A_JOURNAL", path=self._store.path, reason="it has no control log.")
-        found = self._take(listing(self._store, table))
-        self._version = int(table.version())
-        return found
+    def _brought(self, entry: LogEntry) -> list[ControlFile]:
+        """Return the files of an entry that bring records; merging brings none."""
+        found = []
+        try:
+            for add in entry.adds:
+                if add.get("dataChange", True):
+                    statistics = msgspec.json.decode(add["stats"])
+                    low, high = statistics["minValues"], statistics["maxValues"]
+                    found.append(ControlFile(low["record"], high["record"], add["path"], (low["kind"], high["kind"])))
+        except DAMAGE as reason:
+            raise refused(self._peer, f"entry {entry.version} of its log", repr(reason)) from None
+        for file in found:
+            check_file(self._peer, file)
+        return sorted(found)
 
-    def _take(self, files: list[ControlFile]) -> list[Record]:
-        records = read_records(self._store, files, first=self._next_record) if files else []
-        self._next_record += len(records)
-        return records
+
+def _at_once(read: Callable[[_Asked], _Found], wanted: Sequence[_Asked]) -> list[_Found]:
+    """Return what each of some reads gives; they wait for the store, not for a processor."""
+    if len(wanted) <= 1:
+        return [read(each) for each in wanted]
+    with ThreadPoolExecutor(len(wanted)) as readers:
+        return list(readers.map(read, wanted))
+
+
+def scan(store: Store, peer: str, kinds: Collection[str] | None, *, first: int = 0) -> Iterator[Record]:
+    """Yield the records of some kinds, or all, from one on as the log stands now.
+
+    Raises
+    ------
+    JournalError
+        See `PeerLog.read`.
+    """
+    log = PeerLog(store, peer, first=first, kinds=kinds)
+    yield from log.read()
+    while log.has_more:
+        yield from log.read()
+
+
+def read_definitions(store: Store) -> tuple[str, Definitions]:
+    """Return the UUID of a peer's journal and the definitions that hold there; reads nothing else.
+
+    Raises
+    ------
+    JournalError
+        NOT_A_JOURNAL, PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED.
+    ConfigError
+        What this software refuses of its definitions.
+    """
+    created, applied = setup_of(store, _listed(store)[0])
+    return str(created.detail["journal"]), parsing.parse(applied.detail["definitions"])
+
+
+def _listed(store: Store) -> tuple[list[ControlFile], int]:
+    """Return the files of a control log as it stands, and its version; `open_control` would repair it."""
+    table = delta.open_table(store, CONTROL)
+    if table is None:
+        raise JournalError("NOT_A_JOURNAL", path=store.path, reason="it has no control log.")
+    return listing(store, table), int(table.version())
 
 
 def digest_of(record: Record) -> str:
@@ -78,14 +280,3 @@ def digest_of(record: Record) -> str:
     facts = (record.kind, record.record, record.epoch, record.at_ms, record.message_type, record.queue, record.subscription,
              record.lease, tuple(record.ranges), record.reason, record.due_at_ms, record.detail)  # fmt: skip
     return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
-
-
-def _brought(entry: LogEntry) -> list[ControlFile]:
-    """Return the files of an entry that bring records; merging brings none."""
-    found = []
-    for add in entry.adds:
-        statistics = msgspec.json.decode(add.get("stats") or "{}")
-        if add.get("dataChange", True):
-            low, high = statistics["minValues"], statistics["maxValues"]
-            found.append(ControlFile(low["record"], high["record"], add["path"], (low["kind"], high["kind"])))
-    return sorted(found)

@@ -8,10 +8,14 @@ import time
 from collections.abc import Callable
 
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
+from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.beacon import RENEWAL_S, BeaconThread, read_beacon
-from spark_queue.replication.puller import Look, Pull, Puller, PullState
+from spark_queue.replication.fetching import PullState
+from spark_queue.replication.peer_log import LogReplacedError
+from spark_queue.replication.peer_stores import peer_store
+from spark_queue.replication.puller import Look, Pull, Puller
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,15 +51,33 @@ class Pullers:
         if definitions is self._definitions:
             return
         self._definitions = definitions
-        for thread in self._threads.values():
-            thread.end()
-        self._threads = {peer.name: self._started(definitions, peer) for peer in definitions.peers.values()}
+        self._replace(definitions)
         if self._beacon is not None:
             self._beacon.end()
             self._beacon = None
         if definitions.peers and definitions.journal.instance is not None:
             self._beacon = BeaconThread(self._own, definitions.journal.instance, self.numbers, self._clock)
             self._beacon.start()
+
+    def _replace(self, definitions: Definitions) -> None:
+        for thread in self._threads.values():
+            thread.end()
+        self._threads = {peer.name: self._started(definitions, peer) for peer in definitions.peers.values()}
+
+    def restored(self) -> JournalError | None:
+        """Return what tells that this journal was restored from a backup: a peer has pulled what its log does not have."""
+        troubles = (thread.trouble for thread in self._threads.values())
+        found = [each for each in troubles if isinstance(each, JournalError) and each.code == "JOURNAL_RESTORED"]
+        return min(found, key=lambda each: int(str(each.facts["since"])), default=None)
+
+    def begin_anew(self) -> None:
+        """Let each puller begin anew, and at once: what kept it from pulling may be over."""
+        if self._definitions is not None:
+            self._replace(self._definitions)
+
+    def pulled_here(self) -> dict[str, int | None]:
+        """Return the last record of the own journal that each peer has pulled, as far as it was read; see `Reach`."""
+        return {peer: thread.pulled_here for peer, thread in self._threads.items() if thread.is_read}
 
     def numbers(self) -> dict[str, int]:
         """Return the newest beacon of each instance that was heard of, by name."""
@@ -71,19 +93,19 @@ class Pullers:
 
     def _started(self, definitions: Definitions, peer: PeerDefinition) -> _PullThread:
         def look() -> PullState:
+            thread.check()
             found = self._ask(Look(peer.name))
             assert isinstance(found, PullState), "a look is answered with what it asks for"
             return found
 
         def hand_over(pull: Pull) -> bool:
+            thread.check()
             return self._ask(pull) is True
 
-        def make() -> Puller:
+        def make(store: Store) -> Puller:
             return Puller(self._own, store, definitions, peer, look=look, hand_over=hand_over, clock=self._clock)
 
-        # Its options are those of the own journal: a definition holds no secrets.
-        store = Store(peer.journal, self._own.storage_options)
-        thread = _PullThread(make, store, peer)
+        thread = _PullThread(make, lambda: peer_store(self._own, peer), peer)
         thread.start()
         return thread
 
@@ -91,10 +113,11 @@ class Pullers:
 class _PullThread(threading.Thread):
     """Runs a puller until it is told to end; after what went wrong it makes another, ever later."""
 
-    def __init__(self, make: Callable[[], Puller], store: Store, definition: PeerDefinition) -> None:
+    def __init__(self, make: Callable[[Store], Puller], find: Callable[[], Store], definition: PeerDefinition) -> None:
         super().__init__(name=f"pull-{definition.name}", daemon=True)
         self._make = make
-        self._store = store
+        #: Returns the peer's store, with the options of now.
+        self._find = find
         #: The newest beacons, of the peer and of those that it has heard of.
         self.numbers: dict[str, int] = {}
         self._heard_at_s = 0.0
@@ -102,34 +125,49 @@ class _PullThread(threading.Thread):
         self._peer = definition.name
         self._told_to_end = threading.Event()
         #: What keeps it from pulling.
-        self.trouble: Exception | None = None
+        self.trouble: BaseException | None = None
         self.is_level = False
+        #: How far the peer has pulled from here, once it was read.
+        self.is_read = False
+        self.pulled_here: int | None = None
 
     def end(self) -> None:
         """Let it end after what it does."""
         self._told_to_end.set()
 
+    def check(self) -> None:
+        """Raise `EndedError` once it is told to end: another may be pulling from the same peer."""
+        if self._told_to_end.is_set():
+            raise EndedError
+
     def run(self) -> None:
         """Pull, wait, and pull again."""
-        puller, failures = None, 0
+        puller, store, failures = None, None, 0
         while not self._told_to_end.is_set():
-            self._hear()
             try:
-                puller = puller or self._make()
+                if puller is None or store is None:
+                    store = self._find()
+                    puller = self._make(store)
+                self._hear(store)
                 puller.step()
-                self.is_level, self.trouble, failures = True, None, 0
+                self.is_read, self.pulled_here = True, puller.pulled_here()
+                # What is wrong with one message type keeps nothing else from being pulled.
+                self.is_level, self.trouble, failures = True, puller.trouble, 0
             except EndedError:
                 return
-            except Exception as trouble:  # noqa: BLE001  # Whatever it is: a thread that ended would count as one that hears its peer.
+            except LogReplacedError:
+                puller = None
+                continue
+            except BaseException as trouble:  # noqa: BLE001  # Also a panic of delta-rs: a thread that ended would count as level.
                 if str(trouble) != str(self.trouble):
                     _LOG.warning("Peer '%s' is not pulled: %s", self._peer, trouble)
                 puller, self.trouble, failures = None, trouble, failures + 1
             self._told_to_end.wait(min(_PAUSE_S, self._interval_s * 2 ** min(failures, 10)))
 
-    def _hear(self) -> None:
+    def _hear(self, store: Store) -> None:
         """Look at the peer's beacon now and then."""
         if time.monotonic() < self._heard_at_s + RENEWAL_S:
             return
-        self._heard_at_s, beacon = time.monotonic(), read_beacon(self._store)
+        self._heard_at_s, beacon = time.monotonic(), read_beacon(store)
         if beacon is not None and beacon.instance == self._peer:
             self.numbers = {**beacon.seen, self._peer: beacon.number}

@@ -7,7 +7,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_queue.core.definitions.column_names import ColumnNames
-from spark_queue.journal.schema import ENVELOPE, INSTANT, user_schema
+from spark_queue.journal.schema import ENVELOPE, INSTANT, ORIGIN, user_schema
 
 _BOOKMARK = pa.field("bookmark", pa.int64(), nullable=False)
 
@@ -21,9 +21,10 @@ _OF_LEASE = (
 )
 
 
-def read_columns(columns: str, *, leased: bool) -> pa.Schema:
+def read_columns(columns: str, *, leased: bool, of_instance: bool) -> pa.Schema:
     """Return what a read of a message type gives, by a queue stream or without leases; `columns` is the type's DDL."""
-    return pa.schema([*user_schema(columns), _BOOKMARK, *ENVELOPE, *(_OF_LEASE if leased else ())])
+    origin, of_lease = ORIGIN if of_instance else (), _OF_LEASE if leased else ()
+    return pa.schema([*user_schema(columns), _BOOKMARK, *ENVELOPE, *origin, *of_lease])
 
 
 def chosen(available: pa.Schema, names: tuple[str, ...] | None, *, where: str) -> pa.Schema:

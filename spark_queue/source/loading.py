@@ -55,7 +55,8 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
     target = _target(given, journal.journal_id, definitions)
     _files(store, target).check()
     own = definitions.message_type(target.message_type).columns
-    columns = read_columns(own, leased=isinstance(given, QueueStreamOptions))
+    of_instance = definitions.journal.instance is not None
+    columns = read_columns(own, leased=isinstance(given, QueueStreamOptions), of_instance=of_instance)
     return target, to_spark(chosen(columns, given.columns, where=f"message type '{target.message_type}'"))
 
 

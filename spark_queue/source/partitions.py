@@ -47,14 +47,22 @@ class FilePieces:
     delivery_count: _Array
     cancel_count: _Array
     is_barrier: _Array
+    #: Arrays, too, and only of an instance: the number of the origin among those of the partition, and the bookmark there of the
+    #: first row.
+    origin: Any = None
+    origin_bookmark: Any = None
 
 
 class MessagePartition(InputPartition):
     """The share of a micro-batch or batch that one task reads."""
 
-    def __init__(self, pieces: tuple[FilePieces, ...], *, lease: int = 0, leased_until_ms: int = 0) -> None:
+    def __init__(
+        self, pieces: tuple[FilePieces, ...], *, lease: int = 0, leased_until_ms: int = 0, origins: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(None)
         self.pieces = pieces
+        #: Names of the instances that its messages were first published to; empty in a journal that is no instance.
+        self.origins = origins
         #: Number and end of the lease that every row of it stands under; 0 without one.
         self.lease = lease
         self.leased_until_ms = leased_until_ms
@@ -87,7 +95,7 @@ class MessageReader:
 
     def _read_all(self, partition: MessagePartition) -> Iterator[pa.RecordBatch]:
         open_file = self.files.opener()
-        stored = set(self.schema.names) - _APPENDED.keys()
+        stored = set(self.schema.names) - _appended(partition).keys()
         if self.topic is not None:
             stored.add("topic")
         for pieces in partition.pieces:
@@ -100,10 +108,10 @@ class MessageReader:
 
     def _shape(self, rows: pa.RecordBatch, chosen: _Chosen, partition: MessagePartition) -> pa.RecordBatch:
         columns: list[_Column] = []
-        there = set(rows.schema.names)
+        there, appended = set(rows.schema.names), _appended(partition)
         for wanted in self.schema:
-            if wanted.name in _APPENDED:
-                columns.append(_APPENDED[wanted.name](chosen, partition))
+            if wanted.name in appended:
+                columns.append(appended[wanted.name](chosen, partition))
             elif wanted.name in there:
                 column = rows.column(wanted.name)
                 columns.append(column if column.type == wanted.type else column.cast(wanted.type))
@@ -152,8 +160,9 @@ class _Chosen:
         """Return the numbers of the rows within the file."""
         return _count_up(self.first_row, self.counts)
 
-    def bookmarks(self) -> _Column:
-        first = self.pieces.bookmark[self.index] + (self.first_row - self.pieces.first_row[self.index])
+    def bookmarks(self, first_of_piece: _Array) -> _Column:
+        """Return each row its bookmark, here or at its origin, from that of the first row of its piece."""
+        first = first_of_piece[self.index] + (self.first_row - self.pieces.first_row[self.index])
         return pa.array(_count_up(first, self.counts))
 
     def constant(self, value: Any, kind: Any) -> _Column:
@@ -164,13 +173,24 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 #: The columns that no file holds: name -> what makes them.
 _APPENDED: dict[str, Callable[[_Chosen, MessagePartition], _Column]] = {
-    "bookmark": lambda chosen, _: chosen.bookmarks(),
+    "bookmark": lambda chosen, _: chosen.bookmarks(chosen.pieces.bookmark),
     "delivery_count": lambda chosen, _: chosen.spread(chosen.pieces.delivery_count),
     "cancel_count": lambda chosen, _: chosen.spread(chosen.pieces.cancel_count),
     "is_barrier": lambda chosen, _: chosen.spread(chosen.pieces.is_barrier),
     "lease": lambda chosen, partition: chosen.constant(partition.lease, pa.int64()),
     "leased_until": lambda chosen, partition: chosen.constant(partition.leased_until_ms * 1_000, _TIME),
 }
+
+#: Those of an instance; in any other journal a message may have columns of these names.
+_APPENDED_BY_INSTANCE: dict[str, Callable[[_Chosen, MessagePartition], _Column]] = {
+    **_APPENDED,
+    "origin": lambda chosen, partition: pa.array(partition.origins, pa.string()).take(chosen.spread(chosen.pieces.origin)),
+    "origin_bookmark": lambda chosen, _: chosen.bookmarks(chosen.pieces.origin_bookmark),
+}
+
+
+def _appended(partition: MessagePartition) -> dict[str, Callable[[_Chosen, MessagePartition], _Column]]:
+    return _APPENDED_BY_INSTANCE if partition.origins else _APPENDED
 
 
 def _count_up(first: _Array, counts: _Array) -> _Array:

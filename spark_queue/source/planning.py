@@ -24,6 +24,9 @@ _HANDFULS = 64
 
 _COLUMNS = ("first_row", "rows", "bookmark", "delivery_count", "cancel_count", "is_barrier")
 
+#: Those of which a piece has the value of its first row, and each later row one more.
+_COUNTED = ("first_row", "bookmark", "origin_bookmark")
+
 _Columns = dict[str, NDArray[Any]]
 
 
@@ -45,12 +48,20 @@ def cut(pieces: pa.Table, *, min_partitions: int | None, lease: int = 0, leased_
     names = pieces.column("path").combine_chunks().dictionary_encode()
     columns["path"] = names.indices.to_numpy()
     paths = [str(path) for path in names.dictionary.to_pylist()]
+    origins: tuple[str, ...] = ()
+    if "origin" in pieces.column_names:
+        instances = pieces.column("origin").combine_chunks().dictionary_encode()
+        columns |= {"origin": instances.indices.to_numpy(), "origin_bookmark": pieces.column("origin_bookmark").to_numpy()}
+        origins = tuple(map(str, instances.dictionary.to_pylist()))
     total = int(columns["rows"].sum())
     count = min(total, max(min_partitions or 1, -(-total // PARTITION_ROWS)))
     # A coordinator from before there were runs names no keys, and gives one row of each.
     keyed = count > 1 and "keys" in pieces.column_names
     shares = _shares_by_key(columns, pieces.column("keys"), count) if keyed else _shares(columns, count)
-    return [MessagePartition(tuple(_by_file(share, paths)), lease=lease, leased_until_ms=leased_until_ms) for share in shares]
+    return [
+        MessagePartition(tuple(_by_file(share, paths)), lease=lease, leased_until_ms=leased_until_ms, origins=origins)
+        for share in shares
+    ]
 
 
 def _shares_by_key(columns: _Columns, keys_of_pieces: Any, count: int) -> Iterator[_Columns]:
@@ -73,8 +84,8 @@ def _joined(columns: _Columns, rows: NDArray[Any], piece: NDArray[Any], offset: 
     begins = np.r_[True, (np.diff(rows) != 1) | (np.diff(piece[rows]) != 0)]
     first = rows[begins]
     share = {name: values[piece[first]] for name, values in columns.items()}
-    share["first_row"] += offset[first]
-    share["bookmark"] += offset[first]
+    for name in share.keys() & _COUNTED:
+        share[name] += offset[first]
     share["rows"] = np.diff(np.r_[np.flatnonzero(begins), len(rows)])
     return share
 
@@ -88,8 +99,8 @@ def _shares(columns: _Columns, count: int) -> Iterator[_Columns]:
         high = int(np.searchsorted(starts, end, side="left"))
         share = {name: values[low:high].copy() for name, values in columns.items()}
         skipped = start - starts[low]
-        share["first_row"][0] += skipped
-        share["bookmark"][0] += skipped
+        for name in share.keys() & _COUNTED:
+            share[name][0] += skipped
         share["rows"][0] -= skipped
         share["rows"][-1] -= ends[high - 1] - end
         yield share
@@ -114,4 +125,4 @@ def _by_file(share: _Columns, paths: list[str]) -> Iterator[FilePieces]:
     path, first_row = share["path"], share["first_row"]
     breaks = np.flatnonzero((path[1:] != path[:-1]) | (first_row[1:] < first_row[:-1])) + 1
     for low, high in zip([0, *breaks], [*breaks, len(path)], strict=True):
-        yield FilePieces(path=paths[path[low]], **{name: share[name][low:high] for name in _COLUMNS})
+        yield FilePieces(path=paths[path[low]], **{name: values[low:high] for name, values in share.items() if name != "path"})

@@ -7,6 +7,8 @@ never needs one (DESIGN 15.15).
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,9 +16,11 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import moved_record, retired_record
 from spark_queue.core.message_files.segment import stretches
+from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
+from spark_queue.journal.schema import ORIGIN
 from spark_queue.journal.segments import PIECES
 from spark_queue.ports import MessageLogEntry, entered
 from spark_queue.settings.types import Position
@@ -53,9 +57,16 @@ class TopicLog:
         self._topic = topic
         self._fails_on_data_loss = fail_on_data_loss
         self._known = MessageTypeState()
+        #: The own name of an instance; None in any other journal.
+        self._instance: str | None = None
+        #: The names of instances that messages were pulled from, by the UUID of their journal.
+        self._instances: dict[str, str] = {}
         for record in journal.records():
             if record.message_type == message_type:
                 self._known.fold(record)
+                self._instances.update(record.detail.get("instances", {}))
+            elif record.kind == Kind.DEFINITIONS_APPLIED:
+                self._instance = record.detail["definitions"].get("journal", {}).get("instance")
         # The log need not hold anything below the last recorded version.
         self._version = self._known.version
         self.refresh()
@@ -111,16 +122,27 @@ class TopicLog:
         rows = [
             {
                 "path": segment.path,
-                "first_row": segment.first_row + max(start, segment.first) - segment.first,
-                "rows": min(end, segment.until) - max(start, segment.first),
-                "bookmark": max(start, segment.first),
+                "first_row": segment.first_row + first - segment.first,
+                "rows": until - first,
+                "bookmark": first,
                 "delivery_count": 0,
                 "cancel_count": 0,
                 "is_barrier": False,
+                **origin,
             }
             for segment in kept
+            for first, until, origin in self._by_origin(max(start, segment.first), min(end, segment.until))
         ]
-        return pa.Table.from_pylist(rows, schema=PIECES)
+        return pa.Table.from_pylist(rows, schema=PIECES if self._instance is None else pa.schema([*PIECES, *ORIGIN]))
+
+    def _by_origin(self, first: int, until: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        """Yield the parts of a range that were first published at one instance one after the other, with its columns `ORIGIN`."""
+        names = self._known.origin_names(self._instance, self._instances)
+        found = [] if names is None else names.between(first, until)
+        if not found:
+            yield first, until, {}
+        for (start, instance, there), end in zip(found, [*(each[0] for each in found[1:]), until], strict=False):
+            yield start, end, {"origin": instance, "origin_bookmark": there}
 
     def _count_on(self, entry: MessageLogEntry) -> None:
         """Take the next version of the log, as the coordinator will (DESIGN 15.15)."""
@@ -128,6 +150,7 @@ class TopicLog:
             # Nobody has entered it yet, so that will be at this moment or later.
             at_ms = SystemClock().wall_ms()
             self._known.add(entered(self._message_type, entry, added, first=self._known.entered_until, at_ms=at_ms))
+            self._instances.update(entry.instances)
         if entry.merged:
             self._known.fold(moved_record(self._message_type, version=entry.version, token=entry.token, files=entry.merged))
         if entry.retired_paths:

@@ -1,4 +1,4 @@
-"""What must always hold of a queue with a target depth (R79 to R83)."""
+"""What must always hold of a queue with a target depth (R79 to R84)."""
 
 from __future__ import annotations
 

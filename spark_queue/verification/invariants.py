@@ -13,8 +13,9 @@ from itertools import pairwise
 from pyroaring import BitMap64
 
 from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.relocation import merged_files
-from spark_queue.core.message_files.segment import from_record
+from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
@@ -86,8 +87,10 @@ def of_message_log(records: Sequence[Record], message_type: str, entries: Iterab
             broken.append(f"message type '{message_type}': version {version} entered the queues, but its log does not have it")
         elif any(segment.token != entry.token for segment in mine):
             broken.append(f"message type '{message_type}': version {version} is another commit than the one that entered")
-        elif [(segment.path, segment.row_count) for segment in mine] != [_file(added) for added in entry.added]:
-            broken.append(f"message type '{message_type}': version {version} names other files or rows than those that entered")
+        elif [_file(segment) for segment in mine] != [_file(added) for added in entry.added]:
+            broken.append(
+                f"message type '{message_type}': version {version} names other files, rows or origins than those that entered"
+            )
     moved = {
         record.detail["version"]: record for record in records if record.kind == Kind.MOVED and record.message_type == message_type
     }
@@ -103,8 +106,8 @@ def of_message_log(records: Sequence[Record], message_type: str, entries: Iterab
     return broken
 
 
-def _file(added: AddedFile) -> tuple[str, int]:
-    return added.path, added.row_count
+def _file(added: AddedFile | Segment) -> tuple[str, int, tuple[OriginRows, ...]]:
+    return added.path, added.row_count, added.origins
 
 
 def _of_segments(message_type: MessageTypeState) -> Iterator[str]:

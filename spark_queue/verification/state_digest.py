@@ -26,6 +26,7 @@ def digest(state: JournalState) -> dict[str, Any]:
         "next_record": state.next_record,
         "last_at_ms": state.last_at_ms,
         "pulled": dict(state.pulled),
+        "peer_changes": _copied(state.peer_changes),
         "instances": dict(state.instances),
         "definitions": repr(state.definitions),
         "message_types": {

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from spark_queue.core.bitmaps.ranges import count_rows
-from spark_queue.core.records import DEAD_LETTER_REASONS, RUN_FAILED, Kind, Record, Removal
+from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, RUN_FAILED, Kind, Record, Removal
+from spark_queue.core.state.folds.replication import value_of
+from spark_queue.core.state.ownership import Stage
 from spark_queue.settings.timestamps import to_text
 
 _REMOVALS: Mapping[str, str] = {
@@ -88,6 +90,37 @@ def _received(record: Record) -> str:
     return f"'{record.subscription}' gave the barrier up after {record.detail['deliveries']} deliveries"
 
 
+def _named(record: Record) -> str:
+    instances = ", ".join(f"'{name}'" for name in sorted(set(record.detail["instances"].values())))
+    return f"its publisher gave it to another instance, too ({instances}): one message with several names"
+
+
+def _replicated(record: Record) -> str:
+    value, peer = value_of(record), record.detail["peer"]
+    life = f", in life {value.life}" if value.life else ""
+    if value.stage == Stage.PRESENT and record.reason == Kind.REDRIVEN:
+        told = f"redriven: it belongs to instance '{value.owner}'"
+    elif value.stage == Stage.PRESENT and record.reason == Kind.DEAD_LETTERED:
+        told = f"came to dead-letter queue '{record.queue}' of instance '{value.owner}'"
+    elif value.stage == Stage.PRESENT:
+        told = f"it belongs to instance '{value.owner}' from now on, in term {value.term}"
+    else:
+        told = _REMOVALS.get(str(record.reason), f"left the queue ({record.reason})")
+        told += f"; instance '{value.owner}' owns the dead letter" if value.stage == Stage.DEAD else ""
+    return f"instance '{peer}' told: {told}{life}"
+
+
+def _transferred(record: Record) -> str:
+    owner, term = record.detail["owner"], record.detail["term"]
+    if record.reason == CLAIMED:
+        return f"claimed by this instance, '{owner}', since its owner could not be reached (term {term})"
+    return f"transferred to instance '{owner}', which had asked for it (term {term})"
+
+
+def _requested(record: Record) -> str:
+    return f"instance '{record.detail['requester']}' asked its owner, instance '{record.detail['owner']}', for it"
+
+
 _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.ENTERED: _entered,
     Kind.RETIRED: lambda _: "retired: no queue needed it, and its body left the journal",
@@ -104,5 +137,9 @@ _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.DEFERRED: lambda record: f"acknowledged before it was active; that counts until {to_text(record.due_at_ms)}",
     Kind.BARRIER_RELEASED: lambda record: f"barrier released to {', '.join(record.detail['subscriptions'])}",
     Kind.BARRIER_RECEIVED: _received,
+    Kind.NAMED: _named,
+    Kind.REPLICATED: _replicated,
+    Kind.TRANSFERRED: _transferred,
+    Kind.TRANSFER_REQUESTED: _requested,
     Kind.REDRIVEN: lambda record: f"redriven: in queue '{record.queue}' its life as a dead letter is over",
 }

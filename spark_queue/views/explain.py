@@ -109,6 +109,7 @@ class _Life:
             standing = self._standing(whole.ledger(self._queue), body, now_ms=now_ms)
         except JournalError as refusal:
             trouble = trouble or str(refusal)
+        origin = self._origin()
         seen = any(event.event == Kind.ENTERED for event in self._events)
         published: Mapping[str, Any] = {
             name: body.get(name) for name in ("topic", "publisher", "sequence", "published_at", "expires_at")
@@ -124,6 +125,8 @@ class _Life:
             row=_row(segment, self._bookmark),
             entered_at=_instant(segment.entered_at_ms) if seen else None,
             events=(*self._published(body, segment), *self._events),
+            origin=None if origin is None else origin[0],
+            origin_bookmark=None if origin is None else origin[1],
             **published,
             **standing,
         )
@@ -135,6 +138,12 @@ class _Life:
     def _segment(self) -> Segment | None:
         segments = self._message_type.segments
         return next((each for each in segments if each.first <= self._bookmark < each.until), None)
+
+    def _origin(self) -> tuple[str, int] | None:
+        """Return the instance to which it was first published, and its bookmark there; None in a journal that is no instance."""
+        names = self._message_type.origin_names(self._state.definitions.journal.instance, self._state.instances)
+        found = [] if names is None else names.between(self._bookmark, self._bookmark + 1)
+        return next(((name, there) for _, name, there in found), None)
 
     def _step(self, state: JournalState, record: Record) -> None:
         """Fold a record, and note what it means for the message."""
@@ -201,12 +210,16 @@ class _Life:
         self._events.append(made)
 
     def _published(self, body: Mapping[str, Any], segment: Segment) -> Iterator[MessageEvent]:
+        origin = self._origin()
+        is_pulled = bool(segment.origins) and origin is not None
         if body:
-            text = f"published to topic '{body['topic']}' by '{body['publisher']}' as number {body['sequence']:,}"
+            there = f" at instance '{origin[0]}', where it is message {origin[1]:,}" if origin is not None and is_pulled else ""
+            text = f"published to topic '{body['topic']}' by '{body['publisher']}' as number {body['sequence']:,}{there}"
             yield MessageEvent(at=body["published_at"], event="published", record=None, queue=None, text=text)
         at_ms = self._commits.time_ms(self._type, segment.version)
         if at_ms is not None:
-            text = f"committed as version {segment.version} of {self._type}"
+            how = "pulled from a peer, and committed here" if is_pulled else "committed"
+            text = f"{how} as version {segment.version} of {self._type}"
             yield MessageEvent(at=_at(at_ms), event="committed", record=None, queue=None, text=text)
 
     def _body(self) -> tuple[Mapping[str, Any], str | None]:
@@ -237,6 +250,7 @@ class _Life:
         if facts is not None and len(facts.keys) and definition.order_key is not None:
             key = str(body.get(definition.order_key, f"{int(facts.keys[0]):016x}"))
         return {
+            "owner": self._owner(ledger),
             "state": str(state),
             "subscription": None if lease is None else lease.subscription,
             "lease": None if lease is None else lease.number,
@@ -248,6 +262,10 @@ class _Life:
             "order_key": key,
             "is_barrier": bookmark in ledger.barriers,
         }
+
+    def _owner(self, ledger: QueueLedger) -> str | None:
+        alone = BitMap64([self._bookmark]) - ledger.barriers - ledger.rows[State.REMOVED]
+        return None if ledger.ownership is None else next((owner for _, owner, _ in ledger.ownership.by_owner(alone)), None)
 
     def _why_not(self, ledger: QueueLedger, body: Mapping[str, Any]) -> str:
         definition, facts = self._facts.asked.get(self._queue, (ledger.definition, None))

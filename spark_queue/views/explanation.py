@@ -58,6 +58,10 @@ class MessageHistory:
     sequence: int | None
     published_at: datetime | None
     expires_at: datetime | None
+    #: Of an instance: where it was first published, its number there, and the instance that may deliver it.
+    origin: str | None = None
+    origin_bookmark: int | None = None
+    owner: str | None = None
     #: The Delta commit that published it, and when that was, while its log entry is kept.
     version: int
     committed_at: datetime | None

@@ -12,10 +12,13 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.numbers import to_array
 from spark_queue.core.bitmaps.ranges import oldest
+from spark_queue.core.message_files.origins import OriginNames
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import ACTIVE, State
 from spark_queue.journal.layout import Store
-from spark_queue.journal.schema import ENVELOPE, INSTANT, stored_schema, user_schema
+from spark_queue.journal.schema import ENVELOPE, INSTANT, ORIGIN, stored_schema, user_schema
 from spark_queue.views.bodies import Bookmarks, read_bodies
 from spark_queue.views.point_in_time import PointInTime
 
@@ -37,13 +40,16 @@ _PLACE = make_schema(
     priority=pa.decimal128(20, 0),
     is_barrier=pa.bool_(),
 )
+#: What an instance knows beside.
+_OWNER = make_schema(owner=pa.string())
 _DEATH = make_schema(reason=pa.string(), error=pa.string(), removed_at=INSTANT)
 
 
-def message_schema(view: str, columns_ddl: str) -> pa.Schema:
+def message_schema(view: str, columns_ddl: str, *, of_instance: bool) -> pa.Schema:
     """Return the columns of a view for a message type: its own, the bookmark, the journal's, the queue's, the view's."""
     _, of_view = MESSAGE_VIEWS[view]
-    return pa.schema([*user_schema(columns_ddl), pa.field("bookmark", pa.int64()), *ENVELOPE, *_PLACE, *of_view])
+    origin, owner = (ORIGIN, _OWNER) if of_instance else ((), ())
+    return pa.schema([*user_schema(columns_ddl), pa.field("bookmark", pa.int64()), *ENVELOPE, *origin, *_PLACE, *owner, *of_view])
 
 
 def read_messages(
@@ -53,11 +59,14 @@ def read_messages(
     find, _ = MESSAGE_VIEWS[view]
     known = find(point, queue, limit)
     name = point.state.ledger(queue).definition.message_type
+    message_type, instance = point.state.message_types[name], point.state.definitions.journal.instance
+    _put_origins(known, message_type.origin_names(instance, point.state.instances))
     own = point.state.definitions.message_type(name).columns
     stored = set(stored_schema(own).names)
-    schema = pa.schema([field for field in message_schema(view, own) if columns is None or field.name in columns])
+    whole = message_schema(view, own, of_instance=instance is not None)
+    schema = pa.schema([field for field in whole if columns is None or field.name in columns])
     bodies = pa.schema([field for field in schema if field.name in stored])
-    found = read_bodies(store, point.state.message_types[name], known.bookmarks, bodies) if len(bodies) else None
+    found = read_bodies(store, message_type, known.bookmarks, bodies) if len(bodies) else None
     made = [found.column(field.name) if found is not None and field.name in stored else known.column(field) for field in schema]
     return pa.table(made, schema=schema)
 
@@ -84,6 +93,7 @@ def _messages(point: PointInTime, queue: str, limit: int | None) -> _Columns:
         columns.put("subscription", held, lease.subscription)
         columns.put("lease", held, lease.number)
         columns.put("leased_until", held, lease.due_at_ms * 1_000)
+    _put_owners(columns, ledger, rows - ledger.barriers)
     columns.put_each("priority", *ledger.selection.priorities.of(rows))
     for name, counts in (("delivery_count", ledger.delivered), ("cancel_count", ledger.cancelled)):
         for count, members in counts.split(rows):
@@ -99,6 +109,7 @@ def _dead_letters(point: PointInTime, queue: str, limit: int | None) -> _Columns
     columns.put("state", rows, str(State.DEAD))
     # A barrier never becomes a dead letter.
     columns.put("is_barrier", rows, value=False)
+    _put_owners_of_letters(columns, point.state, queue, rows)
     for letter in letters:
         members = letter.rows & rows
         values = {
@@ -111,6 +122,34 @@ def _dead_letters(point: PointInTime, queue: str, limit: int | None) -> _Columns
         for name, value in values.items():
             columns.put(name, members, value)
     return columns
+
+
+def _put_owners(columns: _Columns, ledger: QueueLedger, rows: BitMap64) -> None:
+    """Say whose messages of a queue are; a queue that is not replicated knows no owners."""
+    if ledger.ownership is not None:
+        for _, owner, members in ledger.ownership.by_owner(rows):
+            columns.put("owner", members, owner)
+
+
+def _put_owners_of_letters(columns: _Columns, state: JournalState, queue: str, rows: BitMap64) -> None:
+    """Say who may redrive and settle dead letters: the owner where they wait, in a dead-letter queue if there is one."""
+    ledger = state.ledger(queue)
+    home = ledger.definition.dead_letter_queue
+    letters = ledger if home is None else state.ledger(home)
+    _put_owners(columns, letters, rows & letters.entered)
+    _put_owners(columns, ledger, rows - letters.entered)
+
+
+def _put_origins(columns: _Columns, names: OriginNames | None) -> None:
+    """Say where messages were first published, a stretch at a time."""
+    bookmarks = columns.bookmarks
+    if names is None or not len(bookmarks):
+        return
+    found = names.between(int(bookmarks[0]), int(bookmarks[-1]) + 1)
+    at: Any = np.searchsorted(np.array([first for first, _, _ in found]), bookmarks, side="right") - 1
+    columns.put_whole("origin", pa.array([name for _, name, _ in found]).take(pa.array(at)))
+    shifts = np.array([there - first for first, _, there in found])
+    columns.put_whole("origin_bookmark", pa.array(bookmarks + shifts[at]))
 
 
 #: The views whose rows are messages: what finds them, and the columns that only this view has.
@@ -147,7 +186,11 @@ class _Columns:
         """Give some bookmarks, ascending and all of them here, a value each."""
         positions = np.full(len(self.bookmarks), -1)
         positions[np.searchsorted(self.bookmarks, bookmarks)] = np.arange(len(bookmarks))
-        self._whole[name] = pa.array(values).take(pa.array(positions, mask=positions < 0))
+        self.put_whole(name, pa.array(values).take(pa.array(positions, mask=positions < 0)))
+
+    def put_whole(self, name: str, values: Any) -> None:
+        """Give each bookmark its value: an Arrow array."""
+        self._whole[name] = values
 
     def column(self, field: pa.Field[Any]) -> Any:
         """Return a column of the table."""

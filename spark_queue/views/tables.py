@@ -76,8 +76,8 @@ def view_schema(name: str, definitions: Definitions, queue: str | None) -> pa.Sc
     if queue is None and name not in VIEWS_OF_ALL_QUEUES:
         raise ConfigError("MISSING_OPTION", option="queue", where=f"view '{name}'", reason="it is of one queue.")
     if name in MESSAGE_VIEWS:
-        message_type = definitions.queue(str(queue)).message_type
-        return message_schema(name, definitions.message_type(message_type).columns)
+        message_type, of_instance = definitions.queue(str(queue)).message_type, definitions.journal.instance is not None
+        return message_schema(name, definitions.message_type(message_type).columns, of_instance=of_instance)
     return _SCHEMAS[name]
 
 

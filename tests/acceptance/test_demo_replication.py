@@ -21,4 +21,5 @@ def test_two_sites_share_a_queue_and_one_of_them_is_lost(tmp_path: Path) -> None
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Frankfurt asks for Virginia's lines" in done.stdout
+    assert "0 came by transfer, 0 went" not in done.stdout, "each site gave or took"
     assert "the books balance" in done.stdout

@@ -17,6 +17,8 @@ from tests.benchmarks import (
     micro_batch,
     ordered,
     recovery,
+    replication,
+    replication_delay,
     selected,
     throughput,
 )
@@ -41,4 +43,12 @@ BENCHMARKS: Mapping[str, Measure] = {
     "failing": failing.measure,
     "ordered": ordered.measure,
     "latency": latency.measure,
+    "replication-pull": replication.pulling,
+    "replication-backlog": replication.backlog,
+    "replication-curves": replication.curves,
+    "replication-step": replication.in_step,
+    "replication-delay": replication_delay.measure,
+    "replication-core": replication.core,
+    "replication-memory": replication.memory,
+    "replication-recovery": replication.recovery,
 }

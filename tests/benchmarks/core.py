@@ -25,7 +25,7 @@ LEASES = 60
 NOW_MS = 1_000_000
 
 
-class _EverythingEnters:
+class EverythingEnters:
     """Facts of messages that all belong to every queue and never expire."""
 
     def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
@@ -37,12 +37,12 @@ class _EverythingEnters:
 
 def measure(bench: Bench) -> Iterator[Figure]:
     """Measure large and small leases; the budgets are 50 M messages/s and 0.1 ms."""
-    large = [100_000 / lease_s(100_000, _EverythingEnters()) / 1e6 for _ in range(bench.runs)]
+    large = [100_000 / lease_s(100_000, EverythingEnters()) / 1e6 for _ in range(bench.runs)]
     yield Figure(
         row="core-fifo-100000", what="core: grant + acknowledge 100,000 of 10 M waiting, FIFO", value=median(large),
         unit="M msg/s", budget=50, at_least=True, note=f"{spread(large)}, each the median of {LEASES} leases",
     )  # fmt: skip
-    small = [lease_s(100, _EverythingEnters()) * 1e3 for _ in range(bench.runs)]
+    small = [lease_s(100, EverythingEnters()) * 1e3 for _ in range(bench.runs)]
     yield Figure(
         row="core-fifo-100", what="core: grant + acknowledge 100 of 10 M waiting, FIFO", value=median(small),
         unit="ms", budget=0.1, note=f"{spread(small)}, each the median of {LEASES} leases",
@@ -50,8 +50,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 
 def lease_s(
-    limit: int, facts: FactSource, *, queue: Mapping[str, Any] | None = None, filter_sql: str | None = None, leases: int = LEASES
-) -> float:
+    limit: int, facts: FactSource, *, queue: Mapping[str, Any] | None = None, filter_sql: str | None = None, leases: int = LEASES,
+    peer: str | None = None,
+) -> float:  # fmt: skip
     """Return the median time of proving a lease and granting the next, in seconds.
 
     Parameters
@@ -60,8 +61,10 @@ def lease_s(
         Further keys of the queue.
     leases : int
         How many to take; every one must find `limit` messages.
+    peer : str, optional
+        With whom the queue is shared.
     """
-    engine = engine_of(facts, queue or {})
+    engine = engine_of(facts, queue or {}, peer=peer)
     planner = started(engine, QUEUE, "bench", max_backlog=100_000, filter_sql=filter_sql, now_ms=NOW_MS)
     times_s, finished = [], 0
     for call in range(leases):
@@ -75,7 +78,9 @@ def lease_s(
     return median(times_s[1:])
 
 
-def engine_of(facts: FactSource, queue: Mapping[str, Any], *, until: int = MANY_MESSAGES, queues: int = 1) -> Engine:
+def engine_of(
+    facts: FactSource, queue: Mapping[str, Any], *, until: int = MANY_MESSAGES, queues: int = 1, peer: str | None = None
+) -> Engine:
     """Return an engine whose messages have entered.
 
     Parameters
@@ -86,6 +91,8 @@ def engine_of(facts: FactSource, queue: Mapping[str, Any], *, until: int = MANY_
         Bookmark after the last message.
     queues : int
         How many queues there are over the one topic; the first is `QUEUE`.
+    peer : str, optional
+        With whom they are shared.
     """
     state = JournalState(facts)
     state.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "bench", "format": 1}))
@@ -93,7 +100,10 @@ def engine_of(facts: FactSource, queue: Mapping[str, Any], *, until: int = MANY_
     claim(engine, epoch=1, host="here", address="memory", pid=1, now_ms=NOW_MS)
     names = [QUEUE, *(f"{QUEUE}_{number}" for number in range(1, queues))]
     tables = {name: {"underlying_topic": TOPIC, **queue} for name in names}
-    definitions = {"message_types": {"json": {"topics": [TOPIC]}}, "queues": tables}
+    definitions: dict[str, Any] = {"message_types": {"json": {"topics": [TOPIC]}}, "queues": tables}
+    if peer is not None:
+        definitions["journal"] = {"instance": "here"}
+        definitions["peers"] = {peer: {"journal": f"/{peer}", "topics": [TOPIC], "queues": names}}
     engine.decide(commands.Apply(definitions=definitions), now_ms=NOW_MS)
     segment = Segment(
         message_type="json", first=0, until=until, path="one", version=1, token="t", entered_at_ms=NOW_MS,

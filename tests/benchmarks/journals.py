@@ -110,25 +110,11 @@ class BenchJournal:
 
     def serving(self) -> wire.Pong:
         """Have a coordinator that serves, and tell who it is."""
-        client = self.client()
-        try:
-            while True:
-                pong = client.call(wire.Ping(journal=self.journal_id, request=request()), timeout_s=_DEADLINE_S)
-                assert isinstance(pong, wire.Pong)
-                if not pong.recovering:
-                    return pong
-                # Asking without a pause would take the time from the one that recovers.
-                threading.Event().wait(_PING_PAUSE_S)
-        finally:
-            client.close()
+        return serving(self.store, self.journal_id)
 
     def planner(self, *, subscription: str = SUBSCRIPTION, ack_mode: str = "auto", max_backlog: int = 100_000) -> QueuePlanner:
-        """Take a subscription's seat as a stream's planner does: the product's own code, without a JVM."""
-        options = QueueStreamOptions(
-            journal=self.store.path, storage=self.store.storage_options, coordinator=None, queue=QUEUE, subscription=subscription,
-            ack_mode=ack_mode, max_backlog=max_backlog, filter=None, columns=None, min_partitions=None,
-        )  # fmt: skip
-        return QueuePlanner(options, self.journal_id, available_now=False)
+        """Take a subscription's seat; see `planner_of`."""
+        return planner_of(self.store, self.journal_id, subscription=subscription, ack_mode=ack_mode, max_backlog=max_backlog)
 
     @contextmanager
     def coordinator(self, *module: str) -> Iterator[psutil.Process]:
@@ -157,6 +143,32 @@ class BenchJournal:
             finally:
                 process.kill()
                 process.stdout.close()
+
+
+def serving(store: Store, journal_id: str) -> wire.Pong:
+    """Have a coordinator of a journal that serves, and tell who it is."""
+    client = CoordinatorClient(store, journal_id)
+    try:
+        while True:
+            pong = client.call(wire.Ping(journal=journal_id, request=request()), timeout_s=_DEADLINE_S)
+            assert isinstance(pong, wire.Pong)
+            if not pong.recovering:
+                return pong
+            # Asking without a pause would take the time from the one that recovers.
+            threading.Event().wait(_PING_PAUSE_S)
+    finally:
+        client.close()
+
+
+def planner_of(
+    store: Store, journal_id: str, *, subscription: str = SUBSCRIPTION, ack_mode: str = "auto", max_backlog: int = 100_000
+) -> QueuePlanner:
+    """Take a subscription's seat as a stream's planner does: the product's own code, without a JVM."""
+    options = QueueStreamOptions(
+        journal=store.path, storage=store.storage_options, coordinator=None, queue=QUEUE, subscription=subscription,
+        ack_mode=ack_mode, max_backlog=max_backlog, filter=None, columns=None, min_partitions=None,
+    )  # fmt: skip
+    return QueuePlanner(options, journal_id, available_now=False)
 
 
 def kill(pong: wire.Pong) -> None:

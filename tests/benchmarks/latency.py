@@ -15,7 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_queue import Journal
 from tests.benchmarks.figure import Bench, Figure, median, percentile, shown, spread
-from tests.benchmarks.journals import kill_serving
+from tests.benchmarks.journals import TOPIC, kill_serving
 from tests.benchmarks.spark import BatchFunction, from_delta, from_queue, session
 
 #: Commits of one run, and how many of its first are left out: everything is slow once.
@@ -46,7 +46,9 @@ def _pair(spark: SparkSession, place: Path, *, delta_first: bool) -> tuple[list[
     turns = [_by_queue, _by_delta]
     times_ms = {}
     for turn in reversed(turns) if delta_first else turns:
-        journal = Journal.create(str(place / turn.__name__), {"message_types": {"json": {"topics": ["T"]}}, "queues": {"T": {}}})
+        journal = Journal.create(
+            str(place / turn.__name__), {"message_types": {"json": {"topics": [TOPIC]}}, "queues": {TOPIC: {}}}
+        )
         try:
             times_ms[turn] = turn(spark, journal)
         finally:
@@ -56,7 +58,7 @@ def _pair(spark: SparkSession, place: Path, *, delta_first: bool) -> tuple[list[
 
 def _by_queue(spark: SparkSession, journal: Journal) -> list[float]:
     arrivals = Arrivals()
-    return _times_ms(from_queue(spark, journal, "T", arrivals.note, columns="value", max_backlog=100_000), journal, arrivals)
+    return _times_ms(from_queue(spark, journal, TOPIC, arrivals.note, columns="value", max_backlog=100_000), journal, arrivals)
 
 
 def _by_delta(spark: SparkSession, journal: Journal) -> list[float]:

@@ -8,6 +8,7 @@ import threading
 import time
 
 from spark_queue import Journal
+from tests.benchmarks.journals import TOPIC
 
 #: Messages of one commit.
 COMMIT_ROWS = 10
@@ -21,7 +22,7 @@ def main(path: str, commits: int, pause_ms: int) -> None:
         for commit in range(commits):
             never.wait(max(0.0, began_s + commit * pause_ms / 1e3 - time.monotonic()))
             value = json.dumps({"commit": commit, "sent_ms": time.time() * 1e3})
-            publisher.publish([{"value": value}] * COMMIT_ROWS, topic="T")
+            publisher.publish([{"value": value}] * COMMIT_ROWS, topic=TOPIC)
 
 
 if __name__ == "__main__":

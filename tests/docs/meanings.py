@@ -63,6 +63,10 @@ COLUMNS = {
     "sequence": "The publisher's number for it.",
     "published_at": "When it was published, by the publisher's clock.",
     "expires_at": "When it expires by its publisher's word; NULL for never.",
+    "origin": "The instance that it was first published to. Only where the journal is an [instance](../guide/several-sites.md).",
+    "origin_bookmark": "Its number there. Only of an instance.",
+    "owner": "The instance that may deliver it, of a dead letter the one that may redrive it; NULL for a barrier, and in a queue "
+    "that is not replicated. Only of an instance.",
     "state": "Where it is in [its life](../concepts/life-of-a-message.md).",
     "subscription": "Who holds it, or who is meant.",
     "lease": "The number of the lease.",

@@ -26,7 +26,11 @@ from tests.docs.meanings import COLUMNS, FIGURES, VIEW_MEANINGS
 _OWN = "item STRING"
 
 _DEFINITIONS: Definitions = load_definitions(
-    {"message_types": {"order": {"columns": _OWN, "topics": ["ORDERS"]}}, "queues": {"ORDERS": {}}}
+    {
+        "journal": {"instance": "frankfurt"},
+        "message_types": {"order": {"columns": _OWN, "topics": ["ORDERS"]}},
+        "queues": {"ORDERS": {}},
+    }
 )
 
 _PLAIN = {pa.string(): "STRING", pa.int64(): "BIGINT", pa.int32(): "INT", pa.bool_(): "BOOLEAN", pa.float64(): "DOUBLE"}
@@ -55,7 +59,7 @@ def figures() -> str:
 
 def rows() -> str:
     """Return the columns that a stream of a queue adds to those of its message type."""
-    return _columns(read_columns(_OWN, leased=True))
+    return _columns(read_columns(_OWN, leased=True, of_instance=True))
 
 
 def views() -> str:
@@ -97,7 +101,13 @@ def _spark_type(arrow_type: pa.DataType) -> str:
 def verbs() -> str:
     """Return every verb of the command line: what it does, and its arguments and options."""
     group: Any = typer.main.get_command(app)
-    return "\n" + "\n".join(_verb(name, group.commands[name]) for name in sorted(group.commands)) + "\n"
+    found = {name: verb for each, command in group.commands.items() for name, verb in _verbs_of(each, command)}
+    return "\n" + "\n".join(_verb(name, found[name]) for name in sorted(found)) + "\n"
+
+
+def _verbs_of(name: str, command: Any) -> Iterable[tuple[str, Any]]:
+    """Return a verb, or those of a group, with the words that are typed."""
+    return [(f"{name} {each}", verb) for each, verb in getattr(command, "commands", {}).items()] or [(name, command)]
 
 
 def _verb(name: str, command: Any) -> str:

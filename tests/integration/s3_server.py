@@ -13,7 +13,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from tests.source_tree import ROOT
 
@@ -28,9 +28,55 @@ UNCONDITIONAL = "--ignore-conditions"
 _Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
+#: What a server that runs is told, line by line: to drop every request from now on, and to serve again.
+_VANISH, _COME_BACK = "vanish\n", "come back\n"
+
+
+class S3Server(Protocol):
+    """A server with an empty bucket, whose objects outlive its absences."""
+
+    endpoint: str
+    #: Storage options by which it is reached.
+    options: dict[str, str]
+
+    def vanish(self) -> None:
+        """Answer nobody from now on."""
+        ...
+
+    def come_back(self) -> None:
+        """Answer again."""
+        ...
+
+
+class MotoServer:
+    """Moto's server as a process."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.endpoint = self._line()
+        self.options = s3_options(self.endpoint)
+        urllib.request.urlopen(urllib.request.Request(f"{self.endpoint}/{BUCKET}", method="PUT"), timeout=30).close()
+
+    def vanish(self) -> None:
+        self._tell(_VANISH)
+
+    def come_back(self) -> None:
+        self._tell(_COME_BACK)
+
+    def _tell(self, order: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(order)
+        self._process.stdin.flush()
+        assert self._line() == order.strip()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
 @contextmanager
-def s3_server(*arguments: str) -> Iterator[str]:
-    """Run a server with an empty bucket, and give its endpoint."""
+def s3_server(*arguments: str) -> Iterator[S3Server]:
+    """Run moto's server with an empty bucket."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.integration.s3_server", *arguments],
         stdin=subprocess.PIPE,
@@ -40,19 +86,16 @@ def s3_server(*arguments: str) -> Iterator[str]:
     )
     with process:
         try:
-            assert process.stdout is not None
-            endpoint = process.stdout.readline().strip()
-            urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT"), timeout=30).close()
-            yield endpoint
+            yield MotoServer(process)
         finally:
             process.kill()
 
 
-def s3_options(endpoint: str) -> dict[str, str]:
+def s3_options(endpoint: str, *, secret: str = SECRET) -> dict[str, str]:
     """Return the storage options of a server."""
     return {
         "aws_access_key_id": "key-of-the-tests",
-        "aws_secret_access_key": SECRET,
+        "aws_secret_access_key": secret,
         "aws_endpoint_url": endpoint,
         "aws_allow_http": "true",
         "aws_region": "us-east-1",
@@ -70,10 +113,13 @@ def objects(endpoint: str) -> Mapping[str, bytes]:
     return {found["path"]: bytes(obstore.get(store, found["path"]).bytes()) for found in obstore.list(store).collect()}
 
 
-def _one_at_a_time(application: _Application, *, ignores_conditions: bool) -> _Application:
+def _one_at_a_time(application: _Application, is_gone: threading.Event, *, ignores_conditions: bool) -> _Application:
     changing = threading.Lock()
 
     def serve(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if is_gone.is_set():
+            # The server closes the connection without a word.
+            raise ConnectionAbortedError
         if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
             return application(environ, start_response)
         if ignores_conditions:
@@ -92,12 +138,20 @@ def main(arguments: list[str]) -> None:
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    application = _one_at_a_time(DomainDispatcherApplication(create_backend_app), ignores_conditions=UNCONDITIONAL in arguments)
+    is_gone = threading.Event()
+    moto = DomainDispatcherApplication(create_backend_app)
+    application = _one_at_a_time(moto, is_gone, ignores_conditions=UNCONDITIONAL in arguments)
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdout.write(f"http://127.0.0.1:{server.port}\n")
     sys.stdout.flush()
-    sys.stdin.read()
+    for order in sys.stdin:
+        if order == _VANISH:
+            is_gone.set()
+        else:
+            is_gone.clear()
+        sys.stdout.write(order)
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from spark_queue import Journal
+from spark_queue.errors import JournalError
 from tests.integration.coordinator_world import Planner, World
+from tests.integration.sites import peer, site, states
 from tests.integration.source_journal import wait_until
 
 
@@ -19,22 +22,12 @@ def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     made = {}
     for name, other in (("frankfurt", "virginia"), ("virginia", "frankfurt")):
-        peer = {"journal": str(tmp_path / other), "topics": ["ORDERS"], "queues": ["WORK"], "pull_interval": "100ms"}
-        made[name] = World(
-            tmp_path / name, journal={"instance": name}, peers={other: peer}, replication={"unreachable_after": "8s"}
-        )
+        made[name] = site(str(tmp_path / name), name, {other: peer(str(tmp_path / other))})
     for each in made.values():
         each.ping()
     yield made
     for each in made.values():
         each.end()
-
-
-def states(world: World) -> dict[str, int]:
-    """Return how many messages of the queue are in each state."""
-    found = Journal(world.store.path).view("messages", queue="WORK")
-    counts = found.group_by("state").aggregate([("state", "count")]).to_pylist()
-    return {row["state"]: row["state_count"] for row in counts}
 
 
 def test_each_message_is_delivered_once_in_the_world(sites: dict[str, World]) -> None:
@@ -61,6 +54,7 @@ def test_a_backlog_goes_to_who_waits_for_it(sites: dict[str, World]) -> None:
 
 
 def test_a_lost_site_is_served_by_the_other_until_it_comes_back(sites: dict[str, World], tmp_path: Path) -> None:
+    """R112: the steps of "A site is lost" in docs/operations/instances.md."""
     frankfurt, virginia = sites["frankfurt"], sites["virginia"]
     virginia.publish(4)
     wait_until(lambda: states(frankfurt) == {"remote": 4})
@@ -74,6 +68,32 @@ def test_a_lost_site_is_served_by_the_other_until_it_comes_back(sites: dict[str,
     (tmp_path / "lost").rename(tmp_path / "virginia")
     virginia.ping()
     wait_until(lambda: states(virginia) == {})
+    Journal(frankfurt.store.path).queue("WORK").proxied_transfer(on=False)
+    frankfurt.publish(2)
+    wait_until(lambda: states(virginia) == {"remote": 2})
+    back = Planner(virginia)
+    wait_until(lambda: back.next(wait_ms=1_000).messages > 0)
+
+
+def test_a_site_that_was_put_back_from_a_backup_gets_back_what_it_lost(sites: dict[str, World], tmp_path: Path) -> None:
+    """The steps of "A journal was restored from a backup" in docs/operations/instances.md."""
+    frankfurt, virginia = sites["frankfurt"], sites["virginia"]
+    virginia.publish(4)
+    wait_until(lambda: states(frankfurt) == {"remote": 4})
+    virginia.end()
+    shutil.copytree(tmp_path / "virginia", tmp_path / "copy")
+    virginia.ping()
+    virginia.publish(2)
+    wait_until(lambda: states(frankfurt) == {"remote": 6})
+    virginia.end()
+    shutil.rmtree(tmp_path / "virginia")
+    (tmp_path / "copy").rename(tmp_path / "virginia")
+    with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq restored"):
+        Planner(virginia).next(wait_ms=1_000)
+    Journal(virginia.store.path).restored()
+    virginia.publish(1)
+    wait_until(lambda: states(virginia) == {"available": 7})
+    wait_until(lambda: states(frankfurt) == {"remote": 7})
 
 
 def test_a_publisher_goes_on_at_the_other_site_when_one_is_lost(sites: dict[str, World]) -> None:

@@ -1,4 +1,4 @@
-"""A journal in an object store: moto's S3 server, real coordinators, publishers and coordinators that race, and no JVM."""
+"""A journal in an object store: an S3 server, real coordinators, publishers and coordinators that race, and no JVM."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ from spark_queue.source.partitions import MessageReader
 from spark_queue.source.planning import cut
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, TOPIC, Planner, World, request_id, stopped, wait_for_end
 from tests.integration.faulty_coordinator import Faults
+from tests.integration.s3_gateway import KINDS, s3_server_of
 from tests.integration.s3_server import BUCKET, SECRET, UNCONDITIONAL, objects, s3_options, s3_server
 from tests.source_tree import ROOT
 
 MakeWorld = Callable[..., World]
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with s3_server() as endpoint:
-        yield endpoint
+@pytest.fixture(scope="module", params=KINDS)
+def endpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with s3_server_of(request.param, tmp_path_factory.mktemp("objects")) as server:
+        yield server.endpoint
 
 
 @pytest.fixture(autouse=True)
@@ -221,7 +222,7 @@ def test_storage_options_reach_a_coordinator_on_stdin_and_are_seen_nowhere_else(
 
 
 def test_a_store_without_conditional_puts_is_refused_before_anything_is_made() -> None:
-    with s3_server(UNCONDITIONAL) as endpoint:
+    with s3_server(UNCONDITIONAL) as server:
         with pytest.raises(JournalError, match="STORE_UNSAFE"):
-            Journal.create(f"s3://{BUCKET}/journal", storage_options=s3_options(endpoint))
-        assert not objects(endpoint)
+            Journal.create(f"s3://{BUCKET}/journal", storage_options=server.options)
+        assert not objects(server.endpoint)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    with s3_server() as endpoint:
-        yield endpoint
+    with s3_server() as server:
+        yield server.endpoint
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ import msgspec
 import pyarrow as pa
 
 from spark_queue.journal.delta import COORDINATOR_TXN
-from spark_queue.journal.layout import CONTROL, MESSAGES, Store
+from spark_queue.journal.layout import CONTROL, MESSAGES, Store, TooLargeError
 from spark_queue.journal.objects import StoredObject
 
 #: Called with a step's name and "before" or "after"; may raise OSError, or end the process.
 StoreHook = Callable[[str, str], None]
 
-#: The place of every simulated journal; the scheme keeps the product away from the disk.
+#: The place of a simulated journal; the scheme keeps the product away from the disk.
 PATH = "sim://journal"
 
 #: The key of a log entry: its table and its version.
@@ -57,6 +57,9 @@ class TableState:
 
 class Bucket:
     """What stays when processes end: objects, and what the logs among them amount to."""
+
+    #: Where its journal is.
+    path = PATH
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.now_ms = now_ms
@@ -133,7 +136,7 @@ class SimulatedStore(Store):
     """
 
     def __init__(self, bucket: Bucket, process: str, hook: StoreHook) -> None:
-        super().__init__(PATH, {"process": process})
+        super().__init__(bucket.path, {"process": process})
         object.__setattr__(self, "bucket", bucket)
         object.__setattr__(self, "hook", hook)
 
@@ -148,9 +151,11 @@ class SimulatedStore(Store):
             yield
             self.hook(doing, "after")
 
-    def read(self, key: str) -> bytes | None:
+    def read(self, key: str, *, most_bytes: int | None = None) -> bytes | None:
         with self.step(f"reading {key}"):
             found = self.bucket.objects.get(key)
+        if found is not None and most_bytes is not None and len(found[0]) > most_bytes:
+            raise TooLargeError(key)
         return None if found is None else found[0]
 
     def write(self, key: str, data: bytes) -> None:

@@ -6,6 +6,7 @@ upkeep's thread is an actor of its own, so its plans are carried out whenever it
 
 from __future__ import annotations
 
+import errno
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.ports import MessageLogEntry
 from spark_queue.protocol import wire
+from spark_queue.replication import peer_log
 from tests.fake_clock import FakeClock
 from tests.simulation import simulated_table
 from tests.simulation.bucket import Bucket, LateCreateError, SimulatedStore
@@ -71,8 +73,11 @@ class DiskWorld(LoopWorld):
         #: What executors would not have found where they were told to read it.
         self.misread: list[str] = []
         self.journal_id = opening.create_journal(self.way(None), self.parsed, clock=FakeClock(START_MS))
+        self.publishers = self._make_publishers()
+
+    def _make_publishers(self) -> list[Publisher]:
         kinds = ("named", "stream", "plain", "appending")
-        self.publishers = [Publisher(self, Application(name=kind, kind=kind)) for kind in kinds]
+        return [Publisher(self, Application(name=kind, kind=kind)) for kind in kinds]
 
     def way(self, process: Process | None) -> SimulatedStore:
         """Give a process its way to the bucket; nothing ever fails for None, which looks from outside."""
@@ -180,7 +185,7 @@ class DiskWorld(LoopWorld):
             return
         if process.outage:
             process.outage -= 1
-            raise OSError("the store does not answer")
+            raise OSError(errno.EIO, "the store does not answer")
         draw = self.random.random() / process.bad_luck
         if draw < 0.0003:
             process.alive = False
@@ -188,7 +193,7 @@ class DiskWorld(LoopWorld):
         if draw < 0.0012:
             late = doing.startswith("creating") and "_delta_log" in doing and moment == "before" and self.random.random() < 0.5
             process.outage = self.random.choice((0, 0, 8))
-            raise LateCreateError("late") if late else OSError("the store did not answer")
+            raise LateCreateError("late") if late else OSError(errno.EIO, "the store did not answer")
         if draw < 0.006 and self._nested < NESTED_MAX:
             self._meanwhile()
             if not process.alive:
@@ -224,7 +229,8 @@ def simulated_delta(world_random: Callable[[int], int]) -> Iterator[None]:
         patch.setattr(delta, "DeltaTable", simulated_table.SimulatedTable)
         patch.setattr(delta, "create_table_with_add_actions", simulated_table.create_table)
         patch.setattr(delta, "back_off", lambda attempt: None)
-        patch.setattr(control_files, "ThreadPoolExecutor", InlineReaders)
+        for module in (control_files, peer_log):
+            patch.setattr(module, "ThreadPoolExecutor", InlineReaders)
         for module in (control_files, reader):
             patch.setattr(module, "read_known", simulated_table.known_files(control_files.read_known))
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=world_random(128), version=4))

@@ -15,7 +15,6 @@ from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Verdict
 from tests.fake_clock import FakeClock
-from tests.no_peers import NoPeers
 from tests.unit.coordinator.loop_world import NoAdvertisements
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class Node:
         self.rate = world.random.choice((0.97, 1.0, 1.0, 1.05))
         self.clock = FakeClock(START_MS + world.elapsed_ms + world.random.choice((0, 0, 0, -7_200_000, 3_600_000)))
         self.address = f"grpc://127.0.0.1:{number}"
-        self.mailbox: list[HeardCall] = []
+        self.mailbox: list[Call] = []
         self.busy = False
         self.alive = True
         self.epoch = 0
@@ -101,4 +100,4 @@ class Node:
         )
         outcome = elect(journal.control, candidate, around)
         self.epoch = outcome.epoch
-        self.loop = recover(outcome, journal, Inbox(), pullers=NoPeers(), ends_idle=False)
+        self.loop = recover(outcome, journal, Inbox(), pullers=self.world.pullers(self), ends_idle=False)

@@ -15,12 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_queue.coordinator.peers import PeerPullers
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.ports import JournalPort, MessageLogEntry
 from spark_queue.protocol import wire
 from tests.memory_journal import LateCommitError
+from tests.no_peers import NoPeers
 from tests.scenario.facts import PublishedMessage
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.loop_driver import Driver, Operator
@@ -81,6 +83,10 @@ class LoopWorld:
     def open(self, node: Node) -> JournalPort:
         """Open the journal for a coordinator process."""
         return SimulatedJournal(self.storage)
+
+    def pullers(self, node: Node) -> PeerPullers:
+        """Make what pulls for a coordinator process."""
+        return NoPeers()
 
     @property
     def log(self) -> Sequence[Record]:
@@ -156,7 +162,7 @@ class LoopWorld:
         """Let something happen."""
         draw = self.random.random()
         if draw < 0.45:
-            self.random.choice(self.drivers).step()
+            self._step_driver()
         elif draw < 0.80:
             self._step_node()
         elif draw < 0.84:
@@ -164,7 +170,7 @@ class LoopWorld:
         elif draw < 0.88:
             self.advance(self.random.choice((50, 1_200, 1_200, 4_000, 11_000)))
         elif draw < 0.90:
-            self.random.choice(self.drivers).end(heard=self.random.random() < 0.5)
+            self._end_driver()
         elif draw < 0.93 and self.stray:
             self.send(self.stray.pop(self.random.randrange(len(self.stray))))
         elif draw < 0.96 and self.operator is not None:
@@ -210,6 +216,12 @@ class LoopWorld:
         loop = self.nodes[-1].loop
         assert loop is not None
         return loop._engine.state
+
+    def _step_driver(self) -> None:
+        self.random.choice(self.drivers).step()
+
+    def _end_driver(self) -> None:
+        self.random.choice(self.drivers).end(heard=self.random.random() < 0.5)
 
     def _step_node(self) -> None:
         idle = [node for node in self.nodes if node.alive and not node.busy]
@@ -257,6 +269,10 @@ class LoopWorld:
         if draw < 0.03 and self._nested < NESTED_MAX:
             self._meanwhile()
 
+    def _go_on(self) -> None:
+        """Let something happen while somebody waits for the store."""
+        self.step()
+
     def _meanwhile(self) -> None:
         """Let a storage step take its time; a process that was killed meanwhile does not wake up."""
         waiting = [node for node in self.nodes if node.busy]
@@ -265,7 +281,7 @@ class LoopWorld:
             if self.random.random() < 0.3:
                 self._elect()
             for _ in range(self.random.randint(1, 25)):
-                self.step()
+                self._go_on()
         finally:
             self._nested -= 1
         if waiting and not waiting[-1].alive:

@@ -13,7 +13,7 @@ from deltalake.transaction import AddAction
 
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import CONTROL, log_key
-from tests.simulation.bucket import PATH, SimulatedStore, TableState
+from tests.simulation.bucket import SimulatedStore, TableState
 
 #: The ways of living processes to their buckets, by the name in their storage options.
 STORES: dict[str, SimulatedStore] = {}
@@ -27,7 +27,7 @@ class SimulatedTable:
 
     def __init__(self, uri: str, version: int | None = None, storage_options: Mapping[str, str] | None = None) -> None:
         self._store = STORES[(storage_options or {})["process"]]
-        self._key = uri.removeprefix(f"{PATH}/")
+        self._key = uri.removeprefix(f"{self._store.path}/")
         states = self._look()
         self._state = states[-1 if version is None else version]
 
@@ -90,7 +90,8 @@ class SimulatedTable:
 
 def create_table(uri: str, schema: Any, actions: Sequence[AddAction], **options: Any) -> None:
     """Stand in for `deltalake.transaction.create_table_with_add_actions`."""
-    store, key = STORES[options["storage_options"]["process"]], uri.removeprefix(f"{PATH}/")
+    store = STORES[options["storage_options"]["process"]]
+    key = uri.removeprefix(f"{store.path}/")
     described = {"metaData": {"description": options["description"]}}
     written: list[Mapping[str, Any]] = [{"protocol": {}}, described, *({"add": _stored(action)} for action in actions)]
     if not store.create(log_key(key, 0), _entry(options["commit_properties"], written)):

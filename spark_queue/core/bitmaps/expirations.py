@@ -72,6 +72,14 @@ class Expirations(Mapping[int, BitMap64]):
         self.next_after(-1, gone=gone)
         return next((at_ms for at_ms in self._times if any(self._by_time[at_ms].intersect(part) for part in parts)), None)
 
+    def since(self, at_ms: int) -> BitMap64:
+        """Return the bookmarks of later times than `at_ms`."""
+        return BitMap64.union(BitMap64(), *(self._by_time[each] for each in self._times[bisect_right(self._times, at_ms) :]))
+
+    def of(self, row: int) -> int | None:
+        """Return the time of one bookmark; None where it has none."""
+        return next((at_ms for at_ms in reversed(self._times) if row in self._by_time[at_ms]), None) if row in self.rows else None
+
     def overdue(self, now_ms: int) -> BitMap64:
         """Return the bookmarks whose time has come."""
         return BitMap64.union(BitMap64(), *(self._by_time[at_ms] for at_ms in self._until(now_ms)))

@@ -15,8 +15,10 @@ from spark_queue.core import commands
 from spark_queue.core.deciding import alteration, batch_runs, delivery, granting, manual_settlement, pausing, redriving, timers
 from spark_queue.core.deciding.barrier import release
 from spark_queue.core.deciding.expression_failures import count_failed_expressions
-from spark_queue.core.deciding.instances import transfers
+from spark_queue.core.deciding.instances import peer_changes, transfers
 from spark_queue.core.deciding.instances.lives import of_one_life
+from spark_queue.core.deciding.instances.patience import Patience
+from spark_queue.core.deciding.instances.peer_changes import PeersWork
 from spark_queue.core.deciding.instances.reach import Reach
 from spark_queue.core.deciding.instances.replicating import Pulled, end_letters_elsewhere, take
 from spark_queue.core.deciding.removal import end_letters, remove_reached
@@ -29,6 +31,7 @@ from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows
 from spark_queue.core.retention import Retention
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
+from spark_queue.errors import JournalError
 
 #: Who decides about each command of a queue. A handler gives None where nothing is there yet.
 HANDLERS: Mapping[type[commands.Command], Callable[[UnitOfWork, Any], CoreReply | LeasedRows | None]] = {
@@ -52,6 +55,15 @@ HANDLERS: Mapping[type[commands.Command], Callable[[UnitOfWork, Any], CoreReply 
     commands.ProxiedTransfer: transfers.switch,
 }
 
+#: Who decides about each command about the instances of a journal.
+PEER_HANDLERS: Mapping[type[commands.Command], Callable[[PeersWork, Any], CoreReply]] = {
+    commands.SkipLost: peer_changes.skip_lost,
+    commands.ResetPeer: peer_changes.reset,
+    commands.ForgetPeer: peer_changes.forget,
+    commands.DrainTo: peer_changes.drain,
+    commands.Restored: peer_changes.restored,
+}
+
 #: What would take effect a second time when its caller asks again after a lost reply, and what is answered then. Planners' calls
 #: are numbered, and what batches say is about one lease.
 DONE_BEFORE: Mapping[type[commands.Command], Callable[[JournalState, Any], CoreReply]] = {
@@ -61,7 +73,10 @@ DONE_BEFORE: Mapping[type[commands.Command], Callable[[JournalState, Any], CoreR
     commands.Redrive: redriving.redriven_before,
     **{
         command: lambda _state, _command: Done()
-        for command in (commands.Apply, commands.Unsubscribe, commands.Pause, commands.Unpause, commands.ProxiedTransfer)
+        for command in (
+            *(commands.Apply, commands.Unsubscribe, commands.Pause, commands.Unpause, commands.ProxiedTransfer),
+            *(commands.SkipLost, commands.ResetPeer, commands.Restored),
+        )
     },
 }
 
@@ -87,6 +102,7 @@ class Engine:
         self._pending: list[Record] = []
         self._sessions: dict[str, Sessions] = {}
         self._shares: dict[str, Shares] = {}
+        self._patience: dict[str, Patience] = {}
         self._ticked_at_ms = 0
         self._retention = Retention()
         self._reign_began_at_ms = 0
@@ -110,9 +126,12 @@ class Engine:
             return answer_again(self.state, command)
         if check is not None:
             check(self.state, command)
+        self._refuse_restored(command)
         before = self.state.next_record
         if isinstance(command, commands.Apply):
             reply: CoreReply | LeasedRows | None = self._apply(command, now_ms=now_ms)
+        elif isinstance(command, commands.InstanceCommand):
+            reply = PEER_HANDLERS[type(command)](self._work_on_peers(now_ms, command.request), command)
         else:
             reply = HANDLERS[type(command)](self._work(command.queue, now_ms, command.request), command)
         if self.state.next_record != before:
@@ -136,8 +155,26 @@ class Engine:
             self._work(poll.queue, now_ms).shares.note_poll(known, limit=poll.limit, now_ms=now_ms)
 
     def pull(self, pulled: Pulled, *, now_ms: int) -> None:
-        """Take over what a peer's log says (DESIGN 17.3)."""
-        take(self.state, pulled, self._emit(now_ms), lambda queue: self._work(queue, now_ms))
+        """Take over what a peer's log says (DESIGN 17.3).
+
+        Raises
+        ------
+        JournalError
+            PEER_REFUSED where that cannot be understood; nothing was changed.
+        """
+        emit_record, begun = self._emit(now_ms), list[str]()
+
+        def emit(kind: str, **fields: Any) -> None:
+            begun.append(kind)
+            emit_record(kind, **fields)
+
+        try:
+            take(self.state, pulled, emit, lambda queue: replace(self._work(queue, now_ms), emit_record=emit))
+        except Exception as fault:
+            if begun:
+                raise
+            what, reason = f"what was read up to record {pulled.record}", f"taking it over raised {fault!r:.500}."
+            raise JournalError("PEER_REFUSED", peer=pulled.peer, what=what, reason=reason) from fault
         self._release_barriers(now_ms)
 
     def ask_owners(self, poll: commands.Next, *, now_ms: int) -> None:
@@ -179,7 +216,8 @@ class Engine:
         for work in self._work_of_all(now_ms):
             timers.tick(work, reign_began_at_ms=self._reign_began_at_ms)
         self.expire(now_ms=now_ms)  # Also what just came back to a dead-letter queue.
-        self.note(self._retention.due(self.state, now_ms=now_ms), now_ms=now_ms)
+        over = self._retention.due(self.state, pulled_here=self.reach.pulled_here, now_ms=now_ms)
+        self.note(over, now_ms=now_ms)
 
     def next_due_ms(self) -> int | None:
         """Return the earliest time at which `tick` has something more to do, or a waiting poll might be served."""
@@ -188,6 +226,13 @@ class Engine:
             for queue, ledger in self.state.queues.items()
         )
         return min((time for time in times if time is not None), default=None)
+
+    def _refuse_restored(self, command: commands.AnyCommand) -> None:
+        """Refuse what is asked of a replicated queue while nobody has said that the journal was restored (DESIGN 17.3)."""
+        if self.reach.restored is None or isinstance(command, commands.Apply | commands.InstanceCommand | commands.Leave):
+            return
+        if self.state.definitions.is_replicated(command.queue):
+            raise self.reach.restored
 
     def _apply(self, command: commands.Apply, *, now_ms: int) -> Done:
         """Replace the whole set of definitions."""
@@ -215,6 +260,12 @@ class Engine:
 
         return emit
 
+    def _work_on_peers(self, now_ms: int, request: str) -> PeersWork:
+        return PeersWork(
+            state=self.state, reach=self.reach, now_ms=now_ms, request=request, emit_record=self._emit(now_ms),
+            work_on=lambda queue: self._work(queue, now_ms, request),
+        )  # fmt: skip
+
     def _work_of_all(self, now_ms: int) -> Iterator[UnitOfWork]:
         return (self._work(queue, now_ms) for queue in list(self.state.queues))
 
@@ -222,6 +273,6 @@ class Engine:
         ledger = self.state.ledger(queue)
         sessions, shares = self._sessions.setdefault(queue, Sessions()), self._shares.setdefault(queue, Shares())
         return UnitOfWork(
-            state=self.state, ledger=ledger, sessions=sessions, shares=shares, reach=self.reach, now_ms=now_ms, request=request,
-            emit_record=self._emit(now_ms),
+            state=self.state, ledger=ledger, sessions=sessions, shares=shares, reach=self.reach,
+            patience=self._patience.setdefault(queue, Patience()), now_ms=now_ms, request=request, emit_record=self._emit(now_ms),
         )  # fmt: skip

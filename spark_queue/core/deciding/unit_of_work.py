@@ -8,6 +8,7 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.deciding.instances.patience import Patience
 from spark_queue.core.deciding.instances.reach import Reach
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
@@ -27,6 +28,7 @@ class UnitOfWork:
     sessions: Sessions
     shares: Shares
     reach: Reach
+    patience: Patience
     now_ms: int
     #: Id of the request that is being served; empty for a timer's work.
     request: str

@@ -21,6 +21,9 @@ RESERVED_COLUMNS = frozenset(
     "outcome retry_after error state reason priority".split()
 )
 
+#: Those that only an instance adds: in any other journal messages may have columns of these names.
+INSTANCE_COLUMNS = frozenset({"origin", "origin_bookmark", "owner"})
+
 #: Message types that exist without being declared: their one column as Spark DDL.
 BUILT_IN_COLUMNS = {"json": "value STRING", "binary": "value BINARY"}
 
@@ -58,6 +61,10 @@ class PeerDefinition:
     def takes(self, topic: str) -> bool:
         """Return whether messages of `topic` are pulled."""
         return any(topic_matches(entry, topic) for entry in self.topics)
+
+    def pulls(self, underlying_topic: str) -> bool:
+        """Return whether all messages of a queue's topic are pulled; of a pattern that is told where it stands as it is."""
+        return underlying_topic in self.topics if is_pattern(underlying_topic) else self.takes(underlying_topic)
 
     def passes(self, instance: str) -> bool:
         """Return whether messages of another instance may come through this peer."""

@@ -10,7 +10,6 @@ from spark_queue.core.definitions.definition import (
     JournalDefinition,
     PeerDefinition,
     QueueDefinition,
-    is_pattern,
 )
 from spark_queue.core.definitions.keys import DISTRIBUTED, GROUP_LOCAL, LOCAL
 from spark_queue.errors import ConfigError, nearest
@@ -81,7 +80,7 @@ def _contradictions(peer: PeerDefinition, queue: QueueDefinition, definitions: D
     source = definitions.source_of(queue.name)
     if source is not None and source not in peer.queues:
         yield f"queue '{queue.name}' is pulled without '{source}', whose dead letters it takes.", "queues"
-    if topic is not None and not (topic in peer.topics if is_pattern(topic) else peer.takes(topic)):
+    if topic is not None and not peer.pulls(topic):
         yield f"queue '{queue.name}' is pulled without the messages of its topic '{topic}' (R113).", "queues, topics"
     if queue.order_key is not None and queue.ownership == DISTRIBUTED:
         reason = f"queue '{queue.name}' has an order_key, and two owners cannot keep the order of one key. Use {GROUP_LOCAL}."

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from spark_queue.core.message_files.origins import Origins
+from spark_queue.core.message_files.origins import OriginNames, Origins
 from spark_queue.core.message_files.publishers import SequenceRange, overlap
 from spark_queue.core.message_files.relocation import MergedFile, MovedRows, merged_files
 from spark_queue.core.message_files.segment import Segment, from_record
@@ -84,10 +84,19 @@ class MessageTypeState:
         """Return the segment that holds an entered bookmark."""
         return self.segments[bisect_right(self.segments, bookmark, key=lambda segment: segment.first) - 1]
 
+    def origin_names(self, own: str | None, instances: Mapping[str, str]) -> OriginNames | None:
+        """Return where its messages were first published, by name; None in a journal that is no instance."""
+        return None if own is None else OriginNames(self.origins, own, instances)
+
     def entered_by(self, at_ms: int) -> int:
         """Return the bookmark before which every message had entered at `at_ms` or earlier."""
         index = bisect_right(self.segments, at_ms, key=lambda segment: segment.entered_at_ms)
         return self.segments[index - 1].until if index else 0
+
+    def entered_before(self, record: int) -> int:
+        """Return the bookmark before which every message had entered before that record."""
+        index = bisect_left(self.segments, record, key=lambda segment: segment.record)
+        return self.segments[index].first if index < len(self.segments) else self.entered_until
 
     def overlapping(self, first: int, until: int) -> list[Segment]:
         """Return the segments that hold some of the bookmarks from `first` to before `until`."""

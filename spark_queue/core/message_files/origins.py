@@ -7,8 +7,9 @@ that its publisher gave to several instances is one row with several names (DESI
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from pyroaring import BitMap64
 
@@ -58,6 +59,11 @@ class _Translation:
                 yield _Stretch(low, stretch.there + low - stretch.first, high - low)
             index += 1
 
+    @property
+    def row_count(self) -> int:
+        """How many rows are known."""
+        return sum(stretch.length for stretch in self._stretches)
+
     def known(self, rows: BitMap64) -> BitMap64:
         """Return those of `rows` that are known."""
         stretches = self.overlapping(rows.min(), rows.max() + 1) if rows else ()
@@ -81,6 +87,8 @@ class Origins:
     held: dict[str, BitMap64] = field(default_factory=dict)
     #: Own bookmarks of what was pulled, by the UUID of its origin.
     pulled: dict[str, BitMap64] = field(default_factory=dict)
+    #: From which own bookmark on what is published here has another origin than before, and its UUID: the journal was restored.
+    renewed: list[tuple[int, str]] = field(default_factory=list)
     _to_here: dict[str, _Translation] = field(default_factory=dict)
     _to_there: dict[str, _Translation] = field(default_factory=dict)
     #: As `_to_there`, of the further names of rows that are here under another one, by the UUID of that origin.
@@ -118,6 +126,10 @@ class Origins:
             if part:
                 yield origin, part
 
+    def name_count(self, origin: str) -> int:
+        """Return how many messages are here under another name than that of an origin, which they have, too."""
+        return self._named[origin].row_count if origin in self._named else 0
+
     def holds(self, origins: Iterable[OriginRows]) -> bool:
         """Return whether any of some rows of other instances is here."""
         return any(
@@ -126,25 +138,48 @@ class Origins:
             if origin in self.held
         )
 
+    def own_parts(self, first: int, until: int, *, own: str) -> Iterator[tuple[str, int, int]]:
+        """Yield the own origins of what was published here between two bookmarks; `own` is the first of them."""
+        starts = [(0, own), *self.renewed]
+        for (start, origin), (end, _) in pairwise([*starts, (until, "")]):
+            low, high = max(first, start), min(until, end)
+            if low < high:
+                yield origin, low, high
+
     def here(self, origin: str, rows: BitMap64) -> BitMap64:
-        """Return the own bookmarks of rows of an origin, as far as they are here."""
+        """Return the own bookmarks of rows of an origin, as far as they were pulled."""
         return self._to_here[origin].of(rows) if origin in self._to_here else BitMap64()
 
+    def published_here(self, origin: str, rows: BitMap64, *, own: str, until: int) -> BitMap64:
+        """Return those of the rows of an origin that were published here; what has entered ends before bookmark `until`."""
+        ranges = [(low, high) for each, low, high in self.own_parts(0, until, own=own) if each == origin]
+        found = rows & to_bitmap(ranges)
+        for pulled in self.pulled.values() if found else ():
+            found = found - pulled
+        return found
+
     def of(self, rows: BitMap64, *, own: str) -> Iterator[tuple[str, BitMap64]]:
-        """Yield all names of `rows` of here by origin, as bookmarks there; `own` is the UUID of what was published here."""
+        """Yield all names of `rows` of here by origin, as bookmarks there; `own` is the first origin of what was published here."""
         found, left = dict[str, BitMap64](), rows
         for origin, pulled in self.pulled.items():
             part = left & pulled
             if part:
                 left = left - part
                 found[origin] = self._to_there[origin].of(part)
-        if left:
-            found[own] = left
+        for origin, low, high in self.own_parts(left.min(), left.max() + 1, own=own) if left else ():
+            part = left & to_bitmap([(low, high)]) if self.renewed else left
+            if part:
+                # Of an earlier origin some may have been lost, and have come back.
+                found[origin] = found[origin] | part if origin in found else part
         for origin, known in self._named.items():
             there = known.of(rows)
             if there:
                 found[origin] = found.get(origin, BitMap64()) | there
         yield from found.items()
+
+    def with_several_names(self, rows: BitMap64) -> BitMap64:
+        """Return those of `rows` that have a further name."""
+        return BitMap64.union(BitMap64(), *(known.known(rows) for known in self._named.values()))
 
     def between(self, first: int, until: int, *, own: str) -> list[OriginRows]:
         """Return where the rows between two bookmarks of here were first published, in their order; rows count from `first`."""
@@ -154,10 +189,36 @@ class Origins:
         found: list[OriginRows] = []
         at = first
         for stretch, origin in pulled:
-            if at < stretch.first:
-                found.append((at - first, stretch.first - at, own, at))
+            found += self._own_between(at, stretch.first, first, own)
             found.append((stretch.first - first, stretch.length, origin, stretch.there))
             at = stretch.until
-        if at < until:
-            found.append((at - first, until - at, own, at))
-        return found
+        return [*found, *self._own_between(at, until, first, own)]
+
+    def _own_between(self, low: int, high: int, first: int, own: str) -> list[OriginRows]:
+        return [(start - first, end - start, origin, start) for origin, start, end in self.own_parts(low, high, own=own)]
+
+
+@dataclass(frozen=True, slots=True)
+class OriginNames:
+    """Where messages were first published by the names of the instances, as sinks and people see it.
+
+    Parameters
+    ----------
+    origins : Origins
+        What was pulled.
+    own : str
+        The own name.
+    instances : Mapping of str to str
+        The names of others, by the UUID of their journal.
+    """
+
+    origins: Origins
+    own: str
+    instances: Mapping[str, str]
+
+    def between(self, first: int, until: int) -> list[tuple[int, str, int]]:
+        """Return the stretches between two bookmarks, without a gap: the first bookmark here, the instance, the bookmark there."""
+        return [
+            (first + row, self.instances.get(origin, origin), there)
+            for row, _, origin, there in self.origins.between(first, until, own=self.own)
+        ]

@@ -56,6 +56,8 @@ class Segment:
     publishers: Mapping[str, SequenceRange] = field(default_factory=dict)
     #: Which of its rows have a number that another message of their publisher has here.
     clashes: tuple[ClashingRows, ...] = ()
+    #: Number of the record that let it enter; -1 before that.
+    record: int = -1
 
     @property
     def row_count(self) -> int:
@@ -108,6 +110,7 @@ def from_record(record: Record) -> Segment:
         instances=detail.get("instances", {}),
         publishers=sequence_ranges(detail.get("publishers", {})),
         clashes=tuple((row, rows, publisher, sequence) for row, rows, publisher, sequence in detail.get("clashes", ())),
+        record=record.record,
     )
 
 

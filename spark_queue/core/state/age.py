@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from pyroaring import BitMap64
 
+from spark_queue.core.bitmaps.ranges import below
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import LEFT
@@ -28,3 +29,14 @@ def oldest_ms(state: JournalState, ledger: QueueLedger, parts: Iterable[BitMap64
         return anew_ms
     entered_ms = state.message_types[ledger.definition.message_type].segment_of(first).entered_at_ms
     return entered_ms if anew_ms is None else min(entered_ms, anew_ms)
+
+
+def came_ms(state: JournalState, ledger: QueueLedger, row: int) -> int:
+    """Return when one message began to age, in milliseconds."""
+    anew_ms = ledger.begun.of(row)
+    return state.message_types[ledger.definition.message_type].segment_of(row).entered_at_ms if anew_ms is None else anew_ms
+
+
+def came_by(state: JournalState, ledger: QueueLedger, rows: BitMap64, at_ms: int) -> BitMap64:
+    """Return those of `rows` that began to age at `at_ms` or earlier."""
+    return below(rows, state.message_types[ledger.definition.message_type].entered_by(at_ms)) - ledger.begun.since(at_ms)

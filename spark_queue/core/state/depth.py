@@ -1,6 +1,7 @@
-"""The active part of a queue with a target depth: what lies beyond it waits, inactive (R79 to R83).
+"""The active part of a queue with a target depth: what lies beyond it waits, inactive (R79 to R84).
 
-Which messages are active follows from the records alone: the oldest inactive ones become active whenever a record leaves room.
+Which messages are active follows from the records alone: the oldest inactive ones become active whenever a record leaves room, and
+up to what a record transfers.
 """
 
 from __future__ import annotations
@@ -26,6 +27,19 @@ def fill(ledger: QueueLedger, now_ms: int) -> None:
     chosen = oldest(waiting, room)
     ledger.reached |= deferred if len(waiting) < room else below(deferred, chosen.max())
     ledger.move(chosen, Event.ACTIVATED)
+
+
+def reach(ledger: QueueLedger, rows: BitMap64, now_ms: int) -> None:
+    """Activate what waits up to the last inactive one of `rows`, beyond the target where it must be (R84).
+
+    From then on `fill` activates nothing until there is room again.
+    """
+    beyond = rows & ledger.rows[State.INACTIVE]
+    if beyond:
+        passed = below(ledger.rows[State.INACTIVE], beyond.max() + 1)
+        deferred = (passed & ledger.deferred_after(now_ms)) - rows
+        ledger.reached |= deferred
+        ledger.move(passed - deferred, Event.ACTIVATED)
 
 
 def shrink(ledger: QueueLedger) -> None:

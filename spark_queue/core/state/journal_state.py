@@ -19,6 +19,7 @@ from spark_queue.core.state import depth, folds
 from spark_queue.core.state.folds import definitions, peers
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.ownership import Watermark
+from spark_queue.core.state.peer_changes import PeerChanges
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
 
 _KINDS = frozenset(Kind)
@@ -65,6 +66,7 @@ class JournalState:
         self._requests: dict[str, int] = {}
         #: How far each peer is pulled, by the name of its instance.
         self.pulled: dict[str, Watermark] = {}
+        self.peer_changes = PeerChanges()
         #: The names of instances, by the UUID of their journal.
         self.instances: dict[str, str] = {}
 
@@ -130,8 +132,8 @@ class JournalState:
                 definitions.applied(self, record)
             case Kind.ENTERED | Kind.NAMED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
                 self._of_files(record)
-            case Kind.PULLED:
-                peers.pulled(self, record)
+            case Kind.PULLED | Kind.PEER_CHANGED | Kind.RESTORED:
+                peers.fold(self, record)
             case Kind.SUBSCRIBED if record.queue in self.queues and not self._match_new_filter(record):
                 # The queue was set aside.
                 pass

@@ -44,7 +44,9 @@ def standing_letters(state: JournalState, queue: str) -> list[DeadLetter]:
         home = ledger.definition.dead_letter_queue
         # Logs of before do not say of a letter that was settled there that it is over.
         return own if home is None else _among(own, ledger.rows[State.DEAD] - state.ledger(home).rows[State.REMOVED])
-    return [*_among(state.ledger(source).dead_letters, waiting_letters(ledger) | ledger.rows[State.LEASED]), *own]
+    # One that another instance owns can be looked at.
+    here = waiting_letters(ledger) | ledger.rows[State.LEASED] | ledger.rows[State.REMOTE]
+    return [*_among(state.ledger(source).dead_letters, here), *own]
 
 
 def free_letters(state: JournalState, queue: str) -> BitMap64:

@@ -6,7 +6,7 @@ where the message is: in its queue, dead, or gone. What is gone has neither term
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -43,6 +43,8 @@ class Watermark:
     journal: str
     record: int
     digest: str
+    #: UUID of its origin then, where the journal had been restored from a backup.
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,14 @@ class Ownership:
         What another instance owns.
     requests : dict of str to Request
         What was asked of an owner and has not come, by owner.
+    passed_on : dict of (str, str) to Request
+        The newest requests of others that were passed on, by who asks and whom.
     """
 
     instance: str
     remote: BitMap64 = field(default_factory=BitMap64)
     requests: dict[str, Request] = field(default_factory=dict)
+    passed_on: dict[tuple[str, str], Request] = field(default_factory=dict)
     #: Messages that came to this instance, and that left it, by transfers (R119).
     transferred_in: int = 0
     transferred_out: int = 0
@@ -84,23 +89,23 @@ class Ownership:
     _owners: dict[tuple[int, str], BitMap64] = field(default_factory=dict)
 
     def own(self, rows: BitMap64, *, term: int, owner: str) -> None:
-        """Give rows to an owner; what somebody was asked for of them is no longer open."""
+        """Give rows to an owner."""
         self.disown(rows)
         if rows and (term, owner) != (0, self.instance):
             # In place: copies would cost as much as all that is owned.
             self._owners.setdefault((term, owner), BitMap64()).update(rows)
         if owner != self.instance:
             self.remote |= rows
-        # Something of it moved, so that the next may be asked for.
-        self.requests = {name: each for name, each in self.requests.items() if not each.rows.intersect(rows)}
 
     def disown(self, rows: BitMap64) -> None:
-        """Forget whose rows are: they are gone, or begin anew here."""
+        """Forget whose rows are: they are gone, begin anew here, or get an owner; what was asked for of them is no longer open."""
         for key in [key for key, owned in self._owners.items() if owned.intersect(rows)]:
             self._owners[key] -= rows
             if not self._owners[key]:
                 del self._owners[key]
         self.remote -= rows
+        # Something of it moved, so that the next may be asked for.
+        self.requests = {name: each for name, each in self.requests.items() if not each.rows.intersect(rows)}
 
     def begin_life(self, rows: BitMap64, life: int) -> None:
         """Let rows be in a life."""
@@ -130,6 +135,20 @@ class Ownership:
                 yield term, owner, part
         if rows:
             yield 0, self.instance, rows
+
+    def others(self) -> set[str]:
+        """Return the instances that own messages, but this one."""
+        return {owner for _, owner in self._owners} - {self.instance}
+
+    def of_others(self, rows: BitMap64, owners: Collection[str] | None = None) -> dict[str, BitMap64]:
+        """Return those of `rows` that other instances own, by owner; only of some `owners`, if they are named."""
+        parts: dict[str, BitMap64] = {}
+        for (_, owner), members in self._owners.items():
+            if owner != self.instance and (owners is None or owner in owners):
+                part = rows & members
+                if part:
+                    parts[owner] = parts[owner] | part if owner in parts else part
+        return parts
 
     def lesser(self, states: Mapping[State, BitMap64], rows: BitMap64, value: MessageValue) -> BitMap64:
         """Return those of `rows` whose value is less: what news of `value` changes.

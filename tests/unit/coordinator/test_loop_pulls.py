@@ -7,13 +7,17 @@ from typing import Any
 import pytest
 
 from spark_queue.coordinator.inbox import Call
-from spark_queue.core import commands
+from spark_queue.core import commands, replies
+from spark_queue.core.deciding import engine
 from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.errors import JournalError
+from spark_queue.core.records import Emit, Kind
+from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.protocol import codec
-from spark_queue.replication.puller import Look, Pull, PullState
-from tests.unit.coordinator.loop_world import DEFINITIONS, World
+from spark_queue.replication.fetching import PullState
+from spark_queue.replication.puller import Look, Pull
+from tests.no_peers import NoPeers
+from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
 PULLS: dict[str, Any] = DEFINITIONS | {
     "journal": {"instance": "frankfurt"},
@@ -59,3 +63,71 @@ def test_news_of_a_queue_that_is_set_aside_wait() -> None:
     with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
         codec.raise_failed(call.reply)
     assert watermark(world) is None
+
+
+def refusing(world: World, monkeypatch: pytest.MonkeyPatch, *, after: int) -> Call:
+    """Hand over what raises in the core after so many records of it."""
+
+    def raises(_state: object, _pulled: object, emit: Emit, _work_on: object) -> None:
+        for _ in range(after):
+            emit(Kind.PULLED, detail={"peer": "virginia", "journal": "uuid", "number": 1, "digest": ""})
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(engine, "take", raises)
+    return pull(world, world.loop._engine.state.definitions, 7)
+
+
+def test_a_bug_in_taking_over_is_the_trouble_of_that_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(PULLS)
+    call = refusing(world, monkeypatch, after=0)
+    assert call.reply is not None
+    with pytest.raises(JournalError, match=r"PEER_REFUSED.*virginia.*a bug"):
+        codec.raise_failed(call.reply)
+    monkeypatch.undo()
+    assert watermark(world) is None
+    assert pull(world, world.loop._engine.state.definitions, 7).pulled is True
+
+
+def test_a_bug_half_way_ends_the_reign(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyError, match="a bug"):
+        refusing(World(PULLS), monkeypatch, after=1)
+
+
+def test_other_columns_let_a_peer_be_read_again() -> None:
+    order = {"order": {"columns": "id BIGINT", "topics": ["T"]}}
+    world = World(PULLS | {"message_types": PULLS["message_types"] | order})
+    assert pull(world, world.loop._engine.state.definitions, 7).pulled is True
+    wider = {"order": {"columns": "id BIGINT, item STRING", "topics": ["T"]}}
+    world.ask(commands.Apply, definitions=PULLS | {"message_types": PULLS["message_types"] | wider})
+    assert watermark(world) == -1
+
+
+def test_a_journal_that_was_restored_grants_nothing_and_takes_nothing_in_until_somebody_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[JournalError] = [JournalError("JOURNAL_RESTORED", peer="virginia", record=70, path="here", since=2)]
+    begun: list[bool] = []
+    monkeypatch.setattr(NoPeers, "restored", lambda _: told[0] if told else None)
+    monkeypatch.setattr(NoPeers, "begin_anew", lambda _: begun.append(True))
+    level = True
+    monkeypatch.setattr(NoPeers, "are_level", lambda _: level)
+    world = World(PULLS)
+    planner = {"queue": "WORK", "subscription": "s", "incarnation": (1, 1)}
+    level = False
+    early = world.ask(commands.Restored, origin="another origin")
+    with pytest.raises(CoordinatorError, match="COORDINATOR_RECOVERING"):
+        codec.raise_failed(early)
+    level = True
+    refused = world.ask(commands.Next, **planner, call=2, finished=0, limit=1)
+    with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq restored"):
+        codec.raise_failed(refused)
+    world.publish(2)
+    world.clock.advance(1_000)
+    world.loop.step([])
+    assert world.loop._engine.state.message_types["json"].entered_until == 0
+    assert world.ask(commands.Restored, origin="another origin") == replies.Done()
+    told.clear()
+    assert begun == [True]
+    world.clock.advance(1_000)
+    world.loop.step([])
+    assert Planner(world).next().messages == 2

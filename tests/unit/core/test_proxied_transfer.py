@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_queue.core import commands
+from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.errors import CallerError, LeaseError
 from spark_queue.verification import invariants
 from tests.fake_clock import FakeClock
@@ -171,3 +172,42 @@ def test_what_comes_back_from_a_lease_belongs_to_who_claimed_it(pair: tuple[Inst
     clock.advance(LOST_MS)
     virginia.tick()
     assert (virginia.rows("available"), virginia.rows("remote")) == ([], [0, 1, 2])
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+@pytest.mark.parametrize("outcome", ["acknowledge", "cancel", "expire"])
+def test_what_waits_for_the_proof_of_a_batch_counts_as_far_as_its_lease_still_holds(
+    pair: tuple[Instance, Instance], clock: FakeClock, *, outcome: str, is_over: bool
+) -> None:
+    """R83: while the lease is open an outcome is of its life; once it is over, the message is another's."""
+    frankfurt, virginia = pair
+    lost, consumer = Consumer(virginia), Consumer(frankfurt)
+    assert lost.take(limit=1) == [0]
+    said = commands.OutcomeRows(outcome=outcome, ranges=((0, 1),), lease=1)
+    virginia.decide(commands.Settle(queue="WORK", outcomes=(said,)))
+    for queue in ("WORK", "FAILED"):
+        frankfurt.decide(commands.ProxiedTransfer(queue=queue, on=True))
+    consumer.take()
+    clock.advance(LOST_MS)
+    assert consumer.take(limit=1) == frankfurt.rows("leased") == [0], "it was claimed, and is worked on"
+    if is_over:
+        # What a batch said of its end holds, its acknowledgements do not.
+        clock.advance(LOST_MS)
+        virginia.pull(frankfurt)
+        virginia.tick()
+    exchange(*pair)
+    lost.take(limit=1)
+    exchange(*pair)
+    if outcome == "acknowledge" and is_over:
+        found = MessageValue(0, Stage.PRESENT, 1, "frankfurt")
+    else:
+        found = {
+            "acknowledge": MessageValue(0, Stage.GONE),
+            "cancel": MessageValue(0, Stage.PRESENT, 1, "frankfurt"),
+            "expire": MessageValue(0, Stage.DEAD, 1, "frankfurt"),
+        }[outcome]
+    assert [each.value("WORK", 0) for each in pair] == [found, found]
+    assert frankfurt.rows("leased") == ([0] if found.stage == Stage.PRESENT else [])
+    assert [each.value("FAILED", 0).owner for each in pair] == ["virginia", "virginia"] if outcome == "expire" else True
+    for each in pair:
+        assert invariants.of_state(each.world.state) == []

@@ -137,6 +137,7 @@ def test_what_another_instance_ended_is_folded_again_after_retention_let_it_go(c
     virginia.decide(commands.Purge(queue="WORK"))
     exchange(frankfurt, virginia)
     clock.advance(120_000)
+    frankfurt.world.engine.reach.pulled_here = {"virginia": frankfurt.world.state.next_record}
     frankfurt.tick()
     assert frankfurt.world.state.message_types["json"].retired_rows == 3
     assert digest(frankfurt.world.folded()) == digest(frankfurt.world.state)
@@ -188,10 +189,9 @@ def test_old_dead_letters_are_removed_by_their_owner_alone(clock: FakeClock) -> 
     assert (virginia.rows("dead"), virginia.rows("remote", "FAILED")) == ([0], [0]), "its owner has it leased"
 
 
-def test_a_queue_that_begins_to_replicate_knows_whose_its_messages_are(pair: tuple[Instance, Instance]) -> None:
+def test_a_queue_that_begins_to_replicate_knows_whose_its_messages_are(clock: FakeClock) -> None:
+    pair = Instance("frankfurt", ["virginia"], clock, pulled=[]), Instance("virginia", ["frankfurt"], clock, pulled=[])
     frankfurt, virginia = pair
-    for each in pair:
-        each.pull_queues([])
     frankfurt.publish(3)
     exchange(*pair)
     assert virginia.rows("available") == [0, 1, 2], "so far each delivers what it has by itself"
@@ -216,8 +216,11 @@ def test_a_dead_letter_ages_from_when_it_came_wherever_it_goes(pair: tuple[Insta
     exchange(*pair)
     waiting = Consumer(virginia, queue="FAILED")
     assert waiting.take() == []
+    assert virginia.count("transfer_requested") == 0, "it came just now, whenever its message did"
+    clock.advance(2_000)
+    assert waiting.take() == []
     exchange(*pair)
-    for each, seconds in ((frankfurt, None), (virginia, 0)):
+    for each, seconds in ((frankfurt, None), (virginia, 2)):
         assert queue_status(each.world.state, "FAILED", now_ms=clock.wall_ms()).seconds_behind == seconds
 
 

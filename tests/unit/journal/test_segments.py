@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.counts import Counts
 from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.message_files.origins import OriginNames, Origins
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.journal.segments import PIECES, cut_pieces
 
@@ -71,6 +72,28 @@ def test_pieces_are_what_counting_row_by_row_gives(
     table = cut_pieces(segments, BitMap64(rows), deliveries, cancels)
     assert table.schema == PIECES
     assert [tuple(row.values()) for row in table.to_pylist()] == by_row(segments, rows, deliveries, cancels)
+
+
+@given(rows=BOOKMARKS, pulled=st.lists(st.tuples(st.integers(0, 8), st.integers(1, 9), st.sampled_from(["v", "t"])), max_size=6))
+def test_pieces_of_an_instance_are_of_one_origin_each(rows: set[int], pulled: list[tuple[int, int, str]]) -> None:
+    origins, plain, until = Origins(), {bookmark: ("frankfurt", bookmark) for bookmark in range(61)}, 0
+    for number, (skipped, length, origin) in enumerate(pulled):
+        first, until = until + skipped, min(61, until + skipped + length)
+        if first < until:
+            origins.add(first, [(0, until - first, origin, 100 * number)])
+            plain |= {bookmark: (origin.upper(), 100 * number + bookmark - first) for bookmark in range(first, until)}
+    names = OriginNames(origins, "frankfurt", {"v": "V", "t": "T"})
+    segments = make_segments([0, 20, 61])
+    table = cut_pieces(segments, BitMap64(rows), Counts(), Counts(), origins=names)
+    told = {
+        piece["bookmark"] + row: (piece["origin"], piece["origin_bookmark"] + row)
+        for piece in table.to_pylist()
+        for row in range(piece["rows"])
+    }
+    assert told == {bookmark: plain[bookmark] for bookmark in rows}
+    assert sum(piece["rows"] for piece in table.to_pylist()) == len(rows), "each row once"
+    others = [plain[one] != (plain[one - 1][0], plain[one - 1][1] + 1) or one - 1 not in rows or one == 20 for one in rows if one]
+    assert table.num_rows == sum(others) + (0 in rows), "no more pieces than there are stretches"
 
 
 def test_pieces_of_one_run_cost_no_more_than_one_piece() -> None:

@@ -1,114 +1,237 @@
-"""Two journals on disk that pull from each other when told, each with the loop of a coordinator in this process."""
+"""Real journals of instances on disk, each with the loop of a coordinator, that pull from each other when told."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from spark_queue.clock import SystemClock
-from spark_queue.coordinator.election import Reign
+from spark_queue.coordinator.election import Candidate, ElectionPorts, elect
 from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
-from spark_queue.coordinator.reign_clock import ReignClock
+from spark_queue.core import commands
 from spark_queue.core.definitions import parsing
-from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal, open_journal
-from spark_queue.journal.publisher import Identity, Published, make_plan, publish
-from spark_queue.protocol import codec, wire
-from spark_queue.replication.puller import Look, Pull, Puller, PullState
+from spark_queue.journal.publisher import make_plan, publish
+from spark_queue.journal.record_table import CONTROL_SCHEMA
+from spark_queue.protocol import codec
+from spark_queue.protocol.connection import Verdict
+from spark_queue.replication.fetching import PullState
+from spark_queue.replication.peer_log import LogReplacedError
+from spark_queue.replication.puller import Look, Pull, Puller
+from spark_queue.verification import invariants
+from tests.fake_clock import FakeClock
 from tests.no_peers import NoPeers
-from tests.unit.journal.journal_on_disk import claim
+from tests.unit.coordinator.loop_world import NoAdvertisements
 
-COLUMNS = "id BIGINT, price DOUBLE, lines ARRAY<STRUCT<item: STRING, count: INT>>"
+COLUMNS = "id BIGINT, item STRING"
+NAMES = ("frankfurt", "virginia", "tokyo")
+
+
+def definitions(name: str, *, columns: str = COLUMNS, passthrough: tuple[str, ...] = ("^.*",)) -> dict[str, Any]:
+    """Return the definitions of an instance that pulls from the two others."""
+    peer = {"topics": ["T", "U"], "queues": ["WORK", "FAILED"], "passthrough": list(passthrough), "pull_interval": "1ms"}
+    return {
+        "journal": {"instance": name},
+        "peers": {other: {"journal": f"/{other}", **peer} for other in NAMES if other != name},
+        "message_types": {"order": {"columns": columns, "topics": ["T"]}, "json": {"topics": ["U"]}},
+        "queues": {
+            "WORK": {"underlying_topic": "T", "dead_letter_queue": "FAILED", "max_deliveries": 3, "lease_period": "60s"},
+            "FAILED": {"message_type": "order"},
+        },
+    }
 
 
 class Site:
-    """A journal of an instance, its coordinator's loop, and its puller from the other one."""
+    """One instance."""
 
-    def __init__(self, folder: Path, name: str, other: str) -> None:
-        stored: dict[str, Any] = {
-            "journal": {"instance": name},
-            "peers": {other: {"journal": str(folder / other), "topics": ["T"], "queues": ["WORK"]}},
-            "message_types": {"order": {"topics": ["T"], "columns": COLUMNS}},
-            "queues": {"WORK": {"underlying_topic": "T"}},
-        }
-        self.definitions = parsing.parse(stored)
-        self.store = Store(str(folder / name))
-        self.journal_id = create_journal(self.store, self.definitions)
-        self._peer = self.definitions.peers[other]
-        #: Called once, between copying and handing over.
-        self.meanwhile: Callable[[], None] = _nothing
-        self.begin(1)
+    def __init__(self, path: Path, clock: FakeClock) -> None:
+        self.path = path
+        self.store = Store(str(path))
+        self.clock = clock
+        self.requests = 0
+        self.loop = self._reign()
+        self.pullers: dict[Path, Puller] = {}
+        self.held: list[Pull] = []
 
-    def begin(self, epoch: int) -> None:
-        """Begin a reign."""
-        journal = open_journal(self.store)
-        claim(journal.control, epoch)
-        records, clock = deque(journal.control.load()), ReignClock(SystemClock(), last_record_ms=SystemClock().wall_ms())
-        reign = Reign(epoch=epoch, records=records, clock=clock)
-        self._loop: Loop = recover(reign, journal, Inbox(), pullers=NoPeers(), ends_idle=False)
-        self._puller = Puller(
-            self.store, Store(self._peer.journal), self._loop._engine.state.definitions, self._peer,
-            look=self._look, hand_over=self._hand_over, clock=SystemClock(),
-        )  # fmt: skip
+    @staticmethod
+    def create(path: Path, name: str, clock: FakeClock, **options: Any) -> Site:
+        """Make the journal of an instance."""
+        create_journal(Store(str(path)), parsing.parse(definitions(name, **options)), clock=clock)
+        return Site(path, clock)
 
     @property
     def state(self) -> JournalState:
-        """What its log says."""
-        return self._loop._engine.state
+        return self.loop._engine.state
 
-    @property
-    def known(self) -> MessageTypeState:
-        """What is here of its message type."""
-        return self.state.message_types["order"]
+    def _reign(self) -> Loop:
+        journal = open_journal(self.store)
+        candidate = Candidate(journal_id=journal.journal_id, path=journal.path, host="h", address="grpc://127.0.0.1:1", pid=1)
+        around = ElectionPorts(
+            advertisements=NoAdvertisements(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None
+        )
+        loop = recover(elect(journal.control, candidate, around), journal, Inbox(), pullers=NoPeers(), ends_idle=False)
+        loop._engine.reach.is_level = True
+        return loop
 
-    def publish(self, first: int, last: int, *, publisher: str = "app", price: float = 1.0) -> Published:
-        """Publish orders under the numbers that are their ids."""
-        ids = range(first, last + 1)
-        lines = [[{"item": f"item {number}", "count": number}] for number in ids]
-        rows = pa.table({"id": list(ids), "price": [price] * len(ids), "lines": lines})
-        plan = make_plan(self.store, self.definitions, message_type="order", topic="T", expires_after_ms=None)
-        done = publish(plan, self.journal_id, self.definitions, rows, identity=Identity(publisher=publisher), first_sequence=first)
-        self.admit()
-        return done
+    def publish(self, *ids: int, message_type: str = "order") -> None:
+        """Publish messages in one file."""
+        now = self.state.definitions
+        topic, rows = "T", pa.table({"id": pa.array(ids, pa.int64()), "item": [f"item {each}" for each in ids]})
+        if message_type == "json":
+            topic, rows = "U", pa.table({"value": [f'{{"id": {each}}}' for each in ids]})
+        plan = make_plan(self.store, now, message_type=message_type, topic=topic, expires_after_ms=None)
+        publish(plan, self.state.journal_id, now, rows, clock=self.clock)
+        self.clock.advance(2_000)
+        self.loop.step([])
 
-    def admit(self) -> None:
-        """Let enter what was published."""
-        self._loop.step([Call(wire.Nudge(journal="", request="r", message_type="order"), lambda: False)])
+    def ask(self, request: Any, **fields: Any) -> Any:
+        """Serve one call."""
+        self.requests += 1
+        call = Call(request(journal=self.state.journal_id, request=f"{self.path.name}-{self.requests}", **fields), lambda: False)
+        self.loop.step([call])
+        codec.raise_failed(call.reply) if call.reply is not None else None
+        return call.reply
 
-    def pull(self) -> None:
-        """Take over what the other one has."""
-        self._puller.step()
+    def settle(self, outcome: str, *rows: int) -> None:
+        """Say what became of messages, by hand."""
+        said = commands.OutcomeRows(outcome=outcome, ranges=tuple((row, row + 1) for row in rows))
+        self.ask(commands.Settle, queue="WORK", outcomes=(said,))
 
-    def records(self, kind: str) -> Sequence[Record]:
-        """Return the records of a kind."""
-        return [record for record in open_journal(self.store).records() if record.kind == kind]
+    def wait_for_messages(self) -> None:
+        """Let a planner take all that is here, and wait for more, so that owners are asked."""
+        who: dict[str, Any] = {"queue": "WORK", "subscription": f"s-{self.path.name}"}
+        who["incarnation"] = self.ask(commands.DrawIncarnation, **who).incarnation
+        self.ask(commands.Attach, **who, call=1, ack_mode="auto", max_backlog=100, filter=None, available_now=False)
+        taken = self.ask(commands.Next, **who, call=2, finished=0, limit=100, wait_ms=0).lease
+        waits = commands.Next(
+            **who, call=3, finished=taken, limit=100, wait_ms=50, journal=self.state.journal_id, request=f"{self.path.name}-waits"
+        )
+        self.loop.step([Call(waits, lambda: False)])
 
-    def _look(self) -> PullState:
-        found = self._ask(Look(self._peer.name))
-        assert isinstance(found, PullState)
-        return found
+    def pull(self, peer: str, path: Path, *, definition: Any = None) -> SparkQueueError | None:
+        """Pull what is new from a peer's journal; returns what it was refused for, after which another puller is made."""
+        now = self.state.definitions
+        puller = self.pullers.get(path)
+        try:
+            if puller is None:
+                puller = self.pullers[path] = Puller(
+                    self.store, Store(str(path)), now, definition or now.peers[peer], look=lambda: self._look(peer),
+                    hand_over=self._take, clock=self.clock,
+                )  # fmt: skip
+            puller.step()
+        except SparkQueueError as refusal:
+            del self.pullers[path]
+            return refusal
+        except LogReplacedError:
+            del self.pullers[path]
+            return self.pull(peer, path, definition=definition)
+        return puller.trouble
 
-    def _hand_over(self, pull: Pull) -> bool:
-        meanwhile, self.meanwhile = self.meanwhile, _nothing
-        meanwhile()
-        return self._ask(pull) is True
-
-    def _ask(self, request: Look | Pull) -> PullState | bool | None:
-        call = Call(request, lambda: False)
-        self._loop.step([call])
-        assert call.reply is not None
-        codec.raise_failed(call.reply)
+    def _look(self, peer: str) -> PullState:
+        call = Call(Look(peer), lambda: False)
+        self.loop.step([call])
+        assert isinstance(call.pulled, PullState)
         return call.pulled
 
+    def _take(self, pull: Pull) -> bool:
+        call = Call(pull, lambda: False)
+        self.loop.step([call])
+        if call.reply is not None:
+            codec.raise_failed(call.reply)
+        self.held.append(pull)
+        return call.pulled is True
 
-def _nothing() -> None:
-    """Let nothing happen."""
+    def told(self) -> dict[str, dict[str, list[tuple[str, int]]]]:
+        """Return the messages of each queue by their state, as origin and bookmark there."""
+        return {
+            name: {state: self._ids(rows) for state, rows in ledger.rows.items() if rows}
+            for name, ledger in self.state.queues.items()
+        }
+
+    def _ids(self, rows: Any) -> list[tuple[str, int]]:
+        origins = self.state.message_types["order"].origins
+        return sorted((origin, row) for origin, there in origins.of(rows, own=self.state.journal_id) for row in there)
+
+    def check(self) -> None:
+        """Raise unless this instance is sound, knows no message twice, serves its callers, and reads its own log alike."""
+        assert invariants.of_state(self.state) == []
+        for known in self.state.message_types.values():
+            pulled = sum(len(rows) for rows in known.origins.pulled.values())
+            assert pulled == sum(len(rows) for rows in known.origins.held.values()), "a message is here twice"
+        self.ask(commands.Pause, queue="WORK")
+        self.ask(commands.Unpause, queue="WORK")
+        before, self.loop, self.pullers = self.told(), self._reign(), {}
+        assert self.told() == before
+
+
+class Peer:
+    """The journal of a peer as somebody changes it who may write there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return its records as they are stored, with their details read."""
+        found = [row for file in self._files() for row in pq.read_table(file).to_pylist()]
+        return [row | {"detail": json.loads(row["detail"])} for row in sorted(found, key=lambda row: int(row["record"]))]
+
+    def number(self, kind: str, **facts: Any) -> int:
+        """Return the number of the last record of a kind that has some facts in its columns or its detail."""
+        found = [row for row in self.rows() if row["kind"] == kind]
+        return int(
+            [row for row in found if all({**row["detail"], **row}.get(name) == fact for name, fact in facts.items())][-1]["record"]
+        )
+
+    def rewrite(self, number: int, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change one record; its detail is given as it is read, and may become a text."""
+        for file in self._files():
+            rows = pq.read_table(file).to_pylist()
+            for row in rows:
+                if row["record"] == number:
+                    row["detail"] = json.loads(row["detail"])
+                    change(row)
+                    row["detail"] = row["detail"] if isinstance(row["detail"], str) else json.dumps(row["detail"])
+                    pq.write_table(pa.Table.from_pylist(rows, CONTROL_SCHEMA), file)
+                    return
+
+    def message_file(self, number: int) -> Path:
+        """Return the file that an `entered` record names."""
+        row = self.rows()[number]
+        return self.path / "messages" / str(row["message_type"]) / str(row["detail"]["path"])
+
+    def _files(self) -> list[Path]:
+        return sorted((self.path / "control").glob("*.parquet"))
+
+
+def three_sites(path: Path, clock: FakeClock) -> dict[str, Site]:
+    """Return three instances, of which virginia has records of every kind that matters, and frankfurt has pulled nothing."""
+    sites = {name: Site.create(path / name, name, clock) for name in NAMES}
+    virginia, tokyo = sites["virginia"], sites["tokyo"]
+    tokyo.publish(100, 101, 102)
+    virginia.publish(1, 2, 3)
+    virginia.publish(4, 5)
+    virginia.publish(7, 8, message_type="json")
+    assert (virginia.pull("tokyo", tokyo.path), tokyo.pull("virginia", virginia.path)) == (None, None)
+    virginia.settle("acknowledge", 0)
+    virginia.settle("expire", 1)
+    virginia.settle("expire", 2)
+    virginia.ask(commands.Redrive, queue="WORK", ranges=((1, 2),))
+    tokyo.settle("acknowledge", 0)
+    tokyo.pull("virginia", virginia.path)
+    clock.advance(5_000)
+    tokyo.wait_for_messages()
+    virginia.pull("tokyo", tokyo.path)
+    tokyo.publish(103)
+    virginia.pull("tokyo", tokyo.path)
+    clock.advance(5_000)
+    virginia.wait_for_messages()
+    return sites

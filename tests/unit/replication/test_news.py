@@ -40,3 +40,13 @@ def test_what_tells_others_nothing_is_no_news() -> None:
     detail = {"incarnation": [1, 1], "call": 2, "limit": 5}
     assert peer(5).fold(Record(kind=Kind.GRANTED, record=3, queue="WORK", subscription="s", lease=1, detail=detail)) is None
     assert peer(5).fold(Record(kind=Kind.REMOVED, record=3, queue="OTHER", ranges=((0, 1),), reason="acknowledged")) is None
+
+
+def test_what_is_in_no_queue_of_the_peer_is_told_by_its_origin() -> None:
+    """An absurd range is cut there, too."""
+    detail = {"origins": {"uuid-t": [[7, 9]], "uuid-v": [[3, 2**52]]}, "life": 2}
+    news = peer(5).fold(Record(kind=Kind.NOT_IN_QUEUE, record=3, queue="WORK", detail=detail))
+    assert news is not None
+    assert (news.value, news.reason) == (MessageValue(2, Stage.GONE), Removal.PURGED)
+    assert list(news.rows["uuid-t"]) == [7, 8]
+    assert news.rows["uuid-v"].max() < 2**30

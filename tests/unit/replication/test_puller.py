@@ -15,7 +15,8 @@ from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal
 from spark_queue.journal.reader import open_reader
-from spark_queue.replication.puller import Pull, Puller, PullState
+from spark_queue.replication.fetching import PullState
+from spark_queue.replication.puller import Pull, Puller
 from spark_queue.replication.repeats import Standing
 from tests.fake_clock import FakeClock
 
@@ -110,11 +111,12 @@ def test_a_journal_that_was_made_anew_is_refused(here: Site, there: Site, tmp_pa
         loop.puller("virginia").step()
 
 
-def test_a_watermark_that_the_log_does_not_have_lets_it_be_read_from_the_start(here: Site, there: Site) -> None:
+def test_a_log_that_does_not_have_the_watermark_waits_until_it_says_that_it_was_restored(here: Site, there: Site) -> None:
     loop = Loop(here)
     loop.watermark = Watermark(there.journal_id, 1, "the digest of a record that a backup has lost")
-    loop.puller("virginia").step()
-    assert loop.taken[0].pulled.record == open_reader(there.store).records()[-1].record
+    with pytest.raises(JournalError, match=r"PEER_RESTORED.*record 1, .*--after -1"):
+        loop.puller("virginia").step()
+    assert loop.taken == []
 
 
 def test_a_log_that_is_gone_is_told(here: Site, there: Site, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.journal.layout import Store
 from spark_queue.replication import pullers
 from spark_queue.replication.beacon import BEACON_KEY, BeaconThread, read_beacon
-from spark_queue.replication.puller import Look, Pull, PullState
+from spark_queue.replication.fetching import PullState
+from spark_queue.replication.puller import Look, Pull
 from spark_queue.replication.pullers import Pullers
 from tests.fake_clock import FakeClock
 
@@ -45,6 +46,17 @@ def test_a_beacon_rises_also_where_the_last_one_was_lost(tmp_path: Path) -> None
     clock.advance(5_000)
     store.delete([BEACON_KEY])
     assert first < second < renewed(store, clock)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"{", b"[" * 50_000, b"x" * 1_000_000, b'{"instance": "../x", "number": 1}', b'{"instance": "virginia", "number": 1e30}',
+     b'{"instance": "virginia", "number": 1, "seen": {"tokyo": 99999999999999999999}}', b'{"instance": "virginia", "number": -1}'],
+)  # fmt: skip
+def test_a_beacon_that_nobody_of_ours_writes_is_none(tmp_path: Path, text: bytes) -> None:
+    store = Store(str(tmp_path))
+    store.write(BEACON_KEY, text)
+    assert read_beacon(store) is None
 
 
 def test_a_puller_goes_on_after_whatever_went_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

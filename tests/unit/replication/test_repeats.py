@@ -17,7 +17,7 @@ from spark_queue.journal import message_file
 from spark_queue.journal.layout import messages_key
 from spark_queue.journal.log_entry import LogEntry, read_entry
 from spark_queue.journal.log_listing import versions_after
-from tests.unit.replication.sites import Site
+from tests.unit.replication.publishing_sites import Site
 
 
 @pytest.fixture

@@ -144,7 +144,7 @@ def test_a_removed_bookmark_that_never_entered_is_noticed(world: ViewsWorld) -> 
 
 LOG_DAMAGE: list[tuple[Callable[[MessageLogEntry], MessageLogEntry], str]] = [
     (lambda entry: replace(entry, token="other"), "is another commit than the one that entered"),
-    (lambda entry: replace(entry, added=()), "names other files or rows"),
+    (lambda entry: replace(entry, added=()), "names other files, rows or origins"),
     (lambda entry: replace(entry, version=999), "its log does not have it"),
 ]
 

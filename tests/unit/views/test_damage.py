@@ -91,6 +91,6 @@ def test_a_store_that_does_not_answer_says_nothing_about_files(world: ViewsWorld
     def fail(*_arguments: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("pyarrow.parquet.ParquetFile", fail)
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile.__init__", fail)
     with pytest.raises(JournalError, match=r"STORE_FAILED.*Input/output error"):
         queue_status(moment, "WORK")

@@ -41,6 +41,26 @@ COUNTED = {"deliveries": 2, "cancels": 1}
         (Kind.REDRIVEN, {"queue": "Q"}, "redriven: in queue 'Q'"),
         (Kind.CLAIMED, LEASE, "its rows were handed to 's'"),
         (Kind.LAPSED, LEASE, "lease 3 ran out"),
+        (Kind.TRANSFER_REQUESTED, {"detail": {"requester": "f", "owner": "v"}}, "'f' asked its owner, instance 'v', for it"),
+        (Kind.TRANSFERRED, {"detail": {"owner": "f", "term": 2}}, "transferred to instance 'f', which had asked for it (term 2)"),
+        (Kind.TRANSFERRED, {"reason": "claimed", "detail": {"owner": "f", "term": 2}}, "claimed by this instance, 'f', since"),
+        (Kind.REPLICATED, {"reason": "acknowledged", "detail": {"peer": "v", "stage": 2}}, "'v' told: acknowledged: it left"),
+        (
+            Kind.REPLICATED, {"reason": "transferred", "detail": {"peer": "v", "owner": "f", "term": 1}},
+            "instance 'v' told: it belongs to instance 'f' from now on, in term 1",
+        ),
+        (
+            Kind.REPLICATED, {"reason": "redriven", "detail": {"peer": "v", "owner": "v", "life": 1}},
+            "redriven: it belongs to instance 'v', in life 1",
+        ),
+        (
+            Kind.REPLICATED, {"reason": Removal.MAX_CANCELS, "detail": {"peer": "v", "owner": "t", "stage": 1}},
+            "'v' told: became a dead letter: cancelled too often; instance 't' owns the dead letter",
+        ),
+        (
+            Kind.REPLICATED, {"reason": "dead_lettered", "queue": "D", "detail": {"peer": "v", "owner": "v"}},
+            "'v' told: came to dead-letter queue 'D' of instance 'v'",
+        ),
         ("of_tomorrow", {}, "of_tomorrow"),
     ],
 )  # fmt: skip

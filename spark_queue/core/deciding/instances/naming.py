@@ -14,9 +14,6 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.ownership import MessageValue
 
-#: The reason of a ``replicated`` record: a further name brought the value with which it starts.
-_NAMED = "named"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherNames:
@@ -59,4 +56,4 @@ def _take_start(state: JournalState, ledger: QueueLedger, rows: BitMap64, instan
     changed = ledger.ownership.lesser(ledger.rows, rows, value)
     if changed:
         detail = {"peer": peer, "life": value.life, "stage": int(value.stage), "term": value.term, "owner": value.owner}
-        emit(Kind.REPLICATED, queue=ledger.definition.name, ranges=to_ranges(changed), reason=_NAMED, detail=detail)
+        emit(Kind.REPLICATED, queue=ledger.definition.name, ranges=to_ranges(changed), reason=Kind.NAMED, detail=detail)

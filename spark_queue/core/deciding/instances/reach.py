@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from spark_queue.errors import JournalError
+
 
 class Reach:
     """What a reign has heard of other instances. A hint, never authority: it only says what may be claimed."""
@@ -11,6 +13,11 @@ class Reach:
     def __init__(self) -> None:
         #: Whether every peer that can be read is pulled to its end.
         self.is_level = False
+        #: What tells that this journal was restored from a backup, until somebody says so.
+        self.restored: JournalError | None = None
+        #: Number of the last record of this journal that each peer has pulled; None for one that pulls nothing from here. Of a peer
+        #: that is not in it nothing is known yet.
+        self.pulled_here: Mapping[str, int | None] = {}
         self._heard: dict[str, tuple[int, int]] = {}
 
     def hear(self, numbers: Mapping[str, int], *, now_ms: int) -> None:
@@ -23,6 +30,11 @@ class Reach:
         """Return whether the beacon of an instance has not risen for so long; silence begins with the first question."""
         _, heard_at_ms = self._heard.setdefault(instance, (-1, now_ms))
         return now_ms >= heard_at_ms + after_ms
+
+    def heard_ms(self, instance: str, *, now_ms: int) -> int | None:
+        """Return how long ago the beacon of an instance rose last; None where it was never heard."""
+        number, heard_at_ms = self._heard.get(instance, (-1, now_ms))
+        return None if number < 0 else now_ms - heard_at_ms
 
     def numbers(self) -> dict[str, int]:
         """Return the newest beacons, for the own."""

@@ -10,7 +10,9 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.deciding.instances.naming import OtherNames, take_names
-from spark_queue.core.deciding.instances.transfers import answer
+from spark_queue.core.deciding.instances.requests import Asked, answer
+from spark_queue.core.deciding.instances.transfers import note_ends
+from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Emit, Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
@@ -31,6 +33,8 @@ class News:
     reason: str | None = None
     #: Counts, and of a dead letter its source and error; of a request who asks whom.
     detail: Mapping[str, Any] = field(default_factory=dict)
+    #: Of a request: those of `rows` that are names of a message which has several.
+    of_several: Mapping[str, BitMap64] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +47,13 @@ class Pulled:
     #: Number of the last of them, and its SHA-256.
     record: int
     digest: str
+    #: UUID of the origin of what is published there, where its journal was restored from a backup.
+    origin: str = ""
     #: Further names of messages that are here already; the news may tell them by these.
     names: Sequence[OtherNames] = ()
     news: Sequence[News] = ()
+    #: How many of its messages were gone before they were pulled.
+    lost: int = 0
 
 
 def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str], UnitOfWork]) -> None:
@@ -62,18 +70,26 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
         ledger = state.queues.get(news.queue)
         if ledger is None or ledger.ownership is None:
             continue
-        rows = _here(state, ledger.definition.message_type, news.rows) & _concerned(state, news)
+        here = _here(state, ledger.definition.message_type, news.rows)
         if news.value is None:
-            answer(work_on(news.queue), rows, news.detail)
+            wanted = {origin: there - news.of_several.get(origin, BitMap64()) for origin, there in news.rows.items()}
+            answer(work_on(news.queue), Asked.read(news.detail, peer=pulled.peer), here, wanted)
             continue
+        rows = here & _concerned(state, news)
         # A barrier is owned by nobody: each instance releases it when nothing stands before it here (R117).
         letters = rows - ledger.entered
         changed = letters | ledger.ownership.lesser(ledger.rows, rows - letters - ledger.barriers, news.value)
+        if ledger.deferred:
+            changed -= _end_deferred(work_on(news.queue), changed, news.value)
+        if news.value.stage != Stage.PRESENT:
+            note_ends(work_on(news.queue), changed)
         if changed:
             value = news.value
             detail = {"peer": pulled.peer, "life": value.life, "stage": int(value.stage), "term": value.term, "owner": value.owner}
             emit(Kind.REPLICATED, queue=news.queue, ranges=to_ranges(changed), reason=news.reason, detail={**news.detail, **detail})
-    emit(Kind.PULLED, detail={"peer": pulled.peer, "journal": pulled.journal, "number": pulled.record, "digest": pulled.digest})
+    detail = {"peer": pulled.peer, "journal": pulled.journal, "number": pulled.record, "digest": pulled.digest}
+    further = {"lost": pulled.lost, "origin_uuid": pulled.origin}
+    emit(Kind.PULLED, detail=detail | {name: value for name, value in further.items() if value})
 
 
 def end_letters_elsewhere(state: JournalState, record: Record, emit: Emit) -> None:
@@ -88,14 +104,25 @@ def end_letters_elsewhere(state: JournalState, record: Record, emit: Emit) -> No
         emit(Kind.REMOVED, queue=letters.definition.name, ranges=to_ranges(over), reason=Removal.ACKNOWLEDGED)
 
 
+def _end_deferred(work: UnitOfWork, rows: BitMap64, value: MessageValue) -> BitMap64:
+    """Remove what was acknowledged here before its turn and has another owner now, or is dead: in its life, gone is greater (R83).
+
+    Returns what that is.
+    """
+    acknowledged, ownership = rows & work.ledger.deferred_after(work.now_ms), work.ledger.ownership
+    if value.stage == Stage.GONE or ownership is None:
+        return BitMap64()
+    ended = BitMap64.union(BitMap64(), *(part for life, part in ownership.by_life(acknowledged) if life == value.life))
+    remove(work, ended, Removal.ACKNOWLEDGED)
+    return ended
+
+
 def _here(state: JournalState, message_type: str, rows: Mapping[str, BitMap64]) -> BitMap64:
     """Return the own bookmarks of messages of any origin; what is not here has no news."""
     known = state.message_types[message_type]
-    own = rows.get(state.journal_id, BitMap64()) & to_bitmap([(0, known.entered_until)])
-    for pulled in known.origins.pulled.values():
-        own = own - pulled
-    parts = [known.origins.here(origin, there) for origin, there in rows.items() if origin != state.journal_id]
-    return BitMap64.union(own, *parts)
+    own, until, origins = state.journal_id, known.entered_until, known.origins
+    published = (origins.published_here(origin, there, own=own, until=until) for origin, there in rows.items())
+    return BitMap64.union(BitMap64(), *published, *(origins.here(origin, there) for origin, there in rows.items()))
 
 
 def _concerned(state: JournalState, news: News) -> BitMap64:
@@ -106,7 +133,8 @@ def _concerned(state: JournalState, news: News) -> BitMap64:
         return ledger.entered
     dead = state.queues[source].rows[State.DEAD]
     ownership = state.queues[source].ownership
-    if ownership is None or news.value is None or news.value.stage != Stage.PRESENT:
+    assert news.value is not None, "a request is no value"
+    if ownership is None or news.value.stage != Stage.PRESENT:
         return ledger.entered
     of_life = (part for life, part in ownership.by_life(dead) if life == news.value.life)
     return BitMap64.union(BitMap64(), *of_life)

@@ -1,22 +1,20 @@
-"""Ownership on its way: asking an owner for messages that wait, and giving away what nobody here can take (R103 to R105)."""
+"""Ownership on its way: asking an owner for messages that wait (R104), giving away, and claiming (R108 to R110)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import below, oldest
+from spark_queue.core.bitmaps.ranges import oldest
 from spark_queue.core.commands import ProxiedTransfer
 from spark_queue.core.deciding.barrier import before_held
 from spark_queue.core.deciding.shares import room_of
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import CLAIMED, Kind
 from spark_queue.core.replies import Done
+from spark_queue.core.state.age import came_by, came_ms
 from spark_queue.core.state.lease import Subscription
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.ownership import Ownership
+from spark_queue.core.state.ownership import Ownership, Request
 from spark_queue.errors import CallerError
 
 #: How long a request stays open of which nothing moves, in milliseconds.
@@ -34,57 +32,62 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
         Most messages that the poll takes.
     """
     ledger, ownership = work.ledger, work.ledger.ownership
-    if ownership is None or not ownership.remote or ledger.paused or subscription.is_stopped:
+    if ownership is None or not ledger.rows[State.REMOTE] or ledger.paused or subscription.is_stopped:
         return
-    if ledger.definition.order_key is not None:
-        # All of it stays with its owner: two could not keep the order of one key (DESIGN 17.2).
+    if ledger.definition.order_key is not None or not work.state.definitions.is_replicated(ledger.definition.name):
+        # All of it stays with its owner: two could not keep the order of one key (DESIGN 17.2). Or nobody would hear of it.
         return
-    room = min(limit, room_of(ledger, subscription))
+    # Each waiting poll comes here at each step of the loop, mostly in vain: what does not look at messages is asked first.
+    since_ms = _patient_since_ms(work, ownership)
+    room = min(limit, room_of(ledger, subscription)) if since_ms else 0
     if room <= 0:
         return
-    patient_until = work.state.message_types[ledger.definition.message_type].entered_by(work.now_ms - patience_ms(work))
-    remote = before_held(ledger, ledger.rows[State.REMOTE])
-    wanted = ledger.selection.matching(remote, subscription.filter)
-    for owner, rows in _by_owner(ownership, wanted):
-        known = ownership.requests.get(owner)
-        if room <= 0 or (known is not None and work.now_ms < known.at_ms + OPEN_MS):
-            continue
-        asked = oldest(below(rows, patient_until), room)
+    wanted = ledger.selection.matching(before_held(ledger, ledger.rows[State.REMOTE]), subscription.filter)
+    parts = ownership.of_others(wanted, since_ms)
+    for owner in sorted(parts):
+        asked = oldest(came_by(work.state, ledger, parts[owner], since_ms[owner]), room)
         if asked:
-            detail = {"requester": ownership.instance, "owner": owner, "passed": []}
+            detail = {"requester": ownership.instance, "owner": owner, "passed": [], **_latest_life(ownership, asked)}
             work.emit(Kind.TRANSFER_REQUESTED, asked, detail=detail)
             room -= len(asked)
 
 
-def patience_ms(work: UnitOfWork) -> int:
-    """Return how long a message of another instance waits here before it is asked for: as long as news of its end may take."""
+def _patient_since_ms(work: UnitOfWork, ownership: Ownership) -> dict[str, int]:
+    """Return by owner since when a message must have been here to be asked for now; without owners who are asked already.
+
+    Empty where none can have been here for so long.
+    """
+    state, ledger = work.state, work.ledger
+    owners = [owner for owner in ownership.others() if not _is_open(ownership.requests.get(owner), work.now_ms)]
+    found = {owner: work.now_ms - patience_ms(work, owner) for owner in owners}
+    known = state.message_types[ledger.definition.message_type]
+    return found if found and ledger.rows[State.REMOTE].min() < known.entered_by(max(found.values())) else {}
+
+
+def _is_open(request: Request | None, now_ms: int) -> bool:
+    return request is not None and now_ms < request.at_ms + OPEN_MS
+
+
+def _latest_life(ownership: Ownership, rows: BitMap64) -> dict[str, int]:
+    """Return the latest life of rows, for a detail: an owner that does not have them says that they are gone in it."""
+    life = max(life for life, _ in ownership.by_life(rows))
+    return {"life": life} if life else {}
+
+
+def patience_ms(work: UnitOfWork, owner: str) -> int:
+    """Return how long a message of another instance waits here before it is asked for (R104)."""
     definitions = work.state.definitions
     interval_ms = max((peer.pull_interval_ms for peer in definitions.peers.values()), default=0)
-    return min(2 * interval_ms, definitions.replication.transfer_after_ms)
+    return work.patience.ms(owner, at_first_ms=2 * interval_ms, at_most_ms=definitions.replication.transfer_after_ms)
 
 
-def answer(work: UnitOfWork, rows: BitMap64, detail: Mapping[str, Any]) -> None:
-    """Transfer what of a request this instance owns and nobody of its own could take now; otherwise do nothing (R105).
-
-    Parameters
-    ----------
-    rows : BitMap64
-        What was asked for.
-    detail : Mapping
-        Of the request: who asks, and whom.
-    """
-    ledger, ownership = work.ledger, work.ledger.ownership
-    requester = str(detail["requester"])
-    if ownership is None or ledger.paused or requester == ownership.instance:
-        return
-    free = (rows & ledger.rows[State.AVAILABLE]) - ownership.remote
-    # Also on behalf of an owner that cannot answer (R109).
-    free |= rows & claimable(work)
-    for subscription, _ in work.shares.polling(ledger, work.now_ms):
-        if room_of(ledger, subscription) > 0 and not subscription.is_stopped:
-            free -= ledger.selection.matching(free, subscription.filter)
-    if free:
-        transfer(work, free, requester)
+def note_ends(work: UnitOfWork, rows: BitMap64) -> None:
+    """Note how long messages of other instances have been here, of which news say that they have come to their end."""
+    ownership = work.ledger.ownership
+    if ownership is not None:
+        for owner, part in ownership.of_others(rows & work.ledger.rows[State.REMOTE]).items():
+            # One of them stands for all: a record costs what it costs, however many messages it has.
+            work.patience.note_end(owner, work.now_ms - came_ms(work.state, work.ledger, part[len(part) // 2]))
 
 
 def claimable(work: UnitOfWork) -> BitMap64:
@@ -93,9 +96,8 @@ def claimable(work: UnitOfWork) -> BitMap64:
     if ownership is None or not (ownership.claims_unreachable and work.reach.is_level) or work.ledger.definition.at_most_once:
         return BitMap64()
     after_ms = work.state.definitions.replication.unreachable_after_ms
-    parts = _by_owner(ownership, work.ledger.rows[State.REMOTE])
-    lost = (rows for owner, rows in parts if work.reach.is_lost(owner, now_ms=work.now_ms, after_ms=after_ms))
-    return BitMap64.union(BitMap64(), *lost)
+    lost = {owner for owner in ownership.others() if work.reach.is_lost(owner, now_ms=work.now_ms, after_ms=after_ms)}
+    return BitMap64.union(BitMap64(), *ownership.of_others(work.ledger.rows[State.REMOTE], lost).values())
 
 
 def claim(work: UnitOfWork, rows: BitMap64) -> None:
@@ -138,10 +140,3 @@ def transfer(work: UnitOfWork, rows: BitMap64, owner: str, *, reason: str | None
         for cancels, part in list(work.ledger.cancelled.split(delivered)):
             counts = {"deliveries": deliveries, "cancels": cancels}
             work.emit(Kind.TRANSFERRED, part, reason=reason, detail={"term": term, "owner": owner, **counts})
-
-
-def _by_owner(ownership: Ownership, rows: BitMap64) -> list[tuple[str, BitMap64]]:
-    parts: dict[str, BitMap64] = {}
-    for _, owner, part in ownership.by_owner(rows & ownership.remote):
-        parts[owner] = parts.get(owner, BitMap64()) | part
-    return list(parts.items())

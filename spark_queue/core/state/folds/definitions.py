@@ -14,7 +14,7 @@ from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.records import Ranges, Record
 from spark_queue.core.state import depth
-from spark_queue.core.state.folds.peers import pull_from_the_start, replicate
+from spark_queue.core.state.folds.peers import pull_from_the_start, renew_origins, replicate
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.selection import Selection
@@ -30,6 +30,7 @@ def applied(state: JournalState, record: Record) -> None:
     state.foresight.begin(resets)
     for name in state.definitions.message_types:
         state.message_types.setdefault(name, MessageTypeState())
+    renew_origins(state)
     fresh = []
     for queue in state.definitions.queues.values():
         if queue.name in state.troubles:
@@ -44,8 +45,7 @@ def applied(state: JournalState, record: Record) -> None:
         fresh.append(state.queues[queue.name])
     for name in [name for name in state.queues if name not in state.definitions.queues]:
         state.lease_numbers[name] = state.queues.pop(name).next_lease
-    for name, ledger in state.queues.items():
-        replicate(state, name, ledger)
+    replicate(state)
     pull_from_the_start(state, before)
     _enter_past(state, fresh, record.detail.get("barriers", {}))
 

@@ -9,23 +9,65 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.definitions.keys import LOCAL
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.core.records import Record
+from spark_queue.core.records import Kind, PeerChange, Record
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
 from spark_queue.core.state.ownership import Ownership, Watermark
+from spark_queue.core.state.peer_changes import renewals, restoration_of
 from spark_queue.errors import JournalError
 
 if TYPE_CHECKING:
     from spark_queue.core.state.journal_state import JournalState
 
 
-def pulled(state: JournalState, record: Record) -> None:
+def fold(state: JournalState, record: Record) -> None:
+    """Apply a record about a peer."""
+    match record.kind, record.reason:
+        case Kind.PULLED, _:
+            _pulled(state, record)
+        case Kind.PEER_CHANGED, PeerChange.SKIPPED:
+            state.peer_changes.skips.add(record.detail["peer"])
+        case Kind.PEER_CHANGED, PeerChange.RESET:
+            state.pulled.pop(record.detail["peer"], None)
+        case Kind.PEER_CHANGED, PeerChange.FORGOTTEN:
+            state.peer_changes.forgotten.add(record.detail["peer"])
+            for ledger in state.queues.values():
+                if ledger.ownership is not None:
+                    ledger.ownership.requests.pop(record.detail["peer"], None)
+        case Kind.RESTORED, _:
+            _restored(state, record)
+
+
+def _restored(state: JournalState, record: Record) -> None:
+    """Let what is published here have another origin; what had the earlier ones may come back from peers."""
+    state.peer_changes.restorations.append(restoration_of(record))
+    instance = str(state.definitions.journal.instance)
+    state.instances |= dict.fromkeys([state.journal_id, *(each.origin for each in state.peer_changes.restorations)], instance)
+    renew_origins(state)
+
+
+def renew_origins(state: JournalState) -> None:
+    """Let each message type know which origin its own messages have."""
+    for name, known in state.message_types.items():
+        known.origins.renewed = renewals(state.peer_changes.restorations, name)
+
+
+def _pulled(state: JournalState, record: Record) -> None:
     """Note how far a peer is pulled."""
-    peer, detail = str(record.detail["peer"]), record.detail
-    state.pulled[peer] = Watermark(detail["journal"], detail["number"], detail["digest"])
-    state.instances[detail["journal"]] = peer
+    peer, watermark = str(record.detail["peer"]), watermark_of(record)
+    state.pulled[peer] = watermark
+    state.peer_changes.skips.discard(peer)
+    state.peer_changes.forgotten.discard(peer)
+    state.instances[watermark.journal] = peer
+
+
+def watermark_of(record: Record) -> Watermark:
+    """Return how far a journal is pulled, as a `pulled` record says it."""
+    detail = record.detail
+    return Watermark(detail["journal"], detail["number"], detail["digest"], detail.get("origin_uuid", ""))
 
 
 def give_to_first_owners(state: JournalState, ledger: QueueLedger, rows: BitMap64) -> None:
@@ -56,10 +98,23 @@ def clashed(ledger: QueueLedger, segment: Segment) -> None:
             ledger.clash = Alarm(error=str(clash).removesuffix("."), since_ms=segment.entered_at_ms)
 
 
-def replicate(state: JournalState, name: str, ledger: QueueLedger) -> None:
-    """Let a queue know whose its messages are, from when it is pulled; once it is no more, all of them are this journal's."""
+def replicate(state: JournalState) -> None:
+    """Let queues know whose their messages are, from when they are pulled.
+
+    What is known stays known while a queue is pulled from nobody: whose a message is would be forgotten, and in which life it
+    ended. Only a queue that is defined as this instance's alone takes all of its messages. Dead-letter queues go with their source.
+    """
+    sources = {name: state.definitions.source_of(name) for name in state.queues}
+    for name in sorted(state.queues, key=lambda name: sources[name] is not None):
+        ledger, source = state.queues[name], state.queues.get(sources[name] or "")
+        known = ledger.ownership is not None and ledger.definition.ownership != LOCAL
+        known = known if source is None else source.ownership is not None
+        _replicate(state, ledger, is_replicated=known or state.definitions.is_replicated(name))
+
+
+def _replicate(state: JournalState, ledger: QueueLedger, *, is_replicated: bool) -> None:
     instance = state.definitions.journal.instance
-    if not state.definitions.is_replicated(name):
+    if not is_replicated:
         ledger.move(ledger.rows[State.REMOTE].copy(), Event.OWNED)
         ledger.ownership = None
     elif ledger.ownership is None and instance is not None:
@@ -73,9 +128,17 @@ def replicate(state: JournalState, name: str, ledger: QueueLedger) -> None:
 def pull_from_the_start(state: JournalState, before: Definitions) -> None:
     """Let the logs of peers be read again from which more is pulled than before: what they said of it was passed over.
 
-    News that were taken over already change nothing (DESIGN 17.3).
+    So they are where the columns of a message type changed: messages that did not fit may do so now. News that were taken over
+    already change nothing (DESIGN 17.3).
     """
+    has_other_columns = any(
+        new.columns != before.message_types[name].columns
+        for name, new in state.definitions.message_types.items()
+        if name in before.message_types
+    )
     for name, watermark in state.pulled.items():
         old, new = before.peers.get(name), state.definitions.peers.get(name)
-        if new is not None and (old is None or set(new.topics) - set(old.topics) or set(new.queues) - set(old.queues)):
+        if new is None:
+            continue
+        if old is None or has_other_columns or set(new.topics) - set(old.topics) or set(new.queues) - set(old.queues):
             state.pulled[name] = replace(watermark, record=-1, digest="")

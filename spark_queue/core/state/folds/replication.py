@@ -7,6 +7,7 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.segment import EntryFacts
 from spark_queue.core.records import Record
+from spark_queue.core.state import depth
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
 from spark_queue.core.state.ownership import MessageValue, Ownership, Request, Stage
@@ -41,16 +42,20 @@ def transferred(ledger: QueueLedger, record: Record) -> None:
         ownership.claimed += len(rows)
     else:
         ownership.transferred_out += len(rows)
+        depth.reach(ledger, rows, record.at_ms)
         # No lease may take up what is somebody else's.
         ledger.drop_recoverable(rows, but=None)
     ledger.give(rows, term=value.term, owner=value.owner)
 
 
 def transfer_requested(ledger: QueueLedger, record: Record) -> None:
-    """Note what was asked of an owner (R104)."""
-    ownership = _ownership(ledger)
-    if record.detail["requester"] == ownership.instance:
-        ownership.requests[record.detail["owner"]] = Request(to_bitmap(record.ranges), record.at_ms)
+    """Note what was asked of an owner (R104), for this instance or for another whose request is passed on."""
+    ownership, requester, owner = _ownership(ledger), record.detail["requester"], record.detail["owner"]
+    request = Request(to_bitmap(record.ranges), record.at_ms)
+    if requester == ownership.instance:
+        ownership.requests[owner] = request
+    else:
+        ownership.passed_on[requester, owner] = request
 
 
 def proxied_transfer(ledger: QueueLedger, record: Record) -> None:

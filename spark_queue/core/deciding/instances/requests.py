@@ -1,0 +1,125 @@
+"""Requests of other instances: granted by who owns what is asked for, and passed on by everybody else (R103, R105)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.deciding.instances.transfers import OPEN_MS, claimable, transfer
+from spark_queue.core.deciding.removal import remove
+from spark_queue.core.deciding.shares import room_of
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.records import Kind, Removal
+from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.ownership import Ownership
+
+#: How long a request that came by one way is not passed on again when it comes by another; shorter than until it is repeated.
+_ONCE_WITHIN_MS = OPEN_MS // 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request, as it was read in the log of a peer."""
+
+    #: Who wants the messages, and whose they are by what was known there.
+    requester: str
+    owner: str
+    #: The instances that have passed it on.
+    passed: tuple[str, ...]
+    #: The latest life of the messages, as far as the requester knows.
+    life: int
+    #: The peer in whose log it was read.
+    peer: str
+
+    @staticmethod
+    def read(detail: Mapping[str, Any], *, peer: str) -> Asked:
+        """Read what a record says of it."""
+        passed = tuple(map(str, detail.get("passed", ())))
+        return Asked(
+            requester=str(detail["requester"]),
+            owner=str(detail["owner"]),
+            passed=passed,
+            life=int(detail.get("life", 0)),
+            peer=peer,
+        )
+
+
+def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, BitMap64]) -> None:
+    """Transfer what this instance owns and nobody of its own could take now, and pass on what others own.
+
+    Of what its queue does not have the owner says that it is gone: nobody else could, and it would be asked for ever (R105).
+
+    Parameters
+    ----------
+    here : BitMap64
+        What of the request is in this journal, as own bookmarks.
+    wanted : Mapping of str to BitMap64
+        All that is asked for, by the UUID of its origin, but messages of several names: one of these may be here, and another not.
+    """
+    ownership = work.ledger.ownership
+    if ownership is None or asked.requester == ownership.instance:
+        return
+    rows = here & work.ledger.entered
+    _grant(work, ownership, rows, asked.requester)
+    _pass_on(work, ownership, rows, asked)
+    # A letter that is not in its queue is over, and news of that are under way.
+    if asked.owner == ownership.instance and work.ledger.definition.underlying_topic is not None:
+        absent = _absent(work, asked, here, wanted)
+        if absent:
+            ranges = {origin: [list(each) for each in to_ranges(part)] for origin, part in absent.items()}
+            work.emit(Kind.NOT_IN_QUEUE, detail={"origins": ranges, **_life(asked)})
+
+
+def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, requester: str) -> None:
+    ledger = work.ledger
+    if ledger.paused or ledger.definition.order_key is not None:
+        return
+    beyond = rows & ledger.rows[State.INACTIVE]
+    if beyond:
+        # Their turn comes with the request: what was acknowledged before is gone (R83), and up to the others it activates (R84).
+        remove(work, beyond & ledger.deferred_after(work.now_ms), Removal.ACKNOWLEDGED)
+    free = (rows & (ledger.rows[State.AVAILABLE] | ledger.rows[State.INACTIVE])) - ownership.remote
+    # Also on behalf of an owner that cannot answer (R109).
+    free |= rows & claimable(work)
+    for subscription, _ in work.shares.polling(ledger, work.now_ms):
+        if room_of(ledger, subscription) > 0 and not subscription.is_stopped:
+            free -= ledger.selection.matching(free, subscription.filter)
+    if free:
+        transfer(work, free, requester)
+
+
+def _pass_on(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked) -> None:
+    if ownership.instance in asked.passed:
+        return
+    for owner, owned in ownership.of_others(rows & work.ledger.rows[State.REMOTE]).items():
+        known = ownership.passed_on.get((asked.requester, owner))
+        is_repeated = known is not None and work.now_ms < known.at_ms + _ONCE_WITHIN_MS
+        part = owned - known.rows if known is not None and is_repeated else owned
+        if part and owner != asked.requester and owner not in asked.passed:
+            detail = {"requester": asked.requester, "owner": owner, "passed": [*asked.passed, ownership.instance], **_life(asked)}
+            work.emit(Kind.TRANSFER_REQUESTED, part, detail=detail)
+
+
+def _absent(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, BitMap64]) -> dict[str, BitMap64]:
+    """Return what is asked for and not in the queue, by origin: it never came into it, and never will.
+
+    What is not even here was left out when the peer was pulled, since its topic is not pulled; but what may not come through this
+    peer may still come by another way.
+    """
+    state, own = work.state, work.state.journal_id
+    origins, peer = state.message_types[work.ledger.definition.message_type].origins, state.definitions.peers[asked.peer]
+    absent = dict(origins.of(here - work.ledger.entered, own=own))
+    for origin, there in wanted.items():
+        instance = state.instances.get(origin, "")
+        if origin != own and (instance == asked.peer or peer.passes(instance)):
+            left_out = there - origins.held.get(origin, BitMap64())
+            absent[origin] = absent.get(origin, BitMap64()) | left_out
+    return {origin: rows for origin, rows in absent.items() if rows}
+
+
+def _life(asked: Asked) -> dict[str, int]:
+    return {"life": asked.life} if asked.life else {}

@@ -1,0 +1,50 @@
+"""What somebody said of a journal and its peers, where no definition says it (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from spark_queue.core.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """That a journal was restored from a backup: the UUID of its origin from then on, and its first bookmark by message type."""
+
+    origin: str
+    since: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class PeerChanges:
+    """What was said of peers, by the name of their instance, and of the journal itself.
+
+    Attributes
+    ----------
+    skips : set of str
+        Whose next records are taken over although messages of them are lost: until something of it is pulled.
+    forgotten : set of str
+        Who is gone for good: until something of it is pulled.
+    restorations : list of Restoration
+        As often as the journal was restored, in this order.
+    """
+
+    skips: set[str] = field(default_factory=set)
+    forgotten: set[str] = field(default_factory=set)
+    restorations: list[Restoration] = field(default_factory=list)
+
+
+def restoration_of(record: Record) -> Restoration:
+    """Return what a `restored` record says."""
+    return Restoration(record.detail["origin_uuid"], dict(record.detail["since"]))
+
+
+def renewals(restorations: Sequence[Restoration], message_type: str) -> list[tuple[int, str]]:
+    """Return from which bookmark of a message type on which origin holds, instead of the journal's first."""
+    found: list[tuple[int, str]] = []
+    for each in restorations:
+        # A type that came later has nothing of an earlier origin.
+        since = each.since.get(message_type, 0)
+        found = [*(known for known in found if known[0] < since), (since, each.origin)]
+    return found

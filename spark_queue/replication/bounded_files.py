@@ -1,0 +1,127 @@
+"""Parquet files from outside, read part by part: a small file must not fill the memory (DESIGN 17.3).
+
+Pages are compressed, and a dictionary lets one long text stand in many rows. So texts are read as references to their dictionary,
+and measured, before they are written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+#: Most rows of a row group; ours have 32,768.
+GROUP_ROWS = 2**20
+
+#: Most values of one column in a row group, and most bytes of a row group and of a part of it in memory; ours have 128 MiB.
+GROUP_VALUES = 2**26
+GROUP_BYTES = 512 * 1024 * 1024
+
+
+class UnboundedFileError(Exception):
+    """A file is larger than any of ours, or is not what it says of itself."""
+
+
+class BoundedFile:
+    """Some columns of a Parquet file.
+
+    Parameters
+    ----------
+    source : path or file-like
+        Of the file.
+    columns : Sequence of str
+        Those that are read, as far as they are there.
+
+    Attributes
+    ----------
+    columns : list of str
+        Those that are there, and in `schema` their types.
+    row_count : int
+        As the file says.
+
+    Raises
+    ------
+    UnboundedFileError
+        When it says itself that it is too large.
+    ArrowException, OSError
+        When it is no Parquet file.
+    """
+
+    def __init__(self, source: Any, columns: Sequence[str]) -> None:
+        file = pq.ParquetFile(source)
+        there: list[str] = file.schema_arrow.names
+        if len(set(there)) != len(there):
+            raise UnboundedFileError("two of its columns have one name")
+        self.columns = [name for name in columns if name in there]
+        self.row_count: int = file.metadata.num_rows
+        self.schema = pa.schema([file.schema_arrow.field(name) for name in self.columns])
+        leaves = [file.schema.column(number) for number in range(file.metadata.num_columns)]
+        self._leaves = [number for number, leaf in enumerate(leaves) if leaf.path.split(".")[0] in self.columns]
+        texts = [leaves[number].path for number in self._leaves if leaves[number].physical_type == "BYTE_ARRAY"]
+        self._file = pq.ParquetFile(source, metadata=file.metadata, read_dictionary=texts)
+        for number in range(file.num_row_groups):
+            self._check_group(file.metadata.row_group(number))
+
+    def parts(self, first_row: int, row_count: int, *, most_rows: int) -> Iterator[pa.Table]:
+        """Yield adjacent rows part by part, checked against their types.
+
+        Raises
+        ------
+        UnboundedFileError
+            When a part would be too large, or there are fewer rows.
+        ArrowException, OSError
+            When it is damaged.
+        """
+        start, left = 0, row_count
+        for number in range(self._file.num_row_groups):
+            group_rows = self._file.metadata.row_group(number).num_rows
+            if left and start + group_rows > first_row:
+                for part in self._decoded(number, most_rows):
+                    wanted = part.slice(max(0, first_row - start), left)
+                    start += len(part)
+                    left -= len(wanted)
+                    if len(wanted):
+                        yield wanted
+            else:
+                start += group_rows
+        if left:
+            raise UnboundedFileError(f"it has {row_count - left} rows where it should have {row_count}")
+
+    def _decoded(self, group: int, most_rows: int) -> Iterator[pa.Table]:
+        # Threads would have several columns of several groups in memory.
+        for batch in self._file.iter_batches(batch_size=most_rows, row_groups=[group], columns=self.columns, use_threads=False):
+            size_bytes = sum(map(_decoded_bytes, batch.columns))
+            if size_bytes > GROUP_BYTES:
+                raise UnboundedFileError(f"{len(batch)} rows of it have {size_bytes} bytes, and {GROUP_BYTES} are the most")
+            part = pa.Table.from_batches([batch]).cast(self.schema)
+            # Texts that are no UTF-8 would be found by whoever reads them next.
+            part.validate(full=True)
+            yield part
+
+    def _check_group(self, group: pq.RowGroupMetaData) -> None:
+        columns = [group.column(number) for number in self._leaves]
+        most_values = max((column.num_values for column in columns), default=0)
+        size_bytes = sum(column.total_uncompressed_size for column in columns)
+        bounds = ("rows", group.num_rows, GROUP_ROWS), ("values", most_values, GROUP_VALUES), ("bytes", size_bytes, GROUP_BYTES)
+        for what, found, most in bounds:
+            if not 0 <= found <= most:
+                raise UnboundedFileError(f"a row group of it has {found} {what}, and {most} are the most")
+
+
+def _decoded_bytes(array: pa.Array[Any]) -> int:
+    """Return how many bytes an array has once it refers to no dictionary."""
+    kind: Any = array.type
+    values: Any = array
+    if pa.types.is_dictionary(kind):
+        lengths = pc.binary_length(values.dictionary)
+        return int(pc.sum(lengths.take(values.indices)).as_py() or 0) + 8 * len(array)
+    if pa.types.is_struct(kind):
+        return sum(_decoded_bytes(values.field(number)) for number in range(kind.num_fields))
+    if pa.types.is_map(kind):
+        return 8 * len(array) + _decoded_bytes(values.keys) + _decoded_bytes(values.items)
+    if pa.types.is_list(kind):
+        return 8 * len(array) + _decoded_bytes(values.values)
+    return int(array.nbytes)

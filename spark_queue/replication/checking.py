@@ -1,0 +1,265 @@
+"""What a peer may say: each record that matters is checked wholly before anything believes it (DESIGN 17.3).
+
+A peer's log is input from outside. The core never sees what was not checked here, so it needs no checks of its own for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from spark_queue.core.bitmaps.ranges import RangeArray
+from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.definitions.keys import valid_name
+from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.message_files.origins import OriginRows
+from spark_queue.core.message_files.relocation import merged_files
+from spark_queue.core.message_files.segment import from_record
+from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, FORMAT, Kind, Record, Removal
+from spark_queue.core.state.ownership import Stage
+from spark_queue.errors import JournalError, SparkQueueError
+from spark_queue.replication.record_forms import (
+    FORMS,
+    NUMBER_MAX,
+    AppliedForm,
+    CreatedForm,
+    EnteredForm,
+    MovedForm,
+    NamedForm,
+    PulledForm,
+    RequestForm,
+    ValueForm,
+    detail_of,
+)
+
+#: The name of a message file; anything else could lead out of the folder of the peer's message type.
+_PATH = re.compile(r"[0-9a-f]{32}\.parquet")
+
+_ENDINGS: Collection[str | None] = frozenset(Removal) - DEAD_LETTER_REASONS
+
+#: Reasons that each kind may have, where the stage does not say more.
+_REASONS: Mapping[str, Collection[str | None]] = {
+    Kind.REMOVED: frozenset(Removal),
+    Kind.DEAD_LETTERED: DEAD_LETTER_REASONS,
+    Kind.TRANSFERRED: (None, CLAIMED),
+}
+
+#: Reasons of a `replicated` record: why a message ended, or the kind of the record that moved it.
+_REASONS_OF_STAGE: Mapping[Stage, Collection[str | None]] = {
+    Stage.PRESENT: (Kind.REDRIVEN, Kind.TRANSFERRED, Kind.DEAD_LETTERED, Kind.NAMED),
+    Stage.DEAD: DEAD_LETTER_REASONS,
+    Stage.GONE: {*_ENDINGS, Kind.REDRIVEN},
+}
+
+
+class Known(Protocol):
+    """What is known of a peer so far."""
+
+    instance: str
+    journal_id: str
+    definitions: Definitions
+    message_types: dict[str, MessageTypeState]
+    instances: dict[str, str]
+
+
+def refused(peer: str, record: Record, reason: str) -> JournalError:
+    """Make PEER_REFUSED for a record of a peer."""
+    return JournalError("PEER_REFUSED", peer=peer, what=f"record {record.record} ({record.kind[:50]})", reason=reason)
+
+
+def check(record: Record, known: Known) -> None:
+    """Refuse a peer's next record that no honest software of ours writes.
+
+    Raises
+    ------
+    JournalError
+        PEER_REFUSED; PROTOCOL_NEWER for what newer software writes.
+    """
+    reason = _fault(record, known)
+    if reason is not None:
+        raise refused(known.instance, record, reason)
+
+
+def check_move(record: Record, known: Known) -> None:
+    """Refuse a later record of where messages went, which is looked at before its turn.
+
+    Raises
+    ------
+    JournalError
+        PEER_REFUSED.
+    """
+    detail = detail_of(record) if record.kind == Kind.MOVED else None
+    reason = detail if isinstance(detail, str) else _ranges_fault(record.ranges)
+    if reason is not None:
+        raise refused(known.instance, record, reason)
+    check_path(record, known)
+
+
+def check_path(record: Record, known: Known) -> None:
+    """Refuse a record of files that have no names of ours: they could lead out of their folder.
+
+    Raises
+    ------
+    JournalError
+        PEER_REFUSED.
+    """
+    paths = [record.detail["path"]] if record.kind == Kind.ENTERED else []
+    paths += [file.path for file in merged_files(record)] if record.kind == Kind.MOVED else []
+    for path in paths:
+        if _PATH.fullmatch(path) is None:
+            raise refused(known.instance, record, f"{path[:100]!r} is no name of a message file.")
+
+
+def _fault(record: Record, known: Known) -> str | None:
+    """Return what is wrong with a record; None where nothing is."""
+    if record.kind not in FORMS:
+        _check_newer(record, known)
+        return _files_fault(record, known) if record.kind == Kind.RETIRED else None
+    detail = detail_of(record)
+    if isinstance(detail, str):
+        return detail
+    if known.journal_id == "" and record.kind != Kind.JOURNAL_CREATED:
+        return "a log begins with the creation of its journal."
+    match detail:
+        case CreatedForm():
+            return _created_fault(detail, record, known)
+        case AppliedForm():
+            return _definitions_fault(detail)
+        case PulledForm():
+            return _instances_fault({detail.journal: detail.peer}, known)
+        case EnteredForm() | MovedForm():
+            return _files_fault(record, known)
+        case NamedForm():
+            return _names_fault(detail, record, known)
+        case ValueForm() if record.queue in known.definitions.queues:
+            return _ranges_fault(record.ranges) or _value_fault(detail, record)
+        case RequestForm() if record.queue in known.definitions.queues:
+            return _ranges_fault(record.ranges) or _request_fault(detail, known)
+    return None
+
+
+def _check_newer(record: Record, known: Known) -> None:
+    if record.kind not in frozenset(Kind) and record.detail.get("critical"):
+        raise JournalError("PROTOCOL_NEWER", path=known.instance, what=f"records of kind '{record.kind[:50]}'")
+
+
+def _created_fault(detail: CreatedForm, record: Record, known: Known) -> str | None:
+    if known.journal_id != "":
+        return "a journal is created once."
+    if detail.format > FORMAT:
+        raise JournalError("PROTOCOL_NEWER", path=known.instance, what=f"format {detail.format} (known: {FORMAT})")
+    return None if record.record == 0 else "a log begins with the creation of its journal."
+
+
+def _definitions_fault(detail: AppliedForm) -> str | None:
+    try:
+        parsing.parse(detail.definitions)
+    except SparkQueueError as reason:
+        return f"its definitions are refused: {reason}"
+    except Exception as reason:  # noqa: BLE001  # Of what a peer calls definitions anything can be the matter.
+        return f"its definitions cannot be read: {reason!r:.200}."
+    return None
+
+
+def _instances_fault(instances: Mapping[str, str], known: Known) -> str | None:
+    for origin, name in instances.items():
+        before = known.instances.get(origin, name)
+        if before != name:
+            return f"it says that journal {origin} is instance '{name}', and it is '{before}'."
+    return None
+
+
+def _files_fault(record: Record, known: Known) -> str | None:
+    message_type = known.message_types.get(str(record.message_type))
+    if message_type is None:
+        return "its journal has no such message type."
+    if record.kind == Kind.ENTERED:
+        return _instances_fault(record.detail.get("instances", {}), known) or _entered_fault(record, message_type, known)
+    if record.kind == Kind.MOVED and not all(message_type.fits(file) for file in merged_files(record)):
+        return "it merges files that do not hold what it says."
+    if record.kind == Kind.RETIRED:
+        return _ranges_fault(record.ranges) or _bounds_fault(record.ranges, message_type.entered_until)
+    return None
+
+
+def _entered_fault(record: Record, message_type: MessageTypeState, known: Known) -> str | None:
+    if len(record.ranges) != 1 or _ranges_fault(record.ranges) is not None:
+        return "messages of a file have one range of bookmarks."
+    segment = from_record(record)
+    if segment.first != message_type.entered_until or segment.until >= NUMBER_MAX:
+        return f"bookmarks go on at {message_type.entered_until}, and it begins at {segment.first}."
+    if segment.row_count != record.detail["rows"]:
+        return f"it has {segment.row_count} bookmarks for {record.detail['rows']} messages."
+    return _origins_fault(segment.origins, segment.row_count, message_type, {**known.instances, **segment.instances}, known)
+
+
+def _origins_fault(
+    origins: Sequence[OriginRows], rows: int, message_type: MessageTypeState, instances: Mapping[str, str], known: Known
+) -> str | None:
+    at = 0
+    for row, length, origin, bookmark in origins:
+        if row < at or length < 1 or row + length > rows or bookmark + length >= NUMBER_MAX:
+            return "its origins do not fit its messages."
+        if origin == known.journal_id or origin not in instances:
+            return f"its origin {origin} is no other journal that it names."
+        at = row + length
+    return _twice_fault(origins, message_type)
+
+
+def _names_fault(detail: NamedForm, record: Record, known: Known) -> str | None:
+    message_type = known.message_types.get(str(record.message_type))
+    if message_type is None:
+        return "its journal has no such message type."
+    instances = {**known.instances, **detail.instances}
+    for first, length, origin, bookmark in detail.names:
+        if length < 1 or first + length > message_type.entered_until or bookmark + length >= NUMBER_MAX:
+            return "its names do not fit its messages."
+        if origin not in instances:
+            return f"its origin {origin} is no journal that it names."
+    return _instances_fault(detail.instances, known) or _twice_fault(detail.names, message_type)
+
+
+def _twice_fault(origins: Sequence[OriginRows], message_type: MessageTypeState) -> str | None:
+    by_origin = sorted((origin, bookmark, bookmark + length) for _, length, origin, bookmark in origins)
+    twice = any(one[0] == next_[0] and next_[1] < one[2] for one, next_ in pairwise(by_origin))
+    return "messages of an origin enter twice." if twice or message_type.origins.holds(origins) else None
+
+
+def _ranges_fault(ranges: Sequence[tuple[int, int]]) -> str | None:
+    edges = ranges.edges if isinstance(ranges, RangeArray) else np.array(ranges, dtype=np.int64).reshape(-1)
+    # Compared, since the difference of two may be none of 64 bits.
+    if (edges < 0).any() or (edges[1:] < edges[:-1]).any() or (edges[::2] == edges[1::2]).any():
+        return "its ranges do not ascend."
+    return None
+
+
+def _bounds_fault(ranges: Sequence[tuple[int, int]], entered_until: int) -> str | None:
+    return f"only messages to {entered_until} have entered." if len(ranges) and ranges[-1][1] > entered_until else None
+
+
+def _value_fault(detail: ValueForm, record: Record) -> str | None:
+    is_owned = record.kind == Kind.TRANSFERRED or (record.kind == Kind.REPLICATED and detail.stage != Stage.GONE)
+    owner = detail.owner
+    if (is_owned or owner) and (owner is None or not valid_name(owner)):
+        return f"its owner {owner!r:.100} is no name of an instance."
+    of_stage = _REASONS_OF_STAGE[detail.stage] if record.kind == Kind.REPLICATED else None
+    reasons = _REASONS.get(record.kind, of_stage)
+    if reasons is not None and record.reason not in reasons:
+        return f"{record.reason!r:.100} is no reason for it."
+    if record.reason in DEAD_LETTER_REASONS and msgspec.UNSET in (detail.deliveries, detail.cancels):
+        return "it does not say how often its messages were delivered and cancelled."
+    return None
+
+
+def _request_fault(detail: RequestForm, known: Known) -> str | None:
+    if detail.requester == detail.owner:
+        return f"'{detail.owner}' asks itself."
+    if detail.requester != known.instance and not detail.passed:
+        return f"it asks in the name of '{detail.requester}', and passed nobody."
+    return None

@@ -1,0 +1,170 @@
+"""Fetching what entered at a peer, from where it stands there by now; what was let go in between is told (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.definitions.definition import Definitions, PeerDefinition
+from spark_queue.core.message_files.relocation import Foresight
+from spark_queue.core.message_files.segment import Segment
+from spark_queue.core.records import Record
+from spark_queue.core.state.ownership import Watermark
+from spark_queue.errors import ConfigError, JournalError
+from spark_queue.journal.layout import Store
+from spark_queue.ports import Clock
+from spark_queue.replication.checking import check_move
+from spark_queue.replication.copying import Copied, Copier, CopyFailedError
+from spark_queue.replication.news import PeerFold
+from spark_queue.replication.peer_log import PeerLog
+from spark_queue.replication.peer_records import refused
+from spark_queue.replication.repeats import Standing
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PullState:
+    """What a puller must know of the own journal: its UUID, how far the peer is pulled, and what is here by message type."""
+
+    journal: str
+    watermark: Watermark | None
+    held: Mapping[str, Mapping[str, BitMap64]]
+    #: What publishers have brought here.
+    standing: Mapping[str, Standing]
+    #: Whether to go on without the messages that the peer let go before they were pulled.
+    skips: bool = False
+    #: UUIDs of the own origin since the journal was restored from a backup, oldest first.
+    renewed: Sequence[str] = ()
+    #: The names of instances by the UUID of their journal, this one's too.
+    instances: Mapping[str, str] = field(default_factory=dict)
+
+
+class Fetcher:
+    """Copies messages of one peer, as its log tells of them.
+
+    Parameters
+    ----------
+    own, peer : Store
+        The two journals.
+    definitions : Definitions
+        The own.
+    definition : PeerDefinition
+        What is pulled.
+    fold : PeerFold
+        What the peer's log has said so far.
+    log : PeerLog
+        The log, which tells further on where messages went.
+    """
+
+    def __init__(
+        self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition, *, fold: PeerFold, log: PeerLog,
+        clock: Clock,
+    ) -> None:  # fmt: skip
+        self._own_path = own.path
+        self._copier = Copier(own, peer, definitions, definition)
+        self._definition = definition
+        self._fold = fold
+        self._log = log
+        self._clock = clock
+        #: Message types of which nothing more is copied, and why: their columns differ.
+        self._stopped: dict[str, ConfigError] = {}
+
+    @property
+    def trouble(self) -> ConfigError | None:
+        """What keeps messages of a type from being pulled, while all else is."""
+        return next(iter(self._stopped.values()), None)
+
+    def fetch(self, entered: Sequence[Segment], state: PullState, *, may_miss: bool) -> tuple[list[Copied], int]:
+        """Copy what of some messages is pulled and not here; returns the copies, and how many the peer let go before.
+
+        Parameters
+        ----------
+        entered : Sequence of Segment
+            They stand in the fold, and the log was read up to them, at least.
+        may_miss : bool
+            Whether it is no loss that the peer has let messages go, since it did not know yet who pulls.
+
+        Raises
+        ------
+        CopyFailedError
+            When a file cannot be read, or is refused, or PEER_GAP: messages were let go that may not be missed.
+        JournalError
+            STORE_FAILED of the own journal.
+        """
+        skips = may_miss or state.skips
+        copies, lost = list[Copied](), 0
+        for message_type in dict.fromkeys(segment.message_type for segment in entered):
+            if message_type in state.held and message_type not in self._stopped:
+                mine = [segment for segment in entered if segment.message_type == message_type]
+                try:
+                    copied, gone = self._copied(mine, state, skips=skips)
+                except ConfigError as differs:
+                    if differs.code != "MESSAGE_TYPE_DIFFERS":
+                        raise
+                    _LOG.warning("Messages of type '%s' are not pulled: %s", message_type, differs)
+                    self._stopped[message_type] = differs
+                else:
+                    copies.append(copied)
+                    lost += gone
+        return copies, lost
+
+    def _copied(self, entered: Sequence[Segment], state: PullState, *, skips: bool) -> tuple[Copied, int]:
+        """Copy what entered, from where it stands by now; returns how many of it the peer has let go, too."""
+        held, standing = state.held[entered[0].message_type], state.standing[entered[0].message_type]
+        for segment in entered:
+            # What a restored journal has lost comes back from others.
+            self._check_origins(segment, state.renewed[-1] if state.renewed else state.journal, held)
+        known = self._fold.message_types[entered[0].message_type]
+        placed = [known.segment_of(each.first) for each in entered]
+        lost = self._lost(placed, held, skips=skips)
+        try:
+            return self._copier.copy(self._fold, placed, held, standing, now_ms=self._clock.wall_ms()), lost
+        except CopyFailedError as failed:
+            if failed.reason.code != "MESSAGE_FILE_MISSING":
+                raise
+            # Its records are far behind: what was merged, or let go, since then is told further on.
+            foresight = Foresight(self._within(self._log.moves_ahead(), entered[0].message_type, known.entered_until))
+            moved = [foresight.place(each) for each in placed]
+            if moved == placed:
+                raise
+            lost = self._lost(moved, held, skips=skips)
+            return self._copier.copy(self._fold, moved, held, standing, now_ms=self._clock.wall_ms()), lost
+
+    def _lost(self, segments: Sequence[Segment], held: Mapping[str, BitMap64], *, skips: bool) -> int:
+        """Return how many messages the peer let go before they were pulled.
+
+        Raises
+        ------
+        CopyFailedError
+            With PEER_GAP, where it was pulled before, and nobody has said that they may be missed.
+        """
+        count = 0
+        for segment in segments:
+            lost = self._copier.missing(self._fold, segment, held) if segment.retired else BitMap64()
+            count += len(lost)
+            if lost and not skips:
+                facts = {"peer": self._definition.name, "message_type": segment.message_type, "count": len(lost)}
+                ranges = ", ".join(f"{first} to {until - 1}" for first, until in to_ranges(lost))
+                raise CopyFailedError(segment, JournalError("PEER_GAP", bookmarks=ranges, journal=self._own_path, **facts))
+        return count
+
+    def _check_origins(self, segment: Segment, own_origin: str, held: Mapping[str, BitMap64]) -> None:
+        """Refuse messages that are said to have been published here, and were not."""
+        for _, rows, origin, bookmark in segment.origins:
+            if origin == own_origin and held.get(origin, BitMap64()).range_cardinality(bookmark, bookmark + rows) != rows:
+                what = f"file {segment.path} of message type '{segment.message_type}' (its messages from {segment.first})"
+                reason = f"messages {bookmark} to {bookmark + rows - 1} of this journal were never published here"
+                raise CopyFailedError(segment, refused(self._definition.name, what, reason))
+
+    def _within(self, moves: Iterable[Record], message_type: str, until: int) -> Iterator[Record]:
+        """Yield records that say where messages of a type went, cut to those that are known."""
+        for record in moves:
+            if record.message_type == message_type:
+                check_move(record, self._fold)
+                ranges = tuple((first, min(end, until)) for first, end in record.ranges if first < until)
+                yield replace(record, ranges=ranges)

@@ -1,0 +1,52 @@
+"""Storage options of peers: what a file of the user says of their stores, or those of the own journal (DESIGN 17.2)."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from spark_queue.core.definitions.definition import PeerDefinition
+from spark_queue.errors import ConfigError
+from spark_queue.journal.layout import Store
+
+#: Names a file of stores other than the user's own.
+STORES_FILE_VARIABLE = "SPARKQ_STORES_FILE"
+
+
+def peer_store(own: Store, peer: PeerDefinition) -> Store:
+    """Return where a peer's journal is, with the options to reach it.
+
+    The file has a table for each store, named by how paths of that store begin; the longest such name counts. It is read each
+    time, so whoever tries again has the newest credentials.
+
+    Raises
+    ------
+    ConfigError
+        STORES_UNREADABLE.
+    """
+    stores = _stores()
+    path = Store(peer.journal).path
+    names = [name for name in stores if f"{path}/".startswith(f"{name.rstrip('/')}/")]
+    return Store(path, stores[max(names, key=len)] if names else own.storage_options)
+
+
+def stores_path() -> Path:
+    """Return the file of stores: the one that `STORES_FILE_VARIABLE` names, or the user's own."""
+    named, root = os.environ.get(STORES_FILE_VARIABLE), os.environ.get("XDG_CONFIG_HOME")
+    return Path(named) if named else (Path(root) if root else Path.home() / ".config") / "spark_queue" / "stores.toml"
+
+
+def _stores() -> dict[str, dict[str, str]]:
+    path = stores_path()
+    if STORES_FILE_VARIABLE not in os.environ and not path.exists():
+        return {}
+    try:
+        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as reason:
+        raise ConfigError("STORES_UNREADABLE", file=str(path), reason=f"{reason}.") from None
+    for name, options in found.items():
+        if not isinstance(options, dict) or not all(isinstance(value, str) for value in options.values()):
+            raise ConfigError("STORES_UNREADABLE", file=str(path), reason=f"'{name}' is not a table of texts.")
+    return found

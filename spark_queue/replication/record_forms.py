@@ -1,0 +1,163 @@
+"""The form that each record of a peer must have, field by field, and its bounds (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from spark_queue.core.definitions.keys import NAME_PATTERN
+from spark_queue.core.records import Kind, Record
+from spark_queue.core.state.ownership import Stage
+
+#: Bookmarks, versions and numbers of records are below this: sums of two of them are 64-bit integers still.
+NUMBER_MAX = 2**53
+
+#: Lives, terms, and counts of deliveries are at most this: with what is added to them here they fit 32 bits still.
+COUNT_MAX = 10**9
+
+#: Longest text of an error, in characters; ours have up to 4,000.
+ERROR_MAX = 16_000
+
+#: Longest token or digest, in characters; ours have 32 and 64.
+_TOKEN_MAX = 200
+
+#: Longest name of a publisher, in bytes; in records, in characters.
+PUBLISHER_MAX = 1_000
+
+#: Most instances that a transfer request has passed.
+_PASSED_MAX = 100
+
+#: What a peer may call anything, and what it may count to.
+Name = Annotated[str, msgspec.Meta(pattern=rf"\A(?!\.{{1,2}}\Z){NAME_PATTERN.pattern}\Z")]
+_Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{1,64}\Z")]
+_Text = Annotated[str, msgspec.Meta(max_length=_TOKEN_MAX)]
+_Publisher = Annotated[str, msgspec.Meta(max_length=PUBLISHER_MAX)]
+Number = Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_MAX)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
+_Instant = Annotated[int, msgspec.Meta(gt=-NUMBER_MAX, lt=NUMBER_MAX)]
+
+
+class CreatedForm(msgspec.Struct):
+    """How a log begins."""
+
+    journal: _Id
+    format: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class AppliedForm(msgspec.Struct):
+    """Definitions that hold from then on."""
+
+    definitions: dict[str, Any]
+
+
+class EnteredForm(msgspec.Struct):
+    """A file of messages that entered."""
+
+    path: _Text
+    rows: Number
+    version: Number
+    token: _Text
+    topics: tuple[Name, Name]
+    expires: tuple[Number, _Instant | None, _Instant | None] | None = None
+    barriers: dict[Name, list[tuple[Number, Number]]] = {}
+    origin: list[tuple[Number, Number, _Id, Number]] = []
+    instances: dict[_Id, Name] = {}
+    publishers: dict[_Publisher, tuple[Number, Number]] = {}
+    clashes: list[tuple[Number, Number, _Publisher, Number]] = []
+
+
+class NamedForm(msgspec.Struct):
+    """Further names of messages that entered before."""
+
+    names: list[tuple[Number, Number, _Id, Number]]
+    instances: dict[_Id, Name]
+
+
+class _MergedFileForm(msgspec.Struct):
+    path: _Text
+    parts: list[tuple[_Text, Number, Number, Number]] = msgspec.field(name="from")
+
+
+class MovedForm(msgspec.Struct):
+    """Files that were merged."""
+
+    version: Number
+    token: _Text
+    files: list[_MergedFileForm]
+
+
+class PulledForm(msgspec.Struct):
+    """How far another instance was pulled."""
+
+    peer: Name
+    journal: _Id
+    number: Annotated[int, msgspec.Meta(ge=-1, lt=NUMBER_MAX)]
+    digest: _Text
+    origin_uuid: _Id | msgspec.UnsetType = msgspec.UNSET
+
+
+class RestoredForm(msgspec.Struct):
+    """That a journal was restored from a backup."""
+
+    origin_uuid: _Id
+    since: dict[Name, Number]
+
+
+class ValueForm(msgspec.Struct):
+    """What becomes of messages of a queue."""
+
+    life: _Count = 0
+    term: _Count = 0
+    owner: str | None = None
+    stage: Stage = Stage.PRESENT
+    deliveries: _Count | msgspec.UnsetType = msgspec.UNSET
+    cancels: _Count | msgspec.UnsetType = msgspec.UNSET
+    source: Name | msgspec.UnsetType = msgspec.UNSET
+    error: Annotated[str, msgspec.Meta(max_length=ERROR_MAX)] | msgspec.UnsetType = msgspec.UNSET
+    settled_in: Name | msgspec.UnsetType = msgspec.UNSET
+
+
+class RequestForm(msgspec.Struct):
+    """Who asks whom for messages."""
+
+    requester: Name
+    owner: Name
+    passed: Annotated[list[Name], msgspec.Meta(max_length=_PASSED_MAX)] = []
+    life: _Count = 0
+
+
+class AbsentForm(msgspec.Struct):
+    """What was asked for and never was in the queue, by origin."""
+
+    origins: dict[_Id, list[tuple[Number, Number]]]
+    life: _Count = 0
+
+
+#: The form of each kind's detail; what other kinds say tells a peer nothing.
+FORMS: Mapping[str, type[msgspec.Struct]] = {
+    Kind.JOURNAL_CREATED: CreatedForm,
+    Kind.DEFINITIONS_APPLIED: AppliedForm,
+    Kind.ENTERED: EnteredForm,
+    Kind.NAMED: NamedForm,
+    Kind.MOVED: MovedForm,
+    Kind.PULLED: PulledForm,
+    Kind.TRANSFER_REQUESTED: RequestForm,
+    Kind.NOT_IN_QUEUE: AbsentForm,
+    Kind.RESTORED: RestoredForm,
+    **dict.fromkeys((Kind.REMOVED, Kind.REDRIVEN, Kind.DEAD_LETTERED, Kind.TRANSFERRED, Kind.REPLICATED), ValueForm),
+}
+
+
+def is_sound(record: Record) -> bool:
+    """Return whether a record's detail has its form."""
+    return not isinstance(detail_of(record), str)
+
+
+def detail_of(record: Record) -> Any:
+    """Return a record's detail in its form; a text says what is wrong with it."""
+    try:
+        return msgspec.convert(record.detail, FORMS[record.kind])
+    except msgspec.ValidationError as reason:
+        return f"its detail is wrong: {reason}."

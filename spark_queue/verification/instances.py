@@ -1,0 +1,146 @@
+"""Two instances of replicated queues against each other: who has heard of a value knows it, or a greater one (DESIGN 17.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.ownership import MessageValue, Ownership, Stage
+
+#: Messages that are named of those that differ.
+_EXAMPLES = 3
+
+
+def of_origins(state: JournalState) -> Iterator[str]:
+    """Yield what is broken in where pulled messages were first published: each is here once, and none of them is of here."""
+    for name, message_type in state.message_types.items():
+        origins = message_type.origins
+        for origin, pulled in origins.pulled.items():
+            instance = state.instances.get(origin, origin)
+            if origin == state.journal_id:
+                yield f"message type '{name}': {len(pulled)} message(s) count as pulled that were first published here"
+            elif len(pulled) + origins.name_count(origin) != len(origins.held[origin]):
+                yield f"message type '{name}': messages of instance '{instance}' are here more than once"
+
+
+def of_what_was_pulled(
+    hearer: JournalState, speaker: JournalState, queues: tuple[str, ...], *, passes: Callable[[str], bool], who: str, whom: str
+) -> Iterator[str]:
+    """Yield what a hearer does not know of what it has pulled from a speaker.
+
+    Parameters
+    ----------
+    hearer : JournalState
+        As it stands.
+    speaker : JournalState
+        As it stood when the hearer had pulled the last of it.
+    queues : tuple of str
+        What the hearer pulls.
+    passes : callable
+        Returns whether messages of an instance may come this way.
+    who, whom : str
+        How the hearer and the speaker are called.
+    """
+    for queue in queues:
+        here, there = hearer.queues.get(queue), speaker.queues.get(queue)
+        # What a side has set aside, or does not replicate, says nothing.
+        if here is None or there is None or here.ownership is None or there.ownership is None:
+            continue
+        names = _Names(hearer, speaker, here.definition.message_type)
+        for value, rows in _values(there, there.ownership):
+            known, unknown = names.of_hearer(rows, passes)
+            if unknown and value.stage != Stage.GONE:
+                yield f"queue '{queue}': {who} does not have {len(unknown)} message(s) of {whom}, such as {names.examples(unknown)}"
+            less = _less(hearer, here, here.ownership, known, value)
+            if less:
+                text = f"{who} does not know that {len(less)} message(s) are {_told(value)}, as {whom} says"
+                yield f"queue '{queue}': {text}: such as {names.examples_of_hearer(less)}"
+
+
+class _Names:
+    """What the bookmarks of one instance are at another."""
+
+    def __init__(self, hearer: JournalState, speaker: JournalState, message_type: str) -> None:
+        self._hearer, self._speaker = hearer, speaker
+        self._here: MessageTypeState = hearer.message_types[message_type]
+        self._there: MessageTypeState = speaker.message_types[message_type]
+
+    def of_hearer(self, rows: BitMap64, passes: Callable[[str], bool]) -> tuple[BitMap64, BitMap64]:
+        """Return bookmarks of the speaker as the hearer's; and those, of the speaker, that the hearer should have and has not."""
+        known, told, unknown = BitMap64(), BitMap64(), BitMap64()
+        for origin, there in self._there.origins.of(rows, own=self._speaker.journal_id):
+            if origin == self._hearer.journal_id:
+                found = there & to_bitmap([(0, self._here.entered_until)])
+                missing = there - found
+            else:
+                found = self._here.origins.here(origin, there)
+                missing = there - self._here.origins.held.get(origin, BitMap64())
+            known |= found
+            told |= self._of_speaker(origin, there - missing, rows)
+            if origin in (self._hearer.journal_id, self._speaker.journal_id) or passes(self._speaker.instances[origin]):
+                unknown |= self._of_speaker(origin, missing, rows)
+        # One name that is known is enough.
+        return known, unknown - told
+
+    def _of_speaker(self, origin: str, there: BitMap64, rows: BitMap64) -> BitMap64:
+        """Return those of the speaker's messages that have one of some names."""
+        found = rows & self._there.origins.here(origin, there)
+        return found | there if origin == self._speaker.journal_id else found
+
+    def examples(self, rows: BitMap64) -> str:
+        """Name some messages by the speaker's bookmarks."""
+        return _examples(self._speaker, self._there, rows)
+
+    def examples_of_hearer(self, rows: BitMap64) -> str:
+        """Name some messages by the hearer's bookmarks."""
+        return _examples(self._hearer, self._here, rows)
+
+
+def _examples(state: JournalState, message_type: MessageTypeState, rows: BitMap64) -> str:
+    """Name some messages by where they were first published, as everybody knows them."""
+    own = state.definitions.journal.instance
+    found = [
+        f"{own if origin == state.journal_id else state.instances[origin]}:{bookmark}"
+        for origin, there in message_type.origins.of(BitMap64(list(rows[:_EXAMPLES])), own=state.journal_id)
+        for bookmark in there
+    ]
+    return ", ".join(found)
+
+
+def _values(ledger: QueueLedger, ownership: Ownership) -> Iterator[tuple[MessageValue, BitMap64]]:
+    """Yield what an instance says of its messages; of barriers nobody says anything."""
+    for life, members in ownership.by_life(ledger.entered - ledger.barriers):
+        gone, dead = members & ledger.rows[State.REMOVED], members & ledger.rows[State.DEAD]
+        if gone:
+            yield MessageValue(life, Stage.GONE), gone
+        for stage, rows in ((Stage.DEAD, dead), (Stage.PRESENT, members - gone - dead)):
+            for term, owner, part in ownership.by_owner(rows):
+                yield MessageValue(life, stage, term, owner), part
+
+
+def _less(state: JournalState, ledger: QueueLedger, ownership: Ownership, rows: BitMap64, value: MessageValue) -> BitMap64:
+    """Return of which messages less is known than a value."""
+    source = state.definitions.source_of(ledger.definition.name)
+    missing = BitMap64()
+    if source is not None and value.stage != Stage.GONE:
+        # A letter exists while its message is dead in that life.
+        dead, of_source = state.queues[source].rows[State.DEAD], state.queues[source].ownership
+        lives = () if of_source is None else of_source.by_life(dead & rows)
+        rows = BitMap64.union(BitMap64(), *(part for life, part in lives if life == value.life))
+        missing = rows - ledger.entered
+    # What retention let go is in no state any more.
+    return missing | ownership.lesser(ledger.rows, (rows & ledger.entered) - ledger.barriers, value)
+
+
+def _told(value: MessageValue) -> str:
+    life = f" in life {value.life}" if value.life else ""
+    if value.stage == Stage.GONE:
+        return f"gone{life}"
+    where = "dead letters" if value.stage == Stage.DEAD else "in the queue"
+    return f"{where}{life}, owned by '{value.owner}' in term {value.term}"

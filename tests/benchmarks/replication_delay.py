@@ -1,0 +1,102 @@
+"""Two instances as their users have them, each with a coordinator: how late one knows what the other was given, and may have it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from spark_queue import Journal
+from spark_queue.core.message_files.segment import from_record
+from spark_queue.core.records import Kind
+from spark_queue.journal.layout import messages_key
+from spark_queue.journal.reader import open_reader
+from tests.benchmarks.figure import Bench, Figure, percentile, spread
+from tests.benchmarks.journals import QUEUE, TOPIC, kill_serving, planner_of, serving
+
+#: Commits of one run and their pace; the first are left out.
+COMMITS = 120
+WARM_COMMITS = 20
+PAUSE_MS = 300
+
+#: Commits that are asked for one after the other.
+ASKED_COMMITS = 12
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Measure publish to visible (p50 1 s, p99 2.5 s), and request to delivery (p50 2.5 s), at a pull interval of 500 ms."""
+    visible = [_visible_ms(bench.place / f"visible-{run}") for run in range(bench.runs)]
+    everything = [each for run in visible for each in run]
+    for share, budget_ms in ((0.5, 1_000), (0.99, 2_500)):
+        of_runs = [percentile(run, share) for run in visible]
+        yield Figure(
+            row=f"replication-visible-p{share * 100:.0f}", what=f"publish to visible on the other instance, p{share * 100:.0f}",
+            value=percentile(everything, share), unit="ms", budget=budget_ms,
+            note=f"{spread(of_runs)}; a commit every {PAUSE_MS} ms",
+        )  # fmt: skip
+    delivered = [percentile(_delivered_ms(bench.place / f"asked-{run}"), 0.5) for run in range(bench.runs)]
+    yield Figure(
+        row="replication-request", what="transfer request to delivery, p50", value=percentile(delivered, 0.5), unit="ms",
+        budget=2_500, note=f"{spread(delivered)}; {ASKED_COMMITS} requests a run",
+    )  # fmt: skip
+
+
+def _journals(place: Path) -> tuple[Journal, Journal]:
+    """Make two instances that pull each other."""
+    made = []
+    for name, other in (("there", "here"), ("here", "there")):
+        definitions = {
+            "journal": {"instance": name, "coordinator_idle": "1h"},
+            "message_types": {"json": {"topics": [TOPIC]}},
+            "queues": {QUEUE: {"underlying_topic": TOPIC}},
+            "peers": {other: {"journal": str(place / other), "topics": [TOPIC], "queues": [QUEUE], "pull_interval": "500ms"}},
+        }
+        made.append(Journal.create(str(place / name), definitions))
+    for journal in made:
+        # It stays, since it has peers.
+        serving(journal.store, journal.journal_id())
+    return made[0], made[1]
+
+
+def _visible_ms(place: Path) -> list[float]:
+    """Return how long after its publish each commit had entered at the other instance, in milliseconds."""
+    there, here = _journals(place)
+    try:
+        subprocess.run(
+            [sys.executable, "-m", "tests.benchmarks.small_commits", there.path, str(COMMITS), str(PAUSE_MS)], check=True
+        )
+        times_ms: dict[int, float] = {}
+        while len(times_ms) < COMMITS:
+            for record in open_reader(here.store).records():
+                if record.kind == Kind.ENTERED:
+                    file = f"{here.store.path}/{messages_key('json')}/{from_record(record).path}"
+                    for value in pq.read_table(file, columns=["value"]).column(0).to_pylist():
+                        message = json.loads(str(value))
+                        times_ms.setdefault(message["commit"], record.at_ms - message["sent_ms"])
+        return [times_ms[commit] for commit in range(WARM_COMMITS, COMMITS)]
+    finally:
+        kill_serving(there)
+        kill_serving(here)
+
+
+def _delivered_ms(place: Path) -> list[float]:
+    """Return how long after it asked an instance was granted what the other gave away, in milliseconds."""
+    there, here = _journals(place)
+    planner, lease = planner_of(here.store, here.journal_id()), 0
+    try:
+        for _ in range(ASKED_COMMITS):
+            there.publish([{"value": "{}"}] * 10, topic=TOPIC)
+            while (found := planner.next(finished=lease, limit=10, wait_ms=5_000).lease) == lease:
+                continue
+            lease = found
+        records = open_reader(here.store).records()
+        asked = [each.at_ms for each in records if each.kind == Kind.TRANSFER_REQUESTED and each.queue == QUEUE]
+        granted = [each.at_ms for each in records if each.kind == Kind.GRANTED]
+        return [grant - max(at for at in asked if at <= grant) for grant in granted]
+    finally:
+        kill_serving(there)
+        kill_serving(here)

@@ -1,0 +1,185 @@
+"""What the logs and checkpoints of several instances must show together: judged from records, not from the cores' states.
+
+A message is known everywhere by what it says, its id, which is read from the files; so nothing here trusts the cores' origins.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from spark_queue.core import commands, replies
+from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, Kind, Record, Removal
+from tests.simulation.coordinator import QUEUE
+from tests.simulation.instances_world import InstancesWorld
+from tests.simulation.promises import rows_of
+from tests.simulation.whole_instance import WholeInstance
+
+PRESENT, DEAD, GONE = 0, 1, 2
+
+
+class Value(NamedTuple):
+    """What an instance says of a message; of two, the greater one is true (DESIGN 17.4)."""
+
+    life: int = 0
+    stage: int = PRESENT
+    term: int = 0
+    owner: str = ""
+
+
+@dataclass
+class Said:
+    """What the log of one instance says, as far as it was read."""
+
+    name: str
+    #: Of each message of the queue, by its id.
+    values: dict[int, Value] = field(default_factory=dict)
+    #: What is leased here.
+    leased: set[int] = field(default_factory=set)
+    #: Whether messages may be claimed here.
+    claims: bool = False
+
+
+@dataclass
+class Judgement:
+    """What is wrong in a world, in the order in which it became durable."""
+
+    said: dict[str, Said]
+    wrong: list[str] = field(default_factory=list)
+    #: How often a message that was given to somebody may be given again: it came back, was redriven, or was claimed.
+    again: Counter[int] = field(default_factory=Counter)
+    claimed: set[int] = field(default_factory=set)
+
+
+def records(world: InstancesWorld) -> Iterator[tuple[WholeInstance, Record, list[int]]]:
+    """Yield the records of all instances in the order in which they became durable, with the ids of their messages."""
+    logs = {name: each.log for name, each in world.instances.items()}
+    for commit in world.commits:
+        instance = world.instances[commit.instance]
+        for record in logs[commit.instance][commit.first : commit.last + 1]:
+            yield instance, record, [instance.order[row] for row in rows_of(record) if row < len(instance.order)]
+
+
+def judge(world: InstancesWorld) -> Judgement:
+    """Read what all instances said, one record after the other."""
+    found = Judgement({name: Said(name) for name in world.instances})
+    for instance, record, ids in records(world):
+        _read(world, found, found.said[instance.name], record, ids)
+    return found
+
+
+def _read(world: InstancesWorld, found: Judgement, here: Said, record: Record, ids: list[int]) -> None:
+    if record.kind == Kind.ENTERED:
+        here.values.update((each, Value(owner=world.settings.get("initial_owner", world.published_at[each]))) for each in ids)
+    if record.queue != QUEUE:
+        return
+    if record.kind == Kind.PROXIED_TRANSFER:
+        here.claims = record.detail["on"]
+    if record.kind in (Kind.GRANTED, Kind.RESUMED):
+        _judge_grant(found, here, record, ids)
+        here.leased.update(ids)
+    if record.kind == Kind.RETURNED:
+        here.leased.difference_update(ids)
+    if record.kind in (Kind.RETURNED, Kind.RESUMED, Kind.REDRIVEN):
+        found.again.update(ids)
+    for each in ids:
+        value = _value(world, here, record, here.values[each])
+        if value is not None:
+            _judge_change(found, here, record, each, value)
+
+
+def _judge_grant(found: Judgement, here: Said, record: Record, ids: list[int]) -> None:
+    """Who leases a message owns it, and nobody else has it leased, but where it was claimed."""
+    told = f"{here.name} {record.kind} in record {record.record}"
+    for each in ids:
+        value = here.values[each]
+        # A batch that goes on, goes on with what was claimed from it meanwhile.
+        if (value.stage != PRESENT or value.owner != here.name) and not (each in found.claimed and record.kind == Kind.RESUMED):
+            found.wrong.append(f"{told}: {each} is {value}")
+        others = [other.name for other in found.said.values() if other is not here and each in other.leased]
+        if others and each not in found.claimed:
+            found.wrong.append(f"{told}: {each} is leased by {others}")
+
+
+def _judge_change(found: Judgement, here: Said, record: Record, each: int, value: Value) -> None:
+    """What is said of a message only grows, and is claimed only where that is allowed."""
+    before, told = here.values[each], f"{here.name} {record.kind} in record {record.record}"
+    if value <= before and record.kind in (Kind.REPLICATED, Kind.TRANSFERRED):
+        found.wrong.append(f"{told}: {each} is {value} after {before}")
+    if record.kind == Kind.TRANSFERRED and record.reason == CLAIMED:
+        found.claimed.add(each)
+        found.again[each] += 1
+        if not here.claims:
+            found.wrong.append(f"{told}: {each} is claimed though nobody allows it")
+    elif record.kind == Kind.TRANSFERRED and before.owner != here.name:
+        # On behalf of an owner that cannot be reached (R109).
+        found.claimed.add(each)
+        found.again[each] += 1
+        if not here.claims:
+            found.wrong.append(f"{told}: {each} belongs to {before.owner}")
+    here.values[each] = value
+    if value.stage != PRESENT or value.life > before.life:
+        here.leased.discard(each)
+
+
+def _value(world: InstancesWorld, here: Said, record: Record, before: Value) -> Value | None:
+    """Return what a record says that a message is from then on; None where it says nothing of that (DESIGN 17.4)."""
+    detail = record.detail
+    if record.kind == Kind.REMOVED:
+        return before._replace(stage=DEAD) if record.reason in DEAD_LETTER_REASONS else Value(before.life, GONE)
+    if record.kind == Kind.REDRIVEN:
+        if detail.get("stage") == GONE:
+            return Value(before.life, GONE)
+        return Value(before.life + 1, PRESENT, 0, world.settings.get("initial_owner", here.name))
+    if record.kind in (Kind.TRANSFERRED, Kind.REPLICATED):
+        return Value(detail.get("life", 0), detail.get("stage", PRESENT), detail.get("term", 0), detail.get("owner", ""))
+    return None
+
+
+def committed_at(instance: WholeInstance) -> Counter[int]:
+    """Return how often each message stood in a batch that Spark committed, by its id."""
+    batches = (rows for each in instance.drivers for rows in each.checkpoint.contents[: each.checkpoint.committed])
+    return Counter(instance.order[row] for rows in batches for row in rows)
+
+
+def delivered_again_without_reason(world: InstancesWorld, judged: Judgement) -> list[int]:
+    """Return the messages that stood in more committed batches of the world than there is a reason for (R14, R15)."""
+    times = sum((committed_at(each) for each in world.sharing), Counter[int]())
+    return [each for each, count in times.items() if count > 1 + judged.again[each]]
+
+
+def acknowledged_by_nobody(instance: WholeInstance) -> list[int]:
+    """Return what an instance acknowledged although no committed batch of it contained it (R15)."""
+    contained = committed_at(instance)
+    removed = [each for each in instance.log if each.queue == QUEUE and each.kind == Kind.REMOVED]
+    acknowledged = (each for each in removed if each.reason == Removal.ACKNOWLEDGED)
+    return [instance.order[row] for record in acknowledged for row in rows_of(record) if not contained[instance.order[row]]]
+
+
+def read_by_two(world: InstancesWorld) -> list[int]:
+    """Return the messages of an at-most-once queue that two planner starts of the world were told to read (R16)."""
+    readers: dict[int, set[object]] = {}
+    for instance in world.sharing:
+        for request, reply, pieces in instance.answers:
+            if isinstance(request, commands.Rows) and isinstance(reply, replies.RowsOf) and pieces is not None:
+                for first, rows in zip(*(pieces.column(name).to_pylist() for name in ("bookmark", "rows")), strict=True):
+                    for each in instance.order[first : first + rows]:
+                        readers.setdefault(each, set()).add((instance.name, request.subscription, request.incarnation))
+    return [each for each, by in readers.items() if len(by) > 1]
+
+
+def said_differently(judged: Judgement, names: list[str]) -> list[str]:
+    """Return the messages of which instances do not say the same once they have heard everything."""
+    first, *others = (judged.said[name].values for name in names)
+    return [
+        f"{each}: {[judged.said[name].values.get(each) for name in names]}"
+        for each in sorted(set().union(first, *others))
+        if any(other.get(each) != first.get(each) for other in others)
+    ]
+
+
+def not_ended(judged: Judgement, names: list[str]) -> list[int]:
+    """Return the messages that are still there on some instance."""
+    return [each for name in names for each, value in judged.said[name].values.items() if value.stage == PRESENT]

@@ -1,0 +1,178 @@
+"""The pullers of a simulated coordinator: real ones, whose threads go on when the world lets them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from spark_queue.coordinator.inbox import Call
+from spark_queue.core.definitions.definition import Definitions, PeerDefinition
+from spark_queue.errors import SparkQueueError
+from spark_queue.protocol import codec
+from spark_queue.replication.beacon import BEACON_KEY, RENEWAL_S, Beacon, read_beacon
+from spark_queue.replication.fetching import PullState
+from spark_queue.replication.puller import Look, Pull, Puller
+from spark_queue.replication.pullers import EndedError
+from tests.simulation.loop_node import KilledError, Node
+
+if TYPE_CHECKING:
+    from tests.simulation.whole_instance import WholeInstance
+
+#: What a puller may fail with where nothing but the store and the network misbehave.
+_PASSING = frozenset({"STORE_FAILED"})
+
+
+class InstancePullers:
+    """Stands in for `replication.pullers.Pullers`: the same threads and the same beacon, a step at a time."""
+
+    def __init__(self, instance: WholeInstance, node: Node) -> None:
+        self.instance = instance
+        self.node = node
+        self.threads: dict[str, PullThread] = {}
+        self._definitions: Definitions | None = None
+        self._store = instance.way(node)
+        self._number = 0
+        self._renewed_at_ms: int | None = None
+
+    def keep(self, definitions: Definitions) -> None:
+        """Pull from the peers that are defined now, and from no others."""
+        if definitions is not self._definitions:
+            self._definitions = definitions
+            self.threads = {peer.name: PullThread(self, definitions, peer) for peer in definitions.peers.values()}
+
+    def are_level(self) -> bool:
+        """Return whether each peer that can be read is pulled to where it was when its puller began."""
+        return all(thread.is_level or thread.trouble is not None for thread in self.threads.values())
+
+    def numbers(self) -> dict[str, int]:
+        """Return the newest beacon of each instance that was heard of, by name."""
+        newest: dict[str, int] = {}
+        for thread in self.threads.values():
+            for instance, number in thread.numbers.items():
+                newest[instance] = max(number, newest.get(instance, number))
+        return newest
+
+    def pulled_here(self) -> dict[str, int | None]:
+        """Return how far the peers that were read have pulled from here."""
+        return {name: thread.pulled_here for name, thread in self.threads.items() if thread.is_read}
+
+    def restored(self) -> None:
+        """Return that no journal here is ever restored."""
+
+    def begin_anew(self) -> None:
+        """Let each puller begin anew."""
+        for thread in self.threads.values():
+            thread.begin_anew()
+
+    def go_on(self) -> bool:
+        """Let the beacon, and one of those who pull, take a step; returns whether a peer had something new."""
+        idle = [thread for thread in self.threads.values() if not thread.is_busy]
+        if not idle or self.node.busy or not self.node.alive:
+            return False
+        return self.step(self.instance.random.choice(idle))
+
+    def go_on_all(self) -> bool:
+        """Let all who pull take a step, one after the other."""
+        found = [self.step(thread) for thread in self.threads.values()]
+        return any(found)
+
+    def step(self, thread: PullThread) -> bool:
+        """Let one who pulls take a step; the process may end on the way."""
+        try:
+            self._renew_beacon()
+            return thread.step()
+        except KilledError:
+            self.node.alive = False
+            return False
+
+    def _renew_beacon(self) -> None:
+        now_ms = self.node.clock.monotonic_ms()
+        if self._renewed_at_ms is not None and now_ms < self._renewed_at_ms + RENEWAL_S * 1_000:
+            return
+        if self._renewed_at_ms is None:
+            known = read_beacon(self._store)
+            self._number = 0 if known is None else known.number
+        self._renewed_at_ms = now_ms
+        self._number = max(self._number + 1, self.node.clock.wall_ms() // 1_000)
+        beacon = Beacon(instance=self.instance.name, number=self._number, seen=self.numbers())
+        with suppress(SparkQueueError):
+            self._store.write(BEACON_KEY, msgspec.json.encode(beacon))
+
+
+class PullThread:
+    """Pulls from one peer; after what went wrong it makes another puller."""
+
+    def __init__(self, pullers: InstancePullers, definitions: Definitions, peer: PeerDefinition) -> None:
+        self.is_busy = False
+        self.is_level = False
+        #: How far the peer has pulled from here, once it was read.
+        self.is_read = False
+        self.pulled_here: int | None = None
+        self.trouble: SparkQueueError | None = None
+        self.numbers: dict[str, int] = {}
+        self._pullers = pullers
+        self._node = pullers.node
+        self._definitions = definitions
+        self._peer = peer
+        self._store = pullers.instance.way_to(peer.name, self._node)
+        self._puller: Puller | None = None
+        self._heard_at_ms: int | None = None
+
+    def step(self) -> bool:
+        """Take over what is new; returns whether there was something."""
+        self.is_busy = True
+        try:
+            self._hear()
+            self._puller = self._puller or self._make()
+            found = self._puller.step()
+        except EndedError:
+            return False
+        except SparkQueueError as trouble:
+            if trouble.code not in _PASSING:
+                raise
+            self._puller, self.trouble = None, trouble
+            return False
+        else:
+            self.is_level, self.trouble = True, None
+            self.is_read, self.pulled_here = True, self._puller.pulled_here()
+            return found
+        finally:
+            self.is_busy = False
+
+    def begin_anew(self) -> None:
+        """Read the peer's log with another puller."""
+        self._puller = None
+
+    def _hear(self) -> None:
+        now_ms = self._node.clock.monotonic_ms()
+        if self._heard_at_ms is not None and now_ms < self._heard_at_ms + RENEWAL_S * 1_000:
+            return
+        self._heard_at_ms, beacon = now_ms, read_beacon(self._store)
+        if beacon is not None and beacon.instance == self._peer.name:
+            self.numbers = {**beacon.seen, self._peer.name: beacon.number}
+
+    def _make(self) -> Puller:
+        return Puller(
+            self._pullers.instance.way(self._node), self._store, self._definitions, self._peer,
+            look=self._look, hand_over=lambda pull: self._ask(pull) is True, clock=self._node.clock,
+        )  # fmt: skip
+
+    def _look(self) -> PullState:
+        found = self._ask(Look(self._peer.name))
+        assert isinstance(found, PullState)
+        return found
+
+    def _ask(self, request: Look | Pull) -> PullState | bool:
+        """Ask the loop, as `coordinator.process` does; other calls may be served before, and the process may end."""
+        call = Call(request, lambda: False)
+        self._node.mailbox.append(call)
+        while call.reply is None:
+            if not self._node.alive:
+                raise KilledError
+            self._node.step()
+        codec.raise_failed(call.reply)
+        if call.pulled is None:
+            raise EndedError
+        return call.pulled

@@ -1,0 +1,148 @@
+"""Several whole instances of one queue: each with its own store, and with everything that goes wrong between them.
+
+Of each instance everything is the product's that is in `disk_world`, and the pullers with all that they read and copy. Between them
+are networks that are cut, stores that are away for a while or for ever, reads that come late, and clocks that drift.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.simulation.disk_world import NIGHT_MS
+from tests.simulation.whole_instance import Archive, WholeInstance
+
+#: Who pulls from whom.
+TOPOLOGIES: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "pair": {"a": ["b"], "b": ["a"]},
+    "triangle": {"a": ["b", "c"], "b": ["a", "c"], "c": ["a", "b"]},
+    "chain": {"a": ["b"], "b": ["a", "c"], "c": ["b"]},
+    "archive": {"a": ["b"], "b": ["a"], "archive": ["b"]},
+}
+
+#: Whether instances pass on requests for messages of others, so that the ends of a chain give each other their backlogs.
+PASSES_ON = False
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Which records of an instance became durable together."""
+
+    instance: str
+    first: int
+    last: int
+
+
+class InstancesWorld:
+    """Two or three instances, and chance; made inside `simulated_delta`.
+
+    Parameters
+    ----------
+    claims : bool
+        Whether somebody allows proxied transfer now and then.
+    """
+
+    def __init__(self, seed: int, *, topology: str, settings: dict[str, Any], claims: bool) -> None:
+        self.random = random.Random(seed)
+        self.claims = claims
+        self.topology = topology
+        self.settings = settings
+        self.troubled = True
+        #: Now and then so soon that an instance counts as gone that only was not heard of.
+        self.unreachable_after = self.random.choice(("4s", "10s"))
+        #: How many processes wait for a store, each inside the wait of another.
+        self.nested = 0
+        #: Pairs of instances that cannot read each other now, and those whose store is not there.
+        self.cuts: set[frozenset[str]] = set()
+        self.lost: set[str] = set()
+        #: In the order in which they became durable.
+        self.commits: list[Commit] = []
+        #: Where each message was published, by its id.
+        self.published_at: list[str] = []
+        self.instances: dict[str, WholeInstance] = {}
+        for name, peers in TOPOLOGIES[topology].items():
+            kind = Archive if name == "archive" else WholeInstance
+            self.instances[name] = kind(self, name, peers, settings=settings)
+            self.instances[name].is_asleep = self.random.random() < 0.5
+
+    @property
+    def sharing(self) -> list[WholeInstance]:
+        """The instances that share the queue."""
+        return [each for each in self.instances.values() if each.queues]
+
+    def note_commit(self, instance: WholeInstance, first: int, last: int) -> None:
+        """Note that records became durable."""
+        self.commits.append(Commit(instance.name, first, last))
+
+    def new_messages(self, instance: WholeInstance, count: int) -> list[int]:
+        """Draw ids of new messages."""
+        self.published_at += [instance.name] * count
+        return list(range(len(self.published_at) - count, len(self.published_at)))
+
+    def can_read(self, reader: str, peer: str) -> bool:
+        """Return whether one instance can read the store of another."""
+        return peer not in self.lost and frozenset((reader, peer)) not in self.cuts
+
+    def advance(self, elapsed_ms: int) -> None:
+        """Let time pass everywhere."""
+        for each in self.instances.values():
+            each.pass_time(elapsed_ms)
+            if elapsed_ms >= NIGHT_MS:
+                # No request is under way for so long.
+                each.bucket.late.clear()
+
+    def step(self) -> None:
+        """Let something happen somewhere."""
+        instance = self.random.choice(list(self.instances.values()))
+        draw = self.random.random()
+        if draw < 0.28:
+            instance.pull()
+        elif draw < 0.29:
+            self.cuts ^= {frozenset(self.random.sample(list(self.instances), 2))}
+        elif draw < 0.31:
+            self.lost = set() if self.lost else {instance.name}
+        elif draw < 0.32:
+            instance.is_asleep = not instance.is_asleep
+        elif draw < 0.34 and "dead_letter_queue" in self.settings:
+            instance.operate()
+        elif draw < 0.37 and self.claims:
+            instance.switch(on=self.random.random() < 0.8)
+        elif draw < 0.42:
+            self.advance(self.random.choice((300, 1_500, 6_000)))
+        else:
+            instance.step()
+
+    def drain(self, *, without: str | None = None, rounds: int = 600) -> None:
+        """Stop all trouble, and let everything reach its end everywhere; a store may be away for ever."""
+        self.cuts.clear()
+        self.lost = set() if without is None else {without}
+        self.troubled = False
+        remaining = self.remaining()
+        self._wake(remaining)
+        for each in remaining:
+            each.stop_trouble(claims=without is not None)
+        for turn in range(rounds):
+            busy = [each.settle(pulls=turn % 4 == 3) for each in remaining]
+            if turn % 4 == 3 and not any(busy):
+                if all(each.has_all_of(other) for each in remaining for other in remaining):
+                    break
+                self.advance(2_000)
+            elif turn % 16 == 15:
+                self.advance(1_000)
+        for _ in range(8):
+            # What the last commits say.
+            for each in remaining:
+                each.settle(pulls=True)
+
+    def _wake(self, instances: Sequence[WholeInstance]) -> None:
+        """Let somebody consume to whom each of the others can give what it has."""
+        for each in instances:
+            near = [other for other in instances if other.queues and (PASSES_ON or other.name in each.peers)]
+            if all(other.is_asleep for other in near if other is not each):
+                each.is_asleep = False
+
+    def remaining(self) -> list[WholeInstance]:
+        """Return the instances whose store is there."""
+        return [each for name, each in self.instances.items() if name not in self.lost]

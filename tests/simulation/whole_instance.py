@@ -1,0 +1,278 @@
+"""One instance of a simulated world of several: its journal, its coordinators, and who publishes and consumes there."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyroaring import BitMap64
+
+from spark_queue.core import commands
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.state.lifecycle import State
+from spark_queue.journal.layout import CONTROL
+from tests.simulation import simulated_table
+from tests.simulation.bucket import ENTRY, Bucket, SimulatedStore, StoreHook
+from tests.simulation.coordinator import QUEUE
+from tests.simulation.disk_world import DiskWorld, Process
+from tests.simulation.instance_pullers import InstancePullers
+from tests.simulation.loop_driver import Operator, Steps
+from tests.simulation.loop_node import Node
+from tests.simulation.loop_world import LoopWorld
+from tests.simulation.publishers import Application, Publisher
+
+if TYPE_CHECKING:
+    from tests.simulation.instances_world import InstancesWorld
+
+#: The dead-letter queue, where there is one.
+LETTERS = "FAILED"
+
+
+class InstanceBucket(Bucket):
+    """A bucket that tells in which moment a commit of the control log became durable."""
+
+    def __init__(self, now_ms: Callable[[], int], path: str, note: Callable[[int, int], None]) -> None:
+        super().__init__(now_ms)
+        self.path = path
+        self._note = note
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write an object if there is none of that name; of a commit's records, the first and the last are told."""
+        versions = len(self.tables.get(CONTROL, ()))
+        created = super().create(key, data)
+        entry = ENTRY.fullmatch(key)
+        if entry is not None and entry[1] == CONTROL and len(self.tables[CONTROL]) > versions:
+            adds = [action["add"] for action in map(msgspec.json.decode, data.splitlines()) if "add" in action]
+            stats = [msgspec.json.decode(add["stats"]) for add in adds if add["dataChange"]]
+            if stats:
+                self._note(min(each["minValues"]["record"] for each in stats), max(each["maxValues"]["record"] for each in stats))
+        return created
+
+
+class DistantStore(SimulatedStore):
+    """A process's way to the bucket of another instance, by which the newest entry of a log may be seen late."""
+
+    def __init__(self, bucket: Bucket, process: str, hook: StoreHook, *, comes_late: Callable[[], bool]) -> None:
+        super().__init__(bucket, process, hook)
+        object.__setattr__(self, "comes_late", comes_late)
+
+    comes_late: Callable[[], bool]
+
+    def read(self, key: str, *, most_bytes: int | None = None) -> bytes | None:
+        """Return an object's bytes, or None when there is none, or none yet."""
+        data, entry = super().read(key, most_bytes=most_bytes), ENTRY.fullmatch(key)
+        is_newest = entry is not None and int(entry[2]) == len(self.bucket.tables.get(entry[1], ())) - 1
+        return None if is_newest and self.comes_late() else data
+
+
+class InstanceOperator(Operator):
+    """Somebody who gives dead letters back."""
+
+    def __init__(self, instance: WholeInstance) -> None:
+        super().__init__(instance)
+        self._instance = instance
+
+    def _act(self) -> Steps:
+        random = self._instance.random
+        found = yield from self.ask(commands.FindDeadLetters, queue=QUEUE)
+        rows = to_bitmap(found.reply.ranges)
+        if rows:
+            chosen = rows if random.random() < 0.5 else BitMap64([random.choice(list(rows))])
+            yield from self.ask(commands.Redrive, queue=QUEUE, ranges=tuple(to_ranges(chosen)))
+
+
+class WholeInstance(DiskWorld):
+    """A world of one journal that others pull from, and that pulls from others.
+
+    Parameters
+    ----------
+    peers : Sequence of str
+        From whom it pulls.
+    """
+
+    def __init__(self, around: InstancesWorld, name: str, peers: Sequence[str], *, settings: dict[str, Any]) -> None:
+        self.around = around
+        self.name = name
+        self.path = f"sim://{name}"
+        self.peers = peers
+        self.queues = [QUEUE, LETTERS] if "dead_letter_queue" in settings else [QUEUE]
+        #: Whether its consumers do nothing for a while.
+        self.is_asleep = False
+        #: Of each living coordinator process, in the order of their starts.
+        self.all_pullers: list[InstancePullers] = []
+        super().__init__(around.random.getrandbits(32), settings=settings, journal={"instance": name})
+        self.operator = InstanceOperator(self)
+
+    def make_bucket(self, now_ms: Callable[[], int]) -> Bucket:
+        """Make the bucket of its journal."""
+        return InstanceBucket(now_ms, self.path, lambda first, last: self.around.note_commit(self, first, last))
+
+    def _create(self) -> None:
+        peer = {"topics": ["T"], "queues": self.queues, "pull_interval": "100ms"}
+        self.definitions["peers"] = {name: {**peer, "journal": f"sim://{name}"} for name in self.peers}
+        self.definitions["replication"] = {"unreachable_after": self.around.unreachable_after}
+        if self.settings.get("ownership") == "group_local" and LETTERS in self.queues:
+            same = ("ownership", "initial_owner")
+            self.definitions["queues"][LETTERS] |= {key: self.settings[key] for key in same}
+        super()._create()
+
+    def _make_publishers(self) -> list[Publisher]:
+        kinds = ("named", "stream", "plain", "appending")
+        return [Publisher(self, Application(name=f"{self.name}-{kind}", kind=kind)) for kind in kinds]
+
+    def new_messages(self, count: int) -> list[int]:
+        """Draw ids of new messages, which no other instance has."""
+        return self.around.new_messages(self, count)
+
+    def pullers(self, node: Node) -> InstancePullers:
+        """Make what pulls for a coordinator process."""
+        made = InstancePullers(self, node)
+        self.all_pullers = [each for each in self.all_pullers if each.node.alive] + [made]
+        return made
+
+    def way_to(self, peer: str, process: Process) -> SimulatedStore:
+        """Give a process its way to the journal of another instance."""
+        there = self.around.instances[peer]
+
+        def hook(doing: str, moment: str) -> None:
+            self._at_store(process, doing, moment)
+            if not self.around.can_read(self.name, peer):
+                raise OSError(errno.EIO, "the network does not answer")
+
+        def comes_late() -> bool:
+            return self.troubled and self.random.random() < 0.05
+
+        return self._given(DistantStore(there.bucket, self._next_way(), hook, comes_late=comes_late))
+
+    def way(self, process: Process | None) -> SimulatedStore:
+        """Give a process its way to the bucket; nothing ever fails for None, which looks from outside."""
+
+        def hook(doing: str, moment: str) -> None:
+            if process is not None:
+                self._at_store(process, doing, moment)
+                if self.name in self.around.lost:
+                    raise OSError(errno.EIO, "the store is not there")
+
+        return self._given(SimulatedStore(self.bucket, self._next_way(), hook))
+
+    def _next_way(self) -> str:
+        self._ways += 1
+        return f"{self.name} {self._ways}"
+
+    def _given(self, store: SimulatedStore) -> SimulatedStore:
+        simulated_table.STORES[store.storage_options["process"]] = store
+        return store
+
+    def pull(self) -> None:
+        """Let one who pulls for some coordinator process go on."""
+        living = [each for each in self.all_pullers if each.node.alive and each.node.loop is not None]
+        if living:
+            self.random.choice((living[-1], self.random.choice(living))).go_on()
+
+    def stop_trouble(self, *, claims: bool) -> None:
+        """Let nothing go wrong any more, all publishers finish, and one last coordinator reign.
+
+        Parameters
+        ----------
+        claims : bool
+            Whether messages may be claimed from who is gone.
+        """
+        self.troubled = False
+        self.stray.clear()
+        self.bucket.late.clear()
+        while not all(publisher.is_done for publisher in self.publishers):
+            for publisher in self.publishers:
+                publisher.finish()
+        for node in self.nodes:
+            node.alive = False
+        self._elect()
+        if self.operator is not None:
+            self.operator.drain()
+        if claims:
+            self.switch(on=True)
+
+    def settle(self, *, pulls: bool) -> bool:
+        """Let everybody here take a step; returns whether there was something to do."""
+        awake = [] if self.is_asleep else self.drivers
+        for driver in awake:
+            driver.step()
+        self.nodes[-1].step()
+        found = pulls and self.all_pullers[-1].go_on_all()
+        return found or not (all(driver.checkpoint.is_caught_up for driver in awake) and self.is_empty())
+
+    def is_empty(self) -> bool:
+        """Return whether every message has come, and has reached its end here and elsewhere."""
+        return super().is_empty() and not self.reigning.queues[QUEUE].rows[State.REMOTE]
+
+    def has_all_of(self, other: WholeInstance) -> bool:
+        """Return whether everything that was published elsewhere has come."""
+        return set(other.order) <= set(self.order)
+
+    def switch(self, *, on: bool) -> None:
+        """Let somebody allow proxied transfer, or forbid it (R108)."""
+        for queue in self.queues:
+            self.send(self.request(commands.ProxiedTransfer, queue=queue, on=on))
+
+    def operate(self) -> None:
+        """Let somebody do something by hand, and mostly be answered."""
+        for _ in range(8):
+            if self.operator is not None:
+                self.operator.step()
+            self._step_node()
+
+    def advance(self, elapsed_ms: int) -> None:
+        """Let time pass, everywhere."""
+        self.around.advance(elapsed_ms)
+
+    def pass_time(self, elapsed_ms: int) -> None:
+        """Let time pass here, on each host at its own rate."""
+        LoopWorld.advance(self, elapsed_ms)
+
+    @property
+    def _nested(self) -> int:
+        """How many processes of the world wait for a store, each inside the wait of another."""
+        return self.around.nested
+
+    @_nested.setter
+    def _nested(self, nested: int) -> None:
+        self.around.nested = nested
+
+    def _step_driver(self) -> None:
+        if not self.is_asleep:
+            super()._step_driver()
+
+    def _go_on(self) -> None:
+        self.around.step()
+
+
+class Archive(WholeInstance):
+    """An instance that pulls messages only: nobody publishes or consumes there (R114)."""
+
+    def __init__(self, around: InstancesWorld, name: str, peers: Sequence[str], *, settings: dict[str, Any]) -> None:
+        super().__init__(around, name, peers, settings=settings)
+        self.drivers = []
+        self.operator = None
+
+    def _create(self) -> None:
+        self.queues = []
+        self.definitions["queues"] = {}
+        super()._create()
+
+    def _make_publishers(self) -> list[Publisher]:
+        return []
+
+    def publish(self, messages: int) -> None:
+        """Do nothing."""
+
+    def _step_driver(self) -> None:
+        pass
+
+    def _end_driver(self) -> None:
+        pass
+
+    def is_empty(self) -> bool:
+        """Return whether all that it has entered."""
+        self._note_order()
+        return self.reigning.message_types["line"].entered_until == len(self.order)

@@ -1,0 +1,75 @@
+"""``sparkq peers``: what is told of the instances that a journal pulls from (DESIGN 17.7, 17.8)."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from spark_queue import Journal
+from tests.unit.cli.sparkq import Terminal
+
+
+def site(tmp_path: Path, name: str, *peers: str, **queue: Any) -> Journal:
+    """Make an instance that pulls a queue from others."""
+    journals = {each: {"journal": str(tmp_path / each), "topics": ["T"], "queues": ["WORK"]} for each in peers}
+    return Journal.create(
+        str(tmp_path / name),
+        {
+            "journal": {"instance": name},
+            "peers": journals,
+            "message_types": {"json": {"topics": ["T"]}},
+            "queues": {"WORK": {"underlying_topic": "T", **queue}},
+        },
+    )
+
+
+def test_a_check_that_finds_nothing_names_every_rule_and_whom_it_read(sparkq: Terminal, tmp_path: Path) -> None:
+    here = site(tmp_path, "frankfurt", "virginia")
+    site(tmp_path, "virginia", "frankfurt")
+    said = sparkq("peers", "check", here.path)
+    assert said.code == 0
+    assert [rule for rule in ("R113.1", "R113.2", "R113.3", "R113.4", "R113.5") if rule not in said.out] == []
+    assert "Read: frankfurt, virginia." in said.out
+    assert here.check_peers().fits
+
+
+def test_a_check_reads_the_peers_of_peers_and_tells_what_they_break(sparkq: Terminal, tmp_path: Path) -> None:
+    """R113: also between two that this journal does not pull from."""
+    here = site(tmp_path, "frankfurt", "virginia")
+    site(tmp_path, "virginia", "frankfurt", "tokyo")
+    site(tmp_path, "tokyo", "virginia", filter="value = 'x'")
+    said = sparkq("peers", "check", here.path, "--json")
+    assert said.code == 2
+    assert said.json["read"] == ["frankfurt", "virginia", "tokyo"]
+    assert [(each["rule"], each["instance"], each["peer"]) for each in said.json["broken"]] == [("R113.3", "virginia", "tokyo")]
+    assert "filter is None here" in sparkq("peers", "check", here.path).out
+
+
+def test_a_peer_that_cannot_be_read_is_told_and_nothing_fits(sparkq: Terminal, tmp_path: Path) -> None:
+    here = site(tmp_path, "frankfurt", "virginia")
+    said = sparkq("peers", "check", here.path)
+    assert (said.code, "Not read: virginia. [NOT_A_JOURNAL]" in said.out) == (2, True)
+    site(tmp_path, "virginia", "frankfurt", "tokyo")
+    said = sparkq("peers", "check", here.path)
+    assert (said.code, "Not read: tokyo. [NOT_A_JOURNAL]" in said.out) == (0, True), "it is not pulled from here"
+
+
+def test_two_peers_are_not_one_journal(sparkq: Terminal, tmp_path: Path) -> None:
+    here = site(tmp_path, "frankfurt", "virginia", "tokyo")
+    site(tmp_path, "virginia", "frankfurt")
+    shutil.copytree(tmp_path / "virginia", tmp_path / "tokyo")
+    said = sparkq("peers", "check", here.path, "--json")
+    assert (said.code, list(said.json["unread"])) == (2, ["tokyo"])
+    assert said.json["unread"]["tokyo"].endswith("is the journal of 'virginia', or a copy of it.")
+
+
+def test_a_peer_goes_by_the_name_of_its_journal(sparkq: Terminal, tmp_path: Path) -> None:
+    here = site(tmp_path, "frankfurt", "virginia")
+    shutil.move(site(tmp_path, "tokyo").path, tmp_path / "virginia")
+    assert sparkq("peers", "check", here.path, "--json").json["unread"]["virginia"].endswith("is instance 'tokyo'.")
+
+
+def test_a_journal_without_peers_has_nothing_to_check(sparkq: Terminal, journal: Journal) -> None:
+    said = sparkq("peers", "check", journal.path)
+    assert (said.code, "[NO_PEERS]" in said.err) == (1, True)

@@ -1,0 +1,100 @@
+"""`sparkq verify` of an instance: what was pulled is known, by both sides, and who cannot be read is named."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_queue.core import commands
+from spark_queue.core.records import Kind, Outcome, Record
+from spark_queue.replication.puller import Pull
+from tests.line_sites import Site, exchange, two_sites
+from tests.unit.cli.sparkq import Terminal
+
+
+def verified(sparkq: Terminal, site: Site) -> dict[str, Any]:
+    """Verify a journal; returns what is told."""
+    answer = sparkq("verify", site.journal.path, "--json")
+    told: dict[str, Any] = answer.json
+    assert answer.code == bool(told["problems"])
+    return told
+
+
+def settle(site: Site, outcome: Outcome, bookmark: int) -> None:
+    rows = commands.OutcomeRows(outcome=outcome, ranges=((bookmark, bookmark + 1),))
+    site.decide(commands.Settle(queue="WORK", outcomes=(rows,)))
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> tuple[Site, Site]:
+    """Make two instances that agree: messages of both, one of them gone, one a dead letter."""
+    frankfurt, virginia = two_sites(tmp_path)
+    frankfurt.publish("f0", "f1", "f2")
+    virginia.publish("v0", "v1")
+    exchange(frankfurt, virginia)
+    settle(virginia, Outcome.ACKNOWLEDGE, 0)
+    settle(frankfurt, Outcome.EXPIRE, 1)
+    exchange(frankfurt, virginia)
+    return frankfurt, virginia
+
+
+def test_instances_that_agree_are_whole(sparkq: Terminal, sites: tuple[Site, Site]) -> None:
+    settle(sites[1], Outcome.ACKNOWLEDGE, 1)
+    for site in sites:
+        told = verified(sparkq, site)
+        assert (told["problems"], told["warnings"]) == ([], [])
+
+
+def test_news_that_were_passed_over_are_found_by_both_sides(
+    sparkq: Terminal, sites: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frankfurt, virginia = sites
+
+    def deaf(pull: Pull) -> bool:
+        return Site._take(frankfurt, replace(pull, pulled=replace(pull.pulled, news=())))
+
+    monkeypatch.setattr(frankfurt._pullers["virginia"], "_hand_over", deaf)
+    settle(virginia, Outcome.ACKNOWLEDGE, 1)
+    exchange(frankfurt, virginia)
+    lost = "does not know that 1 message(s) are gone, as"
+    assert verified(sparkq, frankfurt)["problems"] == [f"queue 'WORK': this instance {lost} 'virginia' says: such as virginia:1"]
+    assert verified(sparkq, virginia)["problems"] == [f"queue 'WORK': 'frankfurt' {lost} this instance says: such as virginia:1"]
+
+
+def test_messages_that_were_passed_over_are_found(
+    sparkq: Terminal, sites: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frankfurt, virginia = sites
+    blind = frankfurt._pullers["virginia"]
+    monkeypatch.setattr(blind, "_hand_over", lambda pull: frankfurt._take(replace(pull, files=())))
+    virginia.publish("v2", "v3")
+    exchange(frankfurt, virginia)
+    lost = "this instance does not have 2 message(s) of 'virginia', such as virginia:5, virginia:6"
+    assert verified(sparkq, frankfurt)["problems"] == [f"queue 'WORK': {lost}"]
+
+
+def test_who_cannot_be_read_is_named_and_is_no_fault(sparkq: Terminal, sites: tuple[Site, Site], tmp_path: Path) -> None:
+    frankfurt, virginia = sites
+    (tmp_path / "virginia").rename(tmp_path / "lost")
+    told = verified(sparkq, frankfurt)
+    assert told["problems"] == []
+    assert "Peer 'virginia' is not compared" in told["warnings"][0]
+    Site(tmp_path, "virginia", ["frankfurt"], virginia.clock)
+    assert "PEER_REPLACED" in verified(sparkq, frankfurt)["warnings"][0]
+    shutil.rmtree(tmp_path / "virginia")
+
+
+def test_a_log_that_went_back_is_named(sparkq: Terminal, sites: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch) -> None:
+    frankfurt, _ = sites
+    state = frankfurt.engine.state
+    forged = {"peer": "virginia", "journal": state.pulled["virginia"].journal, "number": 10_000, "digest": "x"}
+    frankfurt._control.append(
+        [Record(kind=Kind.PULLED, record=state.next_record, epoch=1, at_ms=state.last_at_ms, detail=forged)], epoch=1
+    )
+    told = verified(sparkq, frankfurt)
+    assert (told["problems"], len(told["warnings"])) == ([], 1)
+    assert "does not have record 10000 as it was pulled" in told["warnings"][0]

@@ -1,0 +1,94 @@
+"""A publish that returns when peers have it: their own logs say so (DESIGN 17.8)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_queue.client.coordinator_client import CoordinatorClient
+from spark_queue.errors import ConfigError, CoordinatorError
+from tests.line_sites import Site, two_sites
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> tuple[Site, Site]:
+    return two_sites(tmp_path)
+
+
+@pytest.fixture
+def nudged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], None]]]:
+    """Do what a test wants as soon as the publish is done and a coordinator is called."""
+    acts: list[Callable[[], None]] = []
+
+    def call(*_: object, **__: object) -> None:
+        for act in acts:
+            threading.Timer(0.2, act).start()
+
+    monkeypatch.setattr(CoordinatorClient, "call", call)
+    monkeypatch.setattr(CoordinatorClient, "nudge", lambda *_: None)
+    yield acts
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join()
+
+
+def enter(site: Site) -> None:
+    site._entrance.admit("line", now_ms=site.now_ms)
+    site.commit()
+
+
+def test_a_publish_waits_until_a_peer_has_pulled_it(sites: tuple[Site, Site], nudged: list[Callable[[], None]]) -> None:
+    frankfurt, virginia = sites
+    frankfurt.publish("before")
+    virginia.pull("frankfurt")
+    had: list[int] = []
+
+    def reach() -> None:
+        enter(frankfurt)
+        virginia.pull("frankfurt")
+        had.append(virginia.engine.state.message_types["line"].entered_until)
+
+    nudged.append(reach)
+    done = frankfurt.journal.publish([{"item": "a"}, {"item": "b"}], topic="LINES", replicated_to=1, timeout="20s")
+    assert (done.rows, had) == (2, [3])
+
+
+def test_a_repeat_that_publishes_nothing_waits_for_what_is_there(
+    sites: tuple[Site, Site], nudged: list[Callable[[], None]]
+) -> None:
+    frankfurt, virginia = sites
+    rows = [{"item": "a"}]
+    frankfurt.journal.publish(rows, topic="LINES", publisher="p", first_sequence=1)
+    with pytest.raises(CoordinatorError, match="REPLICATION_PENDING"):
+        frankfurt.journal.publish(rows, topic="LINES", publisher="p", first_sequence=1, replicated_to=1, timeout="0.3s")
+    enter(frankfurt)
+    virginia.pull("frankfurt")
+    done = frankfurt.journal.publish(rows, topic="LINES", publisher="p", first_sequence=1, replicated_to=1, timeout="5s")
+    assert (done.rows, done.duplicates, nudged) == (0, 1, [])
+
+
+def test_what_no_peer_has_in_time_is_published_all_the_same(sites: tuple[Site, Site], nudged: list[Callable[[], None]]) -> None:
+    frankfurt, virginia = sites
+    with pytest.raises(CoordinatorError, match=r"REPLICATION_PENDING.*are published.*no coordinator has let them enter"):
+        frankfurt.journal.publish([{"item": "a"}], topic="LINES", replicated_to=1, timeout="0.3s")
+    nudged.append(lambda: enter(frankfurt))
+    with (
+        frankfurt.journal.publisher("p") as publisher,
+        pytest.raises(CoordinatorError, match="0 of 1 peer.*'virginia' has not pulled them"),
+    ):
+        publisher.publish([{"item": "b"}], topic="LINES", replicated_to=1, timeout="1s")
+    assert publisher.last_sequence == 1
+    assert [row["item"] for row in frankfurt.journal.view("messages", queue="WORK").to_pylist()] == ["a", "b"]
+    Path(virginia.journal.path).rename(Path(virginia.journal.path + "-lost"))
+    with pytest.raises(CoordinatorError, match="the log of 'virginia' cannot be read"):
+        frankfurt.journal.publish([{"item": "c"}], topic="LINES", replicated_to=1, timeout="1s")
+
+
+def test_more_peers_than_there_are_cannot_be_waited_for(sites: tuple[Site, Site]) -> None:
+    frankfurt, _ = sites
+    with pytest.raises(ConfigError, match="BAD_VALUE.*replicated_to.*between 1 and 1"):
+        frankfurt.journal.publish([{"item": "a"}], topic="LINES", replicated_to=2)
+    assert frankfurt.journal.view("messages", queue="WORK").num_rows == 0

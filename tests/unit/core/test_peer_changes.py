@@ -1,0 +1,97 @@
+"""An instance that leaves hands its messages over, and what one that is gone owned is claimed (DESIGN 17.6, 17.8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_queue.core import commands
+from spark_queue.errors import ConfigError, JournalError
+from tests.fake_clock import FakeClock
+from tests.instances import QUEUES, Consumer, Instance, exchange
+
+LOST_MS = 31_000
+
+
+def test_who_leaves_hands_over_what_is_free_and_then_what_was_leased(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, virginia = pair
+    frankfurt.publish(4)
+    consumer = Consumer(frankfurt)
+    assert consumer.take(limit=2) == [0, 1]
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(commands.OutcomeRows(outcome="expire", ranges=((1, 2),)),)))
+    exchange(*pair)
+    done = frankfurt.decide(commands.DrainTo(peer="virginia"))
+    assert (done.transferred, done.left, done.record) == (3, {"WORK": 1}, -1)
+    assert (frankfurt.rows("leased"), frankfurt.rows("remote"), frankfurt.rows("remote", "FAILED")) == ([0], [2, 3], [1])
+    consumer.take()
+    done = frankfurt.decide(commands.DrainTo(peer="virginia"))
+    assert (done.transferred, done.left, done.is_pulled) == (0, {}, False)
+    frankfurt.world.engine.reach.pulled_here = {"virginia": done.record - 1}
+    assert not frankfurt.decide(commands.DrainTo(peer="virginia", record=done.record)).is_pulled
+    frankfurt.world.engine.reach.pulled_here = {"virginia": done.record}
+    before = frankfurt.world.state.next_record
+    assert frankfurt.decide(commands.DrainTo(peer="virginia", record=done.record)).is_pulled
+    assert frankfurt.world.state.next_record == before, "asking leaves nothing in the log"
+    exchange(*pair)
+    assert (virginia.rows("available"), virginia.rows("available", "FAILED")) == ([2, 3], [1])
+
+
+def test_what_comes_after_a_drain_is_handed_over_too(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, _ = pair
+    done = frankfurt.decide(commands.DrainTo(peer="virginia"))
+    frankfurt.publish(1)
+    again = frankfurt.decide(commands.DrainTo(peer="virginia", record=done.record))
+    assert (again.transferred, again.record, again.is_pulled) == (1, frankfurt.world.state.next_record - 1, False)
+
+
+def test_messages_of_an_order_key_wait_until_nothing_is_leased(clock: FakeClock) -> None:
+    keyed = QUEUES["WORK"] | {"order_key": "topic", "ownership": "group_local", "initial_owner": "frankfurt"}
+    frankfurt = Instance("frankfurt", ["virginia"], clock, queues=QUEUES | {"WORK": keyed})
+    frankfurt.publish(3)
+    consumer = Consumer(frankfurt)
+    consumer.take(limit=1)
+    done = frankfurt.decide(commands.DrainTo(peer="virginia"))
+    assert (done.transferred, done.left) == (0, {"WORK": 3})
+    frankfurt.decide(commands.Unsubscribe(queue="WORK", subscription="s"))
+    assert frankfurt.decide(commands.DrainTo(peer="virginia")).transferred == 3
+
+
+def test_what_an_instance_owned_that_is_gone_is_claimed(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    frankfurt, virginia = pair
+    virginia.publish(3)
+    exchange(*pair)
+    consumer = Consumer(frankfurt)
+    clock.advance(2_000)
+    consumer.take()
+    assert "virginia" in frankfurt.ownership().requests
+    frankfurt.world.engine.reach.hear({"virginia": 7}, now_ms=clock.wall_ms())
+    clock.advance(LOST_MS - 2_000)
+    with pytest.raises(JournalError, match=r"PEER_LIVES.*29 s ago.*drain"):
+        frankfurt.decide(commands.ForgetPeer(peer="virginia"))
+    clock.advance(2_000)
+    done = frankfurt.decide(commands.ForgetPeer(peer="virginia"))
+    assert (done.claimed, done.left) == (3, {})
+    assert frankfurt.rows("available") == [0, 1, 2]
+    assert frankfurt.ownership().requests == {}
+    assert frankfurt.world.state.peer_changes.forgotten == {"virginia"}
+    frankfurt.crash()
+    exchange(*pair)
+    assert frankfurt.world.state.peer_changes.forgotten == set(), "it was not gone after all"
+    assert virginia.rows("remote") == [0, 1, 2]
+
+
+def test_what_may_be_delivered_once_only_stays_with_who_is_gone(clock: FakeClock) -> None:
+    queues = {"ONCE": {"underlying_topic": "T", "semantics": "at-most-once"}}
+    frankfurt = Instance("frankfurt", ["virginia"], clock, queues=queues)
+    virginia = Instance("virginia", ["frankfurt"], clock, queues=queues)
+    virginia.publish(2)
+    exchange(frankfurt, virginia)
+    done = frankfurt.decide(commands.ForgetPeer(peer="virginia"))
+    assert (done.claimed, done.left) == (0, {"ONCE": 2})
+    frankfurt.define({"ONCE": {"underlying_topic": "T"}})
+    assert frankfurt.decide(commands.ForgetPeer(peer="virginia")).claimed == 2
+
+
+@pytest.mark.parametrize("command", [commands.DrainTo, commands.ForgetPeer, commands.ResetPeer, commands.SkipLost])
+def test_only_a_peer_is_changed(pair: tuple[Instance, Instance], command: type[commands.PeerCommand]) -> None:
+    with pytest.raises(ConfigError, match=r"UNKNOWN_PEER.*virginia"):
+        pair[0].decide(command(peer="virgina"))  # type: ignore[arg-type]  # Each of them is one.

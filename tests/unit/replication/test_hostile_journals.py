@@ -1,0 +1,280 @@
+"""A peer's files and log made to hurt, and what may be odd without harm (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from spark_queue.core.definitions import parsing
+from spark_queue.core.state.lifecycle import State
+from spark_queue.journal.layout import Store
+from spark_queue.journal.open import create_journal
+from tests.unit.replication.attack import Attack, Home
+from tests.unit.replication.sites import definitions
+
+
+@pytest.fixture
+def attack(home: Home, tmp_path: Path) -> Attack:
+    return Attack(home, tmp_path)
+
+
+def rewritten(change: Callable[[pa.Table], pa.Table], **options: Any) -> Callable[[Path], None]:
+    """Return a change of a message file's rows."""
+    return lambda file: pq.write_table(change(pq.read_table(file)), file, **options)
+
+
+def column(name: str, values: Any) -> Callable[[Path], None]:
+    """Return a change of one column of a message file."""
+
+    def change(rows: pa.Table) -> pa.Table:
+        return rows.set_column(rows.column_names.index(name), name, values if isinstance(values, pa.Array) else pa.array(values))
+
+    return rewritten(change)
+
+
+def _bomb(file: Path) -> None:
+    """Let two rows become 30,000 of a megabyte each, in a file of some kilobytes."""
+    rows = pq.read_table(file).slice(0, 1)
+    many = pa.concat_tables([rows] * 30_000).combine_chunks()
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * len(many), pa.int32()), pa.array(["x" * 1_000_000]))
+    pq.write_table(many.set_column(many.column_names.index("item"), "item", text), file, store_schema=False)
+
+
+def _not_unicode(file: Path) -> None:
+    rows = pq.read_table(file)
+    binary = pa.Array.from_buffers(pa.string(), 2, pa.array([b"\xff\xfe", b"\xff"], pa.binary()).buffers())
+    pq.write_table(rows.set_column(rows.column_names.index("item"), "item", binary), file)
+
+
+FILES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no Parquet": (lambda file: file.write_bytes(b"PAR1 and then nothing PAR1"), "Parquet"),
+    "an empty file": (lambda file: file.write_bytes(b""), "Parquet"),
+    "cut off": (lambda file: file.write_bytes(file.read_bytes()[:-100]), "Parquet"),
+    "fewer rows": (rewritten(lambda rows: rows.slice(0, 1)), "1 rows instead of 2"),
+    "more rows": (rewritten(lambda rows: pa.concat_tables([rows, rows])), "4 rows instead of 2"),
+    "no topics": (rewritten(lambda rows: rows.drop_columns(["topic"])), "topic"),
+    "topics that are missing": (column("topic", pa.array(["T", None])), "topic"),
+    "topics that are paths": (column("topic", ["T", "../../x"]), "no topic"),
+    "no sequences": (rewritten(lambda rows: rows.drop_columns(["sequence"])), "sequence"),
+    "sequences below 0": (column("sequence", [-5, 1]), "sequences"),
+    "sequences beyond all numbers": (column("sequence", [1, 2**62]), "sequences"),
+    "a publisher of megabytes": (column("publisher", ["x" * 1_000_000, "y"]), "publisher"),
+    "texts that are none": (_not_unicode, "UTF"),
+    "two columns of one name": (
+        rewritten(lambda rows: rows.append_column("item", rows.column("item"))), "one name",
+    ),
+    "a bomb": (_bomb, "rows instead of 2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_file_that_no_peer_may_write_is_refused(attack: Attack, case: str) -> None:
+    change, says = FILES[case]
+    number = attack.peer.number("entered", rows=2, message_type="order")
+    change(attack.peer.message_file(number))
+    attack.pull("PEER_REFUSED", says)
+    assert attack.here.state.pulled["virginia"].record == number - 1, "what came before it is taken"
+    attack.heal()
+
+
+def test_a_bomb_of_as_many_rows_as_the_log_says_is_refused(attack: Attack) -> None:
+    number = attack.peer.number("entered", message_type="json")
+    # Nothing of its type enters after it.
+    file = attack.peer.message_file(number)
+    _bomb_of_values(file)
+
+    def more(row: dict[str, Any]) -> None:
+        row["ranges"], row["detail"]["rows"] = [{"first": 0, "until": 30_000}], 30_000
+
+    attack.peer.rewrite(number, more)
+    attack.pull("PEER_REFUSED", "are the most")
+    attack.heal()
+
+
+def _bomb_of_values(file: Path) -> None:
+    rows = pq.read_table(file).slice(0, 1)
+    many = pa.concat_tables([rows] * 30_000).combine_chunks()
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * len(many), pa.int32()), pa.array(["x" * 1_000_000]))
+    where = many.column_names.index("value")
+    schema = many.schema
+    many = many.set_column(where, "value", text)
+    # The file says of itself that it has texts.
+    pq.write_table(many, file, store_schema=False)
+    assert pq.read_schema(file).field("value").type == schema.field("value").type
+    assert file.stat().st_size < 1_000_000
+
+
+def test_a_missing_file_is_told_and_comes_back(attack: Attack) -> None:
+    number = attack.peer.number("entered", rows=2, message_type="order")
+    attack.peer.message_file(number).unlink()
+    attack.pull("MESSAGE_FILE_MISSING", "is not there")
+    attack.heal()
+
+
+def test_another_type_of_a_column_stops_that_message_type_alone(attack: Attack) -> None:
+    number = attack.peer.number("entered", rows=2, message_type="order")
+    column("id", ["1", "2"])(attack.peer.message_file(number))
+    attack.pull("MESSAGE_TYPE_DIFFERS", "'id'")
+    attack.go_on()
+    assert attack.here.state.message_types["json"].entered_until == 2, "others are pulled"
+    assert attack.here.state.pulled["virginia"].record > number
+
+
+def test_a_column_that_is_missing_there_reads_null(attack: Attack) -> None:
+    number = attack.peer.number("entered", rows=2, message_type="order")
+    rewritten(lambda rows: rows.drop_columns(["item"]))(attack.peer.message_file(number))
+    attack.pull(None)
+    files = (attack.here.path / "messages" / "order").glob("*.parquet")
+    rows = pa.concat_tables([pq.read_table(file, columns=["id", "item"]) for file in files]).to_pylist()
+    assert {row["id"]: row["item"] for row in rows if row["id"] in (4, 5)} == {4: None, 5: None}
+    attack.go_on()
+    assert attack.here.told() == attack.unharmed
+
+
+def _entry(attack: Attack, change: Callable[[list[dict[str, Any]]], Any]) -> None:
+    """Change the actions of the newest entry of the peer's log."""
+    file = max((attack.peer.path / "control" / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in file.read_text().splitlines()]
+    change(actions)
+    file.write_text("\n".join(json.dumps(action) for action in actions) + "\n")
+
+
+def _statistics(actions: list[dict[str, Any]], **numbers: Any) -> None:
+    for action in actions:
+        if "add" in action:
+            found = json.loads(action["add"]["stats"])
+            for name in ("minValues", "maxValues"):
+                found[name]["record"] = numbers.get(name, found[name]["record"])
+            action["add"]["stats"] = json.dumps(found)
+
+
+def _path(actions: list[dict[str, Any]], path: str) -> None:
+    for action in actions:
+        if "add" in action:
+            action["add"]["path"] = path
+
+
+ENTRIES: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
+    "a path out of the log": lambda actions: _path(actions, "../messages/x.parquet"),
+    "an absolute path": lambda actions: _path(actions, "/etc/passwd"),
+    "numbers of 2^60": lambda actions: _statistics(actions, maxValues=2**60),
+    "numbers below 0": lambda actions: _statistics(actions, minValues=-5),
+    "numbers that are none": lambda actions: _statistics(actions, minValues="x"),
+    "more records than it has": lambda actions: _statistics(actions, maxValues=10_000),
+    "no statistics": lambda actions: [action["add"].pop("stats") for action in actions if "add" in action],
+    "a file that is not there": lambda actions: _path(actions, f"{26:020d}-{'0' * 32}.parquet"),
+    "actions that are none": lambda actions: [action.update(add=7) for action in actions if "add" in action],
+    "information that is none": lambda actions: [action.update(commitInfo=[]) for action in actions if "commitInfo" in action],
+}
+
+
+@pytest.mark.parametrize("follows", [False, True], ids=["at first", "later"])
+@pytest.mark.parametrize("case", ENTRIES)
+def test_an_entry_that_lies_is_refused(attack: Attack, case: str, *, follows: bool) -> None:
+    entries = sorted((attack.peer.path / "control" / "_delta_log").glob("*.json"))
+    if follows:
+        newest = entries[-1].read_bytes()
+        entries[-1].unlink()
+        attack.pull(None)
+        entries[-1].write_bytes(newest)
+    _entry(attack, ENTRIES[case])
+    refusal = attack.here.pull("virginia", attack.peer.path)
+    assert refusal is not None or case == "information that is none"
+    assert refusal is None or refusal.code in ("PEER_REFUSED", "JOURNAL_DAMAGED", "STORE_FAILED"), refusal
+    attack.heal()
+
+
+def test_an_entry_of_megabytes_is_not_read(attack: Attack) -> None:
+    attack.pull(None)
+    attack.here.pull("virginia", attack.peer.path)
+    newest = max((attack.peer.path / "control" / "_delta_log").glob("*.json"))
+    (newest.parent / f"{int(newest.stem) + 1:020d}.json").write_bytes(b" " * 100_000_000)
+    attack.pull("PEER_REFUSED", "are the most")
+
+
+def test_a_journal_of_newer_software_is_refused(attack: Attack) -> None:
+    attack.peer.rewrite(0, lambda row: row["detail"].update(format=2))
+    attack.pull("PROTOCOL_NEWER", "format 2")
+    attack.heal()
+
+
+@pytest.mark.parametrize(("fact", "code"), [({"critical": True}, "PROTOCOL_NEWER"), ({"v": 9}, "PROTOCOL_NEWER"), ({}, None)])
+def test_a_kind_of_newer_software_is_skipped_unless_it_is_critical(attack: Attack, fact: dict[str, Any], code: str | None) -> None:
+    number = attack.peer.number("subscribed")
+    attack.peer.rewrite(number, lambda row: row.update(kind="invented", detail={"v": 1, **fact}))
+    attack.pull(code)
+    attack.heal()
+
+
+def test_ranges_of_2_60_mean_what_the_peer_has(attack: Attack) -> None:
+    number = attack.peer.number("removed", reason="acknowledged")
+    attack.peer.rewrite(number, lambda row: row.update(ranges=[{"first": 3, "until": 2**60}]))
+    attack.pull(None)
+    assert len(attack.here.state.queues["WORK"].rows[State.REMOVED]) <= 9
+
+
+@pytest.mark.parametrize("year", ["1970-01-01", "9999-12-31"])
+def test_times_decide_about_nothing(attack: Attack, year: str) -> None:
+    at = datetime.fromisoformat(f"{year}T00:00:00+00:00")
+    for row in attack.peer.rows():
+        if row["kind"] in ("entered", "removed", "redriven", "transferred"):
+            attack.peer.rewrite(row["record"], lambda row: row.update(at=at))
+    attack.pull(None)
+    attack.go_on()
+    assert attack.here.told() == attack.unharmed
+
+
+def test_a_watermark_that_names_us_with_any_number_is_told_as_a_backup_that_was_put_back(attack: Attack) -> None:
+    """Who may write a peer's journal may say so; somebody looks, and nothing is changed meanwhile."""
+    own = attack.here.state.journal_id
+    number = attack.peer.number("pulled")
+    attack.peer.rewrite(number, lambda row: row["detail"].update(peer="frankfurt", journal=own, number=2**50, digest="0" * 64))
+    attack.pull("JOURNAL_RESTORED", "virginia")
+    attack.go_on()
+
+
+def test_messages_that_were_never_published_here_are_no_messages_of_ours(attack: Attack) -> None:
+    own, number = attack.here.state.journal_id, attack.peer.number("entered", rows=2, message_type="order")
+    mine = {"origin": [[0, 2, own, 7]], "instances": {own: "frankfurt"}, "v": 2}
+    attack.peer.rewrite(number, lambda row: row["detail"].update(mine))
+    attack.pull("PEER_REFUSED", "never published here")
+    attack.heal()
+
+
+def test_this_journal_under_another_name_is_refused(attack: Attack) -> None:
+    own, number = attack.here.state.journal_id, attack.peer.number("entered", rows=2, message_type="order")
+    mine = {"origin": [[0, 2, own, 7]], "instances": {own: "tokyo"}, "v": 2}
+    attack.peer.rewrite(number, lambda row: row["detail"].update(mine))
+    attack.pull("PEER_REFUSED", "is instance 'tokyo', and it is 'frankfurt'")
+
+
+def test_what_may_not_come_through_a_peer_does_not(attack: Attack) -> None:
+    definition = replace(attack.here.state.definitions.peers["virginia"], passthrough=())
+    assert attack.here.pull("virginia", attack.peer.path, definition=definition) is None
+    assert set(attack.here.state.message_types["order"].origins.held) == {attack.here.state.pulled["virginia"].journal}
+
+
+def test_another_journal_in_its_place_is_refused(attack: Attack) -> None:
+    attack.pull(None)
+    shutil.rmtree(attack.peer.path)
+    create_journal(Store(str(attack.peer.path)), parsing.parse(definitions("virginia")))
+    attack.pull("PEER_REPLACED")
+    attack.heal()
+
+
+def test_a_backup_of_before_is_read_from_its_beginning(attack: Attack) -> None:
+    log = attack.peer.path / "control" / "_delta_log"
+    attack.pull(None)
+    for entry in sorted(log.glob("*.json"))[-2:]:
+        entry.unlink()
+    attack.pull(None)
+    attack.heal()

@@ -1,0 +1,118 @@
+"""A peer's log made to hurt: refused by name, and it stops that peer and nothing else (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.replication.attack import Attack, Home
+
+Change = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture
+def attack(home: Home, tmp_path: Path) -> Attack:
+    return Attack(home, tmp_path)
+
+
+def detail(**facts: Any) -> Change:
+    """Return a change of facts in a record's detail."""
+    return lambda row: row["detail"].update(facts)
+
+
+def without(name: str) -> Change:
+    """Return a change that takes a fact out of a record's detail."""
+    return lambda row: row["detail"].pop(name)
+
+
+def columns(**values: Any) -> Change:
+    """Return a change of a record's columns."""
+    return lambda row: row.update(values)
+
+
+def ranges(*pairs: tuple[int, int]) -> Change:
+    """Return a change of a record's ranges."""
+    return columns(ranges=[{"first": first, "until": until} for first, until in pairs])
+
+
+def _retires_all(row: dict[str, Any]) -> None:
+    row.update(kind="retired", ranges=[{"first": 0, "until": 2**60}])
+
+
+#: Kind of the record, what it says, its change, and what the refusal says.
+RECORDS: dict[str, tuple[str, dict[str, Any], Change, str]] = {
+    "path leaves its folder": ("entered", {"rows": 2}, detail(path="../../../x/" + "0" * 32 + ".parquet"), "no name of a message"),
+    "path has no name of ours": ("entered", {"rows": 2}, detail(path="x" * 32 + ".parquet"), "no name of a message file"),
+    "bookmarks of 2^60": ("entered", {"rows": 2}, ranges((3, 2**60)), "bookmarks go on at"),
+    "messages of 2^60": ("entered", {"rows": 2}, detail(rows=2**60), "detail"),
+    "fewer bookmarks than messages": ("entered", {"rows": 2}, detail(rows=1), "bookmarks for"),
+    "bookmarks of before": ("entered", {"message_type": "order"}, ranges((0, 1)), "bookmarks go on at"),
+    "two ranges of a file": ("entered", {"rows": 2}, ranges((0, 1), (3, 4)), "one range"),
+    "no path": ("entered", {"rows": 2}, without("path"), "path"),
+    "another message type": ("entered", {"rows": 2}, columns(message_type="unknown"), "no such message type"),
+    "topics that are none": ("entered", {"rows": 2}, detail(topics=["T", "../U"]), "topics"),
+    "an origin without a name": ("entered", {"rows": 3}, detail(instances={}), "no other journal"),
+    "a message that enters twice": (
+        "entered", {"rows": 1}, lambda row: row["detail"]["origin"][0].__setitem__(3, 0), "enter twice",
+    ),
+    "an origin under two names": (
+        "pulled", {}, lambda row: row["detail"].update(peer="osaka"), "is instance 'osaka', and it is 'tokyo'",
+    ),
+    "a watermark that is no number": ("pulled", {}, detail(number="many"), "number"),
+    "a watermark beyond all numbers": ("pulled", {}, detail(number=2**70), "number"),
+    "a digest of megabytes": ("pulled", {}, detail(digest="f" * 2_000_000), "digest"),
+    "a life beyond all numbers": ("redriven", {"queue": "WORK"}, detail(life=2**40), "life"),
+    "a life below 0": ("redriven", {"queue": "WORK"}, detail(life=-1), "life"),
+    "a term that is a text": ("transferred", {}, detail(term="9"), "term"),
+    "an owner that is no name": ("transferred", {}, detail(owner="../tokyo"), "no name of an instance"),
+    "a transfer to nobody": ("transferred", {}, without("owner"), "no name of an instance"),
+    "counts beyond all numbers": ("transferred", {}, detail(deliveries=2**31), "deliveries"),
+    "a stage that is none": ("replicated", {}, detail(stage=3), "stage"),
+    "a reason that is none": ("removed", {"reason": "acknowledged"}, columns(reason="because"), "no reason"),
+    "no reason": ("removed", {"reason": "acknowledged"}, columns(reason=None), "no reason"),
+    "a dead letter without counts": ("removed", {"reason": "forced_expire"}, without("deliveries"), "how often"),
+    "an error of megabytes": ("removed", {"reason": "forced_expire"}, detail(error="x" * 1_000_000), "error"),
+    "an error that is a table": ("removed", {"reason": "forced_expire"}, detail(error={}), "error"),
+    "a record of 100 MB": ("removed", {"reason": "forced_expire"}, detail(error="x" * 100_000_000), "bytes"),
+    "ranges that go back": ("removed", {"reason": "acknowledged"}, ranges((2, 3), (0, 1)), "ranges"),
+    "ranges below 0": ("removed", {"reason": "acknowledged"}, ranges((-5, 1)), "ranges"),
+    "an empty range": ("removed", {"reason": "acknowledged"}, ranges((1, 1)), "ranges"),
+    "a request in the name of another": ("transfer_requested", {}, detail(requester="tokyo", owner="frankfurt"), "in the name of"),
+    "a request of itself": ("transfer_requested", {}, detail(owner="virginia"), "asks itself"),
+    "a request that passed thousands": ("transfer_requested", {}, detail(passed=["osaka"] * 5_000), "passed"),
+    "retired beyond what entered": ("entered", {"message_type": "json"}, _retires_all, "have entered"),
+    "a merge of what is not there": (
+        "entered", {"message_type": "json"},
+        lambda row: row.update(
+            kind="moved",
+            detail={"v": 1, "version": 9, "token": "t", "files": [{"path": "0" * 32 + ".parquet", "from": [["1" * 32, 0, 9, 0]]}]},
+        ), "merges files",
+    ),
+    "a second beginning": (
+        "pulled", {}, lambda row: row.update(kind="journal_created", detail={"v": 1, "journal": "x", "format": 1}), "once",
+    ),
+    "absurd definitions": (
+        "definitions_applied", {}, lambda row: row["detail"]["definitions"].update(queues={"WORK": {"underlying_topic": 7}}),
+        "definitions",
+    ),
+    "definitions that are none": ("definitions_applied", {}, detail(definitions=[]), "definitions"),
+    "a detail that is no table": ("removed", {"reason": "acknowledged"}, lambda row: row.update(detail="[1]"), "record"),
+    "a detail that is no JSON": ("removed", {"reason": "acknowledged"}, lambda row: row.update(detail="{"), "record"),
+    "a detail that is a hole": ("removed", {"reason": "acknowledged"}, lambda row: row.update(detail="[" * 100_000), "record"),
+    "numbers with a gap": ("removed", {"reason": "acknowledged"}, columns(record=10_000), "goes on with record 10000"),
+    "an epoch of before": ("removed", {"reason": "acknowledged"}, columns(epoch=0), "epoch"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RECORDS)
+def test_a_record_that_no_peer_may_write_is_refused(attack: Attack, case: str) -> None:
+    kind, facts, change, says = RECORDS[case]
+    number = attack.peer.number(kind, **facts)
+    attack.peer.rewrite(number, change)
+    attack.pull("PEER_REFUSED", says)
+    pulled = attack.here.state.pulled.get("virginia")
+    assert number < 3 or (pulled is not None and pulled.record == number - 1), "what came before it is taken"
+    attack.heal()

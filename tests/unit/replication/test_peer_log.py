@@ -1,0 +1,127 @@
+"""A peer's log is read in parts of bounded size, and looking for more costs one request (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from spark_queue.core.definitions import parsing
+from spark_queue.core.records import Kind
+from spark_queue.journal.layout import Store
+from spark_queue.journal.reader import open_reader
+from spark_queue.replication import peer_log, peer_records, puller
+from spark_queue.replication.fetching import PullState
+from spark_queue.replication.peer_log import LISTING_LOOKS, PeerLog
+from spark_queue.replication.puller import Pull, Puller
+from spark_queue.replication.repeats import Standing
+from tests.fake_clock import FakeClock
+from tests.unit.journal.journal_on_disk import Disk
+from tests.unit.journal.reign import Reign, publish_some
+from tests.unit.replication.attack import Attack, Home
+
+
+def requests(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Count what a store is asked for from now on."""
+    counts = {"read": 0, "list": 0}
+    real = {name: getattr(Store, name) for name in counts}
+
+    def counting(name: str) -> Any:
+        def ask(*args: Any, **options: Any) -> Any:
+            counts[name] += 1
+            return real[name](*args, **options)
+
+        return ask
+
+    for name in counts:
+        monkeypatch.setattr(Store, name, counting(name))
+    return counts
+
+
+def test_a_long_log_comes_in_chunks(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_log, "CHUNK_RECORDS", 5)
+    store = Store(str(home[0] / "virginia"))
+    log = PeerLog(store, "virginia")
+    chunks = [log.read()]
+    while log.has_more:
+        chunks.append(log.read())
+    assert [record for chunk in chunks for record in chunk] == list(open_reader(store).records())
+    assert len(chunks) > 3
+
+
+def test_a_part_of_a_large_file_is_in_memory_at_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_records, "_PART_RECORDS", 1)
+    monkeypatch.setattr(peer_records, "_SMALL_BYTES", 100)
+    monkeypatch.setattr(peer_log, "CHUNK_RECORDS", 1)
+    log = PeerLog(Store(str(home[0] / "virginia")), "virginia")
+    assert [record.record for record in log.read()] == [0]
+    assert [record.record for record in log.read()] == [1]
+
+
+def test_a_look_that_finds_nothing_costs_one_request_and_seldom_a_listing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = PeerLog(Store(str(home[0] / "virginia")), "virginia")
+    log.read()
+    counts = requests(monkeypatch)
+    for _ in range(LISTING_LOOKS - 1):
+        assert log.read() == []
+    assert counts == {"read": LISTING_LOOKS - 1, "list": 0}
+    log.read()
+    assert counts["list"] == 1
+
+
+def test_entries_that_were_cleaned_away_are_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(tmp_path)
+    log = PeerLog(disk.store, "virginia")
+    log.read()
+    monkeypatch.setattr(log, "_entry", lambda _: None)
+    Reign(disk, epoch=1)
+    found = [record for _ in range(LISTING_LOOKS) for record in log.read()]
+    assert [record.kind for record in found] == [Kind.EPOCH_CLAIMED]
+
+
+def test_many_messages_come_as_several_commands_each_commit_as_a_whole(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(puller, "PART_ROWS", 1)
+    attack = Attack(home, tmp_path)
+    attack.pull(None)
+    pulls = [pull for pull in attack.here.held if pull.files]
+    assert [sum(len(files.files) for files in pull.files) for pull in pulls] == [1] * len(pulls)
+    assert len(pulls) == sum(row["kind"] == Kind.ENTERED for row in attack.peer.rows())
+    numbers = [pull.pulled.record for pull in attack.here.held]
+    assert numbers == sorted(numbers)
+    attack.go_on()
+    assert attack.here.told() == attack.unharmed
+
+
+def test_files_that_were_merged_since_are_found_further_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(tmp_path / "virginia", journal={"instance": "virginia"})
+    reign = Reign(disk, epoch=1)
+    publish_some(disk, 6)
+    reign.enter()
+    reign.upkeep()
+    reign.enter()
+    kept = set(DeltaTable(disk.store.messages_uri("order")).file_uris())
+    for file in (tmp_path / "virginia" / "messages" / "order").glob("*.parquet"):
+        if str(file) not in kept:
+            file.unlink()
+    monkeypatch.setattr(peer_log, "CHUNK_RECORDS", 4)
+    monkeypatch.setattr(peer_records, "_PART_RECORDS", 1)
+    taken: list[Pull] = []
+
+    def take(pull: Pull) -> bool:
+        taken.append(pull)
+        return True
+
+    here = Disk(tmp_path / "frankfurt")
+    peers = {"virginia": {"journal": str(tmp_path / "virginia"), "topics": ["^.*"]}}
+    own = parsing.parse({**here.definitions.stored, "journal": {"instance": "frankfurt"}, "peers": peers})
+    Puller(
+        here.store, disk.store, own, own.peers["virginia"],
+        look=lambda: PullState(here.journal_id, None, {"order": {}}, {"order": Standing()}), hand_over=take, clock=FakeClock(),
+    ).step()  # fmt: skip
+    rows = sum(rows for pull in taken for files in pull.files for file in files.files for _, rows, _, _ in file.origins)
+    assert rows == 18
+    assert len(taken) > 1

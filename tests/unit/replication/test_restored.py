@@ -1,0 +1,156 @@
+"""A journal that was put back from a backup, or made anew: nobody takes new messages for lost ones (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from spark_queue.core import commands
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lifecycle import State
+from spark_queue.errors import CallerError, JournalError
+from spark_queue.verification.state_digest import digest
+from tests.fake_clock import FakeClock
+from tests.sites_on_disk import Site, exchange
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def pair(tmp_path: Path, clock: FakeClock) -> tuple[Site, Site]:
+    """Make two sites, of which the second has published two messages and was backed up."""
+    here, there = Site(tmp_path, "frankfurt", ["virginia"], clock), Site(tmp_path, "virginia", ["frankfurt"], clock)
+    there.publish("a", "b")
+    exchange(here, there)
+    there.back_up()
+    return here, there
+
+
+def say_restored(site: Site, peer: str, *, origin: str = "another-origin") -> None:
+    """Let a site find out that it was restored, and say so."""
+    with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq restored") as told:
+        site.pull(peer)
+    site.engine.reach.restored = told.value
+    with pytest.raises(JournalError, match="JOURNAL_RESTORED"):
+        site.consume(1)
+    site.decide(commands.Restored(origin=origin))
+    site.engine.reach.restored = None
+
+
+def folded(site: Site) -> JournalState:
+    state = JournalState(site.journal.facts)
+    state.fold_all(site.records())
+    return state
+
+
+def test_what_a_restored_journal_lost_comes_back_and_nothing_new_is_taken_for_it(pair: tuple[Site, Site]) -> None:
+    here, there = pair
+    there.publish("lost")
+    assert there.consume(1) == ["a"]
+    exchange(*pair)
+    there.restore()
+    there.publish("new")
+    with pytest.raises(JournalError, match=r"PEER_RESTORED.*sparkq restored"):
+        here.pull("virginia")
+    say_restored(there, "frankfurt")
+    there.publish("newer")
+    there.pull("frankfurt")
+    assert there.in_state(State.AVAILABLE) == ["b", "new", "newer", "lost"], "what it had acknowledged is gone again"
+    exchange(*pair)
+    assert here.in_state(State.REMOTE) == ["b", "lost", "new", "newer"]
+    there.begin()
+    assert there.consume(3) == ["b", "new", "newer"]
+    exchange(*pair)
+    assert here.in_state(State.REMOTE) == ["lost"]
+    here.publish("more")
+    exchange(*pair)
+    assert there.in_state(State.REMOTE) == ["more"]
+    for site in pair:
+        assert digest(folded(site)) == digest(site.state)
+
+
+def test_a_third_instance_learns_of_the_new_origin_by_a_peer(pair: tuple[Site, Site], tmp_path: Path, clock: FakeClock) -> None:
+    here, there = pair
+    there.publish("lost")
+    exchange(*pair)
+    there.restore()
+    there.publish("new")
+    say_restored(there, "frankfurt")
+    exchange(*pair)
+    third = Site(tmp_path, "tokyo", ["frankfurt", "virginia"], clock)
+    third.pull("frankfurt")
+    third.pull("virginia")
+    assert sorted(third.in_state(State.REMOTE)) == ["a", "b", "lost", "new"]
+    assert there.consume(9) == ["a", "b", "new", "lost"]
+    exchange(here, there)
+    third.pull("virginia")
+    third.pull("frankfurt")
+    assert third.in_state(State.REMOTE) == here.in_state(State.REMOTE) == []
+
+
+def test_it_is_said_once_also_before_the_peers_have_pulled_again(pair: tuple[Site, Site]) -> None:
+    _, there = pair
+    there.publish("lost")
+    exchange(*pair)
+    there.restore()
+    say_restored(there, "frankfurt")
+    there.begin()
+    there.pull("frankfurt")
+    assert there.consume(9) == ["a", "b", "lost"]
+
+
+def test_a_journal_that_is_restored_twice_is_found_out_twice(pair: tuple[Site, Site]) -> None:
+    here, there = pair
+    there.publish("lost")
+    exchange(*pair)
+    there.restore()
+    say_restored(there, "frankfurt")
+    there.publish("lost again")
+    exchange(*pair)
+    there.restore()
+    there.publish("new")
+    say_restored(there, "frankfurt", origin="a-third-origin")
+    exchange(*pair)
+    assert sorted(there.in_state(State.AVAILABLE)) == ["a", "b", "lost", "lost again", "new"]
+    assert sorted(here.in_state(State.REMOTE)) == ["a", "b", "lost", "lost again", "new"]
+
+
+def test_a_journal_of_which_nothing_tells_that_it_was_restored_is_restored_by_the_record_that_its_puller_names(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    there = Site(tmp_path, "virginia", [], clock)
+    here = Site(tmp_path, "frankfurt", ["virginia"], clock)
+    there.publish("a")
+    here.pull("virginia")
+    there.back_up()
+    there.publish("lost")
+    here.pull("virginia")
+    there.restore()
+    there.publish("new")
+    with pytest.raises(CallerError, match=r"UNSUPPORTED_WRITE.*--after"):
+        there.decide(commands.Restored(origin="another-origin"))
+    with pytest.raises(JournalError, match=r"PEER_RESTORED.*--after \d+`") as told:
+        here.pull("virginia")
+    there.decide(commands.Restored(origin="another-origin", after=int(str(told.value.facts["common"]))))
+    here.pull("virginia")
+    assert list(here.values().values()) == ["a", "lost", "new"]
+
+
+def test_a_journal_that_was_made_anew_is_read_once_somebody_says_so(
+    pair: tuple[Site, Site], tmp_path: Path, clock: FakeClock
+) -> None:
+    here, _ = pair
+    shutil.rmtree(tmp_path / "virginia")
+    there = Site(tmp_path, "virginia", ["frankfurt"], clock)
+    there.publish("new")
+    with pytest.raises(JournalError, match=r"PEER_REPLACED.*sparkq peers reset .* virginia"):
+        here.pull("virginia")
+    here.decide(commands.ResetPeer(peer="virginia"))
+    exchange(here, there)
+    assert here.in_state(State.REMOTE) == ["a", "b", "new"]
+    assert there.in_state(State.AVAILABLE) == ["new", "a", "b"], "what its instance owned is its own again"

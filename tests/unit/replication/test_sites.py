@@ -1,0 +1,136 @@
+"""Two journals on disk that pull from each other: what a late puller finds, and what it misses (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_queue.core import commands
+from spark_queue.core.records import Kind
+from spark_queue.core.state.lifecycle import State
+from spark_queue.errors import ConfigError, JournalError
+from spark_queue.journal import upkeep
+from spark_queue.replication.peer_log import LISTING_LOOKS
+from tests.fake_clock import FakeClock
+from tests.sites_on_disk import Site, exchange
+
+HOUR_MS = 3600 * 1000
+DAY_MS = 24 * HOUR_MS
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def pair(tmp_path: Path, clock: FakeClock) -> tuple[Site, Site]:
+    """Make two sites; the second lets messages go after an hour."""
+    here = Site(tmp_path, "frankfurt", ["virginia"], clock)
+    return here, Site(tmp_path, "virginia", ["frankfurt"], clock, journal={"retention": "1h"})
+
+
+def consumed(site: Site, *values: str) -> None:
+    """Publish messages that are soon done with, in a file of their own."""
+    site.publish(*values)
+    assert site.consume(len(values)) == list(values)
+
+
+def retired(site: Site) -> int:
+    return site.state.message_types["json"].retired_rows
+
+
+def test_a_late_puller_finds_merged_files_in_a_log_that_was_cleaned_up(
+    pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = pair
+    exchange(*pair)
+    monkeypatch.setattr(upkeep, "CONTROL_CHECKPOINT_COMMITS", 3)
+    monkeypatch.setattr(upkeep, "CONTROL_KEPT_COMMITS", 1)
+    monkeypatch.setattr(upkeep, "CONTROL_KEPT_MS", -DAY_MS * 10_000)
+    for number in range(6):
+        there.publish(f"a{number}", f"b{number}")
+        there.upkeep()
+    there.upkeep()
+    assert there.state.message_types["json"].segments[0].merged
+    assert not Path(there.store.path, "control", "_delta_log", f"{3:020d}.json").exists()
+    for _ in range(LISTING_LOOKS):
+        # Entries that are not there may be an end; the log is listed now and then only.
+        here.pull("virginia")
+    assert sorted(here.values().values()) == sorted(f"{letter}{number}" for letter in "ab" for number in range(6))
+    assert here.in_state(State.REMOTE) == list(here.values().values())
+
+
+def test_files_wait_for_a_peer_until_it_has_pulled_them(pair: tuple[Site, Site], clock: FakeClock) -> None:
+    here, there = pair
+    exchange(*pair)
+    consumed(there, "a", "b")
+    clock.advance(2 * HOUR_MS)
+    there.tick()
+    assert retired(there) == 0
+    here.pull("virginia")
+    clock.advance(MINUTE_MS)
+    there.tick()
+    assert retired(there) == 0, "it has not heard yet that they were pulled"
+    there.pull("frankfurt")
+    clock.advance(MINUTE_MS)
+    there.tick()
+    assert retired(there) == 2
+
+
+def test_files_wait_for_a_peer_that_this_reign_has_not_read_yet(pair: tuple[Site, Site], clock: FakeClock) -> None:
+    _, there = pair
+    consumed(there, "a")
+    exchange(*pair)
+    there.begin()
+    clock.advance(2 * HOUR_MS)
+    there.tick()
+    assert retired(there) == 0
+    there.pull("frankfurt")
+    clock.advance(MINUTE_MS)
+    there.tick()
+    assert retired(there) == 1
+
+
+def test_files_do_not_wait_for_who_pulls_nothing(tmp_path: Path, clock: FakeClock) -> None:
+    here = Site(tmp_path, "frankfurt", [], clock)
+    there = Site(tmp_path, "virginia", ["frankfurt"], clock, journal={"retention": "1h"})
+    consumed(there, "a")
+    there.pull(here.name)
+    clock.advance(2 * HOUR_MS)
+    there.tick()
+    assert retired(there) == 1
+
+
+def test_what_a_peer_let_go_in_the_end_is_told_and_somebody_may_skip_it(pair: tuple[Site, Site], clock: FakeClock) -> None:
+    here, there = pair
+    exchange(*pair)
+    consumed(there, "a", "b")
+    clock.advance(7 * DAY_MS + MINUTE_MS)
+    there.tick()
+    assert retired(there) == 2
+    there.publish("c")
+    with pytest.raises(JournalError, match=r"PEER_GAP.*2 message\(s\).*bookmarks 0 to 1: .*sparkq peers skip .*virginia"):
+        here.pull("virginia")
+    assert here.values() == {}
+    with pytest.raises(ConfigError, match=r"UNKNOWN_PEER.*virginia"):
+        here.decide(commands.SkipLost(peer="virgina"))
+    here.decide(commands.SkipLost(peer="virginia"))
+    here.pull("virginia")
+    assert here.values() == {0: "c"}
+    lost = [record.detail.get("lost") for record in here.records() if record.kind == Kind.PULLED]
+    assert lost[-1] == 2
+    assert here.state.peer_changes.skips == set(), "what is lost later is told again"
+
+
+def test_what_was_gone_before_an_instance_joined_is_no_gap(tmp_path: Path, clock: FakeClock) -> None:
+    there = Site(tmp_path, "virginia", [], clock, journal={"retention": "1h"})
+    consumed(there, "a", "b")
+    clock.advance(2 * HOUR_MS)
+    there.tick()
+    there.publish("c")
+    here = Site(tmp_path, "frankfurt", ["virginia"], clock)
+    here.pull("virginia")
+    assert here.values() == {0: "c"}
