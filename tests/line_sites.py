@@ -16,6 +16,7 @@ from spark_queue.journal.entering import Entrance, PreparedFacts
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.replication.fetching import PullState
+from spark_queue.replication.fitting import Fit
 from spark_queue.replication.puller import Pull, Puller
 from spark_queue.replication.repeats import Standing
 from tests.deciding import claim
@@ -87,6 +88,7 @@ class Site:
             self._pullers[peer] = Puller(
                 self.journal.store, Store(str(self._place / peer)), definitions, definitions.peers[peer],
                 look=lambda: self._look(peer), hand_over=self._take, clock=self.clock,
+                fit=Fit(definitions, definitions.peers[peer], {}),
             )  # fmt: skip
         self._pullers[peer].step()
 

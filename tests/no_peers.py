@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spark_queue.core.definitions.definition import Definitions
+from spark_queue.replication.pullers import PullReport
 
 
 class NoPeers:
@@ -27,4 +28,8 @@ class NoPeers:
 
     def numbers(self) -> dict[str, int]:
         """Return that nobody was heard of."""
+        return {}
+
+    def reports(self) -> dict[str, PullReport]:
+        """Return that nobody is pulled."""
         return {}

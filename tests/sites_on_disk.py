@@ -29,6 +29,7 @@ from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.schema import schema_of
 from spark_queue.protocol import codec
 from spark_queue.replication.fetching import PullState
+from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.puller import Look, Pull, Puller
 from spark_queue.views.bodies import read_bodies
@@ -183,6 +184,7 @@ class Site:
         return Puller(
             self.store, Store(definition.journal), self.state.definitions, definition,
             look=look, hand_over=lambda pull: ask(pull) is True, clock=self.clock,
+            fit=Fit(self.state.definitions, definition, {}),
         )  # fmt: skip
 
     def back_up(self) -> None:

@@ -16,7 +16,7 @@ from spark_queue.cli.options import options
 from spark_queue.cli.peer_changes import restored
 from spark_queue.cli.peers import group as peers
 from spark_queue.cli.publish import publish
-from spark_queue.cli.queue_verbs import pause, purge, redrive, settle, unpause, unsubscribe
+from spark_queue.cli.queue_verbs import pause, proxied_transfer, purge, redrive, settle, unpause, unsubscribe
 from spark_queue.cli.serve import serve, stop
 from spark_queue.cli.status import explain, peek, status
 
@@ -67,7 +67,7 @@ def doctor(
 
 
 for verb in (
-    *(pause, unpause, purge, settle, redrive, unsubscribe),
+    *(pause, unpause, purge, settle, redrive, unsubscribe, proxied_transfer),
     *(init, apply, options, publish, status, peek, explain, verify, serve, stop, restored, doctor),
 ):
     app.command()(verb)

@@ -27,7 +27,7 @@ from spark_queue.cli.output import out, progress, show_json, table
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
-from spark_queue.errors import SparkQueueError
+from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.message_upkeep import unnamed_files
@@ -107,6 +107,8 @@ def _checks(journal: Journal, *, fetch: bool) -> dict[str, Callable[[], Finding]
         "clock": partial(_clock, journal),
         "control log": partial(_control_log, journal),
         "message files": partial(_files, journal),
+        # Before the coordinator, which is started where none runs.
+        "peers": partial(_peers, journal),
         "coordinator": partial(_coordinator, journal),
     }
 
@@ -259,6 +261,19 @@ def _files(journal: Journal) -> Finding:
     return Finding(result="ok", found=f"{standing:,} in tables, {waiting:,} replaced or left over")
 
 
+def _peers(journal: Journal) -> Finding:
+    """Find out whether somebody pulls from the journal's peers: no caller may come who would start a coordinator."""
+    peers = journal.definitions().peers
+    if not peers:
+        return Finding(result="ok", found="none")
+    try:
+        _ping(journal, start=False)
+    except CoordinatorError as refusal:
+        advice = f"Nothing is pulled, and peers that ask get no answer. Keep `sparkq serve {journal.path}` running, as a service."
+        return Finding(result="warning", found=refusal.code, advice=advice)
+    return Finding(result="ok", found=f"{len(peers):,}, and a coordinator runs; `sparkq peers status` tells more")
+
+
 def _coordinator(journal: Journal) -> Finding:
     reply = _ping(journal)
     for _ in range(RECOVERY_S):
@@ -276,5 +291,6 @@ def _log(journal: Journal, journal_id: str) -> Path:
     return user_files.log_path(journal_id, location_of(journal.store))
 
 
-def _ping(journal: Journal) -> wire.Pong:
-    return cast(wire.Pong, call_once(journal.store, journal.journal_id(), wire.Ping(), address=journal.coordinator))
+def _ping(journal: Journal, *, start: bool = True) -> wire.Pong:
+    reply = call_once(journal.store, journal.journal_id(), wire.Ping(), address=journal.coordinator, start=start)
+    return cast(wire.Pong, reply)

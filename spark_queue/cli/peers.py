@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, open_target
+from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, open_target
 from spark_queue.cli.output import out, show_json, table
 from spark_queue.cli.peer_changes import drain, forget, reset, skip
 
@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 group = typer.Typer(name="peers", no_args_is_help=True, help="Look after the instances that a journal pulls from.")
 
-#: Exit code where a rule is broken.
+#: What people see of a peer first; the rest is in --json.
+_COLUMNS = (
+    "peer", "reachable", "silent_seconds", "records_behind", "seconds_behind", "rows_copied", "bytes_copied", "remote", "requested",
+    "transferred_in", "transferred_out",
+)  # fmt: skip
+
+#: Exit code where a rule is broken, or a peer is not pulled.
 BROKEN_EXIT_CODE = 2
 
 
@@ -34,6 +40,20 @@ def check(journal: JournalPath, *, storage: StorageOptions = None, json: Json = 
         raise SystemExit(BROKEN_EXIT_CODE)
 
 
+def status(journal: JournalPath, *, coordinator: Coordinator = None, storage: StorageOptions = None, json: Json = False) -> None:
+    """Show how pulling from each peer goes. Starts nothing. Exits with 2 where somebody should look."""
+    found = open_target(journal, storage, coordinator).peer_status()
+    if json:
+        show_json([asdict(each) for each in found])
+    else:
+        out().print(table([asdict(each) for each in found], _COLUMNS))
+        for each in found:
+            for reason in [*([] if each.trouble is None else [each.trouble]), *each.disagreements]:
+                typer.echo(f"{each.peer}: {reason}")
+    if any(each.trouble or each.disagreements or each.reachable is False for each in found):
+        raise SystemExit(BROKEN_EXIT_CODE)
+
+
 def _rows(done: PeerCheck) -> list[dict[str, Any]]:
     """Return a row for each rule, and one for each time that it is broken."""
     rows = []
@@ -43,5 +63,5 @@ def _rows(done: PeerCheck) -> list[dict[str, Any]]:
     return rows
 
 
-for verb in (check, drain, forget, skip, reset):
+for verb in (check, status, drain, forget, skip, reset):
     group.command()(verb)

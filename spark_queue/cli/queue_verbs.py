@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,6 +30,32 @@ def unpause(
     """Let a paused queue grant again."""
     open_target(journal, storage, coordinator).queue(queue).unpause()
     show({"queue": queue, "paused": False}, f"Queue '{queue}' grants again.", as_json=json)
+
+
+class Switch(StrEnum):
+    """What may be switched."""
+
+    ON = "on"
+    OFF = "off"
+
+
+def proxied_transfer(
+    journal: JournalPath,
+    queue: QueueName,
+    switch: Annotated[Switch, typer.Argument(metavar="on|off", help="Whether it is allowed; off by default.")],
+    *,
+    coordinator: Coordinator = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Let this instance claim messages whose owner cannot be reached. What that one had delivered may be delivered again."""
+    on = switch is Switch.ON
+    open_target(journal, storage, coordinator).queue(queue).proxied_transfer(on=on)
+    text = (
+        f"Queue '{queue}': what is about to be delivered is claimed from an owner that cannot be reached. If that one had "
+        "delivered it, or still lives, it is delivered twice. Allow it on one instance only, and no longer than needed."
+    )
+    show({"queue": queue, "proxied_transfer_allowed": on}, text if on else f"Queue '{queue}': nothing is claimed.", as_json=json)
 
 
 def unsubscribe(

@@ -117,6 +117,8 @@ def _notices(rows: list[dict[str, Any]]) -> list[Text]:
         for message_type, files in foreign.items()
     ]
     alarms = [f"ALARM: queue '{row['queue']}': {row['alarm']}" for row in rows if row["alarm"]]
+    claimed = "proxied transfer is on. What a lost owner had delivered may be delivered again."
+    notices += [Text(f"Queue '{row['queue']}': {claimed}", style="yellow") for row in rows if row["proxied_transfer_allowed"]]
     return [*notices, *(Text(alarm, style="bold red") for alarm in alarms)]
 
 

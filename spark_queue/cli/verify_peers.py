@@ -71,8 +71,8 @@ class _Pair:
         # Its options are those of the own journal, as when it is pulled.
         self._peer = open_journal(peer_store(journal.store, definition))
         if self._peer.journal_id != watermark.journal:
-            found = self._peer.journal_id
-            raise JournalError("PEER_REPLACED", peer=definition.name, expected=watermark.journal, found=found)
+            facts = {"expected": watermark.journal, "found": self._peer.journal_id, "journal": journal.store.path}
+            raise JournalError("PEER_REPLACED", peer=definition.name, **facts)
         self._of_peer = self._peer.records()
         self.is_rewound = not _has(self._of_peer, watermark)
 

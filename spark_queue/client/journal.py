@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from spark_queue.client.changes import Change
     from spark_queue.client.peer import Peer
-    from spark_queue.client.peers import PeerCheck
+    from spark_queue.client.peers import PeerCheck, PeerStatus
     from spark_queue.client.queue import Queue
     from spark_queue.core.definitions.definition import Definitions
     from spark_queue.journal.commit import Published
@@ -229,6 +229,18 @@ class Journal:
         from spark_queue.client.peers import check_peers
 
         return check_peers(self.store)
+
+    def peer_status(self) -> list[PeerStatus]:
+        """Tell how pulling from each peer goes; starts nothing.
+
+        Raises
+        ------
+        ConfigError
+            NO_PEERS.
+        """
+        from spark_queue.client.peers import peer_status
+
+        return peer_status(self.store, self.coordinator)
 
     def view(
         self,

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spark_queue.client.coordinator_client import call_once
+from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions.agreement import TEXTS, Rule
-from spark_queue.core.definitions.definition import Definitions
-from spark_queue.errors import ConfigError, SparkQueueError
+from spark_queue.core.definitions.definition import Definitions, PeerDefinition
+from spark_queue.core.records import Record
+from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError
 from spark_queue.journal.layout import Store
+from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import open_reader
+from spark_queue.protocol import wire
 from spark_queue.replication import validation
-from spark_queue.replication.peer_log import read_definitions
+from spark_queue.replication.peer_log import read_definitions, scan
+from spark_queue.replication.peer_stores import peer_store
+from spark_queue.replication.puller import SILENT_KINDS
+from spark_queue.views import PointInTime, state_at
+
+_NONE_RUNS = "no coordinator of this journal runs, so nothing is pulled: keep `sparkq serve` running."
+
+#: How long a coordinator may take to answer, in seconds.
+_ASK_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +54,98 @@ class PeerCheck:
     fits: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerStatus:
+    """How pulling from one peer goes."""
+
+    #: Its instance, and the path of its journal.
+    peer: str
+    journal: str
+    #: Whether it counts as reachable, and since when it is silent, in seconds; None where no coordinator runs that could tell.
+    reachable: bool | None
+    silent_seconds: float | None
+    #: Records of its log that mean something here and are not taken over, and the age of the first; None where it cannot be read.
+    records_behind: int | None
+    seconds_behind: float | None
+    #: What was copied of its messages since the coordinator began, or had new definitions; None where none runs.
+    rows_copied: int | None
+    bytes_copied: int | None
+    #: Messages that it owns of queues here, that it was asked for just now, that came from it, and that it was given.
+    remote: int
+    requested: int
+    transferred_in: int
+    transferred_out: int
+    #: What breaks rules between its definitions and those of here.
+    disagreements: list[str]
+    #: What keeps it from being pulled.
+    trouble: str | None
+
+
+def peer_status(store: Store, coordinator: str | None) -> list[PeerStatus]:
+    """Tell how pulling from each peer goes: from the logs, and what only a coordinator knows from the one that runs.
+
+    Raises
+    ------
+    ConfigError
+        NO_PEERS.
+    SparkQueueError
+        What keeps the journal itself from being read.
+    """
+    now = state_at(open_journal(store))
+    definitions = now.state.definitions
+    if not definitions.peers:
+        raise ConfigError("NO_PEERS", path=store.path)
+    told = _told(store, now.state.journal_id, coordinator)
+    return [_status_of(store, now, peer, told) for peer in definitions.peers.values()]
+
+
+def _told(store: Store, journal_id: str, coordinator: str | None) -> Mapping[str, wire.PeerTold] | None:
+    """Return what the coordinator tells; None where none runs."""
+    try:
+        reply = call_once(store, journal_id, wire.AskPeers(), address=coordinator, start=False, timeout_s=_ASK_S)
+    except CoordinatorError as refusal:
+        # With an address the user says that one runs there.
+        if coordinator is not None or refusal.code != "COORDINATOR_UNAVAILABLE":
+            raise
+        return None
+    assert isinstance(reply, wire.PeersTold), "it is answered with what it asks for"
+    return reply.peers
+
+
+def _status_of(store: Store, now: PointInTime, peer: PeerDefinition, told: Mapping[str, wire.PeerTold] | None) -> PeerStatus:
+    state, name = now.state, peer.name
+    known = None if told is None else told.get(name)
+    behind, unread = _behind(store, now, peer)
+    queues = [ledger.ownership for ledger in state.queues.values() if ledger.ownership is not None]
+    requests = [each.requests[name] for each in queues if name in each.requests]
+    return PeerStatus(
+        peer=name,
+        journal=peer.journal,
+        reachable=None if known is None else known.silent_ms < state.definitions.replication.unreachable_after_ms,
+        silent_seconds=None if known is None else known.silent_ms / 1_000,
+        records_behind=None if unread else len(behind),
+        seconds_behind=max(0, now.now_ms - behind[0].at_ms) / 1_000 if behind else None,
+        rows_copied=None if known is None else known.rows_copied,
+        bytes_copied=None if known is None else known.bytes_copied,
+        remote=sum(len(rows) for each in queues for _, owner, rows in each.by_owner(each.remote) if owner == name),
+        requested=sum(len(each.rows) for each in requests if now.now_ms < each.at_ms + OPEN_MS),
+        transferred_in=sum(each.came_from[name] for each in queues),
+        transferred_out=sum(each.given_to[name] for each in queues),
+        disagreements=[f"{each.rule}, {each.queue}: {each.reason}" for each in state.disagreements.get(name, ())],
+        trouble=_NONE_RUNS if told is None else (None if known is None else known.trouble) or unread,
+    )
+
+
+def _behind(store: Store, now: PointInTime, peer: PeerDefinition) -> tuple[list[Record], str | None]:
+    """Return the records that are to be taken over, and why its log cannot be read, if so."""
+    watermark = now.state.pulled.get(peer.name)
+    try:
+        records = list(scan(peer_store(store, peer), peer.name, None, first=0 if watermark is None else watermark.record + 1))
+    except SparkQueueError as trouble:
+        return [], str(trouble)
+    return [record for record in records if record.kind not in SILENT_KINDS], None
+
+
 def check_peers(store: Store) -> PeerCheck:
     """Read the definitions of a journal's peers, and of theirs as far as they can be read, and check them all.
 
@@ -63,7 +169,7 @@ def check_peers(store: Store) -> PeerCheck:
             continue
         try:
             # Its options are those of the own journal: a definition holds no secrets.
-            journal, theirs = read_definitions(Store(peer.journal, store.storage_options))
+            journal, theirs = read_definitions(peer_store(store, peer))
         except SparkQueueError as trouble:
             unread[peer.name] = str(trouble)
             continue

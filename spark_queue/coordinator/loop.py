@@ -144,8 +144,8 @@ class Loop:
                 self._nudged(call, message_type)
             case wire.Ping():
                 raise AssertionError("pings are answered before they come here")
-            case Look() | Pull() as pull:
-                self._answer(call, self._peers.serve(call, pull, now_ms=now_ms))
+            case Look() | Pull() | wire.AskPeers() as about_peers:
+                self._answer(call, self._peers.serve(call, about_peers, now_ms=now_ms))
             case commands.Next() as poll:
                 self._serve_next(call, poll, now_ms)
             case commands.Leave() as leave:

@@ -17,9 +17,10 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.ports import JournalPort
-from spark_queue.protocol import codec
+from spark_queue.protocol import codec, wire
 from spark_queue.replication.fetching import PullState
 from spark_queue.replication.puller import Look, Pull
+from spark_queue.replication.pullers import PullReport
 from spark_queue.replication.repeats import Standing
 
 _LOG = logging.getLogger(__name__)
@@ -55,6 +56,10 @@ class PeerPullers(Protocol):
         """Return the newest beacon of each instance that was heard of, by name."""
         ...
 
+    def reports(self) -> Mapping[str, PullReport]:
+        """Return how each peer is pulled, by name."""
+        ...
+
 
 class Peers:
     """The peers of a journal, as its loop meets them."""
@@ -69,10 +74,22 @@ class Peers:
     def look(self, *, now_ms: int) -> None:
         """Pull from those who are defined now, and note who is heard of."""
         self._pullers.keep(self._engine.state.definitions)
+        self._engine.reach.listen(self._engine.state.definitions.peers, now_ms=now_ms)
         self._engine.reach.hear(self._pullers.numbers(), now_ms=now_ms)
         self._engine.reach.restored = self._pullers.restored()
         self._engine.reach.pulled_here = self._pullers.pulled_here()
         self._engine.reach.is_level = self._pullers.are_level()
+
+    def _told(self, *, now_ms: int) -> wire.PeersTold:
+        """Return how the peers are pulled."""
+        told = {
+            name: wire.PeerTold(
+                silent_ms=self._engine.reach.silent_ms(name, now_ms=now_ms), rows_copied=report.rows, bytes_copied=report.bytes,
+                trouble=None if report.trouble is None else str(report.trouble),
+            )
+            for name, report in self._pullers.reports().items()
+        }  # fmt: skip
+        return wire.PeersTold(peers=told)
 
     def are_heard(self, queue: str, *, now_ms: int) -> bool:
         """Return whether a queue may grant: an owner who was away must first hear what was claimed."""
@@ -92,8 +109,10 @@ class Peers:
         self._engine.reach.restored = None
         self._heard_at_latest_ms = now_ms + HEARS_MS
 
-    def serve(self, call: Call, request: Look | Pull, *, now_ms: int) -> Answer:
-        """Tell a puller what it must know, or take over what it has read: one commit for all that changes here."""
+    def serve(self, call: Call, request: Look | Pull | wire.AskPeers, *, now_ms: int) -> Answer:
+        """Tell a puller what it must know, or a caller how peers are pulled, or take over what was read: in one commit."""
+        if isinstance(request, wire.AskPeers):
+            return Answer(reply=self._told(now_ms=now_ms))
         if isinstance(request, Look):
             call.pulled = self._state(request.peer)
             return Answer(reply=replies.Done())
@@ -102,6 +121,7 @@ class Peers:
             return Answer(reply=replies.Done())
         append, state = self._journal.append_pulled, self._engine.state
         try:
+            self._refuse_twin(request)
             for queue in state.definitions.peers[request.pulled.peer].queues:
                 if queue in state.troubles:
                     # It is set aside, and would miss these news for good.
@@ -121,6 +141,14 @@ class Peers:
             return Answer(reply=codec.failed(refusal))
         return Answer(reply=replies.Done())
 
+    def _refuse_twin(self, request: Pull) -> None:
+        """Refuse a peer whose journal is that of another one, or a copy of it: by its UUID both would be one origin."""
+        state, peer = self._engine.state, request.pulled.peer
+        for name, watermark in state.pulled.items():
+            if name != peer and name in state.definitions.peers and watermark.journal == request.pulled.journal:
+                path, found = state.definitions.peers[peer].journal, f"the journal of peer '{name}', or a copy of it"
+                raise JournalError("PEER_MISNAMED", peer=peer, path=path, found=found)
+
     def _state(self, peer: str) -> PullState:
         state = self._engine.state
         held, standing = {}, {}
@@ -135,5 +163,5 @@ class Peers:
             journal=state.journal_id, watermark=state.pulled.get(peer), held=held, standing=standing,
             skips=peer in state.peer_changes.skips,
             instances={**state.instances, state.journal_id: str(state.definitions.journal.instance)},
-            renewed=[each.origin for each in state.peer_changes.restorations],
+            renewed=[each.origin for each in state.peer_changes.restorations], disagreements=state.disagreements.get(peer, ()),
         )  # fmt: skip

@@ -60,12 +60,13 @@ class QueueStatus:
     longest_batch_seconds: float | None = None
     longest_batch_subscription: str | None = None
     #: Of a queue that other instances have, too: messages in it that this instance owns, and that another does; messages that came
-    #: by transfers, that went, and that were claimed since their owner could not be reached (R119).
+    #: by transfers, that went, and that were claimed since their owner could not be reached (R119); whether that is allowed (R108).
     owned: int = 0
     remote: int = 0
     transferred_in: int = 0
     transferred_out: int = 0
     proxied_transfer: int = 0
+    proxied_transfer_allowed: bool = False
 
     def _repr_html_(self) -> str:
         """Show it as a table in a notebook."""

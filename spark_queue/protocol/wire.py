@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from spark_queue.core.commands import AnyCommand, Command
 from spark_queue.core.replies import CoreReply, Reply
 
@@ -38,6 +40,28 @@ class Stop(Command, frozen=True, kw_only=True):
     """End the coordinator in good order. Answered with `Done`."""
 
 
+class AskPeers(Command, frozen=True, kw_only=True):
+    """How are the peers pulled? Answered with `PeersTold`."""
+
+
+class PeerTold(msgspec.Struct, frozen=True, kw_only=True):
+    """How one peer is pulled, as only a running coordinator knows."""
+
+    #: Since its beacon has risen last, or since the coordinator began.
+    silent_ms: int
+    #: What was copied of its messages since the coordinator began, or had new definitions.
+    rows_copied: int
+    bytes_copied: int
+    #: What keeps it from being pulled.
+    trouble: str | None
+
+
+class PeersTold(Reply, frozen=True, kw_only=True):
+    """How each peer is pulled, by name."""
+
+    peers: dict[str, PeerTold]
+
+
 class Pong(Reply, frozen=True, kw_only=True):
     """Who serves, and whether it still recovers."""
 
@@ -54,5 +78,5 @@ class Failed(Reply, frozen=True, kw_only=True):
     facts: dict[str, Any]
 
 
-AnyRequest = AnyCommand | Ping | Nudge | Stop
-AnyReply = CoreReply | Pong | Failed
+AnyRequest = AnyCommand | Ping | Nudge | Stop | AskPeers
+AnyReply = CoreReply | Pong | PeersTold | Failed

@@ -206,10 +206,15 @@ def _origins_fault(
     for row, length, origin, bookmark in origins:
         if row < at or length < 1 or row + length > rows or bookmark + length >= NUMBER_MAX:
             return "its origins do not fit its messages."
-        if origin == known.journal_id or origin not in instances:
+        if not _is_other(origin, message_type, instances, known):
             return f"its origin {origin} is no other journal that it names."
         at = row + length
     return _twice_fault(origins, message_type)
+
+
+def _is_other(origin: str, message_type: MessageTypeState, instances: Mapping[str, str], known: Known) -> bool:
+    # A journal that was restored gets back what it had lost.
+    return origin in instances and (origin != known.journal_id or bool(message_type.origins.renewed))
 
 
 def _names_fault(detail: NamedForm, record: Record, known: Known) -> str | None:
@@ -220,8 +225,8 @@ def _names_fault(detail: NamedForm, record: Record, known: Known) -> str | None:
     for first, length, origin, bookmark in detail.names:
         if length < 1 or first + length > message_type.entered_until or bookmark + length >= NUMBER_MAX:
             return "its names do not fit its messages."
-        if origin not in instances:
-            return f"its origin {origin} is no journal that it names."
+        if not _is_other(origin, message_type, instances, known):
+            return f"its origin {origin} is no other journal that it names."
     return _instances_fault(detail.instances, known) or _twice_fault(detail.names, message_type)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import Segment
@@ -40,6 +41,8 @@ class PullState:
     skips: bool = False
     #: UUIDs of the own origin since the journal was restored from a backup, oldest first.
     renewed: Sequence[str] = ()
+    #: How the peer's definitions break rules, as the own log says.
+    disagreements: Sequence[Disagreement] = ()
     #: The names of instances by the UUID of their journal, this one's too.
     instances: Mapping[str, str] = field(default_factory=dict)
 

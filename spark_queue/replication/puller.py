@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from spark_queue.core.deciding.instances.replicating import News, Pulled
+from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
+from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Record
@@ -16,8 +18,10 @@ from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock, PulledFiles
 from spark_queue.replication.checking import check_path
+from spark_queue.replication.chunks import Chunk, parts_of
 from spark_queue.replication.copying import Copied, CopyFailedError
 from spark_queue.replication.fetching import Fetcher, PullState
+from spark_queue.replication.fitting import Fit
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_log import PeerLog, digest_of, scan
 from spark_queue.replication.record_forms import is_sound
@@ -26,15 +30,12 @@ from spark_queue.replication.restored import check_own, is_common, shared_until
 _LOG = logging.getLogger(__name__)
 
 #: Records that tell a peer nothing: for them alone no watermark is written, or two instances would answer each other for ever.
-_SILENT_KINDS = frozenset(
+SILENT_KINDS = frozenset(
     {Kind.PULLED, Kind.NAMED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.GRANTED, Kind.RESUMED, Kind.PROVEN, Kind.OUTCOMES}
 )
 
 #: After so many silent records one watermark is written all the same.
 _SILENT_RECORDS = 1_000
-
-#: Messages after which what was read is handed over: the loop serves others before it takes the next.
-PART_ROWS = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,23 +55,6 @@ class Look:
     peer: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """Records one after the other; messages that entered, and news, with the index of their record."""
-
-    records: list[Record]
-    entered: list[tuple[int, Segment]]
-    news: list[tuple[int, News]]
-
-    def before(self, segment: Segment) -> _Read:
-        """Return what comes before messages that entered."""
-        until = next(
-            index for index, each in self.entered if (each.message_type, each.first) == (segment.message_type, segment.first)
-        )
-        entered = [each for each in self.entered if each[0] < until]
-        return _Read(self.records[:until], entered, [each for each in self.news if each[0] < until])
-
-
 class Puller:
     """Pulls from one peer.
 
@@ -88,15 +72,18 @@ class Puller:
         Returns the `PullState` of the own journal.
     hand_over : callable
         Gives a `Pull` to the loop; returns whether it was taken. Where it was not, rows have come by another way meanwhile.
+    fit : Fit
+        Whether the peer's definitions fit.
     """
 
     def __init__(
         self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition, *,
-        look: Callable[[], PullState], hand_over: Callable[[Pull], bool], clock: Clock,
+        look: Callable[[], PullState], hand_over: Callable[[Pull], bool], clock: Clock, fit: Fit,
     ) -> None:  # fmt: skip
         self._peer = peer
         self._own = own
         self._clock = clock
+        self._fit = fit
         self._definitions = definitions
         self._definition = definition
         self._look = look
@@ -106,12 +93,15 @@ class Puller:
         self._goes_on = False
         #: UUID of the own journal; known from the first records on.
         self._own_journal = ""
-        self._begin()
         #: UUID of its origin, where it was restored from a backup.
         self._own_origin = ""
+        self._begin()
 
     def _begin(self) -> None:
         """Read the log from its first record."""
+        #: The last record that was read, and the newest definitions that are known, with their record.
+        self._last: Record | None = None
+        self._newest: tuple[int, Definitions] = (-1, parsing.parse({}))
         self._log = PeerLog(self._peer, self._definition.name)
         self._fold = PeerFold(self._definition.name)
         stores = (self._own, self._peer, self._definitions, self._definition)
@@ -136,16 +126,35 @@ class Puller:
         if records and self._fold.journal_id == "":
             records = self._catch_up(records)
         while True:
-            for part in _parts(records):
+            for part in parts_of(records):
                 self._take(part)
             if not self._log.has_more:
-                self._goes_on = self._goes_on or found
-                return found
+                break
             records = self._log.read()
+        self._goes_on = self._goes_on or found
+        return self._tell_fit() or found
+
+    def _tell_fit(self) -> bool:
+        """Tell how definitions fit by now, those of other peers included; returns whether the log is to be read again."""
+        if self._last is None:
+            return False
+        self._fit.look(self._newest[1])
+        again = self._fit.fits_again
+        if again or self._fit.has_changed:
+            # A queue fits again whose news were withheld: they are read from the first record.
+            record, digest = (-1, "") if again else (self._last.record, digest_of(self._last))
+            pulled = Pulled(
+                peer=self._definition.name, journal=self._fold.journal_id, record=record, digest=digest, origin=self._fold.origin,
+                disagreements=self._fit.tell(),
+            )  # fmt: skip
+            self._hand_over(Pull(pulled=pulled, definitions=self._definitions))
+        if again:
+            self._begin()
+        return again
 
     def _take(self, records: Sequence[Record]) -> None:
         self._fold.foresee(records)
-        read, refusal = _Read([], [], []), None
+        read, refusal = Chunk([], [], []), None
         for record in records:
             try:
                 found = self._fold.fold(record)
@@ -160,22 +169,31 @@ class Puller:
             if record.kind == Kind.ENTERED:
                 read.entered.append((len(read.records), from_record(record)))
             read.records.append(record)
+            self._last = record
+            if record.kind == Kind.DEFINITIONS_APPLIED and record.record > self._newest[0]:
+                self._newest = (record.record, self._fold.definitions)
+        self._fit.look(self._newest[1])
+        if self._fit.fits_again:
+            # All of it is read again.
+            return
         if refusal is None or self._fold.definitions.journal.instance is not None:
             self._check_name()
             self._give(read)
         if refusal is not None:
             raise refusal
 
-    def _give(self, read: _Read) -> None:
+    def _give(self, read: Chunk) -> None:
         """Hand over what records say: their messages first, so that no later record is taken before them."""
         records = read.records
         self._silent += len(records)
-        if not records or (all(record.kind in _SILENT_KINDS for record in records) and self._silent < _SILENT_RECORDS):
+        is_silent = all(record.kind in SILENT_KINDS for record in records) and self._silent < _SILENT_RECORDS
+        if not records or (is_silent and not self._fit.has_changed):
             return
         self._silent = 0
         pulled = Pulled(
             peer=self._definition.name, journal=self._fold.journal_id, record=records[-1].record, digest=digest_of(records[-1]),
-            news=[news for _, news in read.news], origin=self._fold.origin,
+            news=[news for _, news in read.news if not self._fit.withholds(news.queue)], origin=self._fold.origin,
+            disagreements=self._fit.tell(),
         )  # fmt: skip
         try:
             taken = False
@@ -207,13 +225,21 @@ class Puller:
         """Return what the whole log says of how far it has pulled, and of restored backups, before anything of it is believed."""
         told = list[Record]()
         try:
-            for record in scan(self._peer, self._definition.name, (Kind.PULLED, Kind.RESTORED)):
+            for record in scan(self._peer, self._definition.name, (Kind.PULLED, Kind.RESTORED, Kind.DEFINITIONS_APPLIED)):
                 told += [record] if is_sound(record) else []
         except JournalError as refusal:
             # It is refused again where it stands, once what came before is taken.
             if refusal.code not in ("PEER_REFUSED", "PROTOCOL_NEWER"):
                 raise
         return told
+
+    def _foresee_definitions(self, told: Sequence[Record]) -> None:
+        """Learn which definitions are the newest before the log is read: whether a queue fits is told by them alone."""
+        applied = [record for record in told if record.kind == Kind.DEFINITIONS_APPLIED]
+        if applied:
+            # What is wrong with them is refused where they stand.
+            with suppress(SparkQueueError):
+                self._newest = (applied[-1].record, parsing.parse(applied[-1].detail["definitions"]))
 
     def _check_name(self) -> None:
         """Refuse a journal that is not the instance that it was taken for: owners are told by name."""
@@ -232,8 +258,10 @@ class Puller:
         told = self._told()
         check_own(self._own, self._definition.name, told, origins=[own.journal, *own.renewed])
         self._fold.foresee(told)
+        self._foresee_definitions(told)
         self._fold.instances.update(own.instances)
         watermark, created = own.watermark, records[0].detail.get("journal")
+        self._fit.begin(own.disagreements, reads_all=watermark is None or watermark.record < 0)
         if watermark is None or records[0].kind != Kind.JOURNAL_CREATED:
             return records
         if created != watermark.journal:
@@ -252,24 +280,9 @@ class Puller:
             done = bisect_right(records, until, key=lambda record: record.record)
             for record in records[:done]:
                 self._fold.fold(record)
+                self._last = record
             records = records[done:]
             if records or not self._log.has_more:
                 break
             records = self._log.read()
         return records
-
-
-def _parts(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
-    """Cut records where their messages are many, but never within one commit of messages."""
-    start = rows = 0
-    version: object = None
-    for index, record in enumerate(records):
-        if record.kind == Kind.ENTERED:
-            # What is wrong with it is told when it is taken.
-            count, commit = record.detail.get("rows"), (record.message_type, record.detail.get("version"))
-            if rows >= PART_ROWS and commit != version:
-                yield records[start:index]
-                start, rows = index, 0
-            rows, version = rows + (count if isinstance(count, int) else 0), commit
-    if start < len(records):
-        yield records[start:]

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.errors import JournalError
@@ -13,6 +14,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.beacon import RENEWAL_S, BeaconThread, read_beacon
 from spark_queue.replication.fetching import PullState
+from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.replication.puller import Look, Pull, Puller
@@ -25,6 +27,23 @@ _PAUSE_S = 30.0
 
 class EndedError(Exception):
     """The loop has ended, and nothing is pulled any more."""
+
+
+@dataclass(slots=True)
+class PullReport:
+    """How a peer is pulled since its puller began."""
+
+    #: What was copied of its messages.
+    rows: int = 0
+    bytes: int = 0
+    #: What keeps it from being pulled.
+    trouble: BaseException | None = None
+
+    def count(self, pull: Pull) -> None:
+        """Count what was copied."""
+        files = [file for files in pull.files for file in files.files]
+        self.rows += sum(rows for file in files for _, rows, _, _ in file.origins)
+        self.bytes += sum(file.size_bytes for file in files)
 
 
 class Pullers:
@@ -43,6 +62,8 @@ class Pullers:
         self._ask = ask
         self._clock = clock
         self._definitions: Definitions | None = None
+        #: The definitions of peers, by name, as far as they were read.
+        self._read: dict[str, Definitions] = {}
         self._beacon: BeaconThread | None = None
         self._threads: dict[str, _PullThread] = {}
 
@@ -50,7 +71,7 @@ class Pullers:
         """Pull from the peers that are defined now, and from no others."""
         if definitions is self._definitions:
             return
-        self._definitions = definitions
+        self._definitions, self._read = definitions, {}
         self._replace(definitions)
         if self._beacon is not None:
             self._beacon.end()
@@ -66,7 +87,7 @@ class Pullers:
 
     def restored(self) -> JournalError | None:
         """Return what tells that this journal was restored from a backup: a peer has pulled what its log does not have."""
-        troubles = (thread.trouble for thread in self._threads.values())
+        troubles = (thread.report.trouble for thread in self._threads.values())
         found = [each for each in troubles if isinstance(each, JournalError) and each.code == "JOURNAL_RESTORED"]
         return min(found, key=lambda each: int(str(each.facts["since"])), default=None)
 
@@ -89,7 +110,11 @@ class Pullers:
 
     def are_level(self) -> bool:
         """Return whether each peer that can be read is pulled to where it was when its puller began."""
-        return all(thread.is_level or thread.trouble is not None for thread in self._threads.values())
+        return all(thread.is_level or thread.report.trouble is not None for thread in self._threads.values())
+
+    def reports(self) -> dict[str, PullReport]:
+        """Return how each peer is pulled, by name."""
+        return {name: thread.report for name, thread in self._threads.items()}
 
     def _started(self, definitions: Definitions, peer: PeerDefinition) -> _PullThread:
         def look() -> PullState:
@@ -100,10 +125,14 @@ class Pullers:
 
         def hand_over(pull: Pull) -> bool:
             thread.check()
-            return self._ask(pull) is True
+            taken = self._ask(pull) is True
+            if taken:
+                thread.report.count(pull)
+            return taken
 
         def make(store: Store) -> Puller:
-            return Puller(self._own, store, definitions, peer, look=look, hand_over=hand_over, clock=self._clock)
+            fit = Fit(definitions, peer, self._read)
+            return Puller(self._own, store, definitions, peer, look=look, hand_over=hand_over, clock=self._clock, fit=fit)
 
         thread = _PullThread(make, lambda: peer_store(self._own, peer), peer)
         thread.start()
@@ -124,8 +153,7 @@ class _PullThread(threading.Thread):
         self._interval_s = definition.pull_interval_ms / 1_000
         self._peer = definition.name
         self._told_to_end = threading.Event()
-        #: What keeps it from pulling.
-        self.trouble: BaseException | None = None
+        self.report = PullReport()
         self.is_level = False
         #: How far the peer has pulled from here, once it was read.
         self.is_read = False
@@ -152,16 +180,16 @@ class _PullThread(threading.Thread):
                 puller.step()
                 self.is_read, self.pulled_here = True, puller.pulled_here()
                 # What is wrong with one message type keeps nothing else from being pulled.
-                self.is_level, self.trouble, failures = True, puller.trouble, 0
+                self.is_level, self.report.trouble, failures = True, puller.trouble, 0
             except EndedError:
                 return
             except LogReplacedError:
                 puller = None
                 continue
             except BaseException as trouble:  # noqa: BLE001  # Also a panic of delta-rs: a thread that ended would count as level.
-                if str(trouble) != str(self.trouble):
+                if str(trouble) != str(self.report.trouble):
                     _LOG.warning("Peer '%s' is not pulled: %s", self._peer, trouble)
-                puller, self.trouble, failures = None, trouble, failures + 1
+                puller, self.report.trouble, failures = None, trouble, failures + 1
             self._told_to_end.wait(min(_PAUSE_S, self._interval_s * 2 ** min(failures, 10)))
 
     def _hear(self, store: Store) -> None:

@@ -28,6 +28,7 @@ def digest(state: JournalState) -> dict[str, Any]:
         "pulled": dict(state.pulled),
         "peer_changes": _copied(state.peer_changes),
         "instances": dict(state.instances),
+        "disagreements": repr(state.disagreements),
         "definitions": repr(state.definitions),
         "message_types": {
             name: {key: _copied(value) for key, value in vars(message_type).items()}

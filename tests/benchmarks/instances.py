@@ -23,6 +23,7 @@ from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.protocol import codec
 from spark_queue.replication.fetching import PullState
+from spark_queue.replication.fitting import Fit
 from spark_queue.replication.puller import Look, Pull, Puller
 from tests.benchmarks.journals import COMMIT_MESSAGES, QUEUE, TOPIC, counted
 from tests.deciding import claim
@@ -122,6 +123,7 @@ class BenchInstance:
             self._pullers[peer] = Puller(
                 self.store, store or Store(definition.journal), self.engine.state.definitions, definition,
                 look=lambda: self._look(peer), hand_over=self._take_over, clock=self._clock,
+                fit=Fit(self.engine.state.definitions, definition, {}),
             )  # fmt: skip
         began_s = time.perf_counter()
         while self._pullers[peer].step():

@@ -41,6 +41,7 @@ FIGURES = {
     "transferred_in": "Messages that other instances gave to this one.",
     "transferred_out": "Messages that this instance gave to others.",
     "proxied_transfer": "Messages that this instance claimed, since their owner could not be reached.",
+    "proxied_transfer_allowed": "Whether it may claim such messages: `sparkq proxied-transfer`.",
 }
 
 #: What each view shows.

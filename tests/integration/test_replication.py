@@ -44,6 +44,26 @@ def test_each_message_is_delivered_once_in_the_world(sites: dict[str, World]) ->
     wait_until(lambda: sum(states(frankfurt).values()) == 8 - len(received))
 
 
+def test_a_coordinator_tells_how_its_peer_is_pulled_and_what_does_not_fit(sites: dict[str, World]) -> None:
+    """R113: what another queue of the name says waits, and comes when it is the same again."""
+    frankfurt, virginia = (Journal(each.store.path) for each in sites.values())
+    sites["virginia"].publish(3)
+    wait_until(lambda: states(sites["frankfurt"]) == {"remote": 3})
+    (told,) = frankfurt.peer_status()
+    assert (told.reachable, told.rows_copied, told.remote, told.trouble) == (True, 3, 3, None)
+    assert frankfurt.check_peers().fits
+    stored = dict(virginia.definitions().stored)
+    other = {**stored, "queues": {"WORK": stored["queues"]["WORK"] | {"filter": "value <> 'x'"}}}
+    virginia.apply(other)
+    wait_until(lambda: "break R113.3" in str(frankfurt.queue("WORK").status().alarm))
+    virginia.queue("WORK").purge()
+    wait_until(lambda: frankfurt.peer_status()[0].records_behind == 0)
+    assert states(sites["frankfurt"]) == {"remote": 3}
+    virginia.apply(stored)
+    wait_until(lambda: states(sites["frankfurt"]) == {})
+    assert frankfurt.queue("WORK").status().alarm is None
+
+
 def test_a_backlog_goes_to_who_waits_for_it(sites: dict[str, World]) -> None:
     frankfurt, virginia = sites["frankfurt"], sites["virginia"]
     frankfurt.publish(5)

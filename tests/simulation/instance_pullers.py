@@ -13,8 +13,9 @@ from spark_queue.errors import SparkQueueError
 from spark_queue.protocol import codec
 from spark_queue.replication.beacon import BEACON_KEY, RENEWAL_S, Beacon, read_beacon
 from spark_queue.replication.fetching import PullState
+from spark_queue.replication.fitting import Fit
 from spark_queue.replication.puller import Look, Pull, Puller
-from spark_queue.replication.pullers import EndedError
+from spark_queue.replication.pullers import EndedError, PullReport
 from tests.simulation.loop_node import KilledError, Node
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class InstancePullers:
         self.node = node
         self.threads: dict[str, PullThread] = {}
         self._definitions: Definitions | None = None
+        #: The definitions of peers, by name, as far as they were read.
+        self.read: dict[str, Definitions] = {}
         self._store = instance.way(node)
         self._number = 0
         self._renewed_at_ms: int | None = None
@@ -39,7 +42,7 @@ class InstancePullers:
     def keep(self, definitions: Definitions) -> None:
         """Pull from the peers that are defined now, and from no others."""
         if definitions is not self._definitions:
-            self._definitions = definitions
+            self._definitions, self.read = definitions, {}
             self.threads = {peer.name: PullThread(self, definitions, peer) for peer in definitions.peers.values()}
 
     def are_level(self) -> bool:
@@ -57,6 +60,10 @@ class InstancePullers:
     def pulled_here(self) -> dict[str, int | None]:
         """Return how far the peers that were read have pulled from here."""
         return {name: thread.pulled_here for name, thread in self.threads.items() if thread.is_read}
+
+    def reports(self) -> dict[str, PullReport]:
+        """Return nothing: nobody asks."""
+        return {}
 
     def restored(self) -> None:
         """Return that no journal here is ever restored."""
@@ -157,6 +164,7 @@ class PullThread:
         return Puller(
             self._pullers.instance.way(self._node), self._store, self._definitions, self._peer,
             look=self._look, hand_over=lambda pull: self._ask(pull) is True, clock=self._node.clock,
+            fit=Fit(self._definitions, self._peer, self._pullers.read),
         )  # fmt: skip
 
     def _look(self) -> PullState:

@@ -190,7 +190,7 @@ def test_a_sink_that_is_down_makes_no_dead_letter_whatever_becomes_of_the_coordi
     ledger = world.coordinator.engine.state.queues[QUEUE]
     assert not ledger.rows[State.DEAD]
     assert len(ledger.rows[State.REMOVED]) == 40
-    assert alarms(ledger) == {}
+    assert alarms(world.coordinator.engine.state, ledger) == {}
     told = Counter((each.subscription, each.reason) for each in world.coordinator.log if each.kind in (Kind.PAUSED, Kind.UNPAUSED))
     # Once for each subscription that came to it, and one did.
     assert told

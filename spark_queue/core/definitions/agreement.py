@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -36,3 +36,5 @@ class Disagreement:
     rule: str
     queue: str
     reason: str
+    #: Since when it is known.
+    since_ms: int = field(default=0, compare=False)

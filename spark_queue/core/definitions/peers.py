@@ -50,7 +50,12 @@ def check_peers(definitions: Definitions) -> None:
     """
     for queue in definitions.queues.values():
         _check_owner(queue)
+    journals: dict[str, str] = {}
     for peer in definitions.peers.values():
+        other = journals.setdefault(peer.journal.rstrip("/"), peer.name)
+        if other != peer.name:
+            reason = f"it is the journal of peer '{other}', and a peer is one instance."
+            raise ConfigError("CONTRADICTORY_SETTINGS", where=f"[peers.{peer.name}]", reason=reason, keys="journal")
         for name in peer.queues:
             if name not in definitions.queues:
                 expected = f"queues of these definitions.{nearest(name, definitions.queues)}"

@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import count_rows, to_bitmap, to_ranges
 from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import Foresight
@@ -67,6 +68,8 @@ class JournalState:
         #: How far each peer is pulled, by the name of its instance.
         self.pulled: dict[str, Watermark] = {}
         self.peer_changes = PeerChanges()
+        #: How definitions of peers break rules with those of here, by the name of the peer.
+        self.disagreements: dict[str, list[Disagreement]] = {}
         #: The names of instances, by the UUID of their journal.
         self.instances: dict[str, str] = {}
 
@@ -172,10 +175,8 @@ class JournalState:
         if record.kind == Kind.ENTERED:
             segment = message_type.segments[-1]
             ledgers = self.queues_of(segment.message_type)
-            barriers = {ledger.definition.name: segment.barriers.get(ledger.definition.name, ()) for ledger in ledgers}
-            self.enter(segment, ledgers, barriers=barriers)
-            for ledger in ledgers if segment.clashes else ():
-                peers.clashed(ledger, segment)
+            self.enter(segment, ledgers, barriers={name: segment.barriers.get(name, ()) for name in self.queues})
+            peers.clashed(ledgers, segment)
 
     def find_barriers(self, segment: Segment, requests: Iterable[FactRequest] | None = None) -> dict[str, Ranges]:
         """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75).

@@ -6,6 +6,7 @@ where the message is: in its queue, dead, or gone. What is gone has neither term
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -78,9 +79,9 @@ class Ownership:
     remote: BitMap64 = field(default_factory=BitMap64)
     requests: dict[str, Request] = field(default_factory=dict)
     passed_on: dict[tuple[str, str], Request] = field(default_factory=dict)
-    #: Messages that came to this instance, and that left it, by transfers (R119).
-    transferred_in: int = 0
-    transferred_out: int = 0
+    #: Messages that came to this instance, and that left it, by transfers: from whose log it heard, and to whom (R119).
+    came_from: Counter[str] = field(default_factory=Counter)
+    given_to: Counter[str] = field(default_factory=Counter)
     #: Messages that this instance took since their owner could not be reached (R109).
     claimed: int = 0
     #: Whether messages may be claimed whose owner cannot be reached (R108).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from spark_queue.core.records import Removal, Return
 from spark_queue.core.replies import QueueStatus
@@ -14,9 +15,6 @@ from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import OWNED_HERE, State
-
-#: Names an alarm that is of no subscription; no subscription can have this name.
-CLASH = "~clash"
 
 
 def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus:
@@ -44,7 +42,7 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
         semantics=ledger.definition.semantics,
         paused=_is_paused(ledger),
         # What speaks of all subscriptions, in a log of older software, is said once.
-        alarm="; ".join(dict.fromkeys(each.error for each in alarms(ledger).values())) or None,
+        alarm="; ".join(dict.fromkeys(each.error for each in alarms(state, ledger).values())) or None,
         queue_depth=ledger.depth,
         available=len(ledger.rows[State.AVAILABLE]) + due,
         backlog=ledger.backlogs().total(),
@@ -71,7 +69,7 @@ def queue_status(state: JournalState, queue: str, *, now_ms: int) -> QueueStatus
     )
 
 
-def _of_instances(ledger: QueueLedger) -> dict[str, int]:
+def _of_instances(ledger: QueueLedger) -> dict[str, Any]:
     """Return whose the messages of a replicated queue are, and how they came here (R119)."""
     ownership = ledger.ownership
     if ownership is None:
@@ -79,9 +77,10 @@ def _of_instances(ledger: QueueLedger) -> dict[str, int]:
     return {
         "owned": ledger.depth,
         "remote": len(ledger.rows[State.REMOTE]),
-        "transferred_in": ownership.transferred_in,
-        "transferred_out": ownership.transferred_out,
+        "transferred_in": ownership.came_from.total(),
+        "transferred_out": ownership.given_to.total(),
         "proxied_transfer": ownership.claimed,
+        "proxied_transfer_allowed": ownership.claims_unreachable,
     }
 
 
@@ -93,18 +92,27 @@ def _running(ledger: QueueLedger, now_ms: int) -> Iterator[Lease]:
             yield lease
 
 
-def alarms(ledger: QueueLedger) -> dict[str, Alarm]:
-    """Return what somebody should look at, by subscription.
-
-    Under no name the messages that failed alone too often, and under `CLASH` those whose publisher used a number twice.
-    """
-    found = {each.name: each.alarm for each in ledger.subscriptions.values() if each.alarm is not None}
+def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
+    """Return what somebody should look at, by what it is about: a subscription, messages, or a peer's definitions."""
+    found = {f"subscription '{each.name}'": each.alarm for each in ledger.subscriptions.values() if each.alarm is not None}
     stuck = ledger.lone_failures.at_least(LONE_FAILURES_LIMIT + 1, ledger.entered)
     if stuck and ledger.stuck is not None:
         text = f"{len(stuck):,} message(s) failed alone more than {LONE_FAILURES_LIMIT} times, first bookmark {stuck.min()}. "
-        found[""] = replace(ledger.stuck, error=f"{text}The last error: {ledger.stuck.error}")
+        found["messages that fail alone"] = replace(ledger.stuck, error=f"{text}The last error: {ledger.stuck.error}")
     if ledger.clash is not None and not ledger.clashing.issubset(ledger.rows[State.REMOVED]):
-        found[CLASH] = ledger.clash
+        found["numbers that a publisher used twice"] = ledger.clash
+    return found | _of_peers(state, ledger.definition.name)
+
+
+def _of_peers(state: JournalState, queue: str) -> dict[str, Alarm]:
+    """Return an alarm for each peer and rule that its definition of a queue breaks (R113; DESIGN 17.7)."""
+    found = {}
+    for peer, disagreements in state.disagreements.items():
+        mine = [each for each in disagreements if each.queue == queue]
+        for rule in dict.fromkeys(each.rule for each in mine):
+            broken = [each for each in mine if each.rule == rule]
+            text = f"its definition and that of peer '{peer}' break {rule}: {' '.join(each.reason for each in broken)}"
+            found[f"{rule} and peer '{peer}'"] = Alarm(error=text.removesuffix("."), since_ms=max(each.since_ms for each in broken))
     return found
 
 

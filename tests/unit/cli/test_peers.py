@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from spark_queue import Journal
+from spark_queue.cli import doctor
+from spark_queue.protocol import wire
+from tests.source_tree import ROOT
 from tests.unit.cli.sparkq import Terminal
 
 
@@ -22,6 +28,25 @@ def site(tmp_path: Path, name: str, *peers: str, **queue: Any) -> Journal:
             "queues": {"WORK": {"underlying_topic": "T", **queue}},
         },
     )
+
+
+def test_doctor_says_when_nobody_pulls(tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = site(tmp_path, "frankfurt", "virginia")
+    found = doctor._peers(here)
+    assert (found.result, found.found) == ("warning", "COORDINATOR_UNAVAILABLE")
+    assert f"sparkq serve {here.path}" in found.advice
+    assert doctor._peers(journal).found == "none"
+    monkeypatch.setattr(doctor, "call_once", lambda *_, **__: wire.Pong(journal="j", epoch=1, pid=1, recovering=False))
+    assert (doctor._peers(here).result, doctor._peers(here).found[:2]) == ("ok", "1,")
+
+
+def test_the_service_keeps_a_coordinator_running() -> None:
+    service = ConfigParser(interpolation=None)
+    service.optionxform = str  # type: ignore[assignment,method-assign]  # As its documentation says.
+    service.read(ROOT / "conf" / "sparkq@.service")
+    program, verb, path = service["Service"]["ExecStart"].split()
+    assert (Path(program).name, verb, path.endswith("/%i")) == ("sparkq", "serve", True)
+    assert service["Service"]["Restart"] == "always"
 
 
 def test_a_check_that_finds_nothing_names_every_rule_and_whom_it_read(sparkq: Terminal, tmp_path: Path) -> None:
@@ -70,6 +95,43 @@ def test_a_peer_goes_by_the_name_of_its_journal(sparkq: Terminal, tmp_path: Path
     assert sparkq("peers", "check", here.path, "--json").json["unread"]["virginia"].endswith("is instance 'tokyo'.")
 
 
-def test_a_journal_without_peers_has_nothing_to_check(sparkq: Terminal, journal: Journal) -> None:
-    said = sparkq("peers", "check", journal.path)
+@pytest.mark.parametrize("verb", ["check", "status"])
+def test_a_journal_without_peers_has_nothing_to_tell(sparkq: Terminal, journal: Journal, verb: str) -> None:
+    said = sparkq("peers", verb, journal.path)
     assert (said.code, "[NO_PEERS]" in said.err) == (1, True)
+
+
+def test_without_a_coordinator_the_logs_tell_how_far_a_peer_is_pulled(sparkq: Terminal, tmp_path: Path) -> None:
+    here = site(tmp_path, "frankfurt", "virginia")
+    site(tmp_path, "virginia", "frankfurt")
+    said = sparkq("peers", "status", here.path, "--json")
+    (told,) = said.json
+    assert (said.code, told["peer"], told["reachable"], told["bytes_copied"]) == (2, "virginia", None, None)
+    assert (told["records_behind"], told["seconds_behind"] >= 0) == (2, True), "its journal was made, and defined"
+    assert "virginia: no coordinator of this journal runs" in sparkq("peers", "status", here.path).out
+    shutil.rmtree(tmp_path / "virginia")
+    (told,) = sparkq("peers", "status", here.path, "--json").json
+    assert told["records_behind"] is None
+
+
+@pytest.mark.parametrize(
+    ("silent_ms", "trouble", "reachable", "code"),
+    [(3_000, None, True, 0), (31_000, None, False, 2), (0, "[PEER_REPLACED] …", True, 2)],
+)
+def test_a_coordinator_tells_who_is_reachable_and_what_troubles_it(
+    sparkq: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *,
+    silent_ms: int, trouble: str | None, reachable: bool, code: int,
+) -> None:  # fmt: skip
+    def told(*_: object, **options: Any) -> wire.PeersTold:
+        assert not options["start"]
+        peer = wire.PeerTold(silent_ms=silent_ms, rows_copied=7, bytes_copied=900, trouble=trouble)
+        return wire.PeersTold(peers={"virginia": peer})
+
+    monkeypatch.setattr("spark_queue.client.peers.call_once", told)
+    here = site(tmp_path, "frankfurt", "virginia")
+    site(tmp_path, "virginia", "frankfurt")
+    (found,) = here.peer_status()
+    assert (found.reachable, found.rows_copied, found.bytes_copied, found.trouble) == (reachable, 7, 900, trouble)
+    assert found.silent_seconds == silent_ms / 1_000
+    said = sparkq("peers", "status", here.path)
+    assert (said.code, "virginia: [PEER_REPLACED]" in said.out) == (code, trouble is not None)

@@ -125,6 +125,17 @@ def test_unsubscribe_names_the_subscription(sparkq: Terminal, asked: Asked, jour
     assert sparkq("unsubscribe", journal.path, "WORK").code == 2
 
 
+def test_proxied_transfer_says_what_may_happen(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
+    """R108, R111."""
+    said = sparkq("proxied-transfer", journal.path, "WORK", "on")
+    assert "it is delivered twice" in said.out
+    told = sparkq("proxied-transfer", journal.path, "WORK", "off", "--json")
+    assert told.json == {"queue": "WORK", "proxied_transfer_allowed": False}
+    found = [each for each in asked.requests if isinstance(each, commands.ProxiedTransfer)]
+    assert [(each.queue, each.on) for each in found] == [("WORK", True), ("WORK", False)]
+    assert sparkq("proxied-transfer", journal.path, "WORK").code == 2
+
+
 @pytest.mark.parametrize(
     ("verb", "request_type", "paused"), [("pause", commands.Pause, True), ("unpause", commands.Unpause, False)]
 )

@@ -34,6 +34,16 @@ def test_status_exits_with_2_where_there_is_an_alarm(
     assert sparkq("status", journal.path, "--json").code == 2
 
 
+def test_status_says_that_proxied_transfer_is_on(sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R108, R111."""
+    calm = journal.view("status")
+    assert "proxied transfer" not in sparkq("status", journal.path).out
+    on = pa.Table.from_pylist([{**calm.to_pylist()[0], "proxied_transfer_allowed": True}], schema=calm.schema)
+    monkeypatch.setattr(Journal, "view", lambda *_args, **_fields: on)
+    said = sparkq("status", journal.path)
+    assert (said.code, "proxied transfer is on" in said.out) == (0, True)
+
+
 def test_status_shows_how_long_a_batch_runs_and_whose_it_is(
     sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

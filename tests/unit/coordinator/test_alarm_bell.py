@@ -53,7 +53,7 @@ def test_an_alarm_is_told_once_and_its_end_too(caplog: pytest.LogCaptureFixture)
         ),
         ("WARNING", "ALARM: queue 'Q': a barrier fails."),
         ("WARNING", "ALARM: queue 'Q': 1 message(s) failed alone more than 5 times, first bookmark 1. The last error: boom."),
-        ("INFO", "The alarm of subscription 's1' of queue 'Q' is over."),
-        ("INFO", "The alarm of subscription 's2' of queue 'Q' is over."),
+        ("INFO", "The alarm about subscription 's1' of queue 'Q' is over."),
+        ("INFO", "The alarm about subscription 's2' of queue 'Q' is over."),
         ("INFO", "The alarm about messages that fail alone of queue 'Q' is over."),
     ]

@@ -10,12 +10,17 @@ from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, replies
 from spark_queue.core.deciding import engine
 from spark_queue.core.deciding.instances.replicating import Pulled
+from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import Emit, Kind
+from spark_queue.core.state.alarm import Alarm
+from spark_queue.core.state.status import alarms, queue_status
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.protocol import codec
+from spark_queue.ports import PulledFile, PulledFiles
+from spark_queue.protocol import codec, wire
 from spark_queue.replication.fetching import PullState
 from spark_queue.replication.puller import Look, Pull
+from spark_queue.replication.pullers import PullReport
 from tests.no_peers import NoPeers
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
@@ -25,9 +30,9 @@ PULLS: dict[str, Any] = DEFINITIONS | {
 }
 
 
-def pull(world: World, definitions: Definitions, number: int) -> Call:
+def pull(world: World, definitions: Definitions, number: int, told: list[Disagreement] | None = None) -> Call:
     """Hand over that the peer is pulled up to a record."""
-    pulled = Pulled(peer="virginia", journal="uuid", record=number, digest=f"of {number}")
+    pulled = Pulled(peer="virginia", journal="uuid", record=number, digest=f"of {number}", disagreements=told)
     call = Call(Pull(pulled=pulled, definitions=definitions), lambda: False)
     world.loop.step([call])
     return call
@@ -52,6 +57,73 @@ def test_what_was_read_by_earlier_definitions_is_not_taken() -> None:
     assert watermark(world) == -1
     assert pull(world, world.loop._engine.state.definitions, 3).pulled is True
     assert watermark(world) == 3
+
+
+def test_a_coordinator_tells_how_its_peers_are_pulled(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(PULLS)
+    peers, report = world.loop._peers, PullReport(trouble=JournalError("NOT_A_JOURNAL", path="/virginia", reason="it is gone."))
+    path = PulledFile(path="a", size_bytes=900, stats={}, origins=((0, 5, "u", 0), (5, 2, "v", 0)))
+    pulled = Pulled(peer="virginia", journal="uuid", record=7, digest="")
+    files = [PulledFiles(message_type="json", files=(path,), instances={})]
+    report.count(Pull(pulled=pulled, definitions=world.loop._engine.state.definitions, files=files))
+    monkeypatch.setattr(peers._pullers, "reports", lambda: {"virginia": report})
+    (before,) = world.ask(wire.AskPeers).peers.values()
+    assert (before.silent_ms, before.rows_copied, before.bytes_copied) == (0, 7, 900)
+    assert before.trouble.startswith("[NOT_A_JOURNAL]")
+    world.clock.advance(4_000)
+    (after,) = world.ask(wire.AskPeers).peers.values()
+    assert after.silent_ms == 4_000, "nothing was heard since it began"
+
+
+def test_a_coordinator_with_peers_does_not_end_idle() -> None:
+    """Others count on its answers, and who lost its caller must not stop pulling."""
+    for definitions, ends in ((PULLS, False), (DEFINITIONS, True)):
+        world = World(definitions)
+        world.clock.advance(3_600_000)
+        world.loop.step([])
+        assert world.loop.is_over() == ends
+
+
+def test_a_peer_is_no_copy_of_another_one() -> None:
+    world = World(PULLS | {"peers": PULLS["peers"] | {"tokyo": PULLS["peers"]["virginia"] | {"journal": "/tokyo"}}})
+    definitions = world.loop._engine.state.definitions
+    pull(world, definitions, 7)
+    copy = Call(Pull(pulled=Pulled(peer="tokyo", journal="uuid", record=7, digest=""), definitions=definitions), lambda: False)
+    world.loop.step([copy])
+    assert copy.reply is not None
+    with pytest.raises(JournalError, match=r"PEER_MISNAMED.*'tokyo' is the journal of peer 'virginia'"):
+        codec.raise_failed(copy.reply)
+
+
+def test_what_breaks_a_rule_is_an_alarm_by_peer_and_rule() -> None:
+    """R113."""
+    world = World(PULLS)
+    state = world.loop._engine.state
+    told = [Disagreement(rule, "WORK", f"{rule} is broken.") for rule in ("R113.1", "R113.3", "R113.3")]
+    pull(world, state.definitions, 7, told)
+    since_ms = world.clock.wall_ms()
+    world.clock.advance(5_000)
+    pull(world, state.definitions, 8, told[1:])
+    pull(world, state.definitions, 9)
+    assert alarms(state, state.queues["WORK"]) == {
+        "R113.3 and peer 'virginia'": Alarm(
+            error="its definition and that of peer 'virginia' break R113.3: R113.3 is broken. R113.3 is broken", since_ms=since_ms
+        )
+    }
+    (shown,) = (queue_status(state, "WORK", now_ms=since_ms).alarm,)
+    assert "break R113.3" in str(shown)
+    pull(world, state.definitions, 10, [])
+    assert alarms(state, state.queues["WORK"]) == {}
+
+
+@pytest.mark.parametrize(("rule", "read_again"), [("R113.1", False), ("R113.2", True), ("R113.3", True)])
+def test_new_definitions_let_a_peer_be_read_again_whose_news_waited(rule: str, *, read_again: bool) -> None:
+    world = World(PULLS)
+    pull(world, world.loop._engine.state.definitions, 7, [Disagreement(rule, "WORK", "it is broken.")])
+    world.ask(commands.Apply, definitions=PULLS | {"replication": {"keep": "1d"}})
+    assert watermark(world) == (-1 if read_again else 7)
+    world.ask(commands.Apply, definitions=PULLS | {"peers": {}})
+    assert world.loop._engine.state.disagreements == {}
 
 
 def test_news_of_a_queue_that_is_set_aside_wait() -> None:

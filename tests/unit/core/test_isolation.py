@@ -134,7 +134,7 @@ start p1
         + given_up
     )
     ledger = scenario.world.state.queues["Q"]
-    (alarm,) = alarms(ledger).values()
+    (alarm,) = alarms(scenario.world.state, ledger).values()
     assert (alarm.error, alarm.probe_at_ms) == ("subscription 's1' gave up barrier 0: boom", None)
     scenario.run("planner p3 Q/s1\nnext p3 limit=1\nnext p3 limit=1\nnext p3 limit=1")
-    assert alarms(ledger) == {}
+    assert alarms(scenario.world.state, ledger) == {}

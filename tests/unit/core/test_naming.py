@@ -191,11 +191,11 @@ def test_one_number_with_two_contents_enters_twice_and_is_an_alarm() -> None:
     for each in (one, two):
         assert len(each.world.state.queues["WORK"].entered) == 4
         assert each.count(Kind.NAMED) == 0
-        ((_, alarm),) = alarms(each.world.state.queues["WORK"]).items()
+        ((_, alarm),) = alarms(each.world.state, each.world.state.queues["WORK"]).items()
         assert "PUBLISHER_CLASH" in alarm.error
         assert "'app' gave number 2" in alarm.error
     assert digest(one.world.folded()) == digest(one.world.state)
     one.decide(commands.Purge(queue="WORK", where=None))
     two.decide(commands.Purge(queue="WORK", where=None))
     exchange(one, two)
-    assert alarms(one.world.state.queues["WORK"]) == {}, "none of them is in the queue any more"
+    assert alarms(one.world.state, one.world.state.queues["WORK"]) == {}, "none of them is in the queue any more"

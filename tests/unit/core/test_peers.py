@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from spark_queue.core import commands
 from spark_queue.core.definitions.parsing import parse
 from spark_queue.errors import ConfigError
+from tests.fake_clock import FakeClock
+from tests.instances import Instance
 
 PEER = {"journal": "/there", "topics": ["T"], "queues": ["WORK"]}
 
@@ -49,6 +52,11 @@ def test_a_peer_without_queues_is_an_archive_of_its_messages() -> None:
         (definitions(initial_owner="here"), "CONTRADICTORY_SETTINGS", "initial owner"),
         (definitions(group_local_domain="eu"), "CONTRADICTORY_SETTINGS", "has a domain"),
         (definitions(order_key="topic"), "CONTRADICTORY_SETTINGS", "order_key"),
+        (
+            definitions() | {"peers": {"there": PEER, "elsewhere": PEER | {"journal": "/there/"}}},
+            "CONTRADICTORY_SETTINGS",
+            "journal of peer 'there'",
+        ),
     ],
 )
 def test_what_cannot_be_replicated_is_refused(wrong: dict[str, Any], code: str, says: str) -> None:
@@ -56,6 +64,24 @@ def test_what_cannot_be_replicated_is_refused(wrong: dict[str, Any], code: str, 
     with pytest.raises(ConfigError, match=says) as refused:
         parse(wrong)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("changed", "reset", "says"),
+    [
+        ({"journal": {"instance": "tokyo"}}, (), "Keep its name"),
+        ({"journal": {}, "peers": {}}, (), "Keep its name"),
+        ({}, ("WORK",), "what other instances know of its messages stands"),
+        ({"peers": {}}, ("WORK",), "what other instances know of its messages stands"),
+    ],
+)
+def test_what_replicates_cannot_be_changed_so(changed: dict[str, Any], reset: tuple[str, ...], says: str) -> None:
+    """R101, R102: owners are told by the names of instances, and a queue that began anew would own what others have finished."""
+    instance = Instance("here", ["there"], FakeClock())
+    stored = dict(instance.world.state.definitions.stored)
+    with pytest.raises(ConfigError, match=says) as refused:
+        instance.decide(commands.Apply(definitions=stored | changed, reset=reset))
+    assert refused.value.code == "DEFINITION_IN_USE"
 
 
 def test_a_key_keeps_its_order_where_one_instance_owns_it() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from spark_queue.core import commands
 from spark_queue.core.state.ownership import MessageValue, Stage
+from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CallerError, LeaseError
 from spark_queue.verification import invariants
 from tests.fake_clock import FakeClock
@@ -40,6 +41,25 @@ def test_messages_of_a_lost_owner_wait_until_claims_are_allowed(pair: tuple[Inst
     clock.advance(LOST_MS)
     assert consumer.take() == [0, 1, 2]
     assert frankfurt.ownership().claimed == 3
+
+
+def test_the_figures_tell_whose_messages_are_and_how_they_came(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R108, R119."""
+    frankfurt, virginia = pair
+    consumer = Consumer(frankfurt)
+    assert consumer.take(limit=1) == []
+    clock.advance(20_000)
+    assert consumer.take(limit=1) == []
+    exchange(*pair)
+    given = queue_status(virginia.world.state, "WORK", now_ms=clock.wall_ms())
+    assert (given.owned, given.remote, given.transferred_out) == (2, 1, 1)
+    allow(frankfurt)
+    assert consumer.take(limit=1) == [0]
+    assert consumer.take(limit=1) == []
+    clock.advance(LOST_MS)
+    assert consumer.take(limit=1) == [1]
+    had = queue_status(frankfurt.world.state, "WORK", now_ms=clock.wall_ms())
+    assert (had.owned, had.remote, had.transferred_in, had.proxied_transfer, had.proxied_transfer_allowed) == (1, 1, 1, 1, True)
 
 
 def test_only_what_is_granted_is_claimed(pair: tuple[Instance, Instance], clock: FakeClock) -> None:

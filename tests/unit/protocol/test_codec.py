@@ -11,6 +11,7 @@ from spark_queue.protocol import codec, wire
 
 REQUESTS = [
     wire.Ping(journal="j", request="r"),
+    wire.AskPeers(journal="j", request="r"),
     commands.Attach(
         journal="j",
         request="r",

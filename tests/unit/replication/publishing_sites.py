@@ -24,6 +24,7 @@ from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import Identity, Published, make_plan, publish
 from spark_queue.protocol import codec, wire
 from spark_queue.replication.fetching import PullState
+from spark_queue.replication.fitting import Fit
 from spark_queue.replication.puller import Look, Pull, Puller
 from tests.no_peers import NoPeers
 from tests.unit.journal.journal_on_disk import claim
@@ -56,9 +57,10 @@ class Site:
         records, clock = deque(journal.control.load()), ReignClock(SystemClock(), last_record_ms=SystemClock().wall_ms())
         reign = Reign(epoch=epoch, records=records, clock=clock)
         self._loop: Loop = recover(reign, journal, Inbox(), pullers=NoPeers(), ends_idle=False)
+        definitions = self._loop._engine.state.definitions
         self._puller = Puller(
-            self.store, Store(self._peer.journal), self._loop._engine.state.definitions, self._peer,
-            look=self._look, hand_over=self._hand_over, clock=SystemClock(),
+            self.store, Store(self._peer.journal), definitions, self._peer, look=self._look, hand_over=self._hand_over,
+            clock=SystemClock(), fit=Fit(definitions, self._peer, {}),
         )  # fmt: skip
 
     @property

@@ -25,6 +25,7 @@ from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.protocol import codec
 from spark_queue.protocol.connection import Verdict
 from spark_queue.replication.fetching import PullState
+from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.puller import Look, Pull, Puller
 from spark_queue.verification import invariants
@@ -125,7 +126,7 @@ class Site:
             if puller is None:
                 puller = self.pullers[path] = Puller(
                     self.store, Store(str(path)), now, definition or now.peers[peer], look=lambda: self._look(peer),
-                    hand_over=self._take, clock=self.clock,
+                    hand_over=self._take, clock=self.clock, fit=Fit(now, definition or now.peers[peer], {}),
                 )  # fmt: skip
             puller.step()
         except SparkQueueError as refusal:

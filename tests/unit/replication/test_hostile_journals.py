@@ -18,6 +18,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal
+from spark_queue.replication.peer_log import LISTING_LOOKS
 from tests.unit.replication.attack import Attack, Home
 from tests.unit.replication.sites import definitions
 
@@ -267,6 +268,8 @@ def test_another_journal_in_its_place_is_refused(attack: Attack) -> None:
     attack.pull(None)
     shutil.rmtree(attack.peer.path)
     create_journal(Store(str(attack.peer.path)), parsing.parse(definitions("virginia")))
+    for _ in range(LISTING_LOOKS - 1):
+        attack.pull(None)
     attack.pull("PEER_REPLACED")
     attack.heal()
 

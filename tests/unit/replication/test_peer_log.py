@@ -12,8 +12,9 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind
 from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
-from spark_queue.replication import peer_log, peer_records, puller
+from spark_queue.replication import chunks, peer_log, peer_records
 from spark_queue.replication.fetching import PullState
+from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LISTING_LOOKS, PeerLog
 from spark_queue.replication.puller import Pull, Puller
 from spark_queue.replication.repeats import Standing
@@ -84,7 +85,7 @@ def test_entries_that_were_cleaned_away_are_no_end(tmp_path: Path, monkeypatch: 
 def test_many_messages_come_as_several_commands_each_commit_as_a_whole(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(puller, "PART_ROWS", 1)
+    monkeypatch.setattr(chunks, "PART_ROWS", 1)
     attack = Attack(home, tmp_path)
     attack.pull(None)
     pulls = [pull for pull in attack.here.held if pull.files]
@@ -119,8 +120,9 @@ def test_files_that_were_merged_since_are_found_further_on(tmp_path: Path, monke
     peers = {"virginia": {"journal": str(tmp_path / "virginia"), "topics": ["^.*"]}}
     own = parsing.parse({**here.definitions.stored, "journal": {"instance": "frankfurt"}, "peers": peers})
     Puller(
-        here.store, disk.store, own, own.peers["virginia"],
-        look=lambda: PullState(here.journal_id, None, {"order": {}}, {"order": Standing()}), hand_over=take, clock=FakeClock(),
+        here.store, disk.store, own, own.peers["virginia"], hand_over=take, clock=FakeClock(),
+        look=lambda: PullState(here.journal_id, None, {"order": {}}, {"order": Standing()}),
+        fit=Fit(own, own.peers["virginia"], {}),
     ).step()  # fmt: skip
     rows = sum(rows for pull in taken for files in pull.files for file in files.files for _, rows, _, _ in file.origins)
     assert rows == 18

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
@@ -16,6 +18,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal
 from spark_queue.journal.reader import open_reader
 from spark_queue.replication.fetching import PullState
+from spark_queue.replication.fitting import Fit
 from spark_queue.replication.puller import Pull, Puller
 from spark_queue.replication.repeats import Standing
 from tests.fake_clock import FakeClock
@@ -43,19 +46,21 @@ class Loop:
         self.site = site
         self.taken: list[Pull] = []
         self.watermark: Watermark | None = None
+        self.disagreements: Sequence[Disagreement] = ()
 
     def puller(self, peer: str) -> Puller:
         definition = self.site.definitions.peers[peer]
         return Puller(
-            self.site.store, Store(definition.journal), self.site.definitions, definition,
-            look=self.look, hand_over=self.take, clock=FakeClock(),
+            self.site.store, Store(definition.journal), self.site.definitions, definition, clock=FakeClock(),
+            look=self.look, hand_over=self.take, fit=Fit(self.site.definitions, definition, {}),
         )  # fmt: skip
 
     def look(self) -> PullState:
-        return PullState(self.site.journal_id, self.watermark, {"json": {}}, {"json": Standing()})
+        return PullState(self.site.journal_id, self.watermark, {"json": {}}, {"json": Standing()}, disagreements=self.disagreements)
 
     def take(self, pull: Pull) -> bool:
         self.taken.append(pull)
+        self.disagreements = self.disagreements if pull.pulled.disagreements is None else pull.pulled.disagreements
         self.watermark = Watermark(pull.pulled.journal, pull.pulled.record, pull.pulled.digest)
         return True
 

@@ -130,12 +130,12 @@ def test_a_number_that_means_two_messages_is_an_alarm_and_both_are_delivered(one
     two.pull()
     for each in (one, two):
         assert each.known.entered_until == 6
-        (alarm,) = alarms(each.state.queues["WORK"]).values()
+        (alarm,) = alarms(each.state, each.state.queues["WORK"]).values()
         assert "PUBLISHER_CLASH" in alarm.error
     (entered,) = [record for record in one.records(Kind.ENTERED) if "clashes" in record.detail]
     assert entered.detail["clashes"] == [[0, 1, "app", 2], [1, 1, "app", 3]]
     one.begin(2)
-    assert len(alarms(one.state.queues["WORK"])) == 1
+    assert len(alarms(one.state, one.state.queues["WORK"])) == 1
 
 
 def test_rows_without_a_publishers_name_are_compared_with_nothing(one: Site, two: Site, monkeypatch: pytest.MonkeyPatch) -> None:

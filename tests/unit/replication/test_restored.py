@@ -11,6 +11,7 @@ from spark_queue.core import commands
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import CallerError, JournalError
+from spark_queue.replication.peer_log import LISTING_LOOKS
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange
@@ -29,6 +30,12 @@ def pair(tmp_path: Path, clock: FakeClock) -> tuple[Site, Site]:
     exchange(here, there)
     there.back_up()
     return here, there
+
+
+def pull_often(site: Site, peer: str) -> None:
+    """Look so often that the log is looked at whole: what ends earlier than before is no news for a while."""
+    for _ in range(LISTING_LOOKS):
+        site.pull(peer)
 
 
 def say_restored(site: Site, peer: str, *, origin: str = "another-origin") -> None:
@@ -56,7 +63,7 @@ def test_what_a_restored_journal_lost_comes_back_and_nothing_new_is_taken_for_it
     there.restore()
     there.publish("new")
     with pytest.raises(JournalError, match=r"PEER_RESTORED.*sparkq restored"):
-        here.pull("virginia")
+        pull_often(here, "virginia")
     say_restored(there, "frankfurt")
     there.publish("newer")
     there.pull("frankfurt")
@@ -115,6 +122,7 @@ def test_a_journal_that_is_restored_twice_is_found_out_twice(pair: tuple[Site, S
     there.restore()
     there.publish("new")
     say_restored(there, "frankfurt", origin="a-third-origin")
+    pull_often(here, "virginia")
     exchange(*pair)
     assert sorted(there.in_state(State.AVAILABLE)) == ["a", "b", "lost", "lost again", "new"]
     assert sorted(here.in_state(State.REMOTE)) == ["a", "b", "lost", "lost again", "new"]
@@ -149,7 +157,7 @@ def test_a_journal_that_was_made_anew_is_read_once_somebody_says_so(
     there = Site(tmp_path, "virginia", ["frankfurt"], clock)
     there.publish("new")
     with pytest.raises(JournalError, match=r"PEER_REPLACED.*sparkq peers reset .* virginia"):
-        here.pull("virginia")
+        pull_often(here, "virginia")
     here.decide(commands.ResetPeer(peer="virginia"))
     exchange(here, there)
     assert here.in_state(State.REMOTE) == ["a", "b", "new"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from spark_queue.errors import JournalError
 
@@ -35,6 +35,16 @@ class Reach:
         """Return how long ago the beacon of an instance rose last; None where it was never heard."""
         number, heard_at_ms = self._heard.get(instance, (-1, now_ms))
         return None if number < 0 else now_ms - heard_at_ms
+
+    def listen(self, instances: Iterable[str], *, now_ms: int) -> None:
+        """Let the silence begin of those of whom nothing was heard yet."""
+        for instance in instances:
+            self._heard.setdefault(instance, (-1, now_ms))
+
+    def silent_ms(self, instance: str, *, now_ms: int) -> int:
+        """Return since when the beacon of an instance has not risen."""
+        _, heard_at_ms = self._heard.get(instance, (-1, now_ms))
+        return now_ms - heard_at_ms
 
     def numbers(self) -> dict[str, int]:
         """Return the newest beacons, for the own."""

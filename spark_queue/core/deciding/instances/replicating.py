@@ -14,6 +14,7 @@ from spark_queue.core.deciding.instances.requests import Asked, answer
 from spark_queue.core.deciding.instances.transfers import note_ends
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.records import Emit, Kind, Record, Removal
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
@@ -54,6 +55,8 @@ class Pulled:
     news: Sequence[News] = ()
     #: How many of its messages were gone before they were pulled.
     lost: int = 0
+    #: How its definitions and the own break rules, where that has changed; None where it has not.
+    disagreements: Sequence[Disagreement] | None = None
 
 
 def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str], UnitOfWork]) -> None:
@@ -89,7 +92,10 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
             emit(Kind.REPLICATED, queue=news.queue, ranges=to_ranges(changed), reason=news.reason, detail={**news.detail, **detail})
     detail = {"peer": pulled.peer, "journal": pulled.journal, "number": pulled.record, "digest": pulled.digest}
     further = {"lost": pulled.lost, "origin_uuid": pulled.origin}
-    emit(Kind.PULLED, detail=detail | {name: value for name, value in further.items() if value})
+    detail |= {name: value for name, value in further.items() if value}
+    if pulled.disagreements is not None:
+        detail["disagreements"] = [[each.rule, each.queue, each.reason] for each in pulled.disagreements]
+    emit(Kind.PULLED, detail=detail)
 
 
 def end_letters_elsewhere(state: JournalState, record: Record, emit: Emit) -> None:

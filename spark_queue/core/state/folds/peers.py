@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.definitions.agreement import WITHHOLDING, Disagreement
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import LOCAL
 from spark_queue.core.message_files.segment import Segment
@@ -57,11 +60,15 @@ def renew_origins(state: JournalState) -> None:
 
 def _pulled(state: JournalState, record: Record) -> None:
     """Note how far a peer is pulled."""
-    peer, watermark = str(record.detail["peer"]), watermark_of(record)
+    peer, watermark, detail = str(record.detail["peer"]), watermark_of(record), record.detail
     state.pulled[peer] = watermark
     state.peer_changes.skips.discard(peer)
     state.peer_changes.forgotten.discard(peer)
     state.instances[watermark.journal] = peer
+    if "disagreements" in detail:
+        since_ms = {each: each.since_ms for each in state.disagreements.get(peer, ())}
+        found = [Disagreement(*each) for each in detail["disagreements"]]
+        state.disagreements[peer] = [replace(each, since_ms=since_ms.get(each, record.at_ms)) for each in found]
 
 
 def watermark_of(record: Record) -> Watermark:
@@ -88,9 +95,9 @@ def give_to_first_owners(state: JournalState, ledger: QueueLedger, rows: BitMap6
         ledger.give(BitMap64.union(BitMap64(), *lesser), term=0, owner=owner)
 
 
-def clashed(ledger: QueueLedger, segment: Segment) -> None:
-    """Note the messages of a file that have a number which another message of their publisher has, as an alarm."""
-    for row, rows, publisher, sequence in segment.clashes:
+def clashed(ledgers: Iterable[QueueLedger], segment: Segment) -> None:
+    """Note the messages of a file that have a number which another message of their publisher has, as an alarm of their queues."""
+    for ledger, (row, rows, publisher, sequence) in product(ledgers, segment.clashes):
         part = ledger.entered & to_bitmap([(segment.first + row, segment.first + row + rows)])
         if part:
             ledger.clashing |= part
@@ -126,10 +133,10 @@ def _replicate(state: JournalState, ledger: QueueLedger, *, is_replicated: bool)
 
 
 def pull_from_the_start(state: JournalState, before: Definitions) -> None:
-    """Let the logs of peers be read again from which more is pulled than before: what they said of it was passed over.
+    """Let the logs of peers be read again of which something was passed over that may be wanted now.
 
-    So they are where the columns of a message type changed: messages that did not fit may do so now. News that were taken over
-    already change nothing (DESIGN 17.3).
+    That is where more is pulled than before, or a queue did not fit, or the columns of a message type changed: messages that
+    did not fit may do so now. Taking news over twice changes nothing (DESIGN 17.3).
     """
     has_other_columns = any(
         new.columns != before.message_types[name].columns
@@ -138,7 +145,11 @@ def pull_from_the_start(state: JournalState, before: Definitions) -> None:
     )
     for name, watermark in state.pulled.items():
         old, new = before.peers.get(name), state.definitions.peers.get(name)
+        known = state.disagreements.pop(name, [])
         if new is None:
             continue
-        if old is None or has_other_columns or set(new.topics) - set(old.topics) or set(new.queues) - set(old.queues):
+        standing = [each for each in known if each.queue in new.queues]
+        state.disagreements[name] = standing
+        more = old is None or has_other_columns or set(new.topics) - set(old.topics) or set(new.queues) - set(old.queues)
+        if more or any(each.rule in WITHHOLDING for each in standing):
             state.pulled[name] = replace(watermark, record=-1, digest="")

@@ -41,7 +41,7 @@ def transferred(ledger: QueueLedger, record: Record) -> None:
     if value.owner == ownership.instance:
         ownership.claimed += len(rows)
     else:
-        ownership.transferred_out += len(rows)
+        ownership.given_to[value.owner] += len(rows)
         depth.reach(ledger, rows, record.at_ms)
         # No lease may take up what is somebody else's.
         ledger.drop_recoverable(rows, but=None)
@@ -93,7 +93,8 @@ def _present(ledger: QueueLedger, record: Record, rows: BitMap64, value: Message
     ledger.cancelled.raise_to(record.detail.get("cancels", 0), rows)
     mine = value.owner == ownership.instance
     # Counted by what the record says alone: what retention let go is in no state when the log is folded again.
-    ownership.transferred_in += len(rows - older) if mine else 0
+    if mine and rows - older:
+        ownership.came_from[record.detail["peer"]] += len(rows - older)
     # A lease of an earlier life is over; of this life it stays open until its end.
     back = (older - ledger.rows[State.REMOTE]) | (rows & (ledger.rows[State.DEAD] | ledger.rows[State.REMOVED]))
     ownership.own(rows, term=value.term, owner=value.owner)

@@ -1,0 +1,225 @@
+"""Bugs in what is read and believed of peers."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_NEWS = "spark_queue/replication/news.py"
+_CHECKING = "spark_queue/replication/checking.py"
+_PULLER = "spark_queue/replication/puller.py"
+_HOSTILE = "tests/unit/replication/test_hostile_peers.py"
+_JOURNALS = "tests/unit/replication/test_hostile_journals.py"
+_REFUSED = f"{_HOSTILE}::test_a_record_that_no_peer_may_write_is_refused"
+_TESTS = (
+    "tests/unit/core/test_replication.py", "tests/unit/core/test_transfers.py", "tests/unit/core/test_proxied_transfer.py",
+    "tests/unit/core/test_transfers_beyond_depth.py", "tests/unit/core/test_switched_off.py",
+    "tests/unit/core/test_patience.py",
+    "tests/simulation/test_instances.py",
+)  # fmt: skip
+_TOPOLOGIES = "tests/integration/test_replication_topologies.py"
+_FITTING = "spark_queue/replication/fitting.py"
+_FITTING_TESTS = (
+    "tests/unit/replication/test_fitting.py", "tests/unit/replication/test_validation.py",
+    "tests/unit/coordinator/test_loop_pulls.py",
+)  # fmt: skip
+
+PEERS = (
+    Mutant(
+        "news about a queue that is another one there are taken",
+        "spark_queue/replication/puller.py", " if not self._fit.withholds(news.queue)]", "]",
+        _FITTING_TESTS,
+    ),
+    Mutant(
+        "news that waited are not read again",
+        _FITTING, "return bool(self._waiting - _withheld(self._now))", "return False",
+        _FITTING_TESTS,
+    ),
+    Mutant(
+        "a coordinator that begins does not know which news waited",
+        _FITTING, "else _withheld(told)", "else frozenset()",
+        _FITTING_TESTS,
+    ),
+    Mutant(
+        "what may not pass through reaches everybody",
+        "spark_queue/replication/validation.py", " and (peer.name == origin or peer.passes(origin))", "",
+        _FITTING_TESTS,
+    ),
+    Mutant(
+        "the queue of another domain counts as the same",
+        "spark_queue/replication/validation.py", "return queue.group_local_domain or of.journal.group or of.journal.instance",
+        "return queue.group_local_domain",
+        _FITTING_TESTS,
+    ),
+    Mutant(
+        "a coordinator with peers ends when nobody calls",
+        "spark_queue/coordinator/loop.py", "self._ends_idle and not self._engine.state.definitions.peers", "self._ends_idle",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "whoever was never heard of is reachable for ever",
+        "spark_queue/coordinator/peers.py",
+        "        self._engine.reach.listen(self._engine.state.definitions.peers, now_ms=now_ms)\n", "",
+        ("tests/unit/coordinator/test_loop_pulls.py",),
+    ),
+    Mutant(
+        "a copy of a peer's journal is a second peer",
+        "spark_queue/coordinator/peers.py", "            self._refuse_twin(request)\n", "",
+        _FITTING_TESTS,
+    ),
+    Mutant(
+        "a redrive belongs to nobody",
+        _NEWS, "return MessageValue(life, Stage.PRESENT, 0, initial or self.instance)", "return None",
+        _TESTS,
+    ),
+    Mutant(
+        "an acknowledgement is not told",
+        _NEWS, "                return MessageValue(life, Stage.GONE)\n            case Kind.REDRIVEN if",
+        "                return None\n            case Kind.REDRIVEN if",
+        _TESTS,
+    ),
+    Mutant(
+        "ranges of a peer are expanded as they are",
+        _NEWS, "[(first, min(until, known.entered_until)) for first", "[(first, until) for first",
+        ("tests/unit/replication",),
+    ),
+    Mutant(
+        "a piece goes on where another origin begins",
+        "spark_queue/journal/segments.py", "        ends = np.minimum(ends, published.until_of(starts))\n", "        pass\n",
+        ("tests/unit/journal/test_segments.py",),
+    ),
+    Mutant(
+        "a partition that begins within a piece tells the origin of its first row",
+        "spark_queue/source/planning.py", '"bookmark", "origin_bookmark")\n\n_Columns', '"bookmark")\n\n_Columns',
+        ("tests/unit/source/test_origins.py",),
+    ),
+    Mutant(
+        "what an instance does not know of its peer is not looked for",
+        "spark_queue/verification/instances.py", "    return missing | ownership.lesser(", "    return missing & ownership.lesser(",
+        ("tests/unit/cli/test_verify_peers.py",),
+    ),
+    Mutant(
+        "a publish is told as replicated as soon as it has entered",
+        "spark_queue/client/replicated.py", "log.pulled >= max(entered.values(), default=-1)", "log.pulled >= -1",
+        ("tests/unit/client/test_replicated.py",),
+    ),
+    Mutant(
+        "a view says of every message that it is owned here",
+        "spark_queue/views/messages.py", 'columns.put("owner", members, owner)',
+        'columns.put("owner", members, ledger.ownership.instance)',
+        ("tests/unit/views/test_instances.py",),
+    ),
+    Mutant(
+        "a watermark of another journal is gone on from",
+        "spark_queue/replication/puller.py", "        if created != watermark.journal:", "        if False:",
+        ("tests/unit/replication",),
+    ),
+    Mutant(
+        "what was lost before it was pulled is passed over in silence",
+        "spark_queue/replication/fetching.py", "if lost and not skips:", "if False:",
+        ("tests/unit/replication/test_sites.py",),
+    ),
+    Mutant(
+        "a log that went back is read on",
+        "spark_queue/replication/peer_log.py", "                self._check_last()\n", "",
+        ("tests/unit/replication/test_restored.py",),
+    ),
+    Mutant(
+        "a peer that was restored is read on before anybody says so",
+        "spark_queue/replication/restored.py",
+        "    if not any(record.kind == Kind.RESTORED and record.record > common for record in records):\n", "    if False:\n",
+        ("tests/unit/replication/test_restored.py",),
+    ),
+    Mutant(
+        "a journal that was restored goes on as if nothing were lost",
+        "spark_queue/replication/restored.py", "    if not marks:\n", "    if True:\n",
+        ("tests/unit/replication/test_restored.py",),
+    ),
+    Mutant(
+        "a peer may have any name",
+        "spark_queue/replication/puller.py", "            self._check_name()\n", "",
+        ("tests/unit/replication",),
+    ),
+    Mutant(
+        "an old request is answered",
+        "spark_queue/replication/puller.py", "and not is_over:", "and True:",
+        ("tests/unit/replication",),
+    ),
+    Mutant(
+        "a peer in another store is read with the own credentials",
+        "spark_queue/replication/peer_stores.py", "max(names, key=len)] if names else", "max(names, key=len)] if not path else",
+        ("tests/unit/replication",),
+    ),
+    Mutant(
+        "a store goes by a name that another one's only begins with",
+        "spark_queue/replication/peer_stores.py", "{name.rstrip('/')}/\")", "{name.rstrip('/')}\")",
+        ("tests/unit/replication",),
+    ),
+    Mutant(
+        "what an instance has heard of others goes no further",
+        _NEWS, "            case Kind.TRANSFERRED | Kind.REPLICATED:\n", "            case Kind.TRANSFERRED:\n",
+        (_TOPOLOGIES,),
+    ),
+    Mutant(
+        "messages pass through where they may not",
+        "spark_queue/replication/copying.py", "            if not self._passes(fold, origin):\n", "            if False:\n",
+        ("tests/unit/replication",),
+    ),
+    Mutant(
+        "an archive hears of outcomes",
+        "spark_queue/replication/puller.py", "found is not None and found.queue in self._definition.queues and not is_over:",
+        "found is not None and not is_over:",
+        (_TOPOLOGIES,),
+    ),
+    Mutant(
+        "a file of a peer may have any path",
+        _CHECKING, "        if _PATH.fullmatch(path) is None:", "        if False:",
+        (f"{_REFUSED}[path leaves its folder]",),
+    ),
+    Mutant(
+        "a peer may give a journal another name",
+        _CHECKING, "        if before != name:", "        if False:",
+        (f"{_REFUSED}[an origin under two names]",),
+    ),
+    Mutant(
+        "a peer asks in the name of another",
+        _CHECKING, "if detail.requester != known.instance and not detail.passed:", "if False:",
+        (f"{_REFUSED}[a request in the name of another]",),
+    ),
+    Mutant(
+        "a peer lets a message in twice",
+        _CHECKING, '"messages of an origin enter twice." if twice or message_type.origins.holds(origins) else None', "None",
+        (f"{_REFUSED}[a message that enters twice]",),
+    ),
+    Mutant(
+        "a record of a peer may be of any size",
+        "spark_queue/replication/peer_records.py", "            if found > most:", "            if False:",
+        (f"{_REFUSED}[a record of 100 MB]",),
+    ),
+    Mutant(
+        "a peer publishes in the name of this journal",
+        "spark_queue/replication/fetching.py", "            if origin == own_origin and ", "            if False and ",
+        (f"{_JOURNALS}::test_messages_that_were_never_published_here_are_no_messages_of_ours",),
+    ),
+    Mutant(
+        "what came before a refusal is not taken",
+        _PULLER, "if refusal is None or self._fold.definitions.journal.instance is not None:", "if refusal is None:",
+        (f"{_REFUSED}[a transfer to nobody]",),
+    ),
+    Mutant(
+        "one message type that differs stops all others",
+        "spark_queue/replication/fetching.py",
+        '                    if differs.code != "MESSAGE_TYPE_DIFFERS":', "                    if True:",
+        (f"{_JOURNALS}::test_another_type_of_a_column_stops_that_message_type_alone",),
+    ),
+    Mutant(
+        "a file that was merged since it entered is lost",
+        "spark_queue/replication/fetching.py",
+        '            if failed.reason.code != "MESSAGE_FILE_MISSING":', "            if True:",
+        ("tests/unit/replication/test_peer_log.py",),
+    ),
+    Mutant(
+        "each look at a peer's log lists it",
+        "spark_queue/replication/peer_log.py", "if not is_broken and self._idle_looks < LISTING_LOOKS:", "if False:",
+        ("tests/unit/replication/test_peer_log.py",),
+    ),
+)  # fmt: skip
