@@ -30,7 +30,7 @@ def test_random_kills_lose_nothing_and_every_duplicate_is_explained(
     """With a filter, barriers, order per key, retries and dead letters on, everything also comes in order (R65 to R73)."""
     farm = Farm(folder=tmp_path, seed=SEED, load=load)
     farm.run(kills=int(KILLS * share), patience_s=120)
-    verdict = judge(tmp_path, farm.journal, farm.published, load)
+    verdict = judge(farm.sites[0])
     with capsys.disabled():
         sys.stdout.write(
             f"\nkilled {dict(farm.kills)}; {farm.published} messages published, "

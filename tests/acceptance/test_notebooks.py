@@ -20,6 +20,7 @@ def test_there_are_notebooks() -> None:
         "03_barriers",
         "04_dead_letters_and_redrive",
         "05_time_travel_and_explain",
+        "06_two_sites",
     ]
 
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.instances.reach import Reach
-from spark_queue.core.records import Kind
+from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.lifecycle import State
 from tests import instances as core
 from tests.fake_clock import FakeClock
@@ -50,9 +50,9 @@ class Sides:
         self.core = core.Instance(name, peers, clock)
         self.model = model.Instance(name)
         self.consumer: core.Consumer | None = None
-        #: Records that were looked at for requests; when each message came, and the last request of each owner.
+        #: Records that were looked at for requests; when each message came in each life, and the last request of each owner.
         self.looked = 0
-        self.came_at: dict[Id, int] = {}
+        self.came_at: dict[tuple[Id, int], int] = {}
         self.asked: dict[str, tuple[int, set[Id]]] = {}
         self.reach()
 
@@ -106,9 +106,7 @@ class InstanceProgram(RuleBasedStateMachine):
 
     def _look(self, side: Sides, limit: int, *, must_ask: bool) -> None:
         """Judge what was asked of owners, which may be sooner or later, and let the model say it, too (R104)."""
-        now, records = self.clock.wall_ms(), side.core.world.committed
-        requests = [record for record in records[side.looked :] if record.kind == Kind.TRANSFER_REQUESTED]
-        side.looked = len(records)
+        now, requests = self.clock.wall_ms(), self._requests(side)
         remote = side.model.having("remote")
         for record in requests:
             owner, ids = record.detail["owner"], side.ids(to_bitmap(record.ranges))
@@ -117,11 +115,20 @@ class InstanceProgram(RuleBasedStateMachine):
             assert ids == theirs[: len(ids)], "the oldest are asked for first"
             assert not self._is_open(side, owner, now), "one request is open for each owner"
             side.asked[owner] = (now, set(ids))
-            side.model.log.append(News("request", ids, requester=side.name))
+            assert record.detail["requester"] == side.name
         for each in remote if must_ask and not requests else ():
-            owner = side.model.messages[each].value.owner
-            is_new = now < side.came_at[each] + PATIENCE_MS
+            life, owner = side.model.messages[each].value.life, side.model.messages[each].value.owner
+            is_new = now < side.came_at.get((each, life), now) + PATIENCE_MS
             assert is_new or self._is_open(side, owner, now), "what has been here for long is asked for"
+
+    def _requests(self, side: Sides) -> list[Record]:
+        """Return the requests that an instance has made, or passed on, since the last look; the model makes them, too."""
+        records = side.core.world.committed
+        requests = [record for record in records[side.looked :] if record.kind == Kind.TRANSFER_REQUESTED]
+        side.looked = len(records)
+        for record in requests:
+            side.model.log.append(News("request", side.ids(to_bitmap(record.ranges)), requester=record.detail["requester"]))
+        return requests
 
     def _is_open(self, side: Sides, owner: str, now: int) -> bool:
         asked_at, ids = side.asked.get(owner, (now - OPEN_MS, set()))
@@ -159,8 +166,9 @@ class InstanceProgram(RuleBasedStateMachine):
         sides = {each.name: each for each in self.sides}
         sides[one].core.pull(sides[other].core)
         sides[one].model.pull(sides[other].model, self.clock.wall_ms())
-        for each in sides[one].model.messages:
-            sides[one].came_at.setdefault(each, self.clock.wall_ms())
+        self._requests(sides[one])
+        for each, known in sides[one].model.messages.items():
+            sides[one].came_at.setdefault((each, known.value.life), self.clock.wall_ms())
 
     @rule(elapsed_ms=st.sampled_from([300, 1_500, 1_500, 5_300, 61_000]))
     def wait(self, elapsed_ms: int) -> None:

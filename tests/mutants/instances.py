@@ -192,4 +192,15 @@ INSTANCES = (
         f"{_CORE}/deciding/engine.py", "            if begun:\n                raise\n", "            raise\n",
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
+    Mutant(
+        "what came by two ways at once enters twice",
+        "spark_queue/journal/entering.py",
+        "            if any(known.origins.holds(file.origins) for file in files.files):\n                return False\n", "",
+        ("tests/simulation/test_whole_instances.py",),
+    ),
+    Mutant(
+        "what another instance delivered counts as never delivered",
+        _FOLD, '    ledger.delivered.raise_to(record.detail.get("deliveries", 0), rows)\n', "",
+        ("tests/model/test_instance_programs.py",),
+    ),
 )  # fmt: skip

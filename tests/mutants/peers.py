@@ -222,4 +222,9 @@ PEERS = (
         "spark_queue/replication/peer_log.py", "if not is_broken and self._idle_looks < LISTING_LOOKS:", "if False:",
         ("tests/unit/replication/test_peer_log.py",),
     ),
+    Mutant(
+        "news are gone that were not taken at once",
+        "spark_queue/replication/puller.py", "            while not taken:\n", "            for _ in range(1):\n",
+        ("tests/unit/replication/test_puller.py",),
+    ),
 )  # fmt: skip

@@ -239,5 +239,6 @@ def simulated_delta(world_random: Callable[[int], int]) -> Iterator[None]:
         patch.setattr(upkeep, "CONTROL_KEPT_MS", 0)
         patch.setattr(upkeep, "MESSAGES_CHECKPOINT_COMMITS", 3)
         patch.setattr(upkeep, "SNAPSHOT_RECORDS", 25)
+        patch.setattr(peer_log, "LISTING_LOOKS", 2)
         yield
         simulated_table.STORES.clear()

@@ -14,6 +14,7 @@ from spark_queue.protocol import codec
 from spark_queue.replication.beacon import BEACON_KEY, RENEWAL_S, Beacon, read_beacon
 from spark_queue.replication.fetching import PullState
 from spark_queue.replication.fitting import Fit
+from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.puller import Look, Pull, Puller
 from spark_queue.replication.pullers import EndedError, PullReport
 from tests.simulation.loop_node import KilledError, Node
@@ -136,6 +137,9 @@ class PullThread:
             found = self._puller.step()
         except EndedError:
             return False
+        except LogReplacedError:
+            self._puller = None
+            return True
         except SparkQueueError as trouble:
             if trouble.code not in _PASSING:
                 raise
@@ -174,6 +178,8 @@ class PullThread:
 
     def _ask(self, request: Look | Pull) -> PullState | bool:
         """Ask the loop, as `coordinator.process` does; other calls may be served before, and the process may end."""
+        # Its thread may wait for its turn, while another one takes over the same rows.
+        self._pullers.instance.let_others_go_on()
         call = Call(request, lambda: False)
         self._node.mailbox.append(call)
         while call.reply is None:

@@ -23,7 +23,7 @@ TOPOLOGIES: Mapping[str, Mapping[str, Sequence[str]]] = {
 }
 
 #: Whether instances pass on requests for messages of others, so that the ends of a chain give each other their backlogs.
-PASSES_ON = False
+PASSES_ON = True
 
 
 @dataclass(frozen=True, slots=True)

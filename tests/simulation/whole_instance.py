@@ -20,7 +20,7 @@ from tests.simulation.disk_world import DiskWorld, Process
 from tests.simulation.instance_pullers import InstancePullers
 from tests.simulation.loop_driver import Operator, Steps
 from tests.simulation.loop_node import Node
-from tests.simulation.loop_world import LoopWorld
+from tests.simulation.loop_world import NESTED_MAX, LoopWorld
 from tests.simulation.publishers import Application, Publisher
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class WholeInstance(DiskWorld):
         self.is_asleep = False
         #: Of each living coordinator process, in the order of their starts.
         self.all_pullers: list[InstancePullers] = []
-        super().__init__(around.random.getrandbits(32), settings=settings, journal={"instance": name})
+        super().__init__(around.random.getrandbits(32), settings=settings, journal={"instance": name, "group": "sites"})
         self.operator = InstanceOperator(self)
 
     def make_bucket(self, now_ms: Callable[[], int]) -> Bucket:
@@ -221,6 +221,11 @@ class WholeInstance(DiskWorld):
             if self.operator is not None:
                 self.operator.step()
             self._step_node()
+
+    def let_others_go_on(self) -> None:
+        """Let others take their steps now and then, before somebody takes his next."""
+        if self.troubled and self.random.random() < 0.1 and self.around.nested < NESTED_MAX:
+            self._meanwhile()
 
     def advance(self, elapsed_ms: int) -> None:
         """Let time pass, everywhere."""

@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 
 from spark_queue import Journal
-from tests.acceptance.farm.farm import VICTIMS
 from tests.acceptance.farm.gates import LOOK_AGAIN_S, POINTS, Gates
+from tests.acceptance.farm.site import VICTIMS
 from tests.source_tree import ROOT
 
 DEFINITIONS = {

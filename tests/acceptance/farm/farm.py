@@ -1,42 +1,43 @@
-"""The kill farm: two consumers of one queue on real Spark, a publisher, and a hand that kills parts of them at random."""
+"""The kill farm: consumers of one queue on real Spark, a publisher, and a hand that kills parts of them at random.
+
+The queue is in one journal, or on two instances: then whole journals disappear for a while, too.
+"""
 
 from __future__ import annotations
 
-import json
+import itertools
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 import psutil
 
-from spark_queue import Journal
-from spark_queue.journal.open import open_journal
-from spark_queue.views import state_at
+from spark_queue.errors import SparkQueueError
 from tests.acceptance.farm.load import Load
+from tests.acceptance.farm.site import VICTIMS, Site, command_line
 
-#: What can be killed, and how its process is told from others below a consumer, by a part of its command line.
-VICTIMS = {
-    "coordinator": "spark_queue.coordinator",
-    "planner": "python_streaming_source_runner",
-    "worker": "pyspark.daemon",
-    "jvm": "org.apache.spark.deploy.SparkSubmit",
-    "driver": "tests.acceptance.farm.consumer",
-}
-
-#: Environment variable by which a coordinator tells whose consumers started it.
+#: Environment variable by which a coordinator tells to which farm it belongs.
 OF_FARM = "SPARK_QUEUE_FARM"
 
 LOOK_AGAIN_S = 0.1
 
 #: Killing a JVM or a driver costs a start of Spark, so it is drawn less often.
 WEIGHTS = {"coordinator": 5, "planner": 5, "worker": 4, "jvm": 1, "driver": 1}
+
+#: What else is drawn where there are two instances: a journal disappears, or the one that did comes back.
+STORE, STORE_WEIGHT = "store", 5
+
+#: How long a journal is away at least, in seconds: mostly longer than its instance counts as reachable.
+AWAY_S = (1.0, 20.0)
+
+#: Messages of one publish, and how many publishes in a row are to one journal: whoever waits meanwhile asks for its messages.
+ROWS, IN_A_ROW = 150, 20
 
 
 @dataclass
@@ -46,65 +47,90 @@ class Farm:
     Parameters
     ----------
     folder
-        Where journal, checkpoints, sink and logs go.
+        Where journals, checkpoints, sinks and logs go.
     seed
         What decides victims and moments.
     load
         What is published, and to what queue.
+    instances
+        Names of the instances that share the queue; none for a journal that does not replicate.
+    consumers
+        How many each journal has.
     """
 
     folder: Path
     seed: int
     load: Load
+    instances: tuple[str, ...] = ()
+    consumers: int = 2
     kills: Counter[str] = field(default_factory=Counter)
-    published: int = 0
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
-        self.path = str(self.folder / "journal")
-        (self.folder / "sink").mkdir()
-        self.journal = Journal.create(self.path, self.load.definitions())
-        self._consumers: dict[str, subprocess.Popen[bytes]] = {}
+        names = [f"consumer{number}" for number in range(self.consumers)]
+        if not self.instances:
+            self.sites = [Site(self.folder / "site", self.load, self.load.definitions(), names)]
+        else:
+            paths = {name: str(self.folder / name / "journal") for name in self.instances}
+            definitions = {name: self.load.definitions_of_instance(name, paths) for name in self.instances}
+            self.sites = [Site(self.folder / name, self.load, definitions[name], names) for name in self.instances]
         self._over = threading.Event()
+        self._back_at_s = 0.0
+        self._environment = {OF_FARM: str(self.folder)}
+
+    @property
+    def published(self) -> int:
+        """How many messages were published."""
+        return sum(site.published for site in self.sites)
 
     def run(self, *, kills: int, patience_s: float) -> None:
         """Publish, consume and kill; then wait for what is left, as long as it gets less, and stop the consumers."""
         publisher = threading.Thread(target=self._publish)
-        try:
-            self._keep_running()
-            publisher.start()
-            for kind in self.random.choices(list(WEIGHTS), list(WEIGHTS.values()), k=kills):
-                self._over.wait(self.random.uniform(0.3, 2.5))
-                while not self._kill_one(kind):
-                    self._over.wait(LOOK_AGAIN_S)
-                    self._keep_running()
-            self._over.set()
-            publisher.join()
-            self._drain(patience_s)
-        finally:
-            self._over.set()
-            self._stop()
+        weights = WEIGHTS | ({STORE: STORE_WEIGHT} if self.instances else {})
+        # Coordinators that the farm itself starts may be killed, too.
+        with mock.patch.dict(os.environ, self._environment):
+            try:
+                self._await_streams(patience_s)
+                publisher.start()
+                for kind in self.random.choices(list(weights), list(weights.values()), k=kills):
+                    self._over.wait(self.random.uniform(0.3, 2.5))
+                    self._bring_back()
+                    while not (self._take_away() if kind == STORE else self._kill_one(kind)):
+                        self._over.wait(LOOK_AGAIN_S)
+                        self._keep_running()
+                        self._bring_back()
+                self._over.set()
+                publisher.join()
+                self._bring_back(at_once=True)
+                self._drain(patience_s)
+            finally:
+                self._over.set()
+                self._bring_back(at_once=True)
+                for site in self.sites:
+                    site.stop()
 
     def _publish(self) -> None:
-        while not self._over.wait(0.25):
-            rows = [{"value": json.dumps(self.load.body(self.published + number))} for number in range(150)]
-            self.published += self.journal.publish(rows, topic="ORDERS").rows
+        for number in itertools.count():
+            if self._over.wait(0.25):
+                return
+            self.sites[number // IN_A_ROW % len(self.sites)].publish(ROWS // len(self.sites))
 
     def _keep_running(self) -> None:
-        for name in ("first", "second"):
-            if name not in self._consumers or self._consumers[name].poll() is not None:
-                command = [sys.executable, "-m", "tests.acceptance.farm.consumer", "--journal", self.path]
-                pythons = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-                with (self.folder / f"{name}.log").open("ab") as log:
-                    self._consumers[name] = subprocess.Popen(
-                        [*command, "--subscription", name, "--folder", str(self.folder)],
-                        stdout=log, stderr=log, start_new_session=True,
-                        env={**os.environ, **pythons, OF_FARM: str(self.folder)},
-                    )  # fmt: skip
+        for site in self.sites:
+            site.keep_running(self._environment)
+
+    def _await_streams(self, patience_s: float) -> None:
+        """Wait until each journal has a consumer whose stream has begun."""
+        deadline = time.monotonic() + patience_s
+        while not all(site.parts(VICTIMS["planner"]) for site in self.sites) and time.monotonic() < deadline:
+            self._keep_running()
+            self._over.wait(LOOK_AGAIN_S)
 
     def _kill_one(self, kind: str) -> bool:
         """Kill one random part of a kind; returns whether there was one."""
-        candidates = self._coordinators() if kind == "coordinator" else self._parts(VICTIMS[kind])
+        candidates = (
+            self._coordinators() if kind == "coordinator" else [part for site in self.sites for part in site.parts(VICTIMS[kind])]
+        )
         if not candidates:
             return False
         victim = self.random.choice(sorted(candidates, key=lambda process: process.pid))
@@ -116,29 +142,44 @@ class Farm:
         return True
 
     def _coordinators(self) -> list[psutil.Process]:
-        """Return the coordinators that this farm's consumers started; they outlive them, and tell whose they are by a variable."""
+        """Return the coordinators of this farm; they outlive whoever started them, and tell whose they are by a variable."""
         found = []
         for process in psutil.process_iter():
             try:
-                is_ours = VICTIMS["coordinator"] in _command_line(process) and process.environ().get(OF_FARM) == str(self.folder)
+                is_ours = VICTIMS["coordinator"] in command_line(process) and process.environ().get(OF_FARM) == str(self.folder)
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
             if is_ours:
                 found.append(process)
         return found
 
-    def _parts(self, name: str) -> list[psutil.Process]:
-        """Return the parts of a kind of the consumers whose stream has begun: what is only starting proves little by its death."""
-        found = []
-        for consumer in self._consumers.values():
-            try:
-                driver = psutil.Process(consumer.pid)
-                parts = {process: _command_line(process) for process in (driver, *driver.children(recursive=True))}
-            except psutil.NoSuchProcess:
-                continue
-            if any(VICTIMS["planner"] in line for line in parts.values()):
-                found += [process for process, line in parts.items() if name in line]
-        return found
+    def _take_away(self) -> bool:
+        """Let a journal disappear, unless one has; mostly the others may claim what it owns meanwhile."""
+        if any(site.is_lost for site in self.sites):
+            return True
+        if not self._allow_claims(on=self.random.random() < 0.75):
+            return False
+        self.random.choice(self.sites).vanish()
+        self._back_at_s = time.monotonic() + self.random.uniform(*AWAY_S)
+        self.kills[STORE] += 1
+        return True
+
+    def _bring_back(self, *, at_once: bool = False) -> None:
+        """Bring a journal back that was away for long enough; whether claims stay allowed is chance."""
+        for site in self.sites:
+            if site.is_lost and (at_once or time.monotonic() >= self._back_at_s):
+                site.come_back()
+                self._allow_claims(on=self.random.random() < 0.5)
+
+    def _allow_claims(self, *, on: bool) -> bool:
+        """Switch proxied transfer everywhere; returns whether everybody heard it."""
+        try:
+            for site in self.sites:
+                site.journal.queue("WORK").proxied_transfer(on=on)
+        except SparkQueueError:
+            # A coordinator that is killed just now.
+            return False
+        return True
 
     def _drain(self, patience_s: float) -> None:
         """Wait until nothing is left, keeping the consumers alive."""
@@ -151,23 +192,4 @@ class Farm:
                 deadline = time.monotonic() + patience_s
 
     def _left(self) -> int:
-        """Count the messages in the queue, and the barriers that were released and wait for a consumer to receive them."""
-        ledger = state_at(open_journal(self.journal.store)).state.ledger("WORK")
-        return ledger.depth + sum(len(each.barriers) for each in ledger.subscriptions.values())
-
-    def _stop(self) -> None:
-        (self.folder / "stop").touch()
-        for consumer in self._consumers.values():
-            try:
-                consumer.wait(60)
-            except subprocess.TimeoutExpired:
-                os.killpg(consumer.pid, signal.SIGKILL)
-                consumer.wait()
-        subprocess.run([sys.executable, "-m", "spark_queue.cli", "stop", self.path], check=True, stdout=subprocess.DEVNULL)
-
-
-def _command_line(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return ""
+        return sum(site.left() for site in self.sites)

@@ -25,6 +25,13 @@ class Load:
         queues = {name: dict(keys) for name, keys in self.queues.items()}
         return {"journal": {"coordinator_idle": "5s"}, "message_types": {"json": {"topics": ["ORDERS"]}}, "queues": queues}
 
+    def definitions_of_instance(self, name: str, paths: Mapping[str, str]) -> dict[str, Any]:
+        """Return the definitions of one of several instances, whose journals are at `paths`, by name."""
+        pulled = {"topics": ["ORDERS"], "queues": list(self.queues), "pull_interval": "200ms"}
+        peers = {other: {"journal": path, **pulled} for other, path in paths.items() if other != name}
+        instance = {"journal": {"instance": name}, "peers": peers, "replication": {"unreachable_after": "6s"}}
+        return self.definitions() | instance
+
 
 def _ordered(number: int) -> dict[str, Any]:
     """Return an order of one of many customers; every tenth message is none, and every so often the books are closed."""

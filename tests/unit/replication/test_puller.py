@@ -45,6 +45,8 @@ class Loop:
     def __init__(self, site: Site) -> None:
         self.site = site
         self.taken: list[Pull] = []
+        #: How often it refuses first, since rows have come by another way meanwhile.
+        self.refusals = 0
         self.watermark: Watermark | None = None
         self.disagreements: Sequence[Disagreement] = ()
 
@@ -60,6 +62,8 @@ class Loop:
 
     def take(self, pull: Pull) -> bool:
         self.taken.append(pull)
+        if len(self.taken) <= self.refusals:
+            return False
         self.disagreements = self.disagreements if pull.pulled.disagreements is None else pull.pulled.disagreements
         self.watermark = Watermark(pull.pulled.journal, pull.pulled.record, pull.pulled.digest)
         return True
@@ -73,6 +77,15 @@ def here(tmp_path: Path) -> Site:
 @pytest.fixture
 def there(tmp_path: Path) -> Site:
     return Site(tmp_path / "virginia", "virginia", "frankfurt", tmp_path / "frankfurt")
+
+
+def test_what_was_not_taken_is_handed_over_again(here: Site, there: Site) -> None:
+    loop = Loop(here)
+    loop.refusals = 1
+    loop.puller("virginia").step()
+    newest = open_reader(there.store).records()[-1]
+    assert [pull.pulled.record for pull in loop.taken] == [newest.record, newest.record]
+    assert loop.watermark is not None
 
 
 def test_a_peer_is_read_to_its_end_and_then_on(here: Site, there: Site) -> None:

@@ -1,0 +1,124 @@
+"""One journal of the farm: its consumers, and who publishes to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from spark_queue import Journal
+from spark_queue.core.state.lifecycle import State
+from spark_queue.journal.open import open_journal
+from spark_queue.views import state_at
+from tests.acceptance.farm.load import Load
+
+#: What can be killed, and how its process is told from others below a consumer, by a part of its command line.
+VICTIMS = {
+    "coordinator": "spark_queue.coordinator",
+    "planner": "python_streaming_source_runner",
+    "worker": "pyspark.daemon",
+    "jvm": "org.apache.spark.deploy.SparkSubmit",
+    "driver": "tests.acceptance.farm.consumer",
+}
+
+
+class Site:
+    """A journal, and some consumers of its queue.
+
+    Parameters
+    ----------
+    folder
+        Where journal, checkpoints, sink and logs go.
+    consumers
+        The names of their subscriptions.
+    """
+
+    def __init__(self, folder: Path, load: Load, definitions: Mapping[str, Any], consumers: Sequence[str]) -> None:
+        self.folder = folder
+        self.load = load
+        (folder / "sink").mkdir(parents=True)
+        self.journal = Journal.create(str(folder / "journal"), dict(definitions))
+        self.published = 0
+        self._consumers: dict[str, subprocess.Popen[bytes] | None] = dict.fromkeys(consumers)
+        self._lost = folder / "lost"
+        #: Nobody may find the journal gone in the middle of a publish: whether that took place would not be known.
+        self._there = threading.Lock()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the journal has disappeared."""
+        return self._lost.exists()
+
+    def vanish(self) -> None:
+        """Take the journal away from everybody."""
+        with self._there:
+            Path(self.journal.path).rename(self._lost)
+
+    def come_back(self) -> None:
+        """Put the journal where it was."""
+        with self._there:
+            self._lost.rename(self.journal.path)
+
+    def publish(self, count: int) -> None:
+        """Publish the next messages, unless the journal is gone."""
+        rows = [{"value": json.dumps(self.load.body(self.published + number))} for number in range(count)]
+        with self._there:
+            if not self.is_lost:
+                self.published += self.journal.publish(rows, topic="ORDERS").rows
+
+    def keep_running(self, environment: Mapping[str, str]) -> None:
+        """Start the consumers that do not run."""
+        pythons = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        for name, consumer in self._consumers.items():
+            if consumer is None or consumer.poll() is not None:
+                command = [sys.executable, "-m", "tests.acceptance.farm.consumer", "--journal", self.journal.path]
+                with (self.folder / f"{name}.log").open("ab") as log:
+                    self._consumers[name] = subprocess.Popen(
+                        [*command, "--subscription", name, "--folder", str(self.folder)],
+                        stdout=log, stderr=log, start_new_session=True, env={**os.environ, **pythons, **environment},
+                    )  # fmt: skip
+
+    def parts(self, name: str) -> list[psutil.Process]:
+        """Return the parts of a kind of the consumers whose stream has begun: what is only starting proves little by its death."""
+        found = []
+        for consumer in filter(None, self._consumers.values()):
+            try:
+                driver = psutil.Process(consumer.pid)
+                parts = {process: command_line(process) for process in (driver, *driver.children(recursive=True))}
+            except psutil.NoSuchProcess:
+                continue
+            if any(VICTIMS["planner"] in line for line in parts.values()):
+                found += [process for process, line in parts.items() if name in line]
+        return found
+
+    def left(self) -> int:
+        """Count the messages in the queue, and the barriers that were released and wait for a consumer to receive them."""
+        ledger = state_at(open_journal(self.journal.store)).state.ledger("WORK")
+        return ledger.depth + len(ledger.rows[State.REMOTE]) + sum(len(each.barriers) for each in ledger.subscriptions.values())
+
+    def stop(self) -> None:
+        """Stop the consumers, and the coordinator."""
+        (self.folder / "stop").touch()
+        for consumer in filter(None, self._consumers.values()):
+            try:
+                consumer.wait(60)
+            except subprocess.TimeoutExpired:
+                os.killpg(consumer.pid, signal.SIGKILL)
+                consumer.wait()
+        subprocess.run([sys.executable, "-m", "spark_queue.cli", "stop", self.journal.path], check=True, stdout=subprocess.DEVNULL)
+
+
+def command_line(process: psutil.Process) -> str:
+    """Return what started a process; nothing where it has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return ""
