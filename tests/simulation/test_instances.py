@@ -181,8 +181,9 @@ class World:
                     continue
                 spoken = JournalState(other.world.facts)
                 spoken.fold_all(other.world.committed[: watermark.record + 1])
+                queues = instance.world.state.definitions.peers[other.name].queues
                 found = of_what_was_pulled(
-                    instance.world.state, spoken, ("WORK", "FAILED"), passes=lambda _: True, who=instance.name, whom=other.name
+                    instance.world.state, spoken, tuple(queues), passes=lambda _: True, who=instance.name, whom=other.name
                 )
                 assert list(found) == []
 
@@ -237,9 +238,7 @@ def agree_after_claims(world: World) -> None:
     for _ in range(STEPS):
         world.step()
     acknowledged = {each for instance in world.instances for each in instance.acknowledged()}
-    if not world.chain:
-        # Who stopped to replicate for a while has passed news over.
-        world.compare()
+    world.compare()
     agree(world)
     for instance in world.instances:
         gone = instance.ids(instance.rows("removed"))

@@ -73,7 +73,7 @@ class _Log:
 
         ledger = self.state.ledger("WORK")
         assert ledger.ownership is not None, "the queue is replicated"
-        self.transferred = ledger.ownership.transferred_in
+        self.transferred = ledger.ownership.came_from.total()
         self.dead = set(self.ids(ledger.rows[State.DEAD]))
         self.ended = self.dead | set(self.ids(ledger.rows[State.REMOVED]))
         self.published = {each for each in self._ids if each[0] == self.state.journal_id}
