@@ -161,6 +161,11 @@ JOURNAL: dict[str, str] = {
         "Peer '{peer}' is {found}, so nothing is pulled from it: '{path}'. A peer goes by the name that its journal says under "
         "[journal] instance. Correct the path, or the name."
     ),
+    "PUBLISHER_CLASH": (
+        "Publisher '{publisher}' gave number {sequence} to two different messages on two instances; both are here, the later one "
+        "as bookmark {bookmark}. One application at a time may use a publisher name, and a repeated number must mean the same "
+        "message. Look at both, and give the publishers names of their own."
+    ),
     "PEER_REPLACED": (
         "Peer '{peer}' is journal {found} now, and was {expected} when it was pulled last. Correct its path. If that "
         "instance was made anew, run `sparkq peers reset {journal} {peer}`: then the new journal is read from its beginning."

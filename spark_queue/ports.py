@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from spark_queue.core.message_files.origins import OriginRows
+from spark_queue.core.message_files.publishers import ClashingRows, SequenceRange, joined
 from spark_queue.core.message_files.relocation import MergedFile
 from spark_queue.core.message_files.segment import FactSource, Segment
 from spark_queue.core.records import Record
@@ -42,6 +43,9 @@ class AddedFile:
     expires_max_ms: int | None = None
     #: Of messages that were pulled: its rows by origin.
     origins: tuple[OriginRows, ...] = ()
+    #: First and last sequence of each named publisher, and rows whose number another message of it has here.
+    publishers: Mapping[str, SequenceRange] = field(default_factory=dict)
+    clashes: tuple[ClashingRows, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,9 @@ class PulledFile:
     stats: Mapping[str, Any]
     #: Its rows by origin.
     origins: tuple[OriginRows, ...]
+    #: First and last sequence of each named publisher, and rows whose number another message of it has here.
+    publishers: Mapping[str, SequenceRange] = field(default_factory=dict)
+    clashes: tuple[ClashingRows, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +91,13 @@ class PulledFiles:
     files: tuple[PulledFile, ...]
     #: The names of the instances that their messages come from, by UUID.
     instances: Mapping[str, str]
+    #: The own bookmark before which everything was looked at for messages that their publishers had brought here already.
+    compared_until: int = 0
+
+    @property
+    def publishers(self) -> dict[str, SequenceRange]:
+        """First and last sequence of each named publisher."""
+        return joined([file.publishers for file in self.files])
 
 
 def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, first: int, at_ms: int) -> Segment:
@@ -103,6 +117,8 @@ def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, firs
         expires_max_ms=added.expires_max_ms,
         origins=added.origins,
         instances=entry.instances,
+        publishers=added.publishers,
+        clashes=added.clashes,
     )
 
 

@@ -10,8 +10,11 @@ from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.deciding.instances.naming import OtherNames
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.message_files.origins import OriginRows
+from spark_queue.core.message_files.publishers import ClashingRows, overlap
+from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Removal
 from spark_queue.core.state.lifecycle import State
@@ -85,22 +88,37 @@ class Instance:
         self.world.publish("json", [PublishedMessage(topic="T")] * count)
         self.world.commit()
 
-    def pull(self, peer: Instance) -> None:
-        """Take over what a peer has committed since the last time."""
+    def publish_as(self, publisher: str, sequences: Iterable[int], *, body: str = "") -> list[int]:
+        """Publish messages of a named publisher, those that are not repeats; returns their numbers."""
+        highest = self.world.state.message_types["json"].publishers.get(publisher, 0)
+        new = [each for each in sequences if each > highest]
+        if new:
+            made = [PublishedMessage(topic="T", attributes={"body": body}, publisher=publisher, sequence=each) for each in new]
+            self.world.publish("json", made)
+            self.world.commit()
+        return new
+
+    def pull(self, peer: Instance, *, dies: bool = False) -> None:
+        """Take over what a peer has committed since the last time; the coordinator may die when the messages have entered."""
         watermark = self.world.state.pulled.get(peer.name)
         if watermark is not None and watermark.record < 0:
             self._folds[peer.name], self._read[peer.name] = PeerFold(peer.name), 0
-        fold, news = self._folds[peer.name], list[News]()
+        fold, news, names = self._folds[peer.name], list[News](), list[OtherNames]()
         definition = self.world.state.definitions.peers[peer.name]
         records = peer.world.committed[self._read[peer.name] :]
+        foresight = Foresight(peer.world.committed)
         for record in records:
             found = fold.fold(record)
             news += [found] if found is not None and found.queue in definition.queues else []
             if record.kind == Kind.ENTERED:
-                self._copy(peer, fold, from_record(record))
+                names += self._copy(peer, fold, foresight.place(from_record(record)))
+        if dies:
+            self.read_again(peer.name)
+            self.crash()
+            return
         if records:
             last = records[-1].record
-            pulled = Pulled(peer=peer.name, journal=fold.journal_id, record=last, digest=f"of {last}", news=news)
+            pulled = Pulled(peer=peer.name, journal=fold.journal_id, record=last, digest=f"of {last}", names=names, news=news)
             from_here = fold.pulled.get(self.world.journal_id)
             reach = self.world.engine.reach
             reach.pulled_here = {**reach.pulled_here, peer.name: -1 if from_here is None else from_here.record}
@@ -108,18 +126,45 @@ class Instance:
             self.world.commit()
         self._read[peer.name] += len(records)
 
-    def _copy(self, peer: Instance, fold: PeerFold, segment: Segment) -> None:
-        messages, origins = list[PublishedMessage](), list[OriginRows]()
+    def _copy(self, peer: Instance, fold: PeerFold, segment: Segment) -> list[OtherNames]:
+        messages, origins, clashes, names = list[PublishedMessage](), list[OriginRows](), list[ClashingRows](), list[OriginRows]()
         known = self.world.state.message_types[segment.message_type]
         of_peer = fold.message_types[segment.message_type].origins
         for row, message in enumerate(peer.world.facts.messages(segment)):
-            ((origin, rows),) = of_peer.of(to_bitmap([(segment.first + row, segment.first + row + 1)]), own=fold.journal_id)
-            if origin == self.world.journal_id or rows.intersect(known.origins.held.get(origin, rows - rows)):
+            ((_, _, origin, there),) = of_peer.between(segment.first + row, segment.first + row + 1, own=fold.journal_id)
+            if origin == self.world.journal_id or known.origins.holds([(0, 1, origin, there)]):
                 continue
-            origins.append((len(messages), 1, origin, rows.min()))
+            standing = self._standing(message)
+            same = [bookmark for bookmark, each in standing.items() if each == message]
+            if same:
+                names.append((same[0], 1, origin, there))
+                continue
+            if standing:
+                clashes.append((len(messages), 1, str(message.publisher), message.sequence))
+            origins.append((len(messages), 1, origin, there))
             messages.append(message)
         if messages:
-            self.world.publish(segment.message_type, messages, origins=origins, instances=fold.instances)
+            self.world.publish(segment.message_type, messages, origins=origins, instances=fold.instances, clashes=clashes)
+            self.world.commit()
+        return [OtherNames(message_type=segment.message_type, rows=tuple(names), instances=fold.instances)] if names else []
+
+    def _standing(self, message: PublishedMessage) -> dict[int, PublishedMessage]:
+        """Return what is here of the publisher of a message with its number."""
+        if message.publisher is None:
+            return {}
+        asked = {message.publisher: (message.sequence, message.sequence)}
+        segments = [each for each in self.world.state.message_types["json"].segments if overlap(asked, each.publishers)]
+        return {
+            segment.first + row: each
+            for segment in segments
+            for row, each in enumerate(self.world.facts.messages(segment))
+            if (each.publisher, each.sequence) == (message.publisher, message.sequence)
+        }
+
+    def merge(self) -> None:
+        """Put all messages into one file."""
+        if self.world.state.message_types["json"].segments:
+            self.world.merge("json")
             self.world.commit()
 
     def ownership(self, queue: str = "WORK") -> Ownership:

@@ -18,6 +18,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.replication.fetching import PullState
 from spark_queue.replication.fitting import Fit
 from spark_queue.replication.puller import Pull, Puller
+from spark_queue.replication.repeats import Standing
 from tests.deciding import claim
 from tests.fake_clock import FakeClock
 
@@ -95,7 +96,7 @@ class Site:
         state = self.engine.state
         known = state.message_types["line"]
         held = known.origins.held | {state.journal_id: to_bitmap([(0, known.entered_until)])}
-        return PullState(state.journal_id, state.pulled.get(peer), {"line": held})
+        return PullState(state.journal_id, state.pulled.get(peer), {"line": held}, {"line": Standing()})
 
     def _take(self, pull: Pull) -> bool:
         for files in pull.files:

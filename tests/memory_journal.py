@@ -276,7 +276,10 @@ class MemoryJournal:
             log = self.storage.entries[files.message_type]
             if len(log) != after_version + 1:
                 return False
-            added = tuple(replace(added_file(file.path, file.stats), origins=file.origins) for file in files.files)
+            added = tuple(
+                replace(added_file(file.path, file.stats), origins=file.origins, publishers=file.publishers, clashes=file.clashes)
+                for file in files.files
+            )
             version, token = after_version + 1, uuid.uuid4().hex
             log.append(MessageLogEntry(version=version, token=token, added=added, instances=dict(files.instances)))
             return True

@@ -21,6 +21,7 @@ from spark_queue.protocol import codec, wire
 from spark_queue.replication.fetching import PullState
 from spark_queue.replication.puller import Look, Pull
 from spark_queue.replication.pullers import PullReport
+from spark_queue.replication.repeats import Standing
 
 _LOG = logging.getLogger(__name__)
 
@@ -150,13 +151,17 @@ class Peers:
 
     def _state(self, peer: str) -> PullState:
         state = self._engine.state
-        held = {}
+        held, standing = {}, {}
         for name, known in state.message_types.items():
             held[name] = {origin: rows.copy() for origin, rows in known.origins.held.items()}
             for origin, first, until in known.origins.own_parts(0, known.entered_until, own=state.journal_id):
                 held[name][origin] = held[name].get(origin, BitMap64()) | to_bitmap([(first, until)])
+            # To look through only where a publisher may have brought the same here; a list of them costs little.
+            segments = tuple(known.segments) if known.publishers else ()
+            standing[name] = Standing(segments=segments, highest=dict(known.publishers), until=known.entered_until)
         return PullState(
-            journal=state.journal_id, watermark=state.pulled.get(peer), held=held, skips=peer in state.peer_changes.skips,
+            journal=state.journal_id, watermark=state.pulled.get(peer), held=held, standing=standing,
+            skips=peer in state.peer_changes.skips,
             instances={**state.instances, state.journal_id: str(state.definitions.journal.instance)},
             renewed=[each.origin for each in state.peer_changes.restorations], disagreements=state.disagreements.get(peer, ()),
         )  # fmt: skip

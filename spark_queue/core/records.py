@@ -60,6 +60,7 @@ class Kind(StrEnum):
     BARRIER_RECEIVED = "barrier_received"
     EXPRESSION_FAILED = "expression_failed"
     PULLED = "pulled"
+    NAMED = "named"
     REPLICATED = "replicated"
     TRANSFERRED = "transferred"
     TRANSFER_REQUESTED = "transfer_requested"
@@ -71,7 +72,7 @@ class Kind(StrEnum):
 
 #: Kinds that software without replication must refuse: it would own every message (DESIGN 17.9).
 REPLICATION_KINDS = frozenset({
-    Kind.PULLED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.NOT_IN_QUEUE, Kind.PROXIED_TRANSFER,
+    Kind.PULLED, Kind.NAMED, Kind.REPLICATED, Kind.TRANSFERRED, Kind.TRANSFER_REQUESTED, Kind.NOT_IN_QUEUE, Kind.PROXIED_TRANSFER,
     Kind.PEER_CHANGED, Kind.RESTORED,
 })  # fmt: skip
 

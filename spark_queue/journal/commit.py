@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import log_key, messages_key
-from spark_queue.journal.log_entry import LogEntry, TornEntryError, read_entry
+from spark_queue.journal.log_entry import PUBLISHER_TXN, LogEntry, TornEntryError, read_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.staging import StagedFile, StagingPlan, read_staged, write_file
@@ -140,12 +140,12 @@ class Commit:
         files: Sequence[StagedFile] = self._files
         persisted: int | None = None
         if identity.publisher is not None:
-            persisted = table.transaction_version(f"p:{identity.publisher}")
+            persisted = table.transaction_version(f"{PUBLISHER_TXN}{identity.publisher}")
             if persisted is not None:
                 files = self._after(persisted)
             if files:
                 persisted = files[-1].last_sequence
-                transactions.append((f"p:{identity.publisher}", persisted))
+                transactions.append((f"{PUBLISHER_TXN}{identity.publisher}", persisted))
         if identity.transaction is not None:
             seen = table.transaction_version(identity.transaction[0])
             files = files if seen is None or seen < identity.transaction[1] else ()
@@ -179,11 +179,16 @@ class Commit:
         return new
 
     def _repeats(self, first_sequence: int) -> bool:
-        """Return whether a commit of this publisher that is still in the log started with the same sequence."""
-        name = f"p:{self._identity.publisher}"
+        """Return whether a commit of this publisher that is still in the log started with the same sequence, here or on a peer."""
+        publisher = str(self._identity.publisher)
+        name = f"{PUBLISHER_TXN}{publisher}"
         for version in reversed(versions_after(self._store, self._key, -1)):
             entry = self._entry(version)
-            if entry is not None and name in entry.transactions and entry.mark.get("first_sequence") == first_sequence:
+            if entry is None:
+                continue
+            if name in entry.transactions and entry.mark.get("first_sequence") == first_sequence:
+                return True
+            if any(file.get(publisher, [None])[0] == first_sequence for file in entry.mark.get("publishers", ())):
                 return True
         return False
 

@@ -138,6 +138,9 @@ class Entrance:
                 raise self.trouble[files.message_type]
             if any(known.origins.holds(file.origins) for file in files.files):
                 return False
+            if known.may_repeat(files.publishers, since=files.compared_until):
+                # A publisher of theirs has brought something here since they were compared.
+                return False
             if append(files, after_version=self._version(files.message_type), at_ms=now_ms):
                 break
         self.admit(files.message_type, now_ms=now_ms)
@@ -175,6 +178,9 @@ class Entrance:
 
     def _admit_entry(self, message_type: str, entry: MessageLogEntry, now_ms: int) -> None:
         segments = _segments(message_type, entry, first=self._engine.state.message_types[message_type].entered_until, now_ms=now_ms)
+        if self._engine.state.definitions.journal.instance is None:
+            # Nobody asks for numbers where nothing is replicated.
+            segments = [replace(each, publishers={}) if each.publishers else each for each in segments]
         ledgers = self._engine.state.queues.values()
         requests = [
             each.fact_request()

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from spark_queue.journal.delta import COORDINATOR_TXN, MARK_KEY, Mark, NewFile
 from spark_queue.journal.layout import Store, log_key
+
+#: Begins the transaction id that carries the highest sequence of a named publisher, in message tables.
+PUBLISHER_TXN = "p:"
 
 #: What Delta calls our commits.
 _APPEND: Mapping[str, Any] = {"operation": "WRITE", "operationParameters": {"mode": "Append", "partitionBy": "[]"}}
@@ -103,9 +107,11 @@ def create_entry(
     epoch: int | None,
     at_ms: int,
     removed: Sequence[str] = (),
+    transactions: Mapping[str, int] = MappingProxyType({}),
 ) -> bool:
     """Commit as `version`, in reign `epoch` if one is named, by writing its entry; tell whether there was none before this call.
 
+    `transactions` are Delta transaction ids and their versions, beside that of the reign.
     Files whose paths are in `removed` leave the table; their rows stand in `files`, or are gone where there are none.
 
     Raises
@@ -113,16 +119,16 @@ def create_entry(
     JournalError
         STORE_FAILED: the outcome is unknown.
     """
+    transactions = transactions if epoch is None else {**transactions, COORDINATOR_TXN: epoch}
     info = {
         "timestamp": at_ms,
         **(_REWRITE if removed else _APPEND),
         "engineInfo": "spark_queue",
-        **mark.commit_info(len(files) + len(removed) + (epoch is not None), is_append=not removed),
+        **mark.commit_info(len(files) + len(removed) + len(transactions), is_append=not removed),
     }
     actions: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": file.entry()} for file in files)]
     actions += [{"remove": {"path": path, "deletionTimestamp": at_ms, "dataChange": not files}} for path in removed]
-    if epoch is not None:
-        actions.append({"txn": {"appId": COORDINATOR_TXN, "version": epoch, "lastUpdated": at_ms}})
+    actions += [{"txn": {"appId": name, "version": number, "lastUpdated": at_ms}} for name, number in transactions.items()]
     return store.create(log_key(table, version), b"".join(msgspec.json.encode(action) + b"\n" for action in actions))
 
 

@@ -8,13 +8,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from deltalake import DeltaTable
 
+from spark_queue.core.message_files.publishers import sequence_ranges
 from spark_queue.core.message_files.relocation import MergedFile
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.delta import Mark, NewFile
 from spark_queue.journal.layout import Store, log_key, messages_key
-from spark_queue.journal.log_entry import LogEntry, TornEntryError, create_entry, read_entry
+from spark_queue.journal.log_entry import PUBLISHER_TXN, LogEntry, TornEntryError, create_entry, read_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.recovery import repair_head
 from spark_queue.ports import AddedFile, MessageLogEntry, PulledFiles
@@ -31,6 +33,8 @@ class DeltaMessageLog:
         self._store = store
         self._key = messages_key(message_type)
         self._is_durable = is_durable
+        #: To ask for the numbers of publishers; opened by the first that is pulled.
+        self._table: DeltaTable | None = None
 
     def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
         """See `ports.MessageLog`; to find gaps a local store reads the whole folder of the log, however little is beyond its head.
@@ -53,7 +57,18 @@ class DeltaMessageLog:
             NewFile(path=file.path, size_bytes=file.size_bytes, modified_ms=at_ms, stats=dict(file.stats)) for file in files.files
         ]
         # For each file its rows by origin, and the names of those instances by UUID.
-        pulled = {"origin": [list(map(list, file.origins)) for file in files.files], "instances": dict(files.instances)}
+        pulled: dict[str, Any] = {
+            "origin": [list(map(list, file.origins)) for file in files.files],
+            "instances": dict(files.instances),
+        }
+        raised: Mapping[str, int] = {}
+        if files.publishers:
+            pulled["publishers"] = [{name: list(found) for name, found in file.publishers.items()} for file in files.files]
+            pulled["clashes"] = [list(map(list, file.clashes)) for file in files.files]
+            found = self._raised(files, after_version)
+            if found is None:
+                return False
+            raised = found
         mark = Mark(writer="replicator", pulled=pulled)
         durable = self._is_durable()
         if durable:
@@ -61,10 +76,27 @@ class DeltaMessageLog:
             self._store.sync([log_key(self._key, after_version)])
         with self._store.failures(f"committing to {self._key}"):
             # No epoch: one who was deposed appends to what it has seen whole, or not at all.
-            created = create_entry(self._store, self._key, after_version + 1, added, mark=mark, epoch=None, at_ms=at_ms)
+            created = create_entry(
+                self._store, self._key, after_version + 1, added, mark=mark, epoch=None, transactions=raised, at_ms=at_ms
+            )
         if created and durable:
             self._store.sync([log_key(self._key, after_version + 1)])
         return created
+
+    def _raised(self, files: PulledFiles, version: int) -> dict[str, int] | None:
+        """Return what the pulled publishers' highest numbers become, where they rise; None where `version` is not the head."""
+        # What fails leaves no table behind that is half read.
+        table, self._table = self._table, None
+        if table is None:
+            table = delta.open_table(self._store, self._key)
+        else:
+            delta.refresh(self._store, self._key, table)
+        self._table = table
+        if table is None or table.version() != version:
+            return None
+        highest = {f"{PUBLISHER_TXN}{name}": last for name, (_, last) in files.publishers.items()}
+        known = {name: table.transaction_version(name) for name in highest}
+        return {name: last for name, last in highest.items() if (found := known[name]) is None or last > found}
 
     def recover(self, *, version: int, token: str) -> None:
         """See `ports.MessageLog`, and `recovery` of a torn head entry; raises STORE_FAILED, too."""
@@ -99,12 +131,10 @@ class DeltaMessageLog:
         added: list[AddedFile] = []
         foreign: list[str] = []
         foreign_rows = 0
-        origins = entry.mark.get("origin", ())
         for number, add in enumerate(entry.adds):
             statistics = _statistics(add)
             if entry.token and "numRecords" in statistics:
-                of_file = tuple(map(tuple, origins[number])) if origins else ()
-                added.append(replace(added_file(add["path"], statistics), origins=of_file))
+                added.append(replace(added_file(add["path"], statistics), **_of_mark(entry, number)))
             else:
                 foreign.append(add["path"])
                 foreign_rows += statistics.get("numRecords", 0)
@@ -132,6 +162,20 @@ def _merged_files(entry: LogEntry) -> tuple[MergedFile, ...]:
         return tuple(MergedFile.from_stored(file) for file in entry.mark.get("moved", ()))
     except (KeyError, TypeError, ValueError):
         return ()
+
+
+def _of_mark(entry: LogEntry, number: int) -> dict[str, Any]:
+    """Return what the mark of a commit says of the rows of one of its files: where they come from, and whose numbers they have."""
+    mark = entry.mark
+    if "origin" not in mark:
+        # All rows of a commit are of one publisher. Its numbers are those of the whole, as they were given.
+        numbers = (mark.get("first_sequence"), mark.get("last_sequence"))
+        names = [name.removeprefix(PUBLISHER_TXN) for name in entry.transactions if name.startswith(PUBLISHER_TXN)]
+        return {"publishers": dict.fromkeys(names, numbers)} if None not in numbers else {}
+    found: dict[str, Any] = {"origins": tuple(map(tuple, mark["origin"][number]))}
+    if "publishers" in mark:
+        found |= {"publishers": sequence_ranges(mark["publishers"][number]), "clashes": tuple(map(tuple, mark["clashes"][number]))}
+    return found
 
 
 def _statistics(add: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,11 +44,14 @@ class DeltaJournal(JournalReader):
         self._control = DeltaControlLog(store)
         self.control = self._control
         self.facts = FileFacts(store)
+        self._logs: dict[str, DeltaMessageLog] = {}
         self._upkeep = Upkeep(store, journal_id, self._control, limits or MessageLimits())
 
     def messages(self, message_type: str) -> DeltaMessageLog:
         """Return the log of a message type."""
-        return DeltaMessageLog(self.store, message_type, lambda: self._control.durable)
+        if message_type not in self._logs:
+            self._logs[message_type] = DeltaMessageLog(self.store, message_type, lambda: self._control.durable)
+        return self._logs[message_type]
 
     def create_message_table(self, message_type: str, columns: str) -> None:
         """See `message_table.create`."""

@@ -18,6 +18,7 @@ from spark_queue.core.definitions.keys import valid_name
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.commit import Commit, Identity, Published
 from spark_queue.journal.layout import Store, messages_key
+from spark_queue.journal.log_entry import PUBLISHER_TXN
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.schema import stored_schema
 from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file
@@ -190,7 +191,7 @@ def open_name(
             durable=durable,
         )
         # Read after the number is drawn: an older opening that was still publishing is refused from here on.
-        last = table.transaction_version(f"p:{name}")
+        last = table.transaction_version(f"{PUBLISHER_TXN}{name}")
         persisted += [] if last is None else [last]
     return OpenedName(name=name, numbers=numbers, last_sequence=max(persisted, default=None))
 

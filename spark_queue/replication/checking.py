@@ -31,6 +31,7 @@ from spark_queue.replication.record_forms import (
     CreatedForm,
     EnteredForm,
     MovedForm,
+    NamedForm,
     PulledForm,
     RequestForm,
     ValueForm,
@@ -51,7 +52,7 @@ _REASONS: Mapping[str, Collection[str | None]] = {
 
 #: Reasons of a `replicated` record: why a message ended, or the kind of the record that moved it.
 _REASONS_OF_STAGE: Mapping[Stage, Collection[str | None]] = {
-    Stage.PRESENT: (Kind.REDRIVEN, Kind.TRANSFERRED, Kind.DEAD_LETTERED),
+    Stage.PRESENT: (Kind.REDRIVEN, Kind.TRANSFERRED, Kind.DEAD_LETTERED, Kind.NAMED),
     Stage.DEAD: DEAD_LETTER_REASONS,
     Stage.GONE: {*_ENDINGS, Kind.REDRIVEN},
 }
@@ -134,6 +135,8 @@ def _fault(record: Record, known: Known) -> str | None:
             return _instances_fault({detail.journal: detail.peer}, known)
         case EnteredForm() | MovedForm():
             return _files_fault(record, known)
+        case NamedForm():
+            return _names_fault(detail, record, known)
         case ValueForm() if record.queue in known.definitions.queues:
             return _ranges_fault(record.ranges) or _value_fault(detail, record)
         case RequestForm() if record.queue in known.definitions.queues:
@@ -203,11 +206,31 @@ def _origins_fault(
     for row, length, origin, bookmark in origins:
         if row < at or length < 1 or row + length > rows or bookmark + length >= NUMBER_MAX:
             return "its origins do not fit its messages."
-        # A journal that was restored gets back what it had lost.
-        is_own = origin == known.journal_id and not message_type.origins.renewed
-        if is_own or origin not in instances:
+        if not _is_other(origin, message_type, instances, known):
             return f"its origin {origin} is no other journal that it names."
         at = row + length
+    return _twice_fault(origins, message_type)
+
+
+def _is_other(origin: str, message_type: MessageTypeState, instances: Mapping[str, str], known: Known) -> bool:
+    # A journal that was restored gets back what it had lost.
+    return origin in instances and (origin != known.journal_id or bool(message_type.origins.renewed))
+
+
+def _names_fault(detail: NamedForm, record: Record, known: Known) -> str | None:
+    message_type = known.message_types.get(str(record.message_type))
+    if message_type is None:
+        return "its journal has no such message type."
+    instances = {**known.instances, **detail.instances}
+    for first, length, origin, bookmark in detail.names:
+        if length < 1 or first + length > message_type.entered_until or bookmark + length >= NUMBER_MAX:
+            return "its names do not fit its messages."
+        if not _is_other(origin, message_type, instances, known):
+            return f"its origin {origin} is no other journal that it names."
+    return _instances_fault(detail.instances, known) or _twice_fault(detail.names, message_type)
+
+
+def _twice_fault(origins: Sequence[OriginRows], message_type: MessageTypeState) -> str | None:
     by_origin = sorted((origin, bookmark, bookmark + length) for _, length, origin, bookmark in origins)
     twice = any(one[0] == next_[0] and next_[1] < one[2] for one, next_ in pairwise(by_origin))
     return "messages of an origin enter twice." if twice or message_type.origins.holds(origins) else None

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.numbers import to_array
 from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.deciding.instances.naming import OtherNames
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.definitions.keys import valid_name
 from spark_queue.core.message_files.origins import OriginRows
@@ -28,13 +28,12 @@ from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.replication.bounded_files import BoundedFile, UnboundedFileError
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_records import DAMAGE, refused
-from spark_queue.replication.record_forms import NUMBER_MAX
+from spark_queue.replication.record_forms import NUMBER_MAX, PUBLISHER_MAX
+from spark_queue.replication.repeats import Repeats, Standing
+from spark_queue.replication.taking import Taking, WantedRows
 
 #: Rows of a peer's file that are in memory at once.
 _PART_ROWS = ROW_GROUP_ROWS
-
-#: Longest name of a publisher, in bytes.
-_PUBLISHER_BYTES = 1_000
 
 
 class CopyFailedError(Exception):
@@ -55,28 +54,11 @@ class CopyFailedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    """Rows of a segment that are taken over, and where each was first published."""
+class Copied:
+    """What there is to take over of some segments: files, and names of messages that are here already."""
 
-    rows: NDArray[np.int64]
-    #: Number of the origin in `names`, and the bookmark there, of each.
-    origins: NDArray[np.int64]
-    bookmarks: NDArray[np.int64]
-    names: Sequence[str]
-
-    def among(self, kept: NDArray[np.bool_]) -> _Wanted:
-        return _Wanted(rows=self.rows[kept], origins=self.origins[kept], bookmarks=self.bookmarks[kept], names=self.names)
-
-    def stretches(self) -> tuple[OriginRows, ...]:
-        """Return them by origin, as they stand one after the other in the new file."""
-        if not len(self.rows):
-            return ()
-        breaks = np.flatnonzero((np.diff(self.origins) != 0) | (np.diff(self.bookmarks) != 1)) + 1
-        starts, ends = [0, *breaks.tolist()], [*breaks.tolist(), len(self.rows)]
-        return tuple(
-            (start, end - start, self.names[self.origins[start]], int(self.bookmarks[start]))
-            for start, end in zip(starts, ends, strict=True)
-        )
+    files: PulledFiles | None
+    names: OtherNames | None
 
 
 class Copier:
@@ -95,16 +77,21 @@ class Copier:
     def __init__(self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition) -> None:
         self._own = own
         self._peer = peer
+        self._repeats = Repeats(own)
         self._definitions = definitions
         self._definition = definition
 
-    def copy(self, fold: PeerFold, segments: Sequence[Segment], held: Mapping[str, BitMap64], *, now_ms: int) -> PulledFiles | None:
-        """Write the rows of segments of one message type that are pulled and not held here; None where there are none.
+    def copy(
+        self, fold: PeerFold, segments: Sequence[Segment], held: Mapping[str, BitMap64], standing: Standing, *, now_ms: int
+    ) -> Copied:
+        """Write the rows of segments of one message type that are pulled and not here, under whatever name.
 
         Parameters
         ----------
         held : Mapping of str to BitMap64
             What is here already, by the UUID of its origin; all of it where that is this journal.
+        standing : Standing
+            What publishers have brought here already.
 
         Raises
         ------
@@ -117,20 +104,25 @@ class Copier:
         """
         message_type = segments[0].message_type
         plan = make_plan(self._own, self._definitions, message_type=message_type, topic=None, expires_after_ms=None)
-        written: list[PulledFile] = []
+        written, names = list[PulledFile](), list[OriginRows]()
         # Neighbours in a merged file are read at once.
         for segment in stretches([each for each in segments if not each.retired]):
             if not self._is_wanted(fold, segment, held):
                 continue
-            origins: list[OriginRows] = []
-            staged = write_file(plan, self._rows(plan.shape.schema, fold, segment, held, origins), now_ms=now_ms)
+            taking = Taking(self._repeats, standing)
+            staged = write_file(plan, self._rows(plan.shape.schema, fold, segment, held, taking), now_ms=now_ms)
+            names += taking.names
             if staged is not None:
-                path, size_bytes = staged.path, staged.size_bytes
-                written.append(PulledFile(path=path, size_bytes=size_bytes, stats=staged.stats(), origins=tuple(origins)))
-        if not written:
-            return None
+                file = PulledFile(
+                    path=staged.path, size_bytes=staged.size_bytes, stats=staged.stats(), origins=tuple(taking.origins),
+                    publishers=taking.publishers, clashes=tuple(taking.clashes),
+                )  # fmt: skip
+                written.append(file)
         instances = {origin: fold.instances[origin] for file in written for _, _, origin, _ in file.origins}
-        return PulledFiles(message_type=message_type, files=tuple(written), instances=instances)
+        named = {origin: fold.instances[origin] for _, _, origin, _ in names}
+        files = PulledFiles(message_type=message_type, files=tuple(written), instances=instances, compared_until=standing.until)
+        others = OtherNames(message_type=message_type, rows=tuple(names), instances=named)
+        return Copied(files=files if written else None, names=others if names else None)
 
     def missing(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> BitMap64:
         """Return the bookmarks at the peer of what would be taken over of a segment, as far as its topics tell."""
@@ -146,11 +138,11 @@ class Copier:
             for _, rows, origin, bookmark in known.between(segment.first, segment.until, own=fold.journal_id)
         )
 
-    def _wanted(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> _Wanted:
+    def _wanted(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> WantedRows:
         known = fold.message_types[segment.message_type].origins
         adjacent = known.between(segment.first, segment.until, own=fold.journal_id)
         names = list(dict.fromkeys(origin for _, _, origin, _ in adjacent))
-        whole = _Wanted(
+        whole = WantedRows(
             rows=np.arange(segment.row_count, dtype=np.int64),
             origins=np.repeat([names.index(origin) for _, _, origin, _ in adjacent], [rows for _, rows, _, _ in adjacent]),
             bookmarks=np.concatenate([np.arange(first, first + rows, dtype=np.int64) for _, rows, _, first in adjacent]),
@@ -173,10 +165,10 @@ class Copier:
         return fold.is_own(origin) or self._definition.passes(fold.instances[origin])
 
     def _rows(
-        self, schema: pa.Schema, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64], origins: list[OriginRows]
+        self, schema: pa.Schema, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64], taking: Taking
     ) -> Iterator[pa.Table]:
-        """Yield the rows that are taken over, and note in `origins` where each was first published."""
-        at = written = 0
+        """Yield the rows that are taken over, and note in `taking` what they are."""
+        at = 0
         for rows in self._parts(schema, segment):
             # As large as the file is in fact, not as the log says: so much is in memory of it.
             part = replace(segment, first=segment.first + at, until=segment.first + at + len(rows))
@@ -187,8 +179,7 @@ class Copier:
             if not all(takes.values()):
                 pulled = np.array([takes[topic] for topic in rows.column("topic").to_pylist()], dtype=np.bool_)
                 rows, mine = rows.filter(pa.array(pulled)), mine.among(pulled)
-            origins += ((written + row, count, origin, bookmark) for row, count, origin, bookmark in mine.stretches())
-            written += len(rows)
+            rows = taking.take(rows, mine)
             if len(rows):
                 yield rows
 
@@ -229,6 +220,6 @@ def _checked(rows: pa.Table) -> pa.Table:
     sequences: Any = pc.min_max(rows.column("sequence")).as_py()
     if len(rows) and not 0 <= sequences["min"] <= sequences["max"] < NUMBER_MAX:
         raise ValueError(f"its sequences {sequences['min']} to {sequences['max']} are none of ours")
-    if (pc.max(pc.binary_length(rows.column("publisher"))).as_py() or 0) > _PUBLISHER_BYTES:
+    if (pc.max(pc.binary_length(rows.column("publisher"))).as_py() or 0) > PUBLISHER_MAX:
         raise ValueError("a publisher has no name of ours")
     return rows

@@ -17,23 +17,26 @@ from spark_queue.core.records import Record
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.layout import Store
-from spark_queue.ports import Clock, PulledFiles
+from spark_queue.ports import Clock
 from spark_queue.replication.checking import check_move
-from spark_queue.replication.copying import Copier, CopyFailedError
+from spark_queue.replication.copying import Copied, Copier, CopyFailedError
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_log import PeerLog
 from spark_queue.replication.peer_records import refused
+from spark_queue.replication.repeats import Standing
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class PullState:
-    """What a puller must know of the own journal: its UUID, how far the peer is pulled, and which rows are here."""
+    """What a puller must know of the own journal: its UUID, how far the peer is pulled, and what is here by message type."""
 
     journal: str
     watermark: Watermark | None
     held: Mapping[str, Mapping[str, BitMap64]]
+    #: What publishers have brought here.
+    standing: Mapping[str, Standing]
     #: Whether to go on without the messages that the peer let go before they were pulled.
     skips: bool = False
     #: UUIDs of the own origin since the journal was restored from a backup, oldest first.
@@ -79,7 +82,7 @@ class Fetcher:
         """What keeps messages of a type from being pulled, while all else is."""
         return next(iter(self._stopped.values()), None)
 
-    def fetch(self, entered: Sequence[Segment], state: PullState, *, may_miss: bool) -> tuple[list[PulledFiles], int]:
+    def fetch(self, entered: Sequence[Segment], state: PullState, *, may_miss: bool) -> tuple[list[Copied], int]:
         """Copy what of some messages is pulled and not here; returns the copies, and how many the peer let go before.
 
         Parameters
@@ -97,25 +100,25 @@ class Fetcher:
             STORE_FAILED of the own journal.
         """
         skips = may_miss or state.skips
-        copies, lost = list[PulledFiles](), 0
+        copies, lost = list[Copied](), 0
         for message_type in dict.fromkeys(segment.message_type for segment in entered):
             if message_type in state.held and message_type not in self._stopped:
                 mine = [segment for segment in entered if segment.message_type == message_type]
                 try:
-                    files, gone = self._copied(mine, state, skips=skips)
+                    copied, gone = self._copied(mine, state, skips=skips)
                 except ConfigError as differs:
                     if differs.code != "MESSAGE_TYPE_DIFFERS":
                         raise
                     _LOG.warning("Messages of type '%s' are not pulled: %s", message_type, differs)
                     self._stopped[message_type] = differs
                 else:
-                    copies += [] if files is None else [files]
+                    copies.append(copied)
                     lost += gone
         return copies, lost
 
-    def _copied(self, entered: Sequence[Segment], state: PullState, *, skips: bool) -> tuple[PulledFiles | None, int]:
+    def _copied(self, entered: Sequence[Segment], state: PullState, *, skips: bool) -> tuple[Copied, int]:
         """Copy what entered, from where it stands by now; returns how many of it the peer has let go, too."""
-        held = state.held[entered[0].message_type]
+        held, standing = state.held[entered[0].message_type], state.standing[entered[0].message_type]
         for segment in entered:
             # What a restored journal has lost comes back from others.
             self._check_origins(segment, state.renewed[-1] if state.renewed else state.journal, held)
@@ -123,7 +126,7 @@ class Fetcher:
         placed = [known.segment_of(each.first) for each in entered]
         lost = self._lost(placed, held, skips=skips)
         try:
-            return self._copier.copy(self._fold, placed, held, now_ms=self._clock.wall_ms()), lost
+            return self._copier.copy(self._fold, placed, held, standing, now_ms=self._clock.wall_ms()), lost
         except CopyFailedError as failed:
             if failed.reason.code != "MESSAGE_FILE_MISSING":
                 raise
@@ -133,7 +136,7 @@ class Fetcher:
             if moved == placed:
                 raise
             lost = self._lost(moved, held, skips=skips)
-            return self._copier.copy(self._fold, moved, held, now_ms=self._clock.wall_ms()), lost
+            return self._copier.copy(self._fold, moved, held, standing, now_ms=self._clock.wall_ms()), lost
 
     def _lost(self, segments: Sequence[Segment], held: Mapping[str, BitMap64], *, skips: bool) -> int:
         """Return how many messages the peer let go before they were pulled.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyroaring import BitMap64
@@ -96,7 +97,7 @@ class PeerFold:
                 watermark = watermark_of(record)
                 self.instances[watermark.journal] = record.detail["peer"]
                 self.pulled[watermark.journal] = watermark
-            case Kind.ENTERED | Kind.MOVED | Kind.RETIRED:
+            case Kind.ENTERED | Kind.NAMED | Kind.MOVED | Kind.RETIRED:
                 self.instances.update(record.detail.get("instances", {}))
                 self.message_types[str(record.message_type)].fold(record)
             case _ if record.queue in self.definitions.queues:
@@ -109,7 +110,8 @@ class PeerFold:
             return None
         names = _OF_REQUESTS if value is None else _OF_LETTERS if record.kind == Kind.DEAD_LETTERED else _TRAVELLING
         detail: Mapping[str, Any] = {name: record.detail[name] for name in names if name in record.detail}
-        return News(queue=str(record.queue), rows=self._by_origin(record), value=value, reason=_reason(record), detail=detail)
+        news = News(queue=str(record.queue), rows=self._by_origin(record), value=value, reason=_reason(record), detail=detail)
+        return news if value is not None else replace(news, of_several=self._of_several(record))
 
     def _value(self, record: Record) -> MessageValue | None:
         """Return what a record says that its messages are from then on; None where it says nothing to others."""
@@ -139,10 +141,20 @@ class PeerFold:
                 for origin, ranges in record.detail["origins"].items()
             }
             return {origin: to_bitmap(ranges) for origin, ranges in asked.items()}
-        known = self.message_types[self.definitions.queues[str(record.queue)].message_type]
-        # Ranges are clipped before they are expanded: an absurd one would fill the memory.
-        ranges = [(first, min(until, known.entered_until)) for first, until in record.ranges if first < known.entered_until]
-        return dict(known.origins.of(to_bitmap(ranges), own=self.journal_id))
+        known = self._type_of(record)
+        return dict(known.origins.of(_clipped(record, known), own=self.journal_id))
+
+    def _of_several(self, record: Record) -> dict[str, BitMap64]:
+        known = self._type_of(record)
+        return dict(known.origins.of(known.origins.with_several_names(_clipped(record, known)), own=self.journal_id))
+
+    def _type_of(self, record: Record) -> MessageTypeState:
+        return self.message_types[self.definitions.queues[str(record.queue)].message_type]
+
+
+def _clipped(record: Record, known: MessageTypeState) -> BitMap64:
+    """Return the messages of a record; ranges are clipped before they are expanded: an absurd one would fill the memory."""
+    return to_bitmap([(first, min(until, known.entered_until)) for first, until in record.ranges if first < known.entered_until])
 
 
 def _reason(record: Record) -> str | None:

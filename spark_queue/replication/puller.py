@@ -19,7 +19,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock, PulledFiles
 from spark_queue.replication.checking import check_path
 from spark_queue.replication.chunks import Chunk, parts_of
-from spark_queue.replication.copying import CopyFailedError
+from spark_queue.replication.copying import Copied, CopyFailedError
 from spark_queue.replication.fetching import Fetcher, PullState
 from spark_queue.replication.fitting import Fit
 from spark_queue.replication.news import PeerFold
@@ -30,7 +30,9 @@ from spark_queue.replication.restored import check_own, is_common, shared_until
 _LOG = logging.getLogger(__name__)
 
 #: Records that tell a peer nothing: for them alone no watermark is written, or two instances would answer each other for ever.
-SILENT_KINDS = frozenset({Kind.PULLED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.GRANTED, Kind.RESUMED, Kind.PROVEN, Kind.OUTCOMES})
+SILENT_KINDS = frozenset(
+    {Kind.PULLED, Kind.NAMED, Kind.EPOCH_CLAIMED, Kind.RENEWED, Kind.GRANTED, Kind.RESUMED, Kind.PROVEN, Kind.OUTCOMES}
+)
 
 #: After so many silent records one watermark is written all the same.
 _SILENT_RECORDS = 1_000
@@ -196,13 +198,16 @@ class Puller:
         try:
             taken = False
             while not taken:
-                files, lost = self._fetched([segment for _, segment in read.entered])
-                taken = self._hand_over(Pull(pulled=replace(pulled, lost=lost), definitions=self._definitions, files=files))
+                copies, lost = self._fetched([segment for _, segment in read.entered])
+                files = [copy.files for copy in copies if copy.files is not None]
+                names = [copy.names for copy in copies if copy.names is not None]
+                found = replace(pulled, names=names, lost=lost)
+                taken = self._hand_over(Pull(pulled=found, definitions=self._definitions, files=files))
         except CopyFailedError as failed:
             self._give(read.before(failed.segment))
             raise failed.reason from None
 
-    def _fetched(self, entered: Sequence[Segment]) -> tuple[Sequence[PulledFiles], int]:
+    def _fetched(self, entered: Sequence[Segment]) -> tuple[Sequence[Copied], int]:
         # The loop tells what is held in its own time, so it is asked for only where there is something to copy.
         if not entered:
             return (), 0

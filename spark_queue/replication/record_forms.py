@@ -23,6 +23,9 @@ ERROR_MAX = 16_000
 #: Longest token or digest, in characters; ours have 32 and 64.
 _TOKEN_MAX = 200
 
+#: Longest name of a publisher, in bytes; in records, in characters.
+PUBLISHER_MAX = 1_000
+
 #: Most instances that a transfer request has passed.
 _PASSED_MAX = 100
 
@@ -30,6 +33,7 @@ _PASSED_MAX = 100
 Name = Annotated[str, msgspec.Meta(pattern=rf"\A(?!\.{{1,2}}\Z){NAME_PATTERN.pattern}\Z")]
 _Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{1,64}\Z")]
 _Text = Annotated[str, msgspec.Meta(max_length=_TOKEN_MAX)]
+_Publisher = Annotated[str, msgspec.Meta(max_length=PUBLISHER_MAX)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_MAX)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 _Instant = Annotated[int, msgspec.Meta(gt=-NUMBER_MAX, lt=NUMBER_MAX)]
@@ -60,6 +64,15 @@ class EnteredForm(msgspec.Struct):
     barriers: dict[Name, list[tuple[Number, Number]]] = {}
     origin: list[tuple[Number, Number, _Id, Number]] = []
     instances: dict[_Id, Name] = {}
+    publishers: dict[_Publisher, tuple[Number, Number]] = {}
+    clashes: list[tuple[Number, Number, _Publisher, Number]] = []
+
+
+class NamedForm(msgspec.Struct):
+    """Further names of messages that entered before."""
+
+    names: list[tuple[Number, Number, _Id, Number]]
+    instances: dict[_Id, Name]
 
 
 class _MergedFileForm(msgspec.Struct):
@@ -127,6 +140,7 @@ FORMS: Mapping[str, type[msgspec.Struct]] = {
     Kind.JOURNAL_CREATED: CreatedForm,
     Kind.DEFINITIONS_APPLIED: AppliedForm,
     Kind.ENTERED: EnteredForm,
+    Kind.NAMED: NamedForm,
     Kind.MOVED: MovedForm,
     Kind.PULLED: PulledForm,
     Kind.TRANSFER_REQUESTED: RequestForm,

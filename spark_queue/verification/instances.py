@@ -25,7 +25,7 @@ def of_origins(state: JournalState) -> Iterator[str]:
             instance = state.instances.get(origin, origin)
             if origin == state.journal_id:
                 yield f"message type '{name}': {len(pulled)} message(s) count as pulled that were first published here"
-            elif len(pulled) != len(origins.held[origin]):
+            elif len(pulled) + origins.name_count(origin) != len(origins.held[origin]):
                 yield f"message type '{name}': messages of instance '{instance}' are here more than once"
 
 
@@ -73,7 +73,7 @@ class _Names:
 
     def of_hearer(self, rows: BitMap64, passes: Callable[[str], bool]) -> tuple[BitMap64, BitMap64]:
         """Return bookmarks of the speaker as the hearer's; and those, of the speaker, that the hearer should have and has not."""
-        known, unknown = BitMap64(), BitMap64()
+        known, told, unknown = BitMap64(), BitMap64(), BitMap64()
         for origin, there in self._there.origins.of(rows, own=self._speaker.journal_id):
             if origin == self._hearer.journal_id:
                 found = there & to_bitmap([(0, self._here.entered_until)])
@@ -81,13 +81,17 @@ class _Names:
             else:
                 found = self._here.origins.here(origin, there)
                 missing = there - self._here.origins.held.get(origin, BitMap64())
-                if origin != self._speaker.journal_id and not passes(self._speaker.instances[origin]):
-                    missing = BitMap64()
             known |= found
-            if missing:
-                own = origin == self._speaker.journal_id
-                unknown |= missing if own else rows & self._there.origins.here(origin, missing)
-        return known, unknown
+            told |= self._of_speaker(origin, there - missing, rows)
+            if origin in (self._hearer.journal_id, self._speaker.journal_id) or passes(self._speaker.instances[origin]):
+                unknown |= self._of_speaker(origin, missing, rows)
+        # One name that is known is enough.
+        return known, unknown - told
+
+    def _of_speaker(self, origin: str, there: BitMap64, rows: BitMap64) -> BitMap64:
+        """Return those of the speaker's messages that have one of some names."""
+        found = rows & self._there.origins.here(origin, there)
+        return found | there if origin == self._speaker.journal_id else found
 
     def examples(self, rows: BitMap64) -> str:
         """Name some messages by the speaker's bookmarks."""

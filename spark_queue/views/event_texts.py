@@ -90,6 +90,11 @@ def _received(record: Record) -> str:
     return f"'{record.subscription}' gave the barrier up after {record.detail['deliveries']} deliveries"
 
 
+def _named(record: Record) -> str:
+    instances = ", ".join(f"'{name}'" for name in sorted(set(record.detail["instances"].values())))
+    return f"its publisher gave it to another instance, too ({instances}): one message with several names"
+
+
 def _replicated(record: Record) -> str:
     value, peer = value_of(record), record.detail["peer"]
     life = f", in life {value.life}" if value.life else ""
@@ -132,6 +137,7 @@ _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.DEFERRED: lambda record: f"acknowledged before it was active; that counts until {to_text(record.due_at_ms)}",
     Kind.BARRIER_RELEASED: lambda record: f"barrier released to {', '.join(record.detail['subscriptions'])}",
     Kind.BARRIER_RECEIVED: _received,
+    Kind.NAMED: _named,
     Kind.REPLICATED: _replicated,
     Kind.TRANSFERRED: _transferred,
     Kind.TRANSFER_REQUESTED: _requested,

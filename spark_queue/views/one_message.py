@@ -29,7 +29,7 @@ from spark_queue.core.state.journal_state import JournalState
 _GENERAL = (Kind.JOURNAL_CREATED, Kind.EPOCH_CLAIMED, Kind.DEFINITIONS_APPLIED)
 
 #: Of the message's type, where they touch it.
-_OF_FILES = (Kind.ENTERED, Kind.RETIRED)
+_OF_FILES = (Kind.ENTERED, Kind.NAMED, Kind.RETIRED)
 
 #: Of its queues, whatever they speak of.
 _OF_QUEUE = (Kind.SUBSCRIBED, Kind.UNSUBSCRIBED, Kind.PAUSED, Kind.UNPAUSED)

@@ -114,3 +114,20 @@ def test_a_site_that_was_put_back_from_a_backup_gets_back_what_it_lost(sites: di
     virginia.publish(1)
     wait_until(lambda: states(virginia) == {"available": 7})
     wait_until(lambda: states(frankfurt) == {"remote": 7})
+
+
+def test_a_publisher_goes_on_at_the_other_site_when_one_is_lost(sites: dict[str, World]) -> None:
+    frankfurt, virginia = sites["frankfurt"], sites["virginia"]
+    rows = [{"value": f'{{"n": {number}}}'} for number in range(10)]
+    there, here = (Journal(each.store.path) for each in (virginia, frankfurt))
+    there.publish(rows[:4], topic="ORDERS", publisher="app", first_sequence=1)
+    wait_until(lambda: states(frankfurt) == {"remote": 4})
+    virginia.end()
+    there.publish(rows[4:7], topic="ORDERS", publisher="app", first_sequence=5)
+    # What it did not hear an answer to it gives to the other site, too.
+    assert here.publish(rows[:4], topic="ORDERS", publisher="app", first_sequence=1).rows == 0
+    here.publish(rows[4:10], topic="ORDERS", publisher="app", first_sequence=5)
+    virginia.ping()
+    wait_until(lambda: sum(states(virginia).values()) == sum(states(frankfurt).values()) == 10)
+    wait_until(lambda: states(frankfurt) == {"available": 3, "remote": 7})
+    assert states(virginia) == {"available": 7, "remote": 3}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.beginning import BEGINNING
 from tests.mutants.deciding import DECIDING
 from tests.mutants.failing import FAILING
+from tests.mutants.failing_over import FAILING_OVER
 from tests.mutants.instances import INSTANCES
 from tests.mutants.keeping import KEEPING
 from tests.mutants.letters import LETTERS
@@ -29,6 +30,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *ORDERING,
     *INSTANCES,
     *PEERS,
+    *FAILING_OVER,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",

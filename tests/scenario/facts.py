@@ -19,6 +19,9 @@ class PublishedMessage:
     topic: str
     expires_at_ms: int | None = None
     attributes: Attributes = field(default_factory=dict)
+    #: Its publisher and the number there, where that one has a name.
+    publisher: str | None = None
+    sequence: int = 0
 
 
 class MemoryFacts:

@@ -10,6 +10,7 @@ from typing import Any
 from spark_queue.core.commands import AnyCommand
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.message_files.origins import OriginRows
+from spark_queue.core.message_files.publishers import ClashingRows, joined
 from spark_queue.core.message_files.relocation import MergedFile, MovedRows, moved_record
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.core.records import Incarnation, Kind, Record
@@ -128,12 +129,14 @@ class World:
         *,
         origins: Sequence[OriginRows] = (),
         instances: Mapping[str, str] = MappingProxyType({}),
+        clashes: Sequence[ClashingRows] = (),
     ) -> None:
         """Let one message file enter, perhaps of messages that were pulled."""
         known = self.state.message_types[message_type]
         path = f"{message_type}/{known.entered_until}.parquet"
         self.facts.add(path, messages)
         topics = [message.topic for message in messages]
+        named = [{each.publisher: (each.sequence, each.sequence)} for each in messages if each.publisher is not None]
         times = [message.expires_at_ms for message in messages if message.expires_at_ms is not None]
         segment = Segment(
             message_type=message_type,
@@ -150,5 +153,7 @@ class World:
             expires_max_ms=max(times, default=None),
             origins=tuple(origins),
             instances=instances,
+            publishers=joined(named),
+            clashes=tuple(clashes),
         )
         self.engine.enter([segment], now_ms=self.now_ms)

@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from spark_queue.core.message_files.origins import OriginNames, Origins
+from spark_queue.core.message_files.publishers import SequenceRange, overlap
 from spark_queue.core.message_files.relocation import MergedFile, MovedRows, merged_files
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Ranges, Record
@@ -39,6 +40,8 @@ class MessageTypeState:
         self.retired_rows = 0
         #: Where its messages were first published, and what of other instances is here.
         self.origins = Origins()
+        #: The highest sequence of each named publisher that is known to be here.
+        self.publishers: dict[str, int] = {}
 
     @property
     def kept_from(self) -> int:
@@ -55,6 +58,8 @@ class MessageTypeState:
         match record.kind:
             case Kind.ENTERED:
                 self.add(from_record(record))
+            case Kind.NAMED:
+                self.origins.add_names((here, rows, origin, bookmark) for here, rows, origin, bookmark in record.detail["names"])
             case Kind.FOREIGN:
                 self.version, self.token = record.detail["version"], ""
                 self.foreign[record.detail["version"]] = record.detail
@@ -71,6 +76,8 @@ class MessageTypeState:
         self.segments.append(segment)
         self.entered_until = segment.until
         self.origins.add(segment.first, segment.origins)
+        for publisher, (_, last) in segment.publishers.items():
+            self.publishers[publisher] = max(last, self.publishers.get(publisher, last))
         self.version, self.token = segment.version, segment.token
 
     def segment_of(self, bookmark: int) -> Segment:
@@ -95,6 +102,10 @@ class MessageTypeState:
         """Return the segments that hold some of the bookmarks from `first` to before `until`."""
         low = bisect_right(self.segments, first, key=lambda segment: segment.until)
         return self.segments[low : max(low, self._index(until))]
+
+    def may_repeat(self, publishers: Mapping[str, SequenceRange], *, since: int) -> bool:
+        """Return whether a file that has entered with the bookmark `since` or later may hold numbers of these publishers."""
+        return any(overlap(publishers, segment.publishers) for segment in self.segments[self._index(since) :])
 
     def ranges_in(self, paths: Collection[str]) -> Ranges:
         """Return the bookmarks of what stands in some files."""

@@ -1,6 +1,7 @@
 """Where the messages of a message type were first published: origin and origin bookmark, by which every instance knows a row.
 
-Local bookmarks stay local (DESIGN 17.1). Rows that were pulled stand in stretches: adjacent here, and adjacent there.
+Local bookmarks stay local (DESIGN 17.1). Rows that were pulled stand in stretches: adjacent here, and adjacent there. A message
+that its publisher gave to several instances is one row with several names (DESIGN 17.3).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from itertools import pairwise
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 
 #: Rows of one file that came from one origin: first row of the file, number of rows, UUID of the origin, bookmark there.
 OriginRows = tuple[int, int, str, int]
@@ -58,6 +59,16 @@ class _Translation:
                 yield _Stretch(low, stretch.there + low - stretch.first, high - low)
             index += 1
 
+    @property
+    def row_count(self) -> int:
+        """How many rows are known."""
+        return sum(stretch.length for stretch in self._stretches)
+
+    def known(self, rows: BitMap64) -> BitMap64:
+        """Return those of `rows` that are known."""
+        stretches = self.overlapping(rows.min(), rows.max() + 1) if rows else ()
+        return rows & to_bitmap([(stretch.first, stretch.until) for stretch in stretches])
+
     def of(self, rows: BitMap64) -> BitMap64:
         """Return the bookmarks on the other side of those of `rows` that are known."""
         parts = []
@@ -80,6 +91,8 @@ class Origins:
     renewed: list[tuple[int, str]] = field(default_factory=list)
     _to_here: dict[str, _Translation] = field(default_factory=dict)
     _to_there: dict[str, _Translation] = field(default_factory=dict)
+    #: As `_to_there`, of the further names of rows that are here under another one, by the UUID of that origin.
+    _named: dict[str, _Translation] = field(default_factory=dict)
 
     def add(self, first: int, origins: Iterable[OriginRows]) -> None:
         """Take the rows of a file whose first row has bookmark `first` here."""
@@ -90,6 +103,32 @@ class Origins:
             self.pulled.setdefault(origin, BitMap64()).update(to_bitmap(here))
             self._to_here.setdefault(origin, _Translation()).add(bookmark, first + row, length)
             self._to_there.setdefault(origin, _Translation()).add(first + row, bookmark, length)
+
+    def add_names(self, names: Iterable[OriginRows]) -> None:
+        """Take further names of rows that are here; each tells the own bookmark where that of a file tells its row."""
+        for here, length, origin, bookmark in names:
+            self.held.setdefault(origin, BitMap64()).update(to_bitmap([(bookmark, bookmark + length)]))
+            self._to_here.setdefault(origin, _Translation()).add(bookmark, here, length)
+            self._named.setdefault(origin, _Translation()).add(here, bookmark, length)
+
+    def new_names(self, names: Iterable[OriginRows]) -> list[OriginRows]:
+        """Return those of some further names that nothing here has yet, cut where a part of them is held."""
+        found: list[OriginRows] = []
+        for here, length, origin, bookmark in names:
+            there = to_bitmap([(bookmark, bookmark + length)]) - self.held.get(origin, BitMap64())
+            found += [(here + first - bookmark, until - first, origin, first) for first, until in to_ranges(there)]
+        return found
+
+    def named(self, rows: BitMap64) -> Iterator[tuple[str, BitMap64]]:
+        """Yield those of `rows` that have a further name, by the UUID of that origin, as bookmarks of here."""
+        for origin, known in self._named.items():
+            part = known.known(rows)
+            if part:
+                yield origin, part
+
+    def name_count(self, origin: str) -> int:
+        """Return how many messages are here under another name than that of an origin, which they have, too."""
+        return self._named[origin].row_count if origin in self._named else 0
 
     def holds(self, origins: Iterable[OriginRows]) -> bool:
         """Return whether any of some rows of other instances is here."""
@@ -120,19 +159,27 @@ class Origins:
         return found
 
     def of(self, rows: BitMap64, *, own: str) -> Iterator[tuple[str, BitMap64]]:
-        """Yield `rows` of here by origin, as bookmarks there; `own` is the first origin of what was published here."""
-        found: dict[str, BitMap64] = {}
+        """Yield all names of `rows` of here by origin, as bookmarks there; `own` is the first origin of what was published here."""
+        found, left = dict[str, BitMap64](), rows
         for origin, pulled in self.pulled.items():
-            part = rows & pulled
+            part = left & pulled
             if part:
-                rows = rows - part
+                left = left - part
                 found[origin] = self._to_there[origin].of(part)
-        for origin, low, high in self.own_parts(rows.min(), rows.max() + 1, own=own) if rows else ():
-            part = rows & to_bitmap([(low, high)]) if self.renewed else rows
+        for origin, low, high in self.own_parts(left.min(), left.max() + 1, own=own) if left else ():
+            part = left & to_bitmap([(low, high)]) if self.renewed else left
             if part:
                 # Of an earlier origin some may have been lost, and have come back.
                 found[origin] = found[origin] | part if origin in found else part
+        for origin, known in self._named.items():
+            there = known.of(rows)
+            if there:
+                found[origin] = found.get(origin, BitMap64()) | there
         yield from found.items()
+
+    def with_several_names(self, rows: BitMap64) -> BitMap64:
+        """Return those of `rows` that have a further name."""
+        return BitMap64.union(BitMap64(), *(known.known(rows) for known in self._named.values()))
 
     def between(self, first: int, until: int, *, own: str) -> list[OriginRows]:
         """Return where the rows between two bookmarks of here were first published, in their order; rows count from `first`."""

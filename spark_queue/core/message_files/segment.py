@@ -14,6 +14,7 @@ from spark_queue.core.bitmaps.numbers import to_array
 from spark_queue.core.bitmaps.ranges import below, to_bitmap
 from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.origins import OriginRows
+from spark_queue.core.message_files.publishers import ClashingRows, SequenceRange, sequence_ranges
 from spark_queue.core.records import Kind, Ranges, Record
 
 
@@ -51,6 +52,10 @@ class Segment:
     #: Which of its rows were pulled, and from where; and the names of those instances by UUID.
     origins: tuple[OriginRows, ...] = ()
     instances: Mapping[str, str] = field(default_factory=dict)
+    #: First and last sequence of each named publisher; of a journal that replicates.
+    publishers: Mapping[str, SequenceRange] = field(default_factory=dict)
+    #: Which of its rows have a number that another message of their publisher has here.
+    clashes: tuple[ClashingRows, ...] = ()
     #: Number of the record that let it enter; -1 before that.
     record: int = -1
 
@@ -75,6 +80,10 @@ def to_record(segment: Segment) -> Record:
         detail["barriers"] = dict(segment.barriers)
     if segment.origins:
         detail |= {"origin": [list(each) for each in segment.origins], "instances": dict(segment.instances)}
+    if segment.publishers:
+        detail["publishers"] = {name: list(found) for name, found in segment.publishers.items()}
+    if segment.clashes:
+        detail["clashes"] = [list(each) for each in segment.clashes]
     return Record(kind=Kind.ENTERED, message_type=segment.message_type, ranges=((segment.first, segment.until),), detail=detail)
 
 
@@ -99,6 +108,8 @@ def from_record(record: Record) -> Segment:
         barriers={queue: tuple((first, until) for first, until in found) for queue, found in detail.get("barriers", {}).items()},
         origins=tuple((row, rows, origin, bookmark) for row, rows, origin, bookmark in detail.get("origin", ())),
         instances=detail.get("instances", {}),
+        publishers=sequence_ranges(detail.get("publishers", {})),
+        clashes=tuple((row, rows, publisher, sequence) for row, rows, publisher, sequence in detail.get("clashes", ())),
         record=record.record,
     )
 

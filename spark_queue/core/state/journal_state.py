@@ -133,7 +133,7 @@ class JournalState:
                 self.epoch, self.claim = record.epoch, record.detail
             case Kind.DEFINITIONS_APPLIED:
                 definitions.applied(self, record)
-            case Kind.ENTERED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
+            case Kind.ENTERED | Kind.NAMED | Kind.FOREIGN | Kind.MOVED | Kind.RETIRED:
                 self._of_files(record)
             case Kind.PULLED | Kind.PEER_CHANGED | Kind.RESTORED:
                 peers.fold(self, record)
@@ -171,12 +171,12 @@ class JournalState:
     def _of_files(self, record: Record) -> None:
         message_type = self.message_types[str(record.message_type)]
         message_type.fold(record)
+        self.instances.update(record.detail.get("instances", {}))
         if record.kind == Kind.ENTERED:
             segment = message_type.segments[-1]
-            self.instances.update(segment.instances)
             ledgers = self.queues_of(segment.message_type)
-            barriers = {ledger.definition.name: segment.barriers.get(ledger.definition.name, ()) for ledger in ledgers}
-            self.enter(segment, ledgers, barriers=barriers)
+            self.enter(segment, ledgers, barriers={name: segment.barriers.get(name, ()) for name in self.queues})
+            peers.clashed(ledgers, segment)
 
     def find_barriers(self, segment: Segment, requests: Iterable[FactRequest] | None = None) -> dict[str, Ranges]:
         """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75).

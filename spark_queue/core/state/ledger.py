@@ -59,6 +59,9 @@ class QueueLedger:
         self.lone_failures = Counts()
         #: The last error of a message that failed alone too often.
         self.stuck: Alarm | None = None
+        #: Messages with a number that another message of their publisher has, and what is to be said of them.
+        self.clashing = BitMap64()
+        self.clash: Alarm | None = None
         self.dead_letters = DeadLetterIndex()
         #: Whether nothing is granted until somebody says so.
         self.paused = False

@@ -93,12 +93,14 @@ def _running(ledger: QueueLedger, now_ms: int) -> Iterator[Lease]:
 
 
 def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
-    """Return what somebody should look at, by what it is about: a subscription, messages that fail alone, a peer's definitions."""
+    """Return what somebody should look at, by what it is about: a subscription, messages, or a peer's definitions."""
     found = {f"subscription '{each.name}'": each.alarm for each in ledger.subscriptions.values() if each.alarm is not None}
     stuck = ledger.lone_failures.at_least(LONE_FAILURES_LIMIT + 1, ledger.entered)
     if stuck and ledger.stuck is not None:
         text = f"{len(stuck):,} message(s) failed alone more than {LONE_FAILURES_LIMIT} times, first bookmark {stuck.min()}. "
         found["messages that fail alone"] = replace(ledger.stuck, error=f"{text}The last error: {ledger.stuck.error}")
+    if ledger.clash is not None and not ledger.clashing.issubset(ledger.rows[State.REMOVED]):
+        found["numbers that a publisher used twice"] = ledger.clash
     return found | _of_peers(state, ledger.definition.name)
 
 

@@ -7,8 +7,23 @@ from pyroaring import BitMap64
 
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.core.state.alarm import Alarm
+from spark_queue.core.state.lifecycle import State
 from tests.deciding import started
 from tests.unit.core.failing_query import begin
+
+
+def test_a_number_that_was_used_twice_is_told_until_its_messages_have_left(caplog: pytest.LogCaptureFixture) -> None:
+    world, bell = begin(3), AlarmBell()
+    ledger = world.state.queues["Q"]
+    ledger.clashing, ledger.clash = BitMap64([1]), Alarm(error="two messages have one number", since_ms=1)
+    with caplog.at_level("INFO"):
+        bell.ring(world.state)
+        ledger.rows[State.REMOVED].add(1)
+        bell.ring(world.state)
+    assert [record.getMessage() for record in caplog.records] == [
+        "ALARM: queue 'Q': two messages have one number.",
+        "The alarm about numbers that a publisher used twice of queue 'Q' is over.",
+    ]
 
 
 def test_an_alarm_is_told_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:

@@ -61,3 +61,30 @@ def test_both_ways_agree_with_a_plain_list(files: list[tuple[str | None, int, in
     for here, (origin, there) in enumerate(plain):
         if origin != OWN:
             assert list(origins.here(origin, BitMap64([there]))) == [here]
+
+
+def test_a_row_is_told_by_all_its_names() -> None:
+    origins = Origins()
+    origins.add(10, [(0, 3, A, 100)])
+    origins.add_names([(9, 1, B, 6), (11, 2, B, 7), (9, 2, "c", 50)])
+    assert {origin: list(rows) for origin, rows in origins.of(BitMap64([9, 10, 11]), own=OWN)} == {
+        OWN: [9], A: [100, 101], B: [6, 7], "c": [50, 51],
+    }  # fmt: skip
+    assert list(origins.here(B, BitMap64([6, 7, 8, 9]))) == [9, 11, 12]
+    assert origins.holds([(0, 1, B, 8)])
+    assert {origin: list(rows) for origin, rows in origins.named(BitMap64([10, 11, 30]))} == {B: [11], "c": [10]}
+    assert origins.between(9, 12, own=OWN) == [(0, 1, OWN, 9), (1, 2, A, 100)], "a row came from one place"
+
+
+def test_rows_of_one_origin_may_be_here_under_it_first_and_also() -> None:
+    origins = Origins()
+    origins.add(0, [(0, 1, A, 4)])
+    origins.add_names([(1, 1, A, 9)])
+    assert {origin: list(rows) for origin, rows in origins.of(BitMap64([0, 1]), own=OWN)} == {A: [4, 9], OWN: [1]}
+
+
+def test_only_names_that_nothing_has_are_new() -> None:
+    origins = Origins()
+    origins.add(0, [(0, 2, A, 10)])
+    origins.add_names([(5, 1, A, 13)])
+    assert origins.new_names([(20, 6, A, 9), (30, 1, B, 1)]) == [(20, 1, A, 9), (23, 1, A, 12), (25, 1, A, 14), (30, 1, B, 1)]

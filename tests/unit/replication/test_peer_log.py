@@ -17,6 +17,7 @@ from spark_queue.replication.fetching import PullState
 from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LISTING_LOOKS, PeerLog
 from spark_queue.replication.puller import Pull, Puller
+from spark_queue.replication.repeats import Standing
 from tests.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import Reign, publish_some
@@ -119,8 +120,9 @@ def test_files_that_were_merged_since_are_found_further_on(tmp_path: Path, monke
     peers = {"virginia": {"journal": str(tmp_path / "virginia"), "topics": ["^.*"]}}
     own = parsing.parse({**here.definitions.stored, "journal": {"instance": "frankfurt"}, "peers": peers})
     Puller(
-        here.store, disk.store, own, own.peers["virginia"], look=lambda: PullState(here.journal_id, None, {"order": {}}),
-        hand_over=take, clock=FakeClock(), fit=Fit(own, own.peers["virginia"], {}),
+        here.store, disk.store, own, own.peers["virginia"], hand_over=take, clock=FakeClock(),
+        look=lambda: PullState(here.journal_id, None, {"order": {}}, {"order": Standing()}),
+        fit=Fit(own, own.peers["virginia"], {}),
     ).step()  # fmt: skip
     rows = sum(rows for pull in taken for files in pull.files for file in files.files for _, rows, _, _ in file.origins)
     assert rows == 18

@@ -20,6 +20,7 @@ from spark_queue.journal.reader import open_reader
 from spark_queue.replication.fetching import PullState
 from spark_queue.replication.fitting import Fit
 from spark_queue.replication.puller import Pull, Puller
+from spark_queue.replication.repeats import Standing
 from tests.fake_clock import FakeClock
 
 
@@ -53,9 +54,11 @@ class Loop:
         definition = self.site.definitions.peers[peer]
         return Puller(
             self.site.store, Store(definition.journal), self.site.definitions, definition, clock=FakeClock(),
-            look=lambda: PullState(self.site.journal_id, self.watermark, {"json": {}}, disagreements=self.disagreements),
-            hand_over=self.take, fit=Fit(self.site.definitions, definition, {}),
+            look=self.look, hand_over=self.take, fit=Fit(self.site.definitions, definition, {}),
         )  # fmt: skip
+
+    def look(self) -> PullState:
+        return PullState(self.site.journal_id, self.watermark, {"json": {}}, {"json": Standing()}, disagreements=self.disagreements)
 
     def take(self, pull: Pull) -> bool:
         self.taken.append(pull)

@@ -9,6 +9,7 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.deciding.instances.naming import OtherNames, take_names
 from spark_queue.core.deciding.instances.requests import Asked, answer
 from spark_queue.core.deciding.instances.transfers import note_ends
 from spark_queue.core.deciding.removal import remove
@@ -33,6 +34,8 @@ class News:
     reason: str | None = None
     #: Counts, and of a dead letter its source and error; of a request who asks whom.
     detail: Mapping[str, Any] = field(default_factory=dict)
+    #: Of a request: those of `rows` that are names of a message which has several.
+    of_several: Mapping[str, BitMap64] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,8 @@ class Pulled:
     digest: str
     #: UUID of the origin of what is published there, where its journal was restored from a backup.
     origin: str = ""
+    #: Further names of messages that are here already; the news may tell them by these.
+    names: Sequence[OtherNames] = ()
     news: Sequence[News] = ()
     #: How many of its messages were gone before they were pulled.
     lost: int = 0
@@ -62,13 +67,16 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
     work_on : callable
         Makes the unit of work of a queue.
     """
+    for names in pulled.names:
+        take_names(state, names, peer=pulled.peer, emit=emit)
     for news in pulled.news:
         ledger = state.queues.get(news.queue)
         if ledger is None or ledger.ownership is None:
             continue
         here = _here(state, ledger.definition.message_type, news.rows)
         if news.value is None:
-            answer(work_on(news.queue), Asked.read(news.detail, peer=pulled.peer), here, news.rows)
+            wanted = {origin: there - news.of_several.get(origin, BitMap64()) for origin, there in news.rows.items()}
+            answer(work_on(news.queue), Asked.read(news.detail, peer=pulled.peer), here, wanted)
             continue
         rows = here & _concerned(state, news)
         # A barrier is owned by nobody: each instance releases it when nothing stands before it here (R117).

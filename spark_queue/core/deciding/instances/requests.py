@@ -58,7 +58,7 @@ def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, 
     here : BitMap64
         What of the request is in this journal, as own bookmarks.
     wanted : Mapping of str to BitMap64
-        All that is asked for, by the UUID of its origin.
+        All that is asked for, by the UUID of its origin, but messages of several names: one of these may be here, and another not.
     """
     ownership = work.ledger.ownership
     if ownership is None or asked.requester == ownership.instance:

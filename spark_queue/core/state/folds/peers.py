@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
 
+from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.agreement import WITHHOLDING, Disagreement
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import LOCAL
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind, PeerChange, Record
+from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
 from spark_queue.core.state.ownership import Ownership, Watermark
 from spark_queue.core.state.peer_changes import renewals, restoration_of
+from spark_queue.errors import JournalError
 
 if TYPE_CHECKING:
     from spark_queue.core.state.journal_state import JournalState
@@ -82,6 +88,21 @@ def give_to_first_owners(state: JournalState, ledger: QueueLedger, rows: BitMap6
         part = rows & from_there
         if part:
             ledger.give(part, term=0, owner=state.instances[origin])
+    for origin, named in state.message_types[ledger.definition.message_type].origins.named(rows):
+        # It was published to several, and the greater value is true.
+        owner = state.instances[origin]
+        lesser = (part for _, known, part in ledger.ownership.by_owner(named) if known < owner)
+        ledger.give(BitMap64.union(BitMap64(), *lesser), term=0, owner=owner)
+
+
+def clashed(ledgers: Iterable[QueueLedger], segment: Segment) -> None:
+    """Note the messages of a file that have a number which another message of their publisher has, as an alarm of their queues."""
+    for ledger, (row, rows, publisher, sequence) in product(ledgers, segment.clashes):
+        part = ledger.entered & to_bitmap([(segment.first + row, segment.first + row + rows)])
+        if part:
+            ledger.clashing |= part
+            clash = JournalError("PUBLISHER_CLASH", publisher=publisher, sequence=sequence, bookmark=part.min())
+            ledger.clash = Alarm(error=str(clash).removesuffix("."), since_ms=segment.entered_at_ms)
 
 
 def replicate(state: JournalState) -> None:

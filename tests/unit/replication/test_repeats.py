@@ -1,0 +1,154 @@
+"""Publishers that go on at another instance, with files and logs on disk (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_queue.core.message_files.segment import Segment
+from spark_queue.core.records import Kind
+from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.status import alarms
+from spark_queue.errors import CallerError
+from spark_queue.journal import message_file
+from spark_queue.journal.layout import messages_key
+from spark_queue.journal.log_entry import LogEntry, read_entry
+from spark_queue.journal.log_listing import versions_after
+from tests.unit.replication.publishing_sites import Site
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Site:
+    return Site(tmp_path, "frankfurt", "virginia")
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Site:
+    return Site(tmp_path, "virginia", "frankfurt")
+
+
+def commits(site: Site) -> Iterator[LogEntry]:
+    """Yield what its message log says of messages that were pulled."""
+    key = messages_key("order")
+    for version in versions_after(site.store, key, -1):
+        entry = read_entry(site.store, key, version)
+        if entry is not None and entry.mark.get("writer") == "replicator":
+            yield entry
+
+
+def repeat(site: Site) -> None:
+    """Publish what the other one has, too."""
+    assert site.publish(1, 2).rows == 2
+
+
+def test_a_commit_of_pulled_messages_tells_their_publishers_and_raises_their_numbers(one: Site, two: Site) -> None:
+    one.publish(1, 3)
+    one.publish(10, 12, publisher="other")
+    two.pull()
+    (commit,) = commits(two)
+    assert commit.mark["publishers"] == [{"app": [1, 3]}, {"other": [10, 12]}]
+    assert commit.transactions == {"p:app": 3, "p:other": 12}
+    assert [record.detail["publishers"] for record in two.records(Kind.ENTERED)] == [{"app": [1, 3]}, {"other": [10, 12]}]
+    assert [record.detail["publishers"] for record in one.records(Kind.ENTERED)] == [{"app": [1, 3]}, {"other": [10, 12]}]
+    assert two.known.publishers == {"app": 3, "other": 12}
+
+
+def test_a_publisher_that_resumes_elsewhere_repeats_nothing(one: Site, two: Site) -> None:
+    """R94, R95: numbers that came over replication count as seen."""
+    one.publish(1, 3)
+    two.pull()
+    assert two.publish(1, 3).duplicates == 3, "a batch whose reply was lost"
+    assert two.publish(4, 6).rows == 3
+    with pytest.raises(CallerError, match="SEQUENCE_BEHIND"):
+        two.publish(2, 8)
+    again = two.publish(1, 8)
+    assert (again.rows, again.duplicates) == (2, 6), "it begins as a batch of the other instance does"
+    one.pull()
+    assert one.known.entered_until == two.known.entered_until == 8
+    assert one.publish(7, 8).rows == 0
+
+
+def test_numbers_never_go_back(one: Site, two: Site) -> None:
+    one.publish(1, 3)
+    two.publish(7, 9)
+    two.pull()
+    (commit,) = commits(two)
+    assert commit.transactions == {}
+    assert two.publish(4, 9).rows == 0
+
+
+def test_rows_that_were_published_to_both_stand_once(one: Site, two: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    one.publish(1, 4, price=float("nan"))
+    two.publish(3, 6, price=float("nan"))
+    monkeypatch.setattr(message_file, "PIECE_ROWS", 1)
+    one.pull()
+    two.pull()
+    assert one.known.entered_until == two.known.entered_until == 6
+    (named,) = one.records(Kind.NAMED)
+    assert named.ranges[0] == (2, 4)
+    assert named.detail["names"] == [[2, 2, two.journal_id, 0]]
+    assert two.records(Kind.NAMED)[0].detail["names"] == [[0, 2, one.journal_id, 2]]
+    assert [len(each.state.queues["WORK"].rows[State.REMOTE]) for each in (one, two)] == [4, 2]
+    assert [len(each.state.queues["WORK"].entered) for each in (one, two)] == [6, 6]
+    one.begin(2)
+    one.pull()
+    assert one.known.entered_until == 6
+    assert len(one.records(Kind.NAMED)) == 1
+
+
+def test_rows_that_were_published_to_both_are_found_where_nothing_else_is_new(one: Site, two: Site) -> None:
+    one.publish(1, 3)
+    two.publish(1, 3)
+    one.pull()
+    assert not list(commits(one))
+    assert one.known.origins.held[two.journal_id].to_array().tolist() == [0, 1, 2]
+
+
+def test_what_a_publisher_brings_while_the_same_is_copied_is_found(one: Site, two: Site) -> None:
+    two.publish(1, 3)
+    one.meanwhile = lambda: repeat(one)
+    one.pull()
+    assert one.known.entered_until == 3
+    assert len(one.records(Kind.NAMED)) == 1
+
+
+def test_what_was_published_and_has_not_entered_is_found_too(one: Site, two: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    two.publish(1, 3)
+    monkeypatch.setattr(one, "admit", lambda: None)
+    one.meanwhile = lambda: repeat(one)
+    one.pull()
+    assert one.known.entered_until == 3
+
+
+def test_a_number_that_means_two_messages_is_an_alarm_and_both_are_delivered(one: Site, two: Site) -> None:
+    one.publish(1, 3)
+    two.publish(2, 4, price=2.0)
+    one.pull()
+    two.pull()
+    for each in (one, two):
+        assert each.known.entered_until == 6
+        (alarm,) = alarms(each.state, each.state.queues["WORK"]).values()
+        assert "PUBLISHER_CLASH" in alarm.error
+    (entered,) = [record for record in one.records(Kind.ENTERED) if "clashes" in record.detail]
+    assert entered.detail["clashes"] == [[0, 1, "app", 2], [1, 1, "app", 3]]
+    one.begin(2)
+    assert len(alarms(one.state, one.state.queues["WORK"])) == 1
+
+
+def test_rows_without_a_publishers_name_are_compared_with_nothing(one: Site, two: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    one.publish(1, 3)
+    two.publish(4, 6)
+    two.publish(1, 3, publisher="other")
+    read, pieces = list[str](), message_file.MessageFiles.pieces
+
+    def spy(files: message_file.MessageFiles, segment: Segment, columns: Sequence[str]) -> Iterator[pa.Table]:
+        read.append(segment.path)
+        return pieces(files, segment, columns)
+
+    monkeypatch.setattr(message_file.MessageFiles, "pieces", spy)
+    one.pull()
+    assert one.known.entered_until == 9
+    assert set(read) <= {segment.path for segment in two.known.segments}, "only the peer's files are read"
