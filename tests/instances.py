@@ -236,12 +236,14 @@ class Instance:
 class Consumer:
     """A subscription of an instance that takes batches and finishes them."""
 
-    def __init__(self, instance: Instance, name: str = "s", queue: str = "WORK", *, filter_sql: str | None = None) -> None:
+    def __init__(
+        self, instance: Instance, name: str = "s", queue: str = "WORK", *, filter_sql: str | None = None, max_backlog: int = 1_000
+    ) -> None:
         self._instance = instance
         self._who: dict[str, Any] = {"queue": queue, "subscription": name}
         self._who["incarnation"] = instance.decide(commands.DrawIncarnation(**self._who)).incarnation
         self._call, self._finished = 1, 0
-        asked: dict[str, Any] = {"ack_mode": "auto", "max_backlog": 1_000, "filter": filter_sql, "available_now": False}
+        asked: dict[str, Any] = {"ack_mode": "auto", "max_backlog": max_backlog, "filter": filter_sql, "available_now": False}
         instance.decide(commands.Attach(**self._who, call=1, **asked))
 
     def take(self, limit: int = 100) -> list[int]:
