@@ -12,7 +12,6 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
 from spark_queue.core.state.ownership import MessageValue, Ownership, Request, Stage
 
-
 #: Where the number of messages that a request passes over stops to grow: no queue has more.
 _PASSED_OVER_MOST = 2**48
 
