@@ -19,6 +19,9 @@ from spark_queue.journal.message_file import MessageFiles, fitted
 #: What a message says of its publishing rather than of itself: two publishes of the same may differ in it.
 _OF_PUBLISHING = frozenset({"publisher", "sequence", "published_at", "expires_at"})
 
+#: Most rows of one publisher and number that are compared at once; an honest peer has one for each instance.
+_SAME_NUMBER_MAX = 100
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
@@ -102,8 +105,8 @@ class Repeats:
 def _places(rows: pa.Table, names: Mapping[str, SequenceRange]) -> dict[tuple[str, int], list[int]]:
     places: dict[tuple[str, int], list[int]] = {}
     for row, key in enumerate(_keys(rows)):
-        if key[0] in names:
-            places.setdefault(key, []).append(row)
+        if key[0] in names and len(places.setdefault(key, [])) < _SAME_NUMBER_MAX:
+            places[key].append(row)
     return places
 
 

@@ -34,6 +34,16 @@ FAILING_OVER = (
         _FAIL_OVER,
     ),
     Mutant(
+        "an owner denies a message of which it knows another name",
+        f"{_CORE}/deciding/instances/replicating.py", "there - news.of_several.get(origin, BitMap64())", "there",
+        ("tests/unit/core/test_naming.py",),
+    ),
+    Mutant(
+        "a peer may name what it does not have",
+        "spark_queue/replication/checking.py", "if length < 1 or first + length > message_type.entered_until or", "if",
+        ("tests/unit/replication/test_hostile_peers.py",),
+    ),
+    Mutant(
         "what was published during a copy is not looked at",
         "spark_queue/journal/entering.py", "if known.may_repeat(files.publishers, since=files.compared_until):", "if False:",
         _REPEATS,

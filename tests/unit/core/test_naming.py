@@ -56,6 +56,24 @@ def test_a_publisher_that_resumes_with_old_numbers_repeats_nothing() -> None:
         assert each.count(Kind.NAMED) == 0, "nothing was published to both"
 
 
+def test_an_owner_that_knows_one_name_only_gives_the_message_away() -> None:
+    """R105: in a chain, frankfurt asks for what both ends published; tokyo has never heard of its name there."""
+    clock = FakeClock()
+    one, between, other = (Instance(name, peers, clock) for name, peers in ((F, [V]), (V, [F, T]), (T, [V])))
+    one.publish_as("app", [1])
+    other.publish_as("app", [1])
+    for puller, peer in ((between, other), (between, one), (one, between), (other, between)):
+        puller.pull(peer)
+    assert (len(one.ids([0])), len(other.ids([0]))) == (2, 1)
+    waiting = Consumer(one)
+    waiting.take()
+    clock.advance(60_000)
+    waiting.take()
+    exchange(one, between, other)
+    assert other.count("not_in_queue") == 0
+    assert waiting.take() == [0]
+
+
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_third_instances_end_with_the_same_whatever_they_hear_first(order: tuple[int, ...]) -> None:
     of_all = instances(F, V, T)

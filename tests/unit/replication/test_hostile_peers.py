@@ -42,6 +42,12 @@ def _retires_all(row: dict[str, Any]) -> None:
     row.update(kind="retired", ranges=[{"first": 0, "until": 2**60}])
 
 
+def names(*given: list[Any], instances: dict[str, str] | None = None) -> Change:
+    """Return a change that makes a record tell further names of messages."""
+    told = {"v": 1, "critical": True, "names": list(given), "instances": {"of-osaka": "osaka"} if instances is None else instances}
+    return lambda row: row.update(kind="named", message_type="order", detail=told)
+
+
 #: Kind of the record, what it says, its change, and what the refusal says.
 RECORDS: dict[str, tuple[str, dict[str, Any], Change, str]] = {
     "path leaves its folder": ("entered", {"rows": 2}, detail(path="../../../x/" + "0" * 32 + ".parquet"), "no name of a message"),
@@ -58,6 +64,14 @@ RECORDS: dict[str, tuple[str, dict[str, Any], Change, str]] = {
     "a message that enters twice": (
         "entered", {"rows": 1}, lambda row: row["detail"]["origin"][0].__setitem__(3, 0), "enter twice",
     ),
+    "names of what has not entered": ("pulled", {}, names([2**40, 1, "of-osaka", 0]), "do not fit its messages"),
+    "names of no message": ("pulled", {}, names([0, 0, "of-osaka", 0]), "do not fit its messages"),
+    "names beyond all numbers": ("pulled", {}, names([0, 1, "of-osaka", 2**60]), "names"),
+    "a name of nobody": ("pulled", {}, names([0, 1, "of-osaka", 0], instances={}), "no other journal"),
+    "a name of two messages": ("pulled", {}, names([0, 1, "of-osaka", 0], [1, 1, "of-osaka", 0]), "enter twice"),
+    "numbers of publishers that are none": ("entered", {"rows": 2}, detail(publishers={"app": [0, 2**60]}), "publishers"),
+    "a publisher of megabytes": ("entered", {"rows": 2}, detail(publishers={"x" * 2_000_000: [0, 1]}), "publishers"),
+    "clashes that are none": ("entered", {"rows": 2}, detail(clashes=[[0, 1, "app", -1]]), "clashes"),
     "an origin under two names": (
         "pulled", {}, lambda row: row["detail"].update(peer="osaka"), "is instance 'osaka', and it is 'tokyo'",
     ),

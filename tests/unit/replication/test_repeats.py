@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from numpy.typing import NDArray
 
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind
@@ -17,6 +20,7 @@ from spark_queue.journal import message_file
 from spark_queue.journal.layout import messages_key
 from spark_queue.journal.log_entry import LogEntry, read_entry
 from spark_queue.journal.log_listing import versions_after
+from spark_queue.replication import repeats
 from tests.unit.replication.publishing_sites import Site
 
 
@@ -152,3 +156,23 @@ def test_rows_without_a_publishers_name_are_compared_with_nothing(one: Site, two
     one.pull()
     assert one.known.entered_until == 9
     assert set(read) <= {segment.path for segment in two.known.segments}, "only the peer's files are read"
+
+
+def test_a_number_that_a_peer_uses_for_everything_costs_little(one: Site, two: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    one.publish(1, 300)
+    two.publish(1, 300, price=2.0)
+    for each in (one, two):
+        file = Path(each.store.path) / messages_key("order") / each.known.segments[0].path
+        rows = pq.read_table(file)
+        at = rows.schema.get_field_index("sequence")
+        pq.write_table(rows.set_column(at, rows.schema.field(at), pa.array([1] * 300, pa.int64())), file)
+    compared, same = list[int](), repeats._same
+
+    def spy(rows: pa.Table, others: pa.Table) -> NDArray[np.bool_]:
+        compared.append(len(rows))
+        return same(rows, others)
+
+    monkeypatch.setattr(repeats, "_same", spy)
+    one.pull()
+    assert compared == [100 * 300]
+    assert one.known.entered_until == 600

@@ -44,6 +44,7 @@ COUNTED = {"deliveries": 2, "cancels": 1}
         (Kind.TRANSFER_REQUESTED, {"detail": {"requester": "f", "owner": "v"}}, "'f' asked its owner, instance 'v', for it"),
         (Kind.TRANSFERRED, {"detail": {"owner": "f", "term": 2}}, "transferred to instance 'f', which had asked for it (term 2)"),
         (Kind.TRANSFERRED, {"reason": "claimed", "detail": {"owner": "f", "term": 2}}, "claimed by this instance, 'f', since"),
+        (Kind.NAMED, {"detail": {"names": [], "instances": {"u": "virginia"}}}, "gave it to another instance, too ('virginia')"),
         (Kind.REPLICATED, {"reason": "acknowledged", "detail": {"peer": "v", "stage": 2}}, "'v' told: acknowledged: it left"),
         (
             Kind.REPLICATED, {"reason": "transferred", "detail": {"peer": "v", "owner": "f", "term": 1}},
