@@ -167,8 +167,8 @@ def test_leases_that_are_open_on_both_sides_stay_open_and_count() -> None:
 
 
 def test_a_queue_that_is_pulled_later_gives_a_message_of_two_to_the_greater() -> None:
-    one, two = instances(F, V)
-    one.pull_queues([])
+    clock = FakeClock()
+    one, two = Instance(F, [V], clock, pulled=[]), Instance(V, [F], clock)
     one.publish_as("app", [1])
     two.publish_as("app", [1])
     exchange(one, two)
