@@ -25,8 +25,10 @@ from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, FORMAT, Kind,
 from spark_queue.core.state.ownership import Stage
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.replication.record_forms import (
+    ABSENT_MOST,
     FORMS,
     NUMBER_MAX,
+    AbsentForm,
     AppliedForm,
     CreatedForm,
     EnteredForm,
@@ -34,6 +36,7 @@ from spark_queue.replication.record_forms import (
     NamedForm,
     PulledForm,
     RequestForm,
+    RestoredForm,
     ValueForm,
     detail_of,
 )
@@ -137,16 +140,27 @@ def _fault(record: Record, known: Known) -> str | None:
             return _files_fault(record, known)
         case NamedForm():
             return _names_fault(detail, record, known)
-        case ValueForm() if record.queue in known.definitions.queues:
-            return _ranges_fault(record.ranges) or _value_fault(detail, record)
-        case RequestForm() if record.queue in known.definitions.queues:
-            return _ranges_fault(record.ranges) or _request_fault(detail, known)
+        case RestoredForm():
+            return _instances_fault({detail.origin_uuid: known.instance}, known)
+        case AbsentForm():
+            return _absent_fault(detail)
+        case ValueForm() | RequestForm() if record.queue in known.definitions.queues:
+            of_kind = _value_fault(detail, record) if isinstance(detail, ValueForm) else _request_fault(detail, known)
+            return _ranges_fault(record.ranges) or of_kind
     return None
 
 
 def _check_newer(record: Record, known: Known) -> None:
     if record.kind not in frozenset(Kind) and record.detail.get("critical"):
         raise JournalError("PROTOCOL_NEWER", path=known.instance, what=f"records of kind '{record.kind[:50]}'")
+
+
+def _absent_fault(detail: AbsentForm) -> str | None:
+    faults = (_ranges_fault(ranges) for ranges in detail.origins.values())
+    count = sum(until - first for ranges in detail.origins.values() for first, until in ranges)
+    return next(filter(None, faults), None) or (
+        f"it speaks of {count} messages, which nobody asked for." if count > ABSENT_MOST else None
+    )
 
 
 def _created_fault(detail: CreatedForm, record: Record, known: Known) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from pyroaring import BitMap64
 
@@ -13,7 +14,7 @@ from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.core.records import Record
+from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.layout import Store
@@ -74,6 +75,8 @@ class Fetcher:
         self._fold = fold
         self._log = log
         self._clock = clock
+        #: Records that were read and not taken yet: they tell where messages went, too.
+        self.not_taken: Sequence[Record] = ()
         #: Message types of which nothing more is copied, and why: their columns differ.
         self._stopped: dict[str, ConfigError] = {}
 
@@ -131,7 +134,8 @@ class Fetcher:
             if failed.reason.code != "MESSAGE_FILE_MISSING":
                 raise
             # Its records are far behind: what was merged, or let go, since then is told further on.
-            foresight = Foresight(self._within(self._log.moves_ahead(), entered[0].message_type, known.entered_until))
+            ahead = (record for record in self.not_taken if record.kind in (Kind.MOVED, Kind.RETIRED))
+            foresight = Foresight(self._within(chain(ahead, self._log.moves_ahead()), entered[0].message_type, known.entered_until))
             moved = [foresight.place(each) for each in placed]
             if moved == placed:
                 raise

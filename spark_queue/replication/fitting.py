@@ -73,12 +73,15 @@ class Fit:
         """Whether something else is to be told than the own log says."""
         return self._now != self._told
 
-    def tell(self) -> Sequence[Disagreement] | None:
-        """Return what the own log is to say from now on; None where it says so already."""
-        changed = self._now if self.has_changed else None
+    @property
+    def changed(self) -> Sequence[Disagreement] | None:
+        """What the own log is to say from now on; None where it says so already."""
+        return self._now if self.has_changed else None
+
+    def note_told(self) -> None:
+        """Note that the own log says what is so now, and that news were withheld by it."""
         self._told = self._now
         self._waiting |= _withheld(self._now)
-        return changed
 
 
 def _withheld(disagreements: Sequence[Disagreement]) -> frozenset[str]:

@@ -65,7 +65,12 @@ class PeerFold:
     def foresee(self, records: Iterable[Record]) -> None:
         """Learn from records, before they are folded, that the journal was restored: they tell it after what entered since."""
         told = (restoration_of(record) for record in records if record.kind == Kind.RESTORED and is_sound(record))
-        found = [each for each in told if each not in self.restorations]
+        # An origin of somebody else is refused where the record stands.
+        found = [
+            each
+            for each in told
+            if each not in self.restorations and self.instances.get(each.origin, self.instance) == self.instance
+        ]
         self.restorations += found
         self.instances |= {each.origin: self.instance for each in found}
         if found:

@@ -89,8 +89,6 @@ class Puller:
         self._look = look
         self._hand_over = hand_over
         self._silent = 0
-        #: Whether it goes on where it was: what the peer has let go since is missed.
-        self._goes_on = False
         #: UUID of the own journal; known from the first records on.
         self._own_journal = ""
         #: UUID of its origin, where it was restored from a backup.
@@ -101,6 +99,10 @@ class Puller:
         """Read the log from its first record."""
         #: The last record that was read, and the newest definitions that are known, with their record.
         self._last: Record | None = None
+        #: Whether a queue fits again whose news were withheld, so that all of it is read again.
+        self._reads_again = False
+        #: Whether it goes on where it was: what the peer has let go since is missed.
+        self._goes_on = False
         self._newest: tuple[int, Definitions] = (-1, parsing.parse({}))
         self._log = PeerLog(self._peer, self._definition.name)
         self._fold = PeerFold(self._definition.name)
@@ -126,7 +128,9 @@ class Puller:
         if records and self._fold.journal_id == "":
             records = self._catch_up(records)
         while True:
-            for part in parts_of(records):
+            parts = list(parts_of(records))
+            for number, part in enumerate(parts, 1):
+                self._fetcher.not_taken = [record for later in parts[number:] for record in later]
                 self._take(part)
             if not self._log.has_more:
                 break
@@ -139,15 +143,17 @@ class Puller:
         if self._last is None:
             return False
         self._fit.look(self._newest[1])
-        again = self._fit.fits_again
+        again = self._reads_again or self._fit.fits_again
         if again or self._fit.has_changed:
             # A queue fits again whose news were withheld: they are read from the first record.
             record, digest = (-1, "") if again else (self._last.record, digest_of(self._last))
             pulled = Pulled(
                 peer=self._definition.name, journal=self._fold.journal_id, record=record, digest=digest, origin=self._fold.origin,
-                disagreements=self._fit.tell(),
+                disagreements=self._fit.changed,
             )  # fmt: skip
+            # Nothing is copied, so it is refused for no rows that came by another way.
             self._hand_over(Pull(pulled=pulled, definitions=self._definitions))
+            self._fit.note_told()
         if again:
             self._begin()
         return again
@@ -173,8 +179,8 @@ class Puller:
             if record.kind == Kind.DEFINITIONS_APPLIED and record.record > self._newest[0]:
                 self._newest = (record.record, self._fold.definitions)
         self._fit.look(self._newest[1])
-        if self._fit.fits_again:
-            # All of it is read again.
+        self._reads_again = self._reads_again or self._fit.fits_again
+        if self._reads_again:
             return
         if refusal is None or self._fold.definitions.journal.instance is not None:
             self._check_name()
@@ -193,7 +199,7 @@ class Puller:
         pulled = Pulled(
             peer=self._definition.name, journal=self._fold.journal_id, record=records[-1].record, digest=digest_of(records[-1]),
             news=[news for _, news in read.news if not self._fit.withholds(news.queue)], origin=self._fold.origin,
-            disagreements=self._fit.tell(),
+            disagreements=self._fit.changed,
         )  # fmt: skip
         try:
             taken = False
@@ -203,6 +209,7 @@ class Puller:
                 names = [copy.names for copy in copies if copy.names is not None]
                 found = replace(pulled, names=names, lost=lost)
                 taken = self._hand_over(Pull(pulled=found, definitions=self._definitions, files=files))
+            self._fit.note_told()
         except CopyFailedError as failed:
             self._give(read.before(failed.segment))
             raise failed.reason from None
@@ -257,9 +264,9 @@ class Puller:
         self._own_journal, self._own_origin = own.journal, own.renewed[-1] if own.renewed else ""
         told = self._told()
         check_own(self._own, self._definition.name, told, origins=[own.journal, *own.renewed])
+        self._fold.instances.update(own.instances)
         self._fold.foresee(told)
         self._foresee_definitions(told)
-        self._fold.instances.update(own.instances)
         watermark, created = own.watermark, records[0].detail.get("journal")
         self._fit.begin(own.disagreements, reads_all=watermark is None or watermark.record < 0)
         if watermark is None or records[0].kind != Kind.JOURNAL_CREATED:

@@ -128,6 +128,10 @@ class RequestForm(msgspec.Struct):
     life: _Count = 0
 
 
+#: Most messages that one record may say were never in a queue; requests are as large as what polls take.
+ABSENT_MOST = 2**24
+
+
 class AbsentForm(msgspec.Struct):
     """What was asked for and never was in the queue, by origin."""
 

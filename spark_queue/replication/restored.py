@@ -44,7 +44,8 @@ def check_own(own: Store, peer: str, told: Sequence[Record], *, origins: Sequenc
     log = list(scan(own, _OWN, None))
     common = _newest_common(marks, log)
     # The first reign after that is the one that began on the copy.
-    since = next(record.record for record in log if record.kind == Kind.EPOCH_CLAIMED and record.record > common)
+    reigns = (record.record for record in log if record.kind == Kind.EPOCH_CLAIMED and record.record > common)
+    since = next(reigns, len(log))
     raise JournalError("JOURNAL_RESTORED", peer=peer, record=newest.record, path=own.path, since=since)
 
 
@@ -76,7 +77,9 @@ def shared_until(own: Store, store: Store, watermark: Watermark, *, peer: str) -
 
 
 def _marks(records: Iterable[Record], journal: str) -> list[Watermark]:
-    return [mark for mark in (watermark_of(record) for record in records if record.kind == Kind.PULLED) if mark.journal == journal]
+    """Return how far a journal was pulled, by records of who pulls; what says that it is read again tells nothing."""
+    marks = (watermark_of(record) for record in records if record.kind == Kind.PULLED)
+    return [mark for mark in marks if mark.journal == journal and mark.record >= 0]
 
 
 def _newest_common(marks: Sequence[Watermark], log: Sequence[Record]) -> int:

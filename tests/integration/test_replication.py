@@ -39,8 +39,7 @@ def test_each_message_is_delivered_once_in_the_world(sites: dict[str, World]) ->
     planner = Planner(virginia)
     received = planner.consume()
     # On a busy machine it may have asked for the others, too.
-    assert received[:3] == [0, 1, 2]
-    assert len(set(received)) == len(received)
+    assert len(set(received)) == len(received) >= 3
     wait_until(lambda: sum(states(frankfurt).values()) == 8 - len(received))
 
 

@@ -79,8 +79,6 @@ class Ownership:
     remote: BitMap64 = field(default_factory=BitMap64)
     requests: dict[str, Request] = field(default_factory=dict)
     passed_on: dict[tuple[str, str], Request] = field(default_factory=dict)
-    #: How many of the oldest messages the next request passes over, by owner; none once something has come.
-    passed_over: dict[str, int] = field(default_factory=dict)
     #: Messages that came to this instance, and that left it, by transfers: from whose log it heard, and to whom (R119).
     came_from: Counter[str] = field(default_factory=Counter)
     given_to: Counter[str] = field(default_factory=Counter)

@@ -166,18 +166,3 @@ def test_what_may_come_by_another_way_is_not_called_gone(clock: FakeClock) -> No
     assert frankfurt.count("not_in_queue") == 0
     ask(frankfurt, {"uuid-of-virginia": [1]})
     assert frankfurt.count("not_in_queue") == 1
-
-
-def test_who_has_nothing_to_do_gets_messages_of_an_owner_who_is_at_work(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
-    """What is asked for first is what the owner has leased; the next requests pass it over (R104)."""
-    frankfurt, virginia = pair
-    virginia.publish(100)
-    exchange(*pair)
-    busy, idle, taken = Consumer(virginia, max_backlog=10), Consumer(frankfurt), list[int]()
-    for _ in range(6):
-        busy.take(limit=10)
-        for _ in range(4):
-            clock.advance(1_000)
-            taken += idle.take(limit=10)
-            exchange(*pair)
-    assert taken

@@ -119,4 +119,4 @@ def test_what_did_not_reach_somebody_is_not_taken_back_before_he_was_read() -> N
     assert not fit.has_changed
     known["c"] = defined("c", ["b"])
     fit.look(known["a"])
-    assert (fit.has_changed, fit.tell()) == (True, [])
+    assert (fit.has_changed, fit.changed) == (True, [])

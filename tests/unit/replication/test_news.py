@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spark_queue.core.message_files.segment import Segment, to_record
 from spark_queue.core.records import Kind, Record, Removal
 from spark_queue.core.state.ownership import MessageValue, Stage
+from spark_queue.errors import JournalError
 from spark_queue.replication.news import PeerFold
 
 DEFINITIONS = {"message_types": {"json": {"topics": ["T"]}}, "queues": {"WORK": {"underlying_topic": "T"}}}
@@ -43,10 +46,13 @@ def test_what_tells_others_nothing_is_no_news() -> None:
 
 
 def test_what_is_in_no_queue_of_the_peer_is_told_by_its_origin() -> None:
-    """An absurd range is cut there, too."""
-    detail = {"origins": {"uuid-t": [[7, 9]], "uuid-v": [[3, 2**52]]}, "life": 2}
+    """A range that nobody could have asked for is refused."""
+    detail = {"origins": {"uuid-t": [[7, 9]], "uuid-v": [[3, 5]]}, "life": 2}
     news = peer(5).fold(Record(kind=Kind.NOT_IN_QUEUE, record=3, queue="WORK", detail=detail))
     assert news is not None
     assert (news.value, news.reason) == (MessageValue(2, Stage.GONE), Removal.PURGED)
     assert list(news.rows["uuid-t"]) == [7, 8]
-    assert news.rows["uuid-v"].max() < 2**30
+    assert list(news.rows["uuid-v"]) == [3, 4]
+    absurd = {"origins": {"uuid-v": [[3, 2**52]]}}
+    with pytest.raises(JournalError, match="PEER_REFUSED.*nobody asked for"):
+        peer(5).fold(Record(kind=Kind.NOT_IN_QUEUE, record=3, queue="WORK", detail=absurd))

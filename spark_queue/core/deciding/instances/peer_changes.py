@@ -11,8 +11,9 @@ from pyroaring import BitMap64
 from spark_queue.core.commands import DrainTo, ForgetPeer, ResetPeer, Restored, SkipLost
 from spark_queue.core.deciding.instances.reach import Reach
 from spark_queue.core.deciding.instances.transfers import transfer
+from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import CLAIMED, Emit, Kind, PeerChange
+from spark_queue.core.records import CLAIMED, Emit, Kind, PeerChange, Removal
 from spark_queue.core.replies import Done, Drained, Forgotten
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
@@ -106,6 +107,10 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
     for name in work.state.definitions.peers[command.peer].queues:
         ledger = work.state.ledger(name)
         leased = ledger.rows[State.LEASED]
+        acknowledged = ledger.rows[State.INACTIVE] & ledger.deferred_after(work.now_ms)
+        if acknowledged:
+            # Its turn would only tell that it is done (R83).
+            remove(work.work_on(name), acknowledged, Removal.ACKNOWLEDGED)
         free = BitMap64.union(*(ledger.rows[state] for state in (State.AVAILABLE, State.DELAYED, State.INACTIVE)))
         if leased:
             left[name] = len(leased)

@@ -24,8 +24,7 @@ OPEN_MS = 5_000
 def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None:
     """Ask the owners of messages that a waiting poll could take, once they have waited long enough here (R104).
 
-    One request for each owner is open at a time, until something of it moved or 5 s have passed. It names the oldest messages; each
-    further one, until something has come, passes over more than twice as many as the one before.
+    One request for each owner is open at a time, until something of it moved or 5 s have passed.
 
     Parameters
     ----------
@@ -46,10 +45,7 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     wanted = ledger.selection.matching(before_held(ledger, ledger.rows[State.REMOTE]), subscription.filter)
     parts = ownership.of_others(wanted, since_ms)
     for owner in sorted(parts):
-        patient = came_by(work.state, ledger, parts[owner], since_ms[owner])
-        # The oldest are those that an owner at work has leased: while nothing comes, ever more of them are passed over.
-        passed_over = ownership.passed_over.get(owner, 0) % max(1, len(patient))
-        asked = oldest(patient - oldest(patient, passed_over), room)
+        asked = oldest(came_by(work.state, ledger, parts[owner], since_ms[owner]), room)
         if asked:
             detail = {"requester": ownership.instance, "owner": owner, "passed": [], **_latest_life(ownership, asked)}
             work.emit(Kind.TRANSFER_REQUESTED, asked, detail=detail)

@@ -12,9 +12,6 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
 from spark_queue.core.state.ownership import MessageValue, Ownership, Request, Stage
 
-#: Where the number of messages that a request passes over stops to grow: no queue has more.
-_PASSED_OVER_MOST = 2**48
-
 
 def value_of(record: Record) -> MessageValue:
     """Return the value that a `replicated` or `transferred` record gives to its messages."""
@@ -57,7 +54,6 @@ def transfer_requested(ledger: QueueLedger, record: Record) -> None:
     request = Request(to_bitmap(record.ranges), record.at_ms)
     if requester == ownership.instance:
         ownership.requests[owner] = request
-        ownership.passed_over[owner] = min(2 * ownership.passed_over.get(owner, 0) + len(request.rows), _PASSED_OVER_MOST)
     else:
         ownership.passed_on[requester, owner] = request
 
@@ -101,8 +97,6 @@ def _present(ledger: QueueLedger, record: Record, rows: BitMap64, value: Message
         ownership.came_from[record.detail["peer"]] += len(rows - older)
     # A lease of an earlier life is over; of this life it stays open until its end.
     back = (older - ledger.rows[State.REMOTE]) | (rows & (ledger.rows[State.DEAD] | ledger.rows[State.REMOVED]))
-    if mine:
-        ownership.passed_over.clear()
     ownership.own(rows, term=value.term, owner=value.owner)
     ledger.move(back, Event.OWNED if mine else Event.DISOWNED)
     if back:
