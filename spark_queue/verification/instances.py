@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
@@ -23,7 +22,8 @@ def of_origins(state: JournalState) -> Iterator[str]:
         origins = message_type.origins
         for origin, pulled in origins.pulled.items():
             instance = state.instances.get(origin, origin)
-            if origin == state.journal_id:
+            # A journal that was restored gets back what it had lost.
+            if origin == state.journal_id and not origins.renewed:
                 yield f"message type '{name}': {len(pulled)} message(s) count as pulled that were first published here"
             elif len(pulled) + origins.name_count(origin) != len(origins.held[origin]):
                 yield f"message type '{name}': messages of instance '{instance}' are here more than once"
@@ -75,13 +75,10 @@ class _Names:
         """Return bookmarks of the speaker as the hearer's; and those, of the speaker, that the hearer should have and has not."""
         known, told, unknown = BitMap64(), BitMap64(), BitMap64()
         for origin, there in self._there.origins.of(rows, own=self._speaker.journal_id):
-            if origin == self._hearer.journal_id:
-                found = there & to_bitmap([(0, self._here.entered_until)])
-                missing = there - found
-            else:
-                found = self._here.origins.here(origin, there)
-                missing = there - self._here.origins.held.get(origin, BitMap64())
-            known |= found
+            origins, own = self._here.origins, self._hearer.journal_id
+            published = origins.published_here(origin, there, own=own, until=self._here.entered_until)
+            missing = there - published - origins.held.get(origin, BitMap64())
+            known |= published | origins.here(origin, there)
             told |= self._of_speaker(origin, there - missing, rows)
             if origin in (self._hearer.journal_id, self._speaker.journal_id) or passes(self._speaker.instances[origin]):
                 unknown |= self._of_speaker(origin, missing, rows)
