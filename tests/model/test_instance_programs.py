@@ -112,14 +112,18 @@ class InstanceProgram(RuleBasedStateMachine):
             owner, ids = record.detail["owner"], side.ids(to_bitmap(record.ranges))
             theirs = [each for each in remote if side.model.messages[each].value.owner == owner]
             assert 0 < len(ids) <= limit
-            assert ids == theirs[: len(ids)], "the oldest are asked for first"
+            passed_over = [each for each in theirs[: theirs.index(ids[-1])] if each not in ids]
+            assert all(self._is_new(side, each, now) for each in passed_over), "the oldest that wait are asked for first"
             assert not self._is_open(side, owner, now), "one request is open for each owner"
             side.asked[owner] = (now, set(ids))
             assert record.detail["requester"] == side.name
         for each in remote if must_ask and not requests else ():
-            life, owner = side.model.messages[each].value.life, side.model.messages[each].value.owner
-            is_new = now < side.came_at.get((each, life), now) + PATIENCE_MS
-            assert is_new or self._is_open(side, owner, now), "what has been here for long is asked for"
+            is_asked = self._is_open(side, side.model.messages[each].value.owner, now)
+            assert is_asked or self._is_new(side, each, now), "what has been here for long is asked for"
+
+    def _is_new(self, side: Sides, each: Id, now: int) -> bool:
+        """Return whether a message may not have waited for long enough to be asked for."""
+        return now < side.came_at.get((each, side.model.messages[each].value.life), now) + PATIENCE_MS
 
     def _requests(self, side: Sides) -> list[Record]:
         """Return the requests that an instance has made, or passed on, since the last look; the model makes them, too."""
