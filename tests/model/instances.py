@@ -225,6 +225,8 @@ class Instance:
         """Let a message be something else: a lease of an earlier life is over, and so is a letter."""
         known = self.messages[each]
         is_over = value.life > known.value.life or value.stage != PRESENT
+        # Who gives away what he no longer had says nothing new to its owner: nobody took it from here meanwhile.
+        stays = not is_over and value.owner == known.value.owner == self.name
         if (value.life, value.stage) != (known.value.life, DEAD):
             known.letter = None
         if is_over:
@@ -232,6 +234,6 @@ class Instance:
         if self.batch is not None:
             if is_over:
                 self.batch.held.discard(each)
-            if each not in self.batch.held and not keeps_claim:
+            if each not in self.batch.held and not keeps_claim and not stays:
                 self.batch.claim.discard(each)
         known.value = value

@@ -173,7 +173,10 @@ class QueueLedger:
         """Let those of `rows` be remote that another instance owns and no lease holds."""
         if self.ownership is not None:
             free = (self.rows[state] for state in (State.AVAILABLE, State.DELAYED, State.INACTIVE))
-            self.move(rows & self.ownership.remote & BitMap64.union(*free), Event.DISOWNED)
+            taken = rows & self.ownership.remote & BitMap64.union(*free)
+            self.move(taken, Event.DISOWNED)
+            # It may come back after another has delivered it: no late proof of here is about that.
+            self.drop_recoverable(taken, but=None)
 
     def _recall(self, rows: BitMap64, event: Event) -> None:
         """Let rows enter that were in the queue, as a record about them shows (records win over facts, DESIGN 4)."""

@@ -194,6 +194,32 @@ def test_what_comes_back_from_a_lease_belongs_to_who_claimed_it(pair: tuple[Inst
     assert (virginia.rows("available"), virginia.rows("remote")) == ([], [0, 1, 2])
 
 
+def test_a_late_proof_is_not_about_what_another_has_owned_since(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """P5 across instances: who claimed it may have delivered it before it came back."""
+    frankfurt, virginia = pair
+    late = Consumer(virginia)
+    late.take(limit=1)
+    allow(frankfurt)
+    consumer = Consumer(frankfurt)
+    consumer.take(limit=1)
+    clock.advance(LOST_MS)
+    assert consumer.take(limit=1) == [0]
+    virginia.pull(frankfurt)
+    clock.advance(LOST_MS)
+    virginia.tick()
+    clock.advance(LOST_MS)
+    frankfurt.tick()
+    assert (virginia.rows("remote"), frankfurt.rows("available")) == ([0], [0])
+    other = Consumer(virginia, "t")
+    assert other.take() == [1, 2]
+    assert other.take() == []
+    clock.advance(20_000)
+    assert other.take() == []
+    exchange(*pair)
+    assert virginia.rows("available") == [0]
+    assert late.take() == [0]
+
+
 @pytest.mark.parametrize("is_over", [False, True])
 @pytest.mark.parametrize("outcome", ["acknowledge", "cancel", "expire"])
 def test_what_waits_for_the_proof_of_a_batch_counts_as_far_as_its_lease_still_holds(
