@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.publishers import ClashingRows, SequenceRange, joined
 from spark_queue.core.message_files.relocation import MergedFile
-from spark_queue.core.message_files.segment import FactSource, Segment
+from spark_queue.core.message_files.segment import Segment, TraitSource
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_tail import LogTail
@@ -201,7 +201,7 @@ class JournalPort(Protocol):
         ...
 
     @property
-    def facts(self) -> FactSource:
+    def traits(self) -> TraitSource:
         """Computes what queues must know of entering messages."""
         ...
 

@@ -21,7 +21,7 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import MessageValue, Ownership, Stage
 from spark_queue.replication.news import PeerFold
 from tests.fake_clock import FakeClock
-from tests.scenario.facts import PublishedMessage
+from tests.scenario.traits import PublishedMessage
 from tests.scenario.world import World
 
 #: One queue, its dead-letter queue, and their topic.
@@ -130,7 +130,7 @@ class Instance:
         messages, origins, clashes, names = list[PublishedMessage](), list[OriginRows](), list[ClashingRows](), list[OriginRows]()
         known = self.world.state.message_types[segment.message_type]
         of_peer = fold.message_types[segment.message_type].origins
-        for row, message in enumerate(peer.world.facts.messages(segment)):
+        for row, message in enumerate(peer.world.traits.messages(segment)):
             ((_, _, origin, there),) = of_peer.between(segment.first + row, segment.first + row + 1, own=fold.journal_id)
             if origin == self.world.journal_id or known.origins.holds([(0, 1, origin, there)]):
                 continue
@@ -157,7 +157,7 @@ class Instance:
         return {
             segment.first + row: each
             for segment in segments
-            for row, each in enumerate(self.world.facts.messages(segment))
+            for row, each in enumerate(self.world.traits.messages(segment))
             if (each.publisher, each.sequence) == (message.publisher, message.sequence)
         }
 

@@ -12,7 +12,7 @@ from spark_queue.core.commands import AnyCommand
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.entering import Entrance, PreparedFacts
+from spark_queue.journal.entering import Entrance, PreparedTraits
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.replication.fetching import PullState
@@ -50,12 +50,12 @@ class Site:
         self.journal = Journal.create(str(place / name), definitions)
         self._control = DeltaControlLog(self.journal.store)
         self._opened = open_journal(self.journal.store)
-        facts = PreparedFacts(self._opened.facts)
-        self.engine = Engine(JournalState(facts))
+        traits = PreparedTraits(self._opened.traits)
+        self.engine = Engine(JournalState(traits))
         self.engine.state.fold_all(self._control.load())
         claim(self.engine, epoch=1, host="h", address="a", pid=1, now_ms=self.now_ms)
         self.engine.reach.is_level = True
-        self._entrance = Entrance(self._opened, self.engine, facts)
+        self._entrance = Entrance(self._opened, self.engine, traits)
         self._pullers: dict[str, Puller] = {}
 
     @property

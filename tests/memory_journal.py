@@ -22,7 +22,7 @@ from spark_queue.core.state.log_tail import LogTail
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal.message_log import added_file
 from spark_queue.ports import AddedFile, ControlLog, MessageLogEntry, PulledFiles
-from tests.scenario.facts import MemoryFacts, PublishedMessage
+from tests.scenario.traits import MemoryTraits, PublishedMessage
 
 #: Called with the name of a storage step and "before" or "after"; may raise `OSError` (the step failed before it had an
 #: effect, or its reply was lost after it), or `LateCommitError` before a commit.
@@ -72,9 +72,9 @@ class MemoryStorage:
         self.hook: Hook = _no_fault
         #: Commits on their way, oldest first.
         self.late: list[LateCommit] = []
-        self.facts = MemoryFacts()
+        self.traits = MemoryTraits()
         self.entries: dict[str, list[MessageLogEntry]] = {}
-        records = first_records(self.journal_id, definitions, self.facts, now_ms=at_ms)
+        records = first_records(self.journal_id, definitions, self.traits, now_ms=at_ms)
         self.commits = [_Commit(epoch=0, records=tuple(records))]
         for message_type in definitions.message_types:
             self.create_table(message_type)
@@ -131,7 +131,7 @@ class MemoryStorage:
         """Publish messages as one commit of one file."""
         log = self.entries[message_type]
         path = f"{uuid.uuid4().hex}.parquet"
-        self.facts.add(path, messages)
+        self.traits.add(path, messages)
         topics = [message.topic for message in messages]
         expires = [message.expires_at_ms for message in messages if message.expires_at_ms is not None]
         added = AddedFile(
@@ -151,11 +151,11 @@ class MemoryStorage:
             MovedRows(path=file.path, first_row=file.first_row, row_count=file.row_count, bookmark=file.first) for file in files
         ]
         merged = MergedFile(path=f"{uuid.uuid4().hex}.parquet", parts=tuple(parts))
-        self.facts.add(merged.path, [message for file in files for message in self.facts.messages(file)])
+        self.traits.add(merged.path, [message for file in files for message in self.traits.messages(file)])
         log = self.entries[message_type]
         log.append(MessageLogEntry(version=len(log), token=uuid.uuid4().hex, merged=(merged,)))
         for file in files:
-            self.facts.remove(file.path)
+            self.traits.remove(file.path)
 
 
 class MemoryControlLog:
@@ -258,7 +258,7 @@ class MemoryJournal:
         self.path = storage.path
         self.journal_id = storage.journal_id
         self.control = MemoryControlLog(storage)
-        self.facts = storage.facts
+        self.traits = storage.traits
 
     def messages(self, message_type: str) -> MemoryMessageLog:
         """Return the log of a message type."""

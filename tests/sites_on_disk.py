@@ -20,7 +20,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
-from spark_queue.journal.entering import Entrance, PreparedFacts
+from spark_queue.journal.entering import Entrance, PreparedTraits
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_compaction import MergeLimits
 from spark_queue.journal.message_upkeep import MessageLimits
@@ -73,16 +73,16 @@ class Site:
     def begin(self) -> None:
         """Begin a reign."""
         self.journal = open_journal(self.store, limits=LIMITS)
-        facts = PreparedFacts(self.journal.facts)
+        traits = PreparedTraits(self.journal.traits)
         past = self.journal.control.load()
-        self.state = past.state or JournalState(facts)
-        self.state.facts = facts
+        self.state = past.state or JournalState(traits)
+        self.state.traits = traits
         self.state.fold_all(past)
         self.engine = Engine(self.state)
         self.epoch = self.state.epoch + 1
         claim(self.engine, epoch=self.epoch, host="h", address="a", pid=1, now_ms=self.now_ms)
         self.commit()
-        self._entrance = Entrance(self.journal, self.engine, facts)
+        self._entrance = Entrance(self.journal, self.engine, traits)
         self._entrance.recover()
         self._peers = Peers(self.journal, self.engine, self._entrance, NoPeers(), now_ms=self.now_ms)
         self._pullers: dict[str, Puller] = {}

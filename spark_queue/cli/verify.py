@@ -75,7 +75,7 @@ def _fold(journal: DeltaJournal, bar: Progress) -> tuple[Sequence[Record], Point
         return (), None, [str(damage)]
     problems = invariants.of_records(records)
     try:
-        folded = point_in_time(records, journal.facts, as_of=None, now_ms=SystemClock().wall_ms())
+        folded = point_in_time(records, journal.traits, as_of=None, now_ms=SystemClock().wall_ms())
     except SparkQueueError as damage:
         return records, None, [*problems, str(damage)]
     bar.update(task, completed=1)
@@ -95,7 +95,7 @@ def _of_snapshots(journal: DeltaJournal, folded: PointInTime, records: Sequence[
             # The log cannot be folded as far as the snapshot, while a file is missing.
             continue
         assert past.state is not None, "it was made from a snapshot"
-        past.state.facts = journal.facts
+        past.state.traits = journal.traits
         past.state.fold_all(past)
         found, expected = digest(past.state), digest(folded.state)
         wrong = [name for name in expected if found[name] != expected[name]]

@@ -94,7 +94,7 @@ class _Pair:
             )  # fmt: skip
 
     def _fold(self, journal: DeltaJournal, records: Sequence[Record], until: int | None) -> JournalState:
-        return point_in_time(records, journal.facts, as_of=until, now_ms=self._folded.now_ms).state
+        return point_in_time(records, journal.traits, as_of=until, now_ms=self._folded.now_ms).state
 
 
 def _has(records: Sequence[Record], watermark: Watermark) -> bool:

@@ -11,7 +11,7 @@ from spark_queue.core.commands import Apply
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, PEER_KEYS, QUEUE_KEYS, REPLICATION_KEYS, Key
-from spark_queue.core.message_files.segment import FactSource
+from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError
 from spark_queue.journal.expressions import EXPRESSION_KEYS, check_command
@@ -79,7 +79,7 @@ def plan(
     # A trial on the folded state refuses what the coordinator would refuse.
     command = Apply(definitions=dict(wanted.stored), reset=tuple(reset))
     Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command)
-    return _with_previews(changes, wanted, now.state, journal.facts) if dry_run else changes
+    return _with_previews(changes, wanted, now.state, journal.traits) if dry_run else changes
 
 
 def _refuse_removals(now: PointInTime, wanted: Definitions, remove: Collection[str]) -> None:
@@ -96,7 +96,7 @@ def _refuse_removals(now: PointInTime, wanted: Definitions, remove: Collection[s
             raise ConfigError("DEFINITION_IN_USE", what="Queue", name=name, reason=reason, next_step=next_step)
 
 
-def _with_previews(changes: Iterable[Change], wanted: Definitions, state: JournalState, facts: FactSource) -> list[Change]:
+def _with_previews(changes: Iterable[Change], wanted: Definitions, state: JournalState, traits: TraitSource) -> list[Change]:
     """Try the expressions of new and changed queues out on messages of the journal."""
     touched = {f"[queues.{queue.name}]": queue for queue in wanted.queues.values() if has_expressions(queue)}
     tried = []
@@ -104,7 +104,7 @@ def _with_previews(changes: Iterable[Change], wanted: Definitions, state: Journa
         queue = touched.pop(change.where, None) if change.key is None or change.key in EXPRESSION_KEYS else None
         if queue is not None:
             segments = reversed(state.message_types[queue.message_type].segments)
-            change = replace(change, trial=preview(facts, segments, queue))
+            change = replace(change, trial=preview(traits, segments, queue))
         tried.append(change)
     return tried
 

@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.definition import QueueDefinition
-from spark_queue.core.message_files.segment import EntryFacts, FactRequest, FactSource, Segment
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.journal.expressions import EXPRESSION_KEYS
 
 #: Messages of a queue's topics on which its expressions are tried, newest first; and message files that are read to find them.
@@ -56,12 +56,12 @@ def has_expressions(queue: QueueDefinition) -> bool:
     return any(getattr(queue, key) is not None for key in EXPRESSION_KEYS)
 
 
-def preview(facts: FactSource, segments: Iterable[Segment], queue: QueueDefinition) -> Preview:
+def preview(traits: TraitSource, segments: Iterable[Segment], queue: QueueDefinition) -> Preview:
     """Evaluate the expressions of a queue over the newest messages of its topics.
 
     Parameters
     ----------
-    facts
+    traits
         Evaluates expressions.
     segments
         The messages of its message type, newest first.
@@ -75,7 +75,7 @@ def preview(facts: FactSource, segments: Iterable[Segment], queue: QueueDefiniti
     """
     messages, matched, failed, barriers = 0, BitMap64(), BitMap64(), 0
     priorities: Counter[int] = Counter()
-    for of_topic, found in _found(facts, segments, queue):
+    for of_topic, found in _found(traits, segments, queue):
         messages += len(of_topic)
         matched |= found.rows
         failed |= found.failed
@@ -92,18 +92,18 @@ def preview(facts: FactSource, segments: Iterable[Segment], queue: QueueDefiniti
     )
 
 
-def _found(facts: FactSource, segments: Iterable[Segment], queue: QueueDefinition) -> Iterator[tuple[BitMap64, EntryFacts]]:
+def _found(traits: TraitSource, segments: Iterable[Segment], queue: QueueDefinition) -> Iterator[tuple[BitMap64, EntryTraits]]:
     """Yield the messages of the queue's topics, and what its expressions say of them, until there are enough."""
     # Names of queues are not empty, so this one is not confused with it.
     plain = replace(queue, name="", filter=None, barrier=None, priority=None, order_key=None)
     wanted = _MESSAGES
     for segment in islice((each for each in segments if not each.retired), _FILES):
         newest = _newest_of(segment, _MESSAGES)
-        of_topic = facts.facts(newest, [FactRequest(queue=plain)])[plain.name].rows
+        of_topic = traits.traits(newest, [TraitRequest(queue=plain)])[plain.name].rows
         if of_topic:
             part = _newest_of(newest, newest.until - of_topic[max(0, len(of_topic) - wanted)])
             of_topic &= to_bitmap([(part.first, part.until)])
-            yield of_topic, facts.facts(part, [FactRequest(queue=queue)])[queue.name]
+            yield of_topic, traits.traits(part, [TraitRequest(queue=queue)])[queue.name]
             wanted -= len(of_topic)
         if not wanted:
             return

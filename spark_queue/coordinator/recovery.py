@@ -9,7 +9,7 @@ from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.peers import PeerPullers
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal.entering import Entrance, PreparedFacts
+from spark_queue.journal.entering import Entrance, PreparedTraits
 from spark_queue.ports import JournalPort
 
 
@@ -21,9 +21,9 @@ def recover(reign: Reign, journal: JournalPort, inbox: Inbox, *, pullers: PeerPu
     SparkQueueError
         When the log cannot be folded or the first commit fails: the process must end.
     """
-    facts = PreparedFacts(journal.facts)
-    state = reign.state or JournalState(facts)
-    state.facts = facts
+    traits = PreparedTraits(journal.traits)
+    state = reign.state or JournalState(traits)
+    state.traits = traits
     state.foresee(reign.records)
     while reign.records:
         # One by one, so that what is folded is freed.
@@ -31,7 +31,7 @@ def recover(reign: Reign, journal: JournalPort, inbox: Inbox, *, pullers: PeerPu
     state.foresee(())
     engine = Engine(state)
     engine.take_over(now_ms=reign.clock.now_ms())
-    entrance = Entrance(journal, engine, facts)
+    entrance = Entrance(journal, engine, traits)
     entrance.recover()
     loop = Loop(
         journal=journal,

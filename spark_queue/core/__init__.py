@@ -2,7 +2,7 @@
 
 Three rules hold here:
 
-1. No Spark, Delta, socket, file, clock, random number or log. Time is handed in as ``now_ms``; facts that need a message's
+1. No Spark, Delta, socket, file, clock, random number or log. Time is handed in as ``now_ms``; traits that need a message's
    body are computed outside and handed in.
 2. State changes only by folding records. A command decides, makes records and folds them; recovery, views of the past and
    `verify` fold the same records with the same code, so live and recovered state cannot differ.

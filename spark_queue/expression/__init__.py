@@ -6,7 +6,7 @@ created: better no expression than one that quietly means something else.
 
 Three rules hold it together.
 
-1. **One message, and nothing else.** No other rows, no clock, no chance: facts are computed again after every restart, and
+1. **One message, and nothing else.** No other rows, no clock, no chance: traits are computed again after every restart, and
    must come out the same.
 2. **Nothing raises.** Where Spark would raise for a row (ANSI), a column beside the value says so. Such a message matches
    nothing, ranks lowest, is no barrier, and is counted; its neighbours are never disturbed.

@@ -57,10 +57,10 @@ def _unknown(node: exp.Expression, name: str) -> Exception:
 #: What is asked for most, and why it is not there.
 _REFUSED = {
     "rand randn random uuid shuffle monotonically_increasing_id spark_partition_id input_file_name": (
-        "it is not deterministic, and facts are computed again after every restart."
+        "it is not deterministic, and traits are computed again after every restart."
     ),
     "now current_timestamp current_date curdate localtimestamp current_timezone unix_timestamp current_user user": (
-        "it depends on when or by whom it is asked, and facts are computed again after every restart."
+        "it depends on when or by whom it is asked, and traits are computed again after every restart."
     ),
     "count sum avg min max first last any some every collect_list collect_set approx_count_distinct stddev variance": (
         "it aggregates, and an expression sees one message."

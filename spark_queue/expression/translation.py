@@ -78,7 +78,7 @@ class Translator:
         if isinstance(node, exp.Query | exp.Window | exp.Command | exp.DDL):
             raise unsupported(node, "it looks beyond one message.", "Use columns of the message only.")
         if isinstance(node, exp.CurrentDate | exp.CurrentTimestamp | exp.CurrentUser):
-            reason = "it depends on when or by whom it is asked, and facts are computed again after every restart."
+            reason = "it depends on when or by whom it is asked, and traits are computed again after every restart."
             raise unsupported(node, reason, "Use published_at, or a column.")
         raise unsupported(
             node, f"'{node.sql('spark')[:60]}' ({type(node).__name__}) is not accepted.", "`sparkq options` lists what is."

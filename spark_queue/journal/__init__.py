@@ -14,7 +14,7 @@
 - `message_log`: versions forward, in the only order there is; what strangers did is named.
 - `rows` → `stored_rows` → `staging` → `commit`, in front of them `publisher`: from a caller's rows to one atomic commit that
   is told from its repeat. Staging runs on executors too and loads pyarrow and obstore only.
-- `expressions`, `facts`, `segments`: what queues ask of entering messages, what they must know of them, and which rows of which
+- `expressions`, `traits`, `segments`: what queues ask of entering messages, what they must know of them, and which rows of which
   files a lease means.
 - `reader`: what a journal says of itself, which is all that publishers load; `open`: making one, and opening it with what a
   coordinator has.

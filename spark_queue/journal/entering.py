@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.message_files.relocation import foreign_record, moved_record
-from spark_queue.core.message_files.segment import EntryFacts, FactRequest, FactSource, Segment
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.ports import MessageLog, MessageLogEntry, PulledFiles, entered
 
@@ -22,35 +22,35 @@ _LOG = logging.getLogger(__name__)
 GROUP_VERSIONS = 1_000
 
 
-class PreparedFacts:
-    """A fact source that can be asked before segments enter.
+class PreparedTraits:
+    """A trait source that can be asked before segments enter.
 
-    Reading a message file may fail, and a failure inside a fold would leave it half done; so the facts of a whole commit are
+    Reading a message file may fail, and a failure inside a fold would leave it half done; so the traits of a whole commit are
     computed first, and kept until the fold asks for them.
     """
 
-    def __init__(self, source: FactSource) -> None:
+    def __init__(self, source: TraitSource) -> None:
         self._source = source
-        self._requests: Sequence[FactRequest] = ()
-        self._prepared: dict[tuple[str, int], Mapping[str, EntryFacts]] = {}
+        self._requests: Sequence[TraitRequest] = ()
+        self._prepared: dict[tuple[str, int], Mapping[str, EntryTraits]] = {}
 
-    def prepare(self, segments: Iterable[Segment], requests: Sequence[FactRequest]) -> None:
-        """Compute the facts of segments that are about to enter, and forget those prepared before."""
+    def prepare(self, segments: Iterable[Segment], requests: Sequence[TraitRequest]) -> None:
+        """Compute the traits of segments that are about to enter, and forget those prepared before."""
         self._requests, self._prepared = requests, {}
         for segment in segments if requests else ():
-            self._prepared[segment.path, segment.first] = self._source.facts(segment, requests)
+            self._prepared[segment.path, segment.first] = self._source.traits(segment, requests)
 
-    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
-        """Return the facts of a segment; see `FactSource`."""
+    def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
+        """Return the traits of a segment; see `TraitSource`."""
         wanted = tuple(requests)
         known = self._prepared.get((segment.path, segment.first))
         # A queue that was altered since asks for something else; barriers that nobody asks for are no harm.
         if known is not None and all(replace(each, barriers=True) in self._requests for each in wanted):
             return {each.queue.name: known[each.queue.name] for each in wanted}
-        return self._source.facts(segment, wanted)
+        return self._source.traits(segment, wanted)
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
-        """Return which of `rows` match a filter; see `FactSource`."""
+        """Return which of `rows` match a filter; see `TraitSource`."""
         return self._source.matches(segments, expression, rows, columns=columns)
 
 
@@ -76,11 +76,11 @@ class Entrance:
         What keeps a message type's log from being read further; everything before it has entered.
     """
 
-    def __init__(self, journal: MessageLogs, engine: Engine, facts: PreparedFacts) -> None:
+    def __init__(self, journal: MessageLogs, engine: Engine, traits: PreparedTraits) -> None:
         self.trouble: dict[str, SparkQueueError] = {}
         self._journal = journal
         self._engine = engine
-        self._facts = facts
+        self._traits = traits
         #: Newest version read, also of commits that left no record.
         self._read_until: dict[str, int] = {}
         #: Message types whose last entered commit must be looked at before anything of them enters.
@@ -154,7 +154,7 @@ class Entrance:
             segments = state.message_types[queue.message_type].segments
             try:
                 for segment in (each for each in segments if each.path == trouble.facts["file"]):
-                    self._facts.facts(segment, [state.unanswered[name]])
+                    self._traits.traits(segment, [state.unanswered[name]])
             except SparkQueueError:
                 continue
             return True
@@ -183,12 +183,12 @@ class Entrance:
             segments = [replace(each, publishers={}) if each.publishers else each for each in segments]
         ledgers = self._engine.state.queues.values()
         requests = [
-            each.fact_request()
+            each.trait_request()
             for each in ledgers
             if each.definition.message_type == message_type and each.definition.underlying_topic
         ]
-        # All facts first: a commit enters as a whole or not at all, since its version is the next place to read on from.
-        self._facts.prepare(segments, requests)
+        # All traits first: a commit enters as a whole or not at all, since its version is the next place to read on from.
+        self._traits.prepare(segments, requests)
         self._engine.enter(segments, now_ms=now_ms)
         if entry.merged:
             self._note_merged(message_type, entry, now_ms)

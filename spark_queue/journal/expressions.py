@@ -8,7 +8,7 @@ from spark_queue.core import commands
 from spark_queue.core.commands import AnyCommand
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.core.message_files.segment import FactRequest
+from spark_queue.core.message_files.segment import TraitRequest
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError
 from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Program, Wanted, translate
@@ -27,7 +27,7 @@ def check_expressions(definitions: Definitions) -> None:
         EXPRESSION_INVALID or EXPRESSION_UNSUPPORTED.
     """
     for queue in definitions.queues.values():
-        for key, wanted in wanted_by_key(FactRequest(queue=queue)).items():
+        for key, wanted in wanted_by_key(TraitRequest(queue=queue)).items():
             _check(wanted, queue.columns, f"{key} of [queues.{queue.name}]")
 
 
@@ -69,12 +69,12 @@ def program(wanted: Iterable[Wanted], columns: str) -> Program:
     return translate(tuple(sorted(set(wanted))), stored_schema(columns))
 
 
-def wanted_of(request: FactRequest) -> set[Wanted]:
+def wanted_of(request: TraitRequest) -> set[Wanted]:
     """Return all expressions that a queue needs of entering messages."""
     return {*wanted_by_key(request).values(), *(Wanted(text, FILTER) for text in request.filters)}
 
 
-def wanted_by_key(request: FactRequest) -> dict[str, Wanted]:
+def wanted_by_key(request: TraitRequest) -> dict[str, Wanted]:
     """Return the expressions of a queue's keys, as far as it has them."""
     texts = {key: getattr(request.queue, key) for key in EXPRESSION_KEYS if key != "barrier" or request.barriers}
     return {key: Wanted(text, EXPRESSION_KEYS[key]) for key, text in texts.items() if text is not None}

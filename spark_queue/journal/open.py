@@ -9,20 +9,20 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.creation import first_records
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import BUILT_IN_COLUMNS, Definitions
-from spark_queue.core.message_files.segment import FactSource
+from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta, message_table
 from spark_queue.journal.control_files import stage_records
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.expressions import check_expressions
-from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.layout import CONTROL, Store, log_key, messages_key
 from spark_queue.journal.message_log import DeltaMessageLog
 from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.reader import JournalReader, open_reader
 from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.journal.schema import check_columns, stored_schema
+from spark_queue.journal.traits import FileTraits
 from spark_queue.journal.upkeep import Upkeep
 from spark_queue.ports import Clock, ControlLog, PulledFiles
 
@@ -37,13 +37,13 @@ class DeltaJournal(JournalReader):
     """
 
     control: ControlLog
-    facts: FactSource
+    traits: TraitSource
 
     def __init__(self, store: Store, journal_id: str, *, limits: MessageLimits | None = None) -> None:
         super().__init__(store, journal_id)
         self._control = DeltaControlLog(store)
         self.control = self._control
-        self.facts = FileFacts(store)
+        self.traits = FileTraits(store)
         self._logs: dict[str, DeltaMessageLog] = {}
         self._upkeep = Upkeep(store, journal_id, self._control, limits or MessageLimits())
 
@@ -109,7 +109,7 @@ def create_journal(store: Store, definitions: Definitions | None = None, *, cloc
     journal_id = _settle_id(store)
     for message_type in definitions.message_types.values():
         message_table.create(store, journal_id, message_type.name, message_type.columns, durable=False)
-    records = first_records(journal_id, definitions, FileFacts(store), now_ms=(clock or SystemClock()).wall_ms())
+    records = first_records(journal_id, definitions, FileTraits(store), now_ms=(clock or SystemClock()).wall_ms())
     files = stage_records(store, records)
     if not delta.create_table(
         store, CONTROL, schema=CONTROL_SCHEMA, journal_id=journal_id, files=files, properties=delta.CONTROL_PROPERTIES

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from spark_queue.core.message_files.segment import FactSource
+from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_tail import LogTail
@@ -34,7 +34,7 @@ KEPT = 2
 
 _SUFFIX = ".snapshot"
 
-#: What decides how records fold and what facts say, with all that lies below: snapshots of other code are not used.
+#: What decides how records fold and what traits say, with all that lies below: snapshots of other code are not used.
 _CODE = ("spark_queue.core", "spark_queue.expression", "spark_queue.journal")
 _LIBRARIES = ("duckdb", "google-re2", "numpy", "pyroaring", "sqlglot")
 
@@ -180,7 +180,7 @@ class OtherSoftwareError(ValueError):
 
 
 def _read(data: bytes) -> tuple[Header, JournalState]:
-    """Read a snapshot; the state has no source of facts yet. ValueError tells that it is damaged, or of other software."""
+    """Read a snapshot; the state has no source of traits yet. ValueError tells that it is damaged, or of other software."""
     head, _, body = data.partition(b"\n")
     try:
         header = msgspec.json.decode(head, type=Header)
@@ -193,7 +193,7 @@ def _read(data: bytes) -> tuple[Header, JournalState]:
     return header, state_codec.decode(body)
 
 
-def take(store: Store, files: Sequence[ControlFile], facts: FactSource) -> None:
+def take(store: Store, files: Sequence[ControlFile], traits: TraitSource) -> None:
     """Fold on from the newest usable snapshot to the end of these files, and store the state there.
 
     A state of its own: the coordinator's runs ahead of the log, and copying that would hold up its commits.
@@ -208,8 +208,8 @@ def take(store: Store, files: Sequence[ControlFile], facts: FactSource) -> None:
     past = load(store, files)
     if not past:
         return
-    state = past.state or JournalState(facts)
-    state.facts = facts
+    state = past.state or JournalState(traits)
+    state.traits = traits
     state.fold_all(past)
     # What a queue that was set aside would hold is not known; the next start may find its file again.
     if not state.troubles:

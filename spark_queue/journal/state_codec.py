@@ -25,8 +25,8 @@ _MAPPINGS: dict[str, type] = {each.__name__: each for each in (dict, Counter)}
 _BUILT_IN = (*_PLAIN - {type(None)}, *_SEQUENCES.values(), *_MAPPINGS.values())
 _CORE = "spark_queue.core."
 
-#: Attributes of `JournalState` that are no part of what the log says: where facts come from.
-_LEFT_OUT = frozenset({"facts"})
+#: Attributes of `JournalState` that are no part of what the log says: where traits come from.
+_LEFT_OUT = frozenset({"traits"})
 
 
 def encode(state: JournalState) -> bytes:
@@ -44,7 +44,7 @@ def encode(state: JournalState) -> bytes:
 
 
 def decode(data: bytes) -> JournalState:
-    """Make the state of `encode`; it has no source of facts yet.
+    """Make the state of `encode`; it has no source of traits yet.
 
     Raises
     ------

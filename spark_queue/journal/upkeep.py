@@ -21,11 +21,11 @@ from spark_queue.journal import control_compaction, delta, snapshot
 from spark_queue.journal.control_compaction import Merge
 from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.layout import CONTROL, Store, messages_key
 from spark_queue.journal.log_listing import version_of
 from spark_queue.journal.message_upkeep import Job, MessageLimits, MessageUpkeep
 from spark_queue.journal.message_work import MessageTableWork
+from spark_queue.journal.traits import FileTraits
 
 _log = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class Upkeep:
     def _take_snapshot(self, *, epoch: int) -> None:
         files = listing(self._store, self._control.open_own(epoch=epoch))
         try:
-            snapshot.take(self._store, files, FileFacts(self._store))
+            snapshot.take(self._store, files, FileTraits(self._store))
         except (SparkQueueError, TypeError) as trouble:
             # The log alone is enough; the next start takes longer.
             _log.warning("No snapshot was written of '%s': %s", self._store.path, trouble)

@@ -76,7 +76,7 @@ def _times(ledger: QueueLedger, times: Expirations) -> dict[int, Any]:
 
 
 def _selection(ledger: QueueLedger) -> dict[str, Any]:
-    """Return the facts of what is in the queue or may come back; the others are forgotten some time or other."""
+    """Return the traits of what is in the queue or may come back; the others are forgotten some time or other."""
     selection, standing = ledger.selection, ledger.standing
     return {
         "matches": {text: to_ranges(rows & standing) for text, rows in selection.matches.items()},

@@ -20,13 +20,13 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import LEFT, State
 from spark_queue.errors import CallerError, JournalError
-from spark_queue.journal.entering import PreparedFacts
+from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.schema import ENVELOPE, stored_schema
 from spark_queue.views.bodies import read_bodies
 from spark_queue.views.event_texts import event_text
 from spark_queue.views.explanation import MessageEvent, MessageHistory
-from spark_queue.views.one_message import MessageFacts, MessageRows, fold_alone, one_of
+from spark_queue.views.one_message import MessageRows, MessageTraits, fold_alone, one_of
 from spark_queue.views.point_in_time import cut, fold_until
 from spark_queue.views.state_at import Commits, PublishedBy, count_on, state_at
 
@@ -79,8 +79,8 @@ class _Life:
         self._journal, self._bookmark, self._type = journal, bookmark, message_type
         #: The queue in question first, then those that it shares the message with as a dead letter.
         self._queues, self._queue = queues, queues[0]
-        self._facts = MessageFacts(journal.facts, bookmark)
-        self._prepared = PreparedFacts(self._facts)
+        self._traits = MessageTraits(journal.traits, bookmark)
+        self._prepared = PreparedTraits(self._traits)
         self._state = JournalState(self._prepared)
         self._commits = Commits(journal.store)
         self._events: list[MessageEvent] = []
@@ -245,10 +245,10 @@ class _Life:
             state, due_at_ms = State.AVAILABLE, None
         lease = next((lease for lease in ledger.leases.values() if bookmark in lease.leased), None)
         counts = self._last_counts if state in LEFT else self._counts(ledger)
-        definition, facts = self._facts.asked.get(self._queue, (ledger.definition, None))
+        definition, traits = self._traits.asked.get(self._queue, (ledger.definition, None))
         key = None
-        if facts is not None and len(facts.keys) and definition.order_key is not None:
-            key = str(body.get(definition.order_key, f"{int(facts.keys[0]):016x}"))
+        if traits is not None and len(traits.keys) and definition.order_key is not None:
+            key = str(body.get(definition.order_key, f"{int(traits.keys[0]):016x}"))
         return {
             "owner": self._owner(ledger),
             "state": str(state),
@@ -258,7 +258,7 @@ class _Life:
             "due_at": _instant(due_at_ms),
             "delivery_count": counts[0],
             "cancel_count": counts[1],
-            "priority": int(facts.priorities[0]) if facts is not None and len(facts.priorities) else None,
+            "priority": int(traits.priorities[0]) if traits is not None and len(traits.priorities) else None,
             "order_key": key,
             "is_barrier": bookmark in ledger.barriers,
         }
@@ -268,7 +268,7 @@ class _Life:
         return None if ledger.ownership is None else next((owner for _, owner, _ in ledger.ownership.by_owner(alone)), None)
 
     def _why_not(self, ledger: QueueLedger, body: Mapping[str, Any]) -> str:
-        definition, facts = self._facts.asked.get(self._queue, (ledger.definition, None))
+        definition, traits = self._traits.asked.get(self._queue, (ledger.definition, None))
         name = f"queue '{self._queue}'"
         if definition.underlying_topic is None:
             return f"It never came into {name}: messages come there only as dead letters, and it became none."
@@ -277,8 +277,8 @@ class _Life:
         if "topic" in body and not definition.takes(body["topic"]):
             takes = f"takes underlying_topic = '{definition.underlying_topic}'"
             return f"It never came into {name}, which {takes}; its topic is '{body['topic']}'."
-        if facts is not None and definition.filter is not None:
-            failed = "fails on it" if facts.failed else "does not match it"
+        if traits is not None and definition.filter is not None:
+            failed = "fails on it" if traits.failed else "does not match it"
             return f"It never came into {name}, whose filter {failed}: {definition.filter}"
         return f"It never came into {name}: no record speaks of it, and its body left the journal."
 

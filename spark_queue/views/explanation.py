@@ -88,23 +88,23 @@ class MessageHistory:
 
     def __str__(self) -> str:
         """Tell it in lines of text."""
-        facts = [f"  {name:<15}{value}" for name, value in self._facts()]
+        summary = [f"  {name:<15}{value}" for name, value in self._summary()]
         notes = [f"  {note}" for note in (self.reason, self.trouble) if note is not None]
         events = [f"  {_shown(event.at)}  {self._place(event)}{event.text}" for event in self._told()]
-        return "\n".join([self._title(), *notes, *facts, "", *events])
+        return "\n".join([self._title(), *notes, *summary, "", *events])
 
     def _repr_html_(self) -> str:
         """Show it as two tables in a notebook."""
-        facts = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in self._facts())
+        summary = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in self._summary())
         events = "".join(
             f"<tr><td>{_shown(event.at)}</td><td>{html.escape(event.queue or '')}</td><td>{html.escape(event.text)}</td></tr>"
             for event in self._told()
         )
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in (self.reason, self.trouble) if note is not None)
         head = "<tr><th>at</th><th>queue</th><th>what happened</th></tr>"
-        return f"<h4>{html.escape(self._title())}</h4>{notes}<table>{facts}</table><table>{head}{events}</table>"
+        return f"<h4>{html.escape(self._title())}</h4>{notes}<table>{summary}</table><table>{head}{events}</table>"
 
-    def _facts(self) -> list[tuple[str, str]]:
+    def _summary(self) -> list[tuple[str, str]]:
         """Return what is said in one line each, by name."""
         known = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in _SAID_ELSEWHERE}
         return [(name.replace("_", " "), _shown(value)) for name, value in known.items() if value is not None]

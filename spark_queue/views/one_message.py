@@ -21,7 +21,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import holds
 from spark_queue.core.definitions.definition import QueueDefinition
-from spark_queue.core.message_files.segment import EntryFacts, FactRequest, FactSource, Segment
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import RUN_FAILED, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 
@@ -109,41 +109,41 @@ def _touching(ranges: Any, bookmark: int) -> _Mask:
     return mask
 
 
-class MessageFacts:
-    """A fact source that reads one row, and knows no other message.
+class MessageTraits:
+    """A trait source that reads one row, and knows no other message.
 
     Parameters
     ----------
-    source : FactSource
+    source : TraitSource
         The real one.
     bookmark : int
         The message.
 
     Attributes
     ----------
-    asked : dict of str to (QueueDefinition, EntryFacts)
+    asked : dict of str to (QueueDefinition, EntryTraits)
         What each queue was told of it last, by the definition of then.
     """
 
-    def __init__(self, source: FactSource, bookmark: int) -> None:
+    def __init__(self, source: TraitSource, bookmark: int) -> None:
         self._source = source
         self._bookmark = bookmark
-        self.asked: dict[str, tuple[QueueDefinition, EntryFacts]] = {}
+        self.asked: dict[str, tuple[QueueDefinition, EntryTraits]] = {}
 
-    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
-        """Return the facts of the message, where it is in the segment; see `FactSource`."""
+    def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
+        """Return the traits of the message, where it is in the segment; see `TraitSource`."""
         requests = tuple(requests)
         if not segment.first <= self._bookmark < segment.until:
             return {
-                each.queue.name: EntryFacts(rows=BitMap64(), matches={text: BitMap64() for text in each.filters})
+                each.queue.name: EntryTraits(rows=BitMap64(), matches={text: BitMap64() for text in each.filters})
                 for each in requests
             }
-        facts = self._source.facts(self._row(segment), requests)
-        self.asked.update({each.queue.name: (each.queue, facts[each.queue.name]) for each in requests})
-        return facts
+        traits = self._source.traits(self._row(segment), requests)
+        self.asked.update({each.queue.name: (each.queue, traits[each.queue.name]) for each in requests})
+        return traits
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
-        """Return whether the message matches a filter; see `FactSource`."""
+        """Return whether the message matches a filter; see `TraitSource`."""
         its = [self._row(segment) for segment in segments if segment.first <= self._bookmark < segment.until]
         return self._source.matches(its, expression, rows, columns=columns)
 

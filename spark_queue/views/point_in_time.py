@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.message_files.segment import FactSource
+from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state import status
@@ -42,7 +42,7 @@ class PointInTime:
 
 def point_in_time(
     records: Sequence[Record],
-    facts: FactSource,
+    traits: TraitSource,
     *,
     as_of: datetime | int | None,
     now_ms: int,
@@ -55,7 +55,7 @@ def point_in_time(
     ----------
     records
         The whole control log.
-    facts
+    traits
         Computes what queues must know of entering messages.
     as_of
         An aware time: everything recorded at it or before; a record number: up to and with it; None: everything.
@@ -73,19 +73,19 @@ def point_in_time(
     """
     times_ms = np.fromiter((record.at_ms for record in records), np.int64, len(records))
     count, now_ms = cut(times_ms, as_of=as_of, now_ms=now_ms)
-    state = _start(records, count, facts, store)
+    state = _start(records, count, traits, store)
     known = state.next_record
     fold_until(state, records[known:], count - known, now_ms=now_ms, committed=committed)
     return PointInTime(state=state, now_ms=now_ms, records=records[:count])
 
 
-def _start(records: Sequence[Record], count: int, facts: FactSource, store: Store | None) -> JournalState:
+def _start(records: Sequence[Record], count: int, traits: TraitSource, store: Store | None) -> JournalState:
     """Return the state of the newest snapshot within the first `count` records, or one that has folded nothing."""
     state = None if store is None else snapshot.shorten(store, records[:count]).state
     # What was retired since is in the snapshot, but in no view.
     if state is None or any(record.kind == Kind.RETIRED for record in records[state.next_record :]):
-        return JournalState(facts)
-    state.facts = facts
+        return JournalState(traits)
+    state.traits = traits
     return state
 
 

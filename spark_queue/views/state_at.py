@@ -14,7 +14,7 @@ from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
-from spark_queue.journal.entering import Entrance, MessageLogs, PreparedFacts
+from spark_queue.journal.entering import Entrance, MessageLogs, PreparedTraits
 from spark_queue.journal.layout import Store, log_key, messages_key
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.ports import MessageLog, MessageLogEntry
@@ -45,17 +45,17 @@ def state_at(journal: DeltaJournal, as_of: datetime | int | None = None) -> Poin
     ConfigError
         BAD_VALUE for a time that has not come yet.
     """
-    facts, commits, records = PreparedFacts(journal.facts), Commits(journal.store), journal.records()
+    traits, commits, records = PreparedTraits(journal.traits), Commits(journal.store), journal.records()
     of_record = isinstance(as_of, int)
     committed = None if of_record else commits.time_ms
     now_ms = SystemClock().wall_ms()
-    point = point_in_time(records, facts, as_of=as_of, now_ms=now_ms, committed=committed, store=journal.store)
+    point = point_in_time(records, traits, as_of=as_of, now_ms=now_ms, committed=committed, store=journal.store)
     troubles: dict[str, str] = {}
     if not of_record:
         logs = journal if as_of is None else PublishedBy(journal, commits, point.now_ms)
         read_further = {record.message_type for record in records[len(point.records) :] if record.kind in _READING}
         for name in point.state.message_types.keys() - read_further:
-            trouble = count_on(logs, point.state, facts, commits, message_type=name, now_ms=point.now_ms)
+            trouble = count_on(logs, point.state, traits, commits, message_type=name, now_ms=point.now_ms)
             if trouble is not None:
                 troubles[name] = str(trouble)
     return replace(point, troubles=troubles, files=journal.store if as_of is None else None)
@@ -121,10 +121,10 @@ class _TailUntil:
 
 
 def count_on(
-    logs: MessageLogs, state: JournalState, facts: PreparedFacts, commits: Commits, *, message_type: str, now_ms: int
+    logs: MessageLogs, state: JournalState, traits: PreparedTraits, commits: Commits, *, message_type: str, now_ms: int
 ) -> SparkQueueError | None:
     """Let enter what is in a message log and not in the control log yet, as old as its commits; returns what keeps the rest out."""
-    entrance, known = Entrance(logs, Engine(state), facts), state.message_types[message_type]
+    entrance, known = Entrance(logs, Engine(state), traits), state.message_types[message_type]
     count = len(known.segments)
     while entrance.admit(message_type, now_ms=now_ms):
         continue

@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.engine import Engine
-from spark_queue.core.message_files.segment import EntryFacts, FactRequest, FactSource, Segment
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.replies import Granted
 from spark_queue.core.state.journal_state import JournalState
@@ -28,8 +28,8 @@ NOW_MS = 1_000_000
 class EverythingEnters:
     """Facts of messages that all belong to every queue and never expire."""
 
-    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
-        return {each.queue.name: EntryFacts(rows=to_bitmap([(segment.first, segment.until)])) for each in requests}
+    def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
+        return {each.queue.name: EntryTraits(rows=to_bitmap([(segment.first, segment.until)])) for each in requests}
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
         return BitMap64(rows)
@@ -50,7 +50,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 
 def lease_s(
-    limit: int, facts: FactSource, *, queue: Mapping[str, Any] | None = None, filter_sql: str | None = None, leases: int = LEASES,
+    limit: int, traits: TraitSource, *, queue: Mapping[str, Any] | None = None, filter_sql: str | None = None, leases: int = LEASES,
     peer: str | None = None,
 ) -> float:  # fmt: skip
     """Return the median time of proving a lease and granting the next, in seconds.
@@ -64,7 +64,7 @@ def lease_s(
     peer : str, optional
         With whom the queue is shared.
     """
-    engine = engine_of(facts, queue or {}, peer=peer)
+    engine = engine_of(traits, queue or {}, peer=peer)
     planner = started(engine, QUEUE, "bench", max_backlog=100_000, filter_sql=filter_sql, now_ms=NOW_MS)
     times_s, finished = [], 0
     for call in range(leases):
@@ -79,7 +79,7 @@ def lease_s(
 
 
 def engine_of(
-    facts: FactSource, queue: Mapping[str, Any], *, until: int = MANY_MESSAGES, queues: int = 1, peer: str | None = None
+    traits: TraitSource, queue: Mapping[str, Any], *, until: int = MANY_MESSAGES, queues: int = 1, peer: str | None = None
 ) -> Engine:
     """Return an engine whose messages have entered.
 
@@ -94,7 +94,7 @@ def engine_of(
     peer : str, optional
         With whom they are shared.
     """
-    state = JournalState(facts)
+    state = JournalState(traits)
     state.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "bench", "format": 1}))
     engine = Engine(state)
     claim(engine, epoch=1, host="here", address="memory", pid=1, now_ms=NOW_MS)

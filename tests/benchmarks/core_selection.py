@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.numbers import from_array
-from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from tests.benchmarks.core import lease_s
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import MANY_MESSAGES
@@ -25,7 +25,7 @@ KEYS = 1_000_000
 
 
 @dataclass(kw_only=True)
-class DrawnFacts:
+class DrawnTraits:
     """Facts of as many messages as there are bookmarks, drawn once; a segment's are its part of them."""
 
     rows: BitMap64
@@ -33,13 +33,13 @@ class DrawnFacts:
     priorities: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
     keys: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
 
-    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+    def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
         bookmarks = np.arange(segment.first, segment.until)
-        facts = EntryFacts(
+        traits = EntryTraits(
             rows=self.rows, ranked=bookmarks[: len(self.priorities)], priorities=self.priorities,
             keyed=bookmarks[: len(self.keys)], keys=self.keys,
         )  # fmt: skip
-        return {each.queue.name: facts for each in requests}
+        return {each.queue.name: traits for each in requests}
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
         return rows & self.matching
@@ -60,31 +60,31 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 
 def _figures(
-    bench: Bench, facts: DrawnFacts, row: str, what: str, queue: dict[str, Any], *,
+    bench: Bench, traits: DrawnTraits, row: str, what: str, queue: dict[str, Any], *,
     filter_sql: str | None = FILTER, budgets: tuple[float | None, float | None] = (None, None),
 ) -> Iterator[Figure]:  # fmt: skip
-    times_s = [_lease_s(100_000, facts, queue, filter_sql) for _ in range(bench.runs)]
+    times_s = [_lease_s(100_000, traits, queue, filter_sql) for _ in range(bench.runs)]
     large = [100_000 / time_s / 1e6 for time_s in times_s]
     yield Figure(
         row=f"core-{row}-100000", what=f"core: grant + acknowledge 100,000 of 10 M waiting, {what}", value=median(large),
         unit="M msg/s", budget=budgets[0], at_least=True, note=f"{spread(large)}, each the median of {LEASES} leases",
     )  # fmt: skip
-    small = [_lease_s(100, facts, queue, filter_sql) * 1e3 for _ in range(bench.runs)]
+    small = [_lease_s(100, traits, queue, filter_sql) * 1e3 for _ in range(bench.runs)]
     yield Figure(
         row=f"core-{row}-100", what=f"core: grant + acknowledge 100 of 10 M waiting, {what}", value=median(small),
         unit="ms", budget=budgets[1], note=f"{spread(small)}, each the median of {LEASES} leases",
     )  # fmt: skip
 
 
-def _lease_s(limit: int, facts: DrawnFacts, queue: dict[str, Any], filter_sql: str | None) -> float:
-    return lease_s(limit, facts, queue=queue, filter_sql=filter_sql, leases=LEASES)
+def _lease_s(limit: int, traits: DrawnTraits, queue: dict[str, Any], filter_sql: str | None) -> float:
+    return lease_s(limit, traits, queue=queue, filter_sql=filter_sql, leases=LEASES)
 
 
-def _drawn(**facts: NDArray[np.uint64]) -> DrawnFacts:
+def _drawn(**columns: NDArray[np.uint64]) -> DrawnTraits:
     rows = BitMap64()
     rows.add_range(0, MANY_MESSAGES)
     half = from_array(np.flatnonzero(np.random.default_rng(1).random(MANY_MESSAGES) < 0.5))
-    return DrawnFacts(rows=rows, matching=half, **facts)
+    return DrawnTraits(rows=rows, matching=half, **columns)
 
 
 def _numbers(below: int) -> NDArray[np.uint64]:

@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from spark_queue.core.replies import Granted
 from tests.benchmarks.core import NOW_MS, engine_of
 from tests.benchmarks.figure import Bench, Figure, median, shown
@@ -35,9 +35,9 @@ class _Facts:
     rows: BitMap64
     keys: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
 
-    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+    def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
         keyed = np.arange(len(self.keys))
-        return {each.queue.name: EntryFacts(rows=self.rows, keyed=keyed, keys=self.keys) for each in requests}
+        return {each.queue.name: EntryTraits(rows=self.rows, keyed=keyed, keys=self.keys) for each in requests}
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
         return rows
@@ -74,9 +74,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
     _draw(lines)
 
 
-def _lease_ms(facts: _Facts, *, subscriptions: int = 1, queues: int = 1, **keys: Any) -> float:
+def _lease_ms(traits: _Facts, *, subscriptions: int = 1, queues: int = 1, **keys: Any) -> float:
     """Return the median time of proving a lease and granting the next, in milliseconds."""
-    engine = engine_of(facts, keys, until=facts.rows.max() + 1, queues=queues)
+    engine = engine_of(traits, keys, until=traits.rows.max() + 1, queues=queues)
     names = [f"s{number}" for number in range(subscriptions)]
     planners = {name: started(engine, QUEUE, name, max_backlog=_LIMIT, now_ms=NOW_MS) for name in names}
     finished = dict.fromkeys(planners, 0)

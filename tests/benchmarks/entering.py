@@ -11,7 +11,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
-from spark_queue.journal.entering import Entrance, PreparedFacts
+from spark_queue.journal.entering import Entrance, PreparedTraits
 from spark_queue.journal.layout import CONTROL, Store
 from spark_queue.journal.open import open_journal
 from tests.benchmarks.figure import Bench, Figure, median, spread
@@ -58,15 +58,15 @@ def _times_s(bench: Bench, journal: BenchJournal, *, available: int) -> tuple[li
 def _enter_s(store: Store, *, available: int) -> float:
     """Return the time from a coordinator's look at the log to the commit of what it found, in seconds."""
     opened = open_journal(store)
-    facts = PreparedFacts(opened.facts)
-    state = JournalState(facts)
+    traits = PreparedTraits(opened.traits)
+    state = JournalState(traits)
     state.fold_all(opened.control.load())
     engine = Engine(state)
     now_ms = SystemClock().wall_ms()
     # The first commit of a process is slow, and a reign's claim pays for it.
     claim(engine, epoch=1, host="here", address="none", pid=1, now_ms=now_ms)
     opened.control.append(engine.take(), epoch=1)
-    entrance = Entrance(opened, engine, facts)
+    entrance = Entrance(opened, engine, traits)
     entrance.recover()
     began_s = time.perf_counter()
     while entrance.admit("json", now_ms=now_ms):

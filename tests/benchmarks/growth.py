@@ -20,7 +20,7 @@ from spark_queue.core import commands
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.replies import Granted
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal.entering import Entrance, PreparedFacts
+from spark_queue.journal.entering import Entrance, PreparedTraits
 from spark_queue.journal.open import open_journal
 from tests.benchmarks.figure import Bench, Figure, median, percentile, shown
 from tests.benchmarks.journals import QUEUE, SUBSCRIPTION, BenchJournal
@@ -65,13 +65,13 @@ class _Reign:
         messages = (commits + _TURNS * _TURN_COMMITS + 1) * _COMMIT_MESSAGES
         journal = BenchJournal(bench.place / name, messages=messages)
         self._journal, self._clock, self._call, self._finished = open_journal(journal.store), SystemClock(), 1, 0
-        facts = PreparedFacts(self._journal.facts)
-        self._state = JournalState(facts)
+        traits = PreparedTraits(self._journal.traits)
+        self._state = JournalState(traits)
         self._state.fold_all(self._journal.control.load())
         self._engine = engine = Engine(self._state)
         now_ms = self._clock.wall_ms()
         claim(engine, epoch=1, host="here", address="none", pid=1, now_ms=now_ms)
-        entrance = Entrance(self._journal, engine, facts)
+        entrance = Entrance(self._journal, engine, traits)
         entrance.recover()
         while entrance.admit("json", now_ms=now_ms):
             pass

@@ -17,7 +17,7 @@ from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions import parsing
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
-from spark_queue.journal.entering import Entrance, PreparedFacts
+from spark_queue.journal.entering import Entrance, PreparedTraits
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import make_plan, publish
@@ -64,11 +64,11 @@ class BenchInstance:
         """Fold the log as a coordinator that starts does; returns how long that took, in seconds."""
         began_s = time.perf_counter()
         self._journal, self._clock = open_journal(self.store), SystemClock()
-        facts = PreparedFacts(self._journal.facts)
-        state = JournalState(facts)
+        traits = PreparedTraits(self._journal.traits)
+        state = JournalState(traits)
         state.fold_all(self._journal.control.load())
         self.engine = Engine(state)
-        self._entrance = Entrance(self._journal, self.engine, facts)
+        self._entrance = Entrance(self._journal, self.engine, traits)
         self._epoch = state.epoch + 1
         claim(self.engine, epoch=self._epoch, now_ms=self.now_ms)
         self._entrance.recover()

@@ -19,7 +19,7 @@ from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.schema import INSTANT
 from spark_queue.ports import JournalPort
 from tests.memory_journal import MemoryJournal, MemoryStorage
-from tests.scenario.facts import PublishedMessage
+from tests.scenario.traits import PublishedMessage
 
 DEFINITIONS: dict[str, Any] = {
     "message_types": {"json": {"topics": ["ORDERS", "RETURNS", "^DIRECT_[A-Z]+$"]}},

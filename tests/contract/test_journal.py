@@ -11,7 +11,7 @@ import pytest
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import moved_record
-from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
@@ -19,7 +19,7 @@ from spark_queue.ports import ControlLog, JournalPort, MessageLogEntry
 from spark_queue.verification.state_digest import digest
 from tests import deciding
 from tests.contract.journal_worlds import DeltaWorld, MemoryWorld, World
-from tests.scenario.facts import PublishedMessage
+from tests.scenario.traits import PublishedMessage
 
 
 @pytest.fixture(params=["memory", "delta"])
@@ -60,10 +60,10 @@ def segments(entries: Sequence[MessageLogEntry]) -> list[Segment]:
     ]
 
 
-def facts_of(world: World, journal: JournalPort) -> list[dict[str, EntryFacts]]:
+def traits_of(world: World, journal: JournalPort) -> list[dict[str, EntryTraits]]:
     found = segments(list(journal.messages("json").tail(-1)))
     return [
-        dict(journal.facts.facts(segment, [FactRequest(queue=queue) for queue in world.definitions.queues.values()]))
+        dict(journal.traits.traits(segment, [TraitRequest(queue=queue) for queue in world.definitions.queues.values()]))
         for segment in found
     ]
 
@@ -174,17 +174,21 @@ def test_recover_accepts_the_commit_that_entered_and_no_other(world: World) -> N
         log.recover(version=entry.version + 1, token=entry.token)
 
 
-def test_facts_follow_the_topic_of_each_row(world: World) -> None:
+def test_traits_follow_the_topic_of_each_row(world: World) -> None:
     """R6, R64: one publish feeds several queues; rows of several topics alternate and keep their places."""
     world.publish([PublishedMessage(topic=topic) for topic in ("ORDERS", "DIRECT_A", "ORDERS", "RETURNS", "DIRECT_B")])
     world.publish([PublishedMessage(topic="DIRECT_A")] * 2)
     journal = world.open()
-    first, second = facts_of(world, journal)
-    assert {name: list(facts.rows) for name, facts in first.items()} == {"ORDERS": [0, 2], "DIRECT": [1, 4], "ALL": [0, 1, 2, 3, 4]}
-    assert {name: list(facts.rows) for name, facts in second.items()} == {"ORDERS": [], "DIRECT": [5, 6], "ALL": [5, 6]}
+    first, second = traits_of(world, journal)
+    assert {name: list(traits.rows) for name, traits in first.items()} == {
+        "ORDERS": [0, 2],
+        "DIRECT": [1, 4],
+        "ALL": [0, 1, 2, 3, 4],
+    }
+    assert {name: list(traits.rows) for name, traits in second.items()} == {"ORDERS": [], "DIRECT": [5, 6], "ALL": [5, 6]}
 
 
-def test_facts_give_each_row_its_own_expiration(world: World) -> None:
+def test_traits_give_each_row_its_own_expiration(world: World) -> None:
     """R60, DESIGN 15.17."""
     world.publish(
         [
@@ -195,8 +199,8 @@ def test_facts_give_each_row_its_own_expiration(world: World) -> None:
         ]
     )
     world.publish([PublishedMessage(topic="ORDERS", expires_at_ms=9_000)] * 2)
-    first, second = facts_of(world, world.open())
-    expires = {name: {at: list(rows) for at, rows in facts.expires.items()} for name, facts in first.items()}
+    first, second = traits_of(world, world.open())
+    expires = {name: {at: list(rows) for at, rows in traits.expires.items()} for name, traits in first.items()}
     assert expires == {"ORDERS": {5_000: [0], 7_000: [3]}, "DIRECT": {5_000: [2]}, "ALL": {5_000: [0, 2], 7_000: [3]}}
     assert {at: list(rows) for at, rows in second["ORDERS"].expires.items()} == {9_000: [4, 5]}
 
@@ -213,7 +217,7 @@ def test_create_message_table_makes_a_log_and_does_nothing_when_repeated(world: 
 def test_state_after_a_restart_is_the_fold_of_what_was_appended(world: World) -> None:
     """DESIGN 5: live and recovered state cannot differ."""
     journal = world.open()
-    state = JournalState(journal.facts)
+    state = JournalState(journal.traits)
     state.fold_all(journal.control.load())
     engine = Engine(state)
     deciding.claim(engine, epoch=1, host="h", address="a", pid=1, now_ms=1_000)
@@ -221,7 +225,7 @@ def test_state_after_a_restart_is_the_fold_of_what_was_appended(world: World) ->
     world.publish([PublishedMessage(topic="ORDERS", expires_at_ms=90_000), PublishedMessage(topic="DIRECT_A")])
     engine.enter(segments(list(journal.messages("json").tail(-1))), now_ms=2_000)
     journal.control.append(engine.take(), epoch=1)
-    recovered = JournalState(world.open().facts)
+    recovered = JournalState(world.open().traits)
     recovered.fold_all(world.open().control.load())
     assert digest(recovered) == digest(state)
     entered = {name: list(ledger.entered) for name, ledger in recovered.queues.items()}
@@ -234,8 +238,8 @@ def test_merged_files_keep_bookmarks_and_facts(world: World) -> None:
         world.publish([PublishedMessage(topic=topic, expires_at_ms=7_000 if topic == "ORDERS" else None) for topic in topics])
     journal = world.open()
     before = segments(list(journal.messages("json").tail(-1)))
-    requests = [FactRequest(queue=queue) for queue in world.definitions.queues.values()]
-    wanted = [dict(journal.facts.facts(segment, requests)) for segment in before]
+    requests = [TraitRequest(queue=queue) for queue in world.definitions.queues.values()]
+    wanted = [dict(journal.traits.traits(segment, requests)) for segment in before]
     version = before[-1].version
     world.merge(before)
     world.publish([PublishedMessage(topic="ORDERS")])
@@ -248,8 +252,8 @@ def test_merged_files_keep_bookmarks_and_facts(world: World) -> None:
     assert known.fits(merged)
     known.fold(moved_record("json", version=moved.version, token=moved.token, files=moved.merged))
     assert [(segment.path, segment.first_row) for segment in known.segments] == [(merged.path, row) for row in (0, 2, 3)]
-    found = [dict(journal.facts.facts(segment, requests)) for segment in known.segments]
+    found = [dict(journal.traits.traits(segment, requests)) for segment in known.segments]
     for one, other in zip(found, wanted, strict=True):
-        assert {name: (facts.rows, dict(facts.expires)) for name, facts in one.items()} == {
-            name: (facts.rows, dict(facts.expires)) for name, facts in other.items()
+        assert {name: (traits.rows, dict(traits.expires)) for name, traits in one.items()} == {
+            name: (traits.rows, dict(traits.expires)) for name, traits in other.items()
         }

@@ -11,14 +11,14 @@ from dataclasses import replace
 import pytest
 from moto.server import ThreadedMotoServer
 
-from spark_queue.core.message_files.segment import FactRequest
+from spark_queue.core.message_files.segment import TraitRequest
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError, SparkQueueError
-from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import Identity, publish
+from spark_queue.journal.traits import FileTraits
 from tests.contract.test_journal import segments
 from tests.unit.journal.journal_on_disk import Disk, claim, left, orders
 
@@ -77,7 +77,7 @@ def test_checkpoint_and_clean_up_work_there_too(disk: Disk, monkeypatch: pytest.
     number = claim(journal.control)
     for record in range(number, number + 4):
         journal.control.append([left(record)], epoch=1)
-    journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=2**50)
+    journal.upkeep(epoch=1, state=JournalState(journal.traits), now_ms=2**50)
     journal._upkeep.finish()
     names = [entry.key.rsplit("/", 1)[1] for entry in disk.store.list("control/_delta_log")]
     assert names == [f"{4:020d}.json", f"{5:020d}.checkpoint.parquet", f"{5:020d}.json", "_last_checkpoint"]
@@ -89,8 +89,8 @@ def test_topic_column_is_read_from_there(disk: Disk) -> None:
     publish(disk.plan(None), disk.journal_id, disk.definitions, rows)
     (found,) = segments(list(disk.open().messages("order").tail(-1)))
     segment = replace(found, message_type="order")
-    facts = FileFacts(disk.store).facts(segment, [FactRequest(queue=queue) for queue in disk.definitions.queues.values()])
-    assert list(facts["WORK"].rows) == [0, 2]
+    traits = FileTraits(disk.store).traits(segment, [TraitRequest(queue=queue) for queue in disk.definitions.queues.values()])
+    assert list(traits["WORK"].rows) == [0, 2]
 
 
 def test_two_publishers_racing_lose_and_double_nothing(disk: Disk) -> None:

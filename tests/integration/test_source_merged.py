@@ -16,7 +16,7 @@ from tests.integration.source_journal import MakeHome, Seen, SourceJournal, defi
 
 def segments_of(home: SourceJournal) -> MessageTypeState:
     journal = open_journal(home.journal.store)
-    state = JournalState(journal.facts)
+    state = JournalState(journal.traits)
     state.fold_all(journal.records())
     return state.message_types["order"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap64
 
-from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 
 Body = dict[str, Any]
 
@@ -26,17 +26,17 @@ QUESTIONS: dict[str, Callable[[Body], Any]] = {
 
 
 class Files:
-    """Facts of the bodies of a program, by the meaning that the model gives the texts; of a file that is gone, it knows none."""
+    """Traits of the bodies of a program, by the meaning that the model gives the texts; of a file that is gone, it knows none."""
 
     def __init__(self) -> None:
         self.bodies: list[Body] = []
         #: The bookmarks of the rows of each file.
         self.standing: dict[str, list[int]] = {}
 
-    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+    def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
         """Return the facts of a segment."""
         self._look_up(segment)
-        return {each.queue.name: self._facts(segment, each) for each in requests}
+        return {each.queue.name: self._traits(segment, each) for each in requests}
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
         """Return what matches among the rows."""
@@ -51,7 +51,7 @@ class Files:
         found = self.standing[segment.path][segment.first_row : segment.first_row + segment.row_count]
         assert found == list(range(segment.first, segment.until)), segment
 
-    def _facts(self, segment: Segment, request: FactRequest) -> EntryFacts:
+    def _traits(self, segment: Segment, request: TraitRequest) -> EntryTraits:
         queue, rows = request.queue, BitMap64(range(segment.first, segment.until))
         if queue.filter is not None:
             rows = self._true(queue.filter, rows)
@@ -61,7 +61,7 @@ class Files:
                 expires.setdefault(self.bodies[row]["expires_at"], BitMap64()).add(row)
         ranked = [] if queue.priority is None else self._values(queue.priority, rows)
         keyed = [] if queue.order_key is None else self._values(queue.order_key, rows)
-        return EntryFacts(
+        return EntryTraits(
             rows=rows,
             expires=expires,
             barriers=BitMap64() if queue.barrier is None else self._true(queue.barrier, rows),

@@ -221,7 +221,7 @@ class Machine(RuleBasedStateMachine):
         known, state = 0, JournalState(self.files)
         if from_snapshot and self.snapshot is not None:
             known, state = self.snapshot[0], decode(self.snapshot[1])
-            state.facts = self.files
+            state.traits = self.files
         state.fold_all(self.log[known:])
         return state
 

@@ -23,8 +23,8 @@ BEGINNING = (
         _RECOVERY,
     ),
     Mutant(
-        "a state from a snapshot asks somebody else for facts",
-        f"{_COORDINATOR}/recovery.py", "    state.facts = facts\n", "",
+        "a state from a snapshot asks somebody else for traits",
+        f"{_COORDINATOR}/recovery.py", "    state.traits = traits\n", "",
         _RECOVERY,
     ),
     Mutant(

@@ -128,7 +128,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/unit/journal/test_message_compaction.py", "tests/unit/journal/test_segments.py", "tests/unit/core"),
     ),
     Mutant(
-        "facts of merged messages are read in another's row",
+        "traits of merged messages are read in another's row",
         f"{_CORE}/message_files/relocation.py", "first_row=row + segment.first - part.bookmark,", "first_row=row,",
         ("tests/unit/journal/test_message_compaction.py", "tests/unit/journal/test_segments.py", "tests/unit/core"),
     ),

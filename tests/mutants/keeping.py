@@ -1,4 +1,4 @@
-"""Bugs in what is kept in files: who may draw a name, what is searched and deleted, what facts and snapshots say."""
+"""Bugs in what is kept in files: who may draw a name, what is searched and deleted, what traits and snapshots say."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ KEEPING = (
     ),
     Mutant(
         "a file of another topic knows nothing of a subscription's filter",
-        f"{_JOURNAL}/facts.py", ", matches={text: BitMap64() for text in each.filters})", ")",
-        ("tests/unit/journal/test_facts.py",),
+        f"{_JOURNAL}/traits.py", ", matches={text: BitMap64() for text in each.filters})", ")",
+        ("tests/unit/journal/test_traits.py",),
     ),
     Mutant(
         "messages expire that a filter keeps out, and others that never do",
-        f"{_JOURNAL}/facts.py", "{at_ms: part & rows for", "{at_ms: part | rows for",
-        ("tests/unit/journal/test_facts.py",),
+        f"{_JOURNAL}/traits.py", "{at_ms: part & rows for", "{at_ms: part | rows for",
+        ("tests/unit/journal/test_traits.py",),
     ),
     Mutant(
         "the own snapshot goes because another log's is newer",

@@ -15,8 +15,8 @@ from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.replies import Settled
 from spark_queue.core.state.letters import dead_letters
 from tests.scenario.attributes import number_or_text
-from tests.scenario.facts import PublishedMessage
 from tests.scenario.script import Words, compare, rows_text
+from tests.scenario.traits import PublishedMessage
 from tests.scenario.world import Planner, World
 
 #: What Spark asks for where nobody says otherwise.

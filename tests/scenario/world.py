@@ -18,7 +18,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal import state_codec
 from tests.deciding import claim
 from tests.fake_clock import FakeClock
-from tests.scenario.facts import MemoryFacts, PublishedMessage
+from tests.scenario.traits import MemoryTraits, PublishedMessage
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class World:
     """A journal without a disk."""
 
     clock: FakeClock = field(default_factory=FakeClock)
-    facts: MemoryFacts = field(default_factory=MemoryFacts)
+    traits: MemoryTraits = field(default_factory=MemoryTraits)
     #: The control log: what a crash leaves.
     committed: list[Record] = field(default_factory=list)
     #: A state as snapshots hold it, and the number of records that it has folded.
@@ -75,17 +75,17 @@ class World:
 
     def folded(self) -> JournalState:
         """Fold the committed records from the beginning."""
-        state = JournalState(self.facts)
+        state = JournalState(self.traits)
         state.fold_all(self.committed)
         return state
 
     def restored(self) -> JournalState:
         """Fold on from a snapshot that was taken some lines ago, when message files stood elsewhere; then perhaps take one."""
-        state, records = JournalState(self.facts), self.committed
+        state, records = JournalState(self.traits), self.committed
         if self.snapshot is not None:
             data, number = self.snapshot
             state, records = state_codec.decode(data), records[number:]
-            state.facts = self.facts
+            state.traits = self.traits
         state.fold_all(records)
         # Another distance from line to line, and the same for the same scenario; a state with a gap is never kept.
         if len(self.committed) % 4 == 0 and not state.troubles:
@@ -97,7 +97,7 @@ class World:
         self.committed.extend(self.engine.take())
         for known in self.state.message_types.values():
             for path in list(known.replaced):
-                self.facts.remove(path)
+                self.traits.remove(path)
 
     def recover(self) -> None:
         """Start the next coordinator."""
@@ -116,7 +116,7 @@ class World:
             MovedRows(path=file.path, first_row=file.first_row, row_count=file.row_count, bookmark=file.first) for file in files
         ]
         merged = MergedFile(path=f"{message_type}/merged-{known.version}.parquet", parts=tuple(parts))
-        self.facts.add(merged.path, [message for file in files for message in self.facts.messages(file)])
+        self.traits.add(merged.path, [message for file in files for message in self.traits.messages(file)])
         version = known.version + 1
         self.engine.note(
             [moved_record(message_type, version=version, token=f"token-{version}", files=[merged])], now_ms=self.now_ms
@@ -134,7 +134,7 @@ class World:
         """Let one message file enter, perhaps of messages that were pulled."""
         known = self.state.message_types[message_type]
         path = f"{message_type}/{known.entered_until}.parquet"
-        self.facts.add(path, messages)
+        self.traits.add(path, messages)
         topics = [message.topic for message in messages]
         named = [{each.publisher: (each.sequence, each.sequence)} for each in messages if each.publisher is not None]
         times = [message.expires_at_ms for message in messages if message.expires_at_ms is not None]

@@ -54,4 +54,4 @@ class Application:
 def number_of(instance: Instance, row: int) -> int:
     """Return the number of a message; 0 of one without a publisher's name."""
     segment = instance.world.state.message_types["json"].segment_of(row)
-    return instance.world.facts.messages(segment)[row - segment.first].sequence
+    return instance.world.traits.messages(segment)[row - segment.first].sequence

@@ -13,7 +13,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import state_codec
 from tests.deciding import claim
-from tests.simulation.facts import WholeSegments
+from tests.simulation.traits import WholeSegments
 
 QUEUE = "WORK"
 
@@ -46,7 +46,7 @@ class Coordinator:
         state, cut = JournalState(WholeSegments()), len(self.log) // 2 * (self.epoch % 2)
         state.fold_all(self.log[:cut])
         state = state_codec.decode(state_codec.encode(state))
-        state.facts = WholeSegments()
+        state.traits = WholeSegments()
         state.fold_all(self.log[cut:])
         self.engine = Engine(state)
         self.epoch += 1

@@ -23,7 +23,7 @@ from spark_queue.ports import JournalPort, MessageLogEntry
 from spark_queue.protocol import wire
 from tests.memory_journal import LateCommitError
 from tests.no_peers import NoPeers
-from tests.scenario.facts import PublishedMessage
+from tests.scenario.traits import PublishedMessage
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.loop_driver import Driver, Operator
 from tests.simulation.loop_node import START_MS, HeardCall, KilledError, Node

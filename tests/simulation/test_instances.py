@@ -179,7 +179,7 @@ class World:
                 watermark = instance.world.state.pulled.get(other.name)
                 if other is instance or watermark is None:
                     continue
-                spoken = JournalState(other.world.facts)
+                spoken = JournalState(other.world.traits)
                 spoken.fold_all(other.world.committed[: watermark.record + 1])
                 queues = instance.world.state.definitions.peers[other.name].queues
                 found = of_what_was_pulled(

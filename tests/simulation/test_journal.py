@@ -13,7 +13,7 @@ from typing import Any
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
-from spark_queue.journal.facts import FileFacts
+from spark_queue.journal.traits import FileTraits
 from spark_queue.verification.invariants import problems
 from spark_queue.verification.state_digest import of_ledger
 from tests.simulation import promises
@@ -71,7 +71,7 @@ def check_journal(world: DiskWorld) -> JournalState:
 
 def folded(world: DiskWorld) -> JournalState:
     """Return what the next coordinator would know without snapshots."""
-    state = JournalState(FileFacts(world.way(None)))
+    state = JournalState(FileTraits(world.way(None)))
     state.fold_all(list(world.log))
     return state
 

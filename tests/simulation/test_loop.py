@@ -90,7 +90,7 @@ def test_a_troubled_loop_keeps_every_promise(seed: int) -> None:
 
 def folded(world: LoopWorld) -> JournalState:
     """Return what the next coordinator would know."""
-    state = JournalState(world.storage.facts)
+    state = JournalState(world.storage.traits)
     state.fold_all(list(world.log))
     return state
 

@@ -16,7 +16,6 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import alarms
 from spark_queue.verification.invariants import problems
 from tests.simulation.coordinator import QUEUE
-from tests.simulation.facts import key_of
 from tests.simulation.key_promises import delivered_out_of_order
 from tests.simulation.promises import (
     barriers_not_received_once,
@@ -29,6 +28,7 @@ from tests.simulation.promises import (
     removals_from_another_lease,
 )
 from tests.simulation.seeds import over_seeds
+from tests.simulation.traits import key_of
 from tests.simulation.world import World
 
 #: Seeds that once failed, and the rule that was broken.

@@ -21,7 +21,7 @@ from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Outcome, Record
 from spark_queue.core.state.letters import dead_letters
 from spark_queue.errors import SparkQueueError
-from tests.simulation import facts
+from tests.simulation import traits
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.coordinator import QUEUE, Coordinator, QueryFailedError, UnreachableError
 
@@ -199,7 +199,7 @@ class World:
 
     def is_barrier(self, bookmark: int) -> bool:
         """Return which messages are barriers."""
-        return bool(self.coordinator.definitions["queues"][QUEUE].get("barrier")) and facts.is_barrier(bookmark)
+        return bool(self.coordinator.definitions["queues"][QUEUE].get("barrier")) and traits.is_barrier(bookmark)
 
     def read(self, subscription: str, lease: int, incarnation: tuple[int, int], rows: BitMap64) -> None:
         """Note what executors were told to read."""

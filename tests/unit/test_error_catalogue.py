@@ -37,10 +37,10 @@ def missing_facts(call: ast.Call, text: str) -> set[str]:
     keywords = [keyword.arg for keyword in call.keywords]
     if None in keywords or len(call.args) > 1:
         return set()
-    return facts_of(text) - {keyword for keyword in keywords if keyword}
+    return traits_of(text) - {keyword for keyword in keywords if keyword}
 
 
-def facts_of(text: str) -> set[str]:
+def traits_of(text: str) -> set[str]:
     """Return the names of the facts that a catalogue text speaks of."""
     return {name.split(".")[0].split("[")[0] for _, name, _, _ in Formatter().parse(text) if name}
 
@@ -71,7 +71,7 @@ def test_text_says_what_happened_and_ends_as_a_sentence(code: str) -> None:
 
 @pytest.mark.parametrize("code", CATALOGUE)
 def test_message_shows_its_facts_and_survives_pickling(code: str) -> None:
-    facts = dict.fromkeys(facts_of(CATALOGUE[code][1]), 7)
+    facts = dict.fromkeys(traits_of(CATALOGUE[code][1]), 7)
     made = errors.error(code, facts)
     copy, arguments = made.__reduce__()
     assert str(made).startswith(f"[{code}] ")
@@ -100,7 +100,7 @@ def test_rule_is_silent_about_other_errors_and_facts_passed_on() -> None:
 @pytest.mark.parametrize("fact", ["It is so.", "Why is it so?", "it is 'so'."])
 def test_facts_that_are_sentences_end_them_once(code: str, fact: str) -> None:
     """Reasons come from libraries, too, which end their sentences or do not."""
-    said = str(errors.error(code, dict.fromkeys(facts_of(CATALOGUE[code][1]), fact)))
+    said = str(errors.error(code, dict.fromkeys(traits_of(CATALOGUE[code][1]), fact)))
     assert re.search(r"[.?]\s?\.(\s|$)", said) is None, said
 
 

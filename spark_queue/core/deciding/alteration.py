@@ -11,7 +11,7 @@ from spark_queue.core.commands import Apply
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.definitions.keys import parse_timestamp_ms
-from spark_queue.core.message_files.segment import FactRequest
+from spark_queue.core.message_files.segment import TraitRequest
 from spark_queue.core.records import Ranges
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
@@ -133,7 +133,7 @@ def past_barriers(state: JournalState, wanted: Definitions, starts: Mapping[str,
             continue
         segments = [segment for segment in known.segments if segment.until > start and not segment.retired]
         try:
-            told = [state.find_barriers(segment, [FactRequest(queue=queue)]).get(name, ()) for segment in segments]
+            told = [state.find_barriers(segment, [TraitRequest(queue=queue)]).get(name, ()) for segment in segments]
         except JournalError as trouble:
             if trouble.code not in MESSAGE_FILE_CODES:
                 raise

@@ -117,7 +117,7 @@ _TELLING = frozenset({Kind.GRANTED, Kind.RESUMED, Kind.RETURNED, Kind.REMOVED, K
 class Foresight:
     """What a log that is about to be folded says further on: where rows stand today, and which messages are in which queue.
 
-    Facts are read where the rows stand at its end. What they say of a queue holds only where no record says otherwise.
+    Traits are read where the rows stand at its end. What they say of a queue holds only where no record says otherwise.
 
     Parameters
     ----------

@@ -143,7 +143,7 @@ def _joined(parts: list[Segment]) -> Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FactRequest:
+class TraitRequest:
     """What one queue asks of the messages that enter."""
 
     queue: QueueDefinition
@@ -158,7 +158,7 @@ def _no_numbers(kind: type) -> Callable[[], NDArray[Any]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntryFacts:
+class EntryTraits:
     """What a queue must know of a segment's messages; computed outside the core, again after every recovery."""
 
     #: Bookmarks that enter the queue: of its topics, and matching its filter (R65).
@@ -178,27 +178,27 @@ class EntryFacts:
     #: Bookmarks on which an expression of the queue failed: they match nothing, rank lowest, and are no barrier (DESIGN 8).
     failed: BitMap64 = field(default_factory=BitMap64)
 
-    def with_barriers(self, barriers: Ranges) -> EntryFacts:
-        """Return the facts with the barriers that were recorded on entering, whatever their expression would say now (R75)."""
+    def with_barriers(self, barriers: Ranges) -> EntryTraits:
+        """Return the traits with the barriers that were recorded on entering, whatever their expression would say now (R75)."""
         held = to_bitmap(barriers)
         return replace(self, rows=self.rows | held, barriers=held) if held or self.barriers else self
 
-    def without_keys_of_barriers(self) -> EntryFacts:
-        """Return the facts with no order key for barriers: nobody leases one, and many are given it at once."""
+    def without_keys_of_barriers(self) -> EntryTraits:
+        """Return the traits with no order key for barriers: nobody leases one, and many are given it at once."""
         if not self.barriers or not len(self.keyed):
             return self
         kept = np.isin(self.keyed, to_array(self.barriers), invert=True)
         return replace(self, keyed=self.keyed[kept], keys=self.keys[kept])
 
-    def as_told(self, messages: BitMap64, barriers: BitMap64) -> EntryFacts:
-        """Return the facts with the barriers that records show, whatever their expression says by now (DESIGN 4)."""
+    def as_told(self, messages: BitMap64, barriers: BitMap64) -> EntryTraits:
+        """Return the traits with the barriers that records show, whatever their expression says by now (DESIGN 4)."""
         held = (self.barriers - messages) | (self.rows & barriers)
         return self if held == self.barriers else replace(self, barriers=held)
 
-    def among(self, rows: BitMap64) -> EntryFacts:
-        """Return the facts of `rows` alone."""
+    def among(self, rows: BitMap64) -> EntryTraits:
+        """Return the traits of `rows` alone."""
         ranked, keyed = (np.isin(each, to_array(rows)) for each in (self.ranked, self.keyed))
-        return EntryFacts(
+        return EntryTraits(
             rows=self.rows & rows,
             expires={at_ms: part & rows for at_ms, part in self.expires.items()},
             barriers=self.barriers & rows,
@@ -210,19 +210,19 @@ class EntryFacts:
             failed=self.failed & rows,
         )
 
-    def since(self, start: int) -> EntryFacts:
-        """Return the facts of the bookmarks from `start` on."""
+    def since(self, start: int) -> EntryTraits:
+        """Return the traits of the bookmarks from `start` on."""
         if min((each.min() for each in (self.rows, self.failed) if each), default=start) >= start:
             return self
         kept = self.among(self.rows - below(self.rows, start))
         return replace(kept, failed=self.failed - below(self.failed, start))
 
 
-class FactSource(Protocol):
-    """Computes facts of segments for the fold; the real one reads statistics first and columns only where it must."""
+class TraitSource(Protocol):
+    """Computes traits of segments for the fold; the real one reads statistics first and columns only where it must."""
 
-    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
-        """Return the facts of `segment` for each of `requests`, by queue name."""
+    def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
+        """Return the traits of `segment` for each of `requests`, by queue name."""
         ...
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:

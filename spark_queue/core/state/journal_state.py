@@ -14,7 +14,7 @@ from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import Foresight
-from spark_queue.core.message_files.segment import EntryFacts, FactRequest, FactSource, Segment
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.core.state import depth, folds
 from spark_queue.core.state.folds import definitions, peers
@@ -37,13 +37,13 @@ class JournalState:
 
     Parameters
     ----------
-    facts : FactSource
+    traits : TraitSource
         Computes what queues must know of entering messages; asked again whenever the log is folded.
     """
 
-    def __init__(self, facts: FactSource) -> None:
+    def __init__(self, traits: TraitSource) -> None:
         #: Asked again whenever the log is folded; whoever restores a state from a snapshot sets it.
-        self.facts = facts
+        self.traits = traits
         self.journal_id = ""
         #: The newest claimed reign; 0 before the first.
         self.epoch = 0
@@ -56,7 +56,7 @@ class JournalState:
         #: Queues whose messages cannot be told, since a message file is not whole, and why; everything else goes on without them.
         self.troubles: dict[str, JournalError] = {}
         #: What was asked of that file, by queue.
-        self.unanswered: dict[str, FactRequest] = {}
+        self.unanswered: dict[str, TraitRequest] = {}
         #: What new filters match, by queue and filter, from before the record that says so until its fold.
         self._prepared: dict[tuple[str, str], BitMap64] = {}
         #: What the log that is being folded says further on.
@@ -178,12 +178,12 @@ class JournalState:
             self.enter(segment, ledgers, barriers={name: segment.barriers.get(name, ()) for name in self.queues})
             peers.clashed(ledgers, segment)
 
-    def find_barriers(self, segment: Segment, requests: Iterable[FactRequest] | None = None) -> dict[str, Ranges]:
+    def find_barriers(self, segment: Segment, requests: Iterable[TraitRequest] | None = None) -> dict[str, Ranges]:
         """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75).
 
         Parameters
         ----------
-        requests : Iterable of FactRequest
+        requests : Iterable of TraitRequest
             What is asked; unless given, what the queues that stand ask of it as it enters, and may have prepared.
 
         Raises
@@ -191,10 +191,10 @@ class JournalState:
         JournalError
             MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT.
         """
-        standing = (ledger.fact_request() for ledger in self.queues_of(segment.message_type))
+        standing = (ledger.trait_request() for ledger in self.queues_of(segment.message_type))
         asked = [each for each in (standing if requests is None else requests) if each.queue.barrier is not None]
-        facts = self.facts.facts(self.foresight.place(segment), asked) if asked else {}
-        return {name: tuple(to_ranges(each.barriers)) for name, each in facts.items() if each.barriers}
+        traits = self.traits.traits(self.foresight.place(segment), asked) if asked else {}
+        return {name: tuple(to_ranges(each.barriers)) for name, each in traits.items() if each.barriers}
 
     def queues_of(self, message_type: str) -> list[QueueLedger]:
         """Return the queues that messages of a type enter from its log."""
@@ -216,43 +216,43 @@ class JournalState:
         wanted = {ledger.definition.name: ledger for ledger in ledgers if segment.until > ledger.start}
         if not wanted:
             return
-        requests = [ledger.fact_request(barriers=name not in barriers) for name, ledger in wanted.items()]
-        for name, found in self._facts_of(segment, requests).items():
-            facts = found.with_barriers(barriers[name]) if name in barriers else found
-            told = self._as_told(segment, wanted[name], facts).since(wanted[name].start)
+        requests = [ledger.trait_request(barriers=name not in barriers) for name, ledger in wanted.items()]
+        for name, found in self._traits_of(segment, requests).items():
+            traits = found.with_barriers(barriers[name]) if name in barriers else found
+            told = self._as_told(segment, wanted[name], traits).since(wanted[name].start)
             wanted[name].enter(told)
             peers.give_to_first_owners(self, wanted[name], told.rows - told.barriers)
 
-    def _as_told(self, segment: Segment, ledger: QueueLedger, facts: EntryFacts) -> EntryFacts:
-        """Return facts as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""
+    def _as_told(self, segment: Segment, ledger: QueueLedger, traits: EntryTraits) -> EntryTraits:
+        """Return traits as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""
         messages, barriers = self.foresight.told(ledger.definition.name)
         here = to_bitmap([(segment.first, segment.until)])
-        missing = ((here & messages) | (here & barriers)) - facts.rows
-        for everything in self._facts_of_any(segment, ledger) if missing else ():
-            facts = replace(everything.among(facts.rows | missing), barriers=facts.barriers, failed=facts.failed)
-        return facts.as_told(messages, barriers)
+        missing = ((here & messages) | (here & barriers)) - traits.rows
+        for everything in self._traits_of_any(segment, ledger) if missing else ():
+            traits = replace(everything.among(traits.rows | missing), barriers=traits.barriers, failed=traits.failed)
+        return traits.as_told(messages, barriers)
 
-    def facts_of_any(self, ledger: QueueLedger, rows: BitMap64) -> Iterator[EntryFacts]:
-        """Yield the facts of all messages of the files that hold `rows`, as if a queue took whatever is published."""
+    def traits_of_any(self, ledger: QueueLedger, rows: BitMap64) -> Iterator[EntryTraits]:
+        """Yield the traits of all messages of the files that hold `rows`, as if a queue took whatever is published."""
         for segment in map(self.foresight.place, self.message_types[ledger.definition.message_type].segments):
             if not segment.retired and rows.range_cardinality(segment.first, segment.until):
-                yield from self._facts_of_any(segment, ledger)
+                yield from self._traits_of_any(segment, ledger)
 
-    def _facts_of_any(self, segment: Segment, ledger: QueueLedger) -> Iterable[EntryFacts]:
+    def _traits_of_any(self, segment: Segment, ledger: QueueLedger) -> Iterable[EntryTraits]:
         takes_any = replace(ledger.definition, filter=None, underlying_topic="^.*")
-        return self._facts_of(segment, [replace(ledger.fact_request(barriers=False), queue=takes_any)]).values()
+        return self._traits_of(segment, [replace(ledger.trait_request(barriers=False), queue=takes_any)]).values()
 
-    def _facts_of(self, segment: Segment, requests: list[FactRequest]) -> Mapping[str, EntryFacts]:
-        """Return the facts for each queue, and set aside the queues for which a file would have to be read that is not whole."""
+    def _traits_of(self, segment: Segment, requests: list[TraitRequest]) -> Mapping[str, EntryTraits]:
+        """Return the traits for each queue, and set aside the queues for which a file would have to be read that is not whole."""
         try:
-            return self.facts.facts(segment, requests)
+            return self.traits.traits(segment, requests)
         except JournalError as trouble:
             if trouble.code in MESSAGE_FILE_CODES and len(requests) > 1:
-                return {name: facts for each in requests for name, facts in self._facts_of(segment, [each]).items()}
+                return {name: traits for each in requests for name, traits in self._traits_of(segment, [each]).items()}
             self._set_aside(requests[0], trouble)
             return {}
 
-    def _set_aside(self, request: FactRequest, trouble: JournalError) -> None:
+    def _set_aside(self, request: TraitRequest, trouble: JournalError) -> None:
         """Go on without a queue for which a file would have to be read that is gone or damaged."""
         if trouble.code not in MESSAGE_FILE_CODES:
             raise trouble
@@ -282,7 +282,7 @@ class JournalState:
                     self.matching(ledger, filter_sql, ledger.standing) if prepared is None else prepared
                 )
             except JournalError as trouble:
-                self._set_aside(FactRequest(queue=ledger.definition, filters=frozenset({filter_sql})), trouble)
+                self._set_aside(TraitRequest(queue=ledger.definition, filters=frozenset({filter_sql})), trouble)
                 return False
         return True
 
@@ -297,4 +297,4 @@ class JournalState:
         queue = ledger.definition
         placed = (self.foresight.place(segment) for segment in self.message_types[queue.message_type].segments)
         segments = [segment for segment in placed if not segment.retired]
-        return self.facts.matches(segments, filter_sql, rows - ledger.retired, columns=queue.columns)
+        return self.traits.matches(segments, filter_sql, rows - ledger.retired, columns=queue.columns)

@@ -9,7 +9,7 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.counts import Counts
 from spark_queue.core.bitmaps.expirations import Expirations
 from spark_queue.core.definitions.definition import QueueDefinition
-from spark_queue.core.message_files.segment import EntryFacts, FactRequest
+from spark_queue.core.message_files.segment import EntryTraits, TraitRequest
 from spark_queue.core.state.alarm import Alarm, Suspect
 from spark_queue.core.state.dead_letter import DeadLetterIndex
 from spark_queue.core.state.lease import Lease, Subscription
@@ -122,22 +122,22 @@ class QueueLedger:
         """Inactive messages whose acknowledgement is still remembered."""
         return BitMap64.union(BitMap64(), *(rows for until_ms, rows in self.deferred.items() if until_ms > now_ms))
 
-    def fact_request(self, *, barriers: bool = True) -> FactRequest:
+    def trait_request(self, *, barriers: bool = True) -> TraitRequest:
         """Return what must be known of messages before they enter; without their barriers, where a record tells them."""
-        return FactRequest(queue=self.definition, filters=frozenset(self.selection.matches), barriers=barriers)
+        return TraitRequest(queue=self.definition, filters=frozenset(self.selection.matches), barriers=barriers)
 
-    def enter(self, facts: EntryFacts) -> None:
+    def enter(self, traits: EntryTraits) -> None:
         """Take new messages in."""
-        held = facts.barriers
-        self.entered |= facts.rows
+        held = traits.barriers
+        self.entered |= traits.rows
         # With a target depth they wait until the end of the record that brings them, when there may be room.
-        self.rows[State.INACTIVE if self.definition.target_queue_depth else State.AVAILABLE] |= facts.rows - held
+        self.rows[State.INACTIVE if self.definition.target_queue_depth else State.AVAILABLE] |= traits.rows - held
         self.rows[State.HELD] |= held
         self.barriers |= held
         # A barrier does not expire, whatever its publisher said: dropping it silently would break what waits for it.
-        self.expires.add({at_ms: rows - facts.barriers for at_ms, rows in facts.expires.items()})
-        self.selection.add(facts.without_keys_of_barriers())
-        self.failing |= facts.failed
+        self.expires.add({at_ms: rows - traits.barriers for at_ms, rows in traits.expires.items()})
+        self.selection.add(traits.without_keys_of_barriers())
+        self.failing |= traits.failed
 
     def move(self, rows: BitMap64, event: Event) -> None:
         """Change the state of rows as `TRANSITIONS` says; a pair that is not in it changes nothing and raises."""
@@ -179,7 +179,7 @@ class QueueLedger:
             self.drop_recoverable(taken, but=None)
 
     def _recall(self, rows: BitMap64, event: Event) -> None:
-        """Let rows enter that were in the queue, as a record about them shows (records win over facts, DESIGN 4)."""
+        """Let rows enter that were in the queue, as a record about them shows (records win over traits, DESIGN 4)."""
         self.entered |= rows
         self.rows[next(state for state in State if (state, event) in TRANSITIONS)] |= rows
 

@@ -92,7 +92,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.AVAILABLE, Event.DEACTIVATED): State.INACTIVE,
     (State.INACTIVE, Event.ACTIVATED): State.AVAILABLE,
     (State.INACTIVE, Event.REMOVED): State.REMOVED,
-    # Records win: what was granted was active, even if the facts of today would leave no room for it.
+    # Records win: what was granted was active, even if the traits of today would leave no room for it.
     (State.INACTIVE, Event.GRANTED): State.LEASED,
     (State.INACTIVE, Event.RESUMED): State.LEASED,
     (State.DEAD, Event.REDRIVEN): State.AVAILABLE,

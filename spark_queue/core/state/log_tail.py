@@ -12,7 +12,7 @@ class LogTail(list[Record]):
     Attributes
     ----------
     state : JournalState or None
-        From a snapshot: the fold of everything before. Whoever folds on gives it a source of facts first.
+        From a snapshot: the fold of everything before. Whoever folds on gives it a source of traits first.
     """
 
     state: JournalState | None = None

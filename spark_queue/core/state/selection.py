@@ -6,14 +6,14 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.order_key import OrderKeys
 from spark_queue.core.bitmaps.priority import Priorities
-from spark_queue.core.message_files.segment import EntryFacts
+from spark_queue.core.message_files.segment import EntryTraits
 
-#: Messages that may have left the queue before their facts are forgotten, whatever is still there.
+#: Messages that may have left the queue before their traits are forgotten, whatever is still there.
 _GONE_MAX = 1 << 16
 
 
 class Selection:
-    """Facts of the messages in a queue; what leaves it is forgotten once it is the larger part.
+    """Traits of the messages in a queue; what leaves it is forgotten once it is the larger part.
 
     Attributes
     ----------
@@ -26,12 +26,12 @@ class Selection:
         self.priorities = Priorities()
         self.order_keys = OrderKeys()
 
-    def add(self, facts: EntryFacts) -> None:
-        """Take the facts of new messages in."""
+    def add(self, traits: EntryTraits) -> None:
+        """Take the traits of new messages in."""
         for text, rows in self.matches.items():
-            rows |= facts.matches[text]
-        self.priorities.add(facts.ranked, facts.priorities)
-        self.order_keys.add(facts.keyed, facts.keys)
+            rows |= traits.matches[text]
+        self.priorities.add(traits.ranked, traits.priorities)
+        self.order_keys.add(traits.keyed, traits.keys)
 
     def matching(self, rows: BitMap64, text: str | None) -> BitMap64:
         """Return those of `rows` that match a filter; None for everything."""

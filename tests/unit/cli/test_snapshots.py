@@ -25,7 +25,7 @@ def journal(tmp_path: Path) -> Journal:
 
 def test_verify_warns_of_a_snapshot_that_cannot_be_used_and_refuses_one_that_lies(sparkq: Terminal, journal: Journal) -> None:
     opened = open_journal(journal.store)
-    snapshot.take(journal.store, list_files(journal.store), opened.facts)
+    snapshot.take(journal.store, list_files(journal.store), opened.traits)
     assert sparkq("verify", journal.path, "--json").json == {
         "journal": opened.journal_id, "records": 2, "problems": [], "warnings": [],
     }  # fmt: skip
@@ -41,7 +41,7 @@ def test_verify_warns_of_a_snapshot_that_cannot_be_used_and_refuses_one_that_lie
     assert (answer.code, answer.json["problems"]) == (0, [])
     assert f"{file.name} is not used: it is damaged" in answer.json["warnings"][0]
     assert "Nothing is lost" in sparkq("verify", journal.path).out
-    state = JournalState(opened.facts)
+    state = JournalState(opened.traits)
     records = opened.records()
     state.fold_all(records)
     state.queues["WORK"].next_lease = 9

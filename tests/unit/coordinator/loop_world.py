@@ -18,7 +18,7 @@ from spark_queue.protocol.connection import Verdict
 from tests.fake_clock import FakeClock
 from tests.memory_journal import MemoryJournal, MemoryStorage
 from tests.no_peers import NoPeers
-from tests.scenario.facts import PublishedMessage
+from tests.scenario.traits import PublishedMessage
 
 DEFINITIONS: dict[str, Any] = {
     "message_types": {"json": {"topics": ["ORDERS"]}},

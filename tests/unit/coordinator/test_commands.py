@@ -10,7 +10,7 @@ import pytest
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, replies
 from spark_queue.protocol import wire
-from tests.scenario.facts import PublishedMessage
+from tests.scenario.traits import PublishedMessage
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
 LETTERS: dict[str, Any] = {

@@ -8,7 +8,7 @@ import pytest
 
 from spark_queue.coordinator.loop import POLLED_TAIL_MS, ROUND_MS
 from spark_queue.core import commands, replies
-from spark_queue.core.message_files.segment import FactRequest, Segment
+from spark_queue.core.message_files.segment import Segment, TraitRequest
 from spark_queue.core.records import Kind
 from spark_queue.errors import JournalError
 from spark_queue.ports import MessageLogEntry
@@ -217,14 +217,14 @@ def test_only_queues_of_its_message_type_look_at_a_message(monkeypatch: pytest.M
     queues = {**DEFINITIONS["queues"], "NOTES_WORK": {"underlying_topic": "NOTES", "filter": "text IS NOT NULL"}}
     world = World({"message_types": types, "queues": queues})
     asked: list[str] = []
-    facts = world.loop._entrance._facts
-    prepare = facts.prepare
+    traits = world.loop._entrance._traits
+    prepare = traits.prepare
 
-    def note(segments: Sequence[Segment], requests: Sequence[FactRequest]) -> None:
+    def note(segments: Sequence[Segment], requests: Sequence[TraitRequest]) -> None:
         asked.extend(request.queue.name for request in requests)
         prepare(segments, requests)
 
-    monkeypatch.setattr(facts, "prepare", note)
+    monkeypatch.setattr(traits, "prepare", note)
     world.publish(2)
     world.ask(wire.Nudge, message_type="json")
     assert asked == ["WORK"]

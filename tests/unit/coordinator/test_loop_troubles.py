@@ -85,8 +85,8 @@ def test_a_commit_enters_as_a_whole_or_not_at_all(
     first = entries.pop()
     world.storage.entries["json"].append(type(first)(version=first.version, token=first.token, added=(*first.added, *both.added)))
     planner = Planner(world)
-    source = world.storage.facts
-    real = source.facts
+    source = world.storage.traits
+    real = source.traits
 
     def missing(segment: Segment, queues: Any) -> Any:
         if segment.path == both.added[0].path:

@@ -8,7 +8,7 @@ from spark_queue.core import commands, replies
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.protocol import wire
-from tests.scenario.facts import MemoryFacts
+from tests.scenario.traits import MemoryTraits
 from tests.unit.coordinator.loop_world import Planner, World
 
 
@@ -70,7 +70,7 @@ def test_files_are_read_where_they_stand_now_and_no_longer_where_they_stood_as_t
 def test_a_state_that_a_snapshot_gave_asks_the_journal_for_facts(world: World) -> None:
     world.publish(2)
     nudge(world)
-    state = JournalState(MemoryFacts())
+    state = JournalState(MemoryTraits())
     world.loop, _ = world.reign(state=state)
     assert world.loop._engine.state is state
     assert Planner(world).next().messages == 2

@@ -9,7 +9,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from tests.deciding import started
-from tests.scenario.facts import PublishedMessage
+from tests.scenario.traits import PublishedMessage
 from tests.scenario.world import World
 
 DEFINITIONS = """

@@ -14,7 +14,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, JournalError
 from tests.scenario import run_scenario
-from tests.scenario.facts import MemoryFacts, PublishedMessage
+from tests.scenario.traits import MemoryTraits, PublishedMessage
 
 SEGMENT = Segment(
     message_type="json",
@@ -45,7 +45,7 @@ def applied(queues: dict[str, Any], resets: dict[str, int], record: int = 0) -> 
 
 
 def test_fold_skips_an_unknown_kind_unless_it_is_marked_critical() -> None:
-    state = JournalState(MemoryFacts())
+    state = JournalState(MemoryTraits())
     state.fold(Record(kind="teleported", record=0, queue="Q", detail={}))
     assert state.next_record == 1
     with pytest.raises(JournalError, match=r"\[PROTOCOL_NEWER\].*records of kind 'teleported'.*Upgrade spark_queue"):
@@ -54,7 +54,7 @@ def test_fold_skips_an_unknown_kind_unless_it_is_marked_critical() -> None:
 
 
 def test_fold_skips_a_kind_of_a_later_version_in_a_queue() -> None:
-    state = JournalState(MemoryFacts())
+    state = JournalState(MemoryTraits())
     state.fold(applied({"T": {}}, {"T": 0}))
     state.fold(Record(kind="paused", record=1, queue="T", reason="user", detail={}))
     assert state.next_record == 2
@@ -80,7 +80,7 @@ def test_a_rollback_goes_on_with_open_leases_and_the_upgrade_after_it_too(monkey
 
 
 def test_fold_skips_records_of_a_queue_that_is_gone() -> None:
-    state = JournalState(MemoryFacts())
+    state = JournalState(MemoryTraits())
     state.fold(Record(kind=Kind.REMOVED, record=0, queue="GONE", ranges=((0, 5),), reason="acknowledged"))
     assert (state.queues, state.next_record) == ({}, 1)
 
@@ -104,10 +104,10 @@ def test_a_bookmark_is_found_in_its_segment_and_by_the_time_it_entered() -> None
     assert [message_type.entered_by(now_ms - age_ms) for age_ms in (2_001, 2_000, 1_500, 1_000, 0)] == [0, 5, 5, 6, 10]
 
 
-def test_facts_before_the_recovery_point_do_not_enter() -> None:
-    facts = MemoryFacts()
-    facts.add("a.parquet", [PublishedMessage(topic="T", expires_at_ms=9_000)] * 3)
-    state = JournalState(facts)
+def test_traits_before_the_recovery_point_do_not_enter() -> None:
+    traits = MemoryTraits()
+    traits.add("a.parquet", [PublishedMessage(topic="T", expires_at_ms=9_000)] * 3)
+    state = JournalState(traits)
     state.fold(applied({"T": {}}, {"T": 8}))
     state.fold(replace(to_record(SEGMENT), record=1))
     ledger = state.queues["T"]
@@ -118,9 +118,9 @@ def test_facts_before_the_recovery_point_do_not_enter() -> None:
 @pytest.mark.parametrize("found", [False, True], ids=["found now", "not found now"])
 def test_what_is_a_barrier_is_what_the_record_says(*, found: bool) -> None:
     """R75: decided once; a fold never asks the expression again for a queue that was there."""
-    facts = MemoryFacts()
-    facts.add("a.parquet", [PublishedMessage(topic="T", attributes={"kind": "close" if found else "line"})] * 3)
-    state = JournalState(facts)
+    traits = MemoryTraits()
+    traits.add("a.parquet", [PublishedMessage(topic="T", attributes={"kind": "close" if found else "line"})] * 3)
+    state = JournalState(traits)
     state.fold(applied({"T": {"barrier": "kind = close"}}, {"T": 0}))
     state.fold(replace(to_record(replace(SEGMENT, barriers={"T": ((8, 9),)})), record=1))
     assert state.queues["T"].rows[State.HELD] == state.queues["T"].barriers == to_bitmap([(8, 9)])
@@ -128,7 +128,7 @@ def test_what_is_a_barrier_is_what_the_record_says(*, found: bool) -> None:
 
 
 def test_an_unknown_queue_is_answered_with_the_nearest() -> None:
-    state = JournalState(MemoryFacts())
+    state = JournalState(MemoryTraits())
     state.fold(applied({"T": {}}, {"T": 0}))
     with pytest.raises(ConfigError, match="no queue 'TT'. Did you mean 'T'"):
         state.ledger("TT")
@@ -136,7 +136,7 @@ def test_an_unknown_queue_is_answered_with_the_nearest() -> None:
 
 def test_requests_are_remembered_for_as_long_as_a_caller_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_state, "_REQUESTS_KEPT", 2)
-    state = JournalState(MemoryFacts())
+    state = JournalState(MemoryTraits())
     for number, request in enumerate(("a", "b", "b", "c")):
         state.fold(Record(kind=Kind.LEFT, record=number, queue="gone", subscription="s", detail={"request": request}))
     assert [state.has_done(request) for request in "abc"] == [False, True, True]

@@ -38,7 +38,7 @@ def as_before(world: World) -> list[Record]:
 
 def test_what_older_software_settled_is_no_dead_letter_and_ends_with_the_next_reign() -> None:
     world = run_scenario(SETTLED).world
-    state = JournalState(world.facts)
+    state = JournalState(world.traits)
     state.fold_all(as_before(world))
     assert state.queues["Q"].rows[State.DEAD] == to_bitmap([(0, 2)])
     assert [letter.rows for letter in standing_letters(state, "Q")] == [to_bitmap([(1, 2)])]

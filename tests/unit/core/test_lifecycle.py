@@ -9,7 +9,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.parsing import parse
-from spark_queue.core.message_files.segment import EntryFacts
+from spark_queue.core.message_files.segment import EntryTraits
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.folds import fold
 from spark_queue.core.state.ledger import QueueLedger
@@ -53,7 +53,7 @@ def ledger_with(state: State) -> QueueLedger:
     queue = parse({"message_types": {"json": {"topics": ["T"]}}, "queues": {"Q": {"underlying_topic": "T"}}}).queues["Q"]
     ledger = QueueLedger(queue, start=0)
     held = to_bitmap(ROWS) if state is State.HELD else BitMap64()
-    ledger.enter(EntryFacts(rows=to_bitmap([(0, 10)]), barriers=held))
+    ledger.enter(EntryTraits(rows=to_bitmap([(0, 10)]), barriers=held))
     fold(ledger, record(Kind.SUBSCRIBED, detail={"ack_mode": "auto", "max_backlog": 100, "filter": None}))
     fold(ledger, record(Kind.ATTACHED))
     fold(ledger, record(Kind.GRANTED, lease=1, due_at_ms=9_000, ranges=((3, 6),) if held else ROWS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_tail import LogTail
-from tests.scenario.facts import MemoryFacts
+from tests.scenario.traits import MemoryTraits
 
 
 def claimed(epoch: int, record: int = 0) -> Record:
@@ -14,7 +14,7 @@ def claimed(epoch: int, record: int = 0) -> Record:
 
 def after_snapshot(epoch: int, *records: Record) -> LogTail:
     past = LogTail(records)
-    past.state = JournalState(MemoryFacts())
+    past.state = JournalState(MemoryTraits())
     if epoch:
         past.state.fold(claimed(epoch))
     return past

@@ -12,7 +12,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.verification.invariants import of_state
 from tests.scenario import Scenario, run_scenario
-from tests.scenario.facts import PublishedMessage
+from tests.scenario.traits import PublishedMessage
 
 QUEUE = '[message_types.json]\n  topics = ["T"]\n  [queues.Q]\n  underlying_topic = "T"\n'
 
@@ -34,11 +34,11 @@ TAKEN = START + "planner p1 Q/s1\nnext p1 limit=2 -> lease 1: 0..1\n"
 
 def seen_otherwise(scenario: Scenario, *values: int) -> JournalState:
     """Fold the committed log where the messages' attribute x is seen with other values."""
-    facts = scenario.world.facts
+    traits = scenario.world.traits
     messages = [PublishedMessage(topic="T", attributes={"x": value}) for value in values]
-    facts.remove("json/0.parquet")
-    facts.add("json/0.parquet", messages)
-    state = JournalState(facts)
+    traits.remove("json/0.parquet")
+    traits.add("json/0.parquet", messages)
+    state = JournalState(traits)
     state.fold_all(scenario.world.committed)
     assert of_state(state) == []
     return state

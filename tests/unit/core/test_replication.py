@@ -14,7 +14,7 @@ from spark_queue.errors import ConfigError
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, exchange
-from tests.scenario.facts import PublishedMessage
+from tests.scenario.traits import PublishedMessage
 
 
 def test_a_message_is_granted_by_its_owner_only(pair: tuple[Instance, Instance]) -> None:

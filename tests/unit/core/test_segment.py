@@ -1,4 +1,4 @@
-"""Facts of messages: what of them counts for a queue that begins in the middle of a file (R88, R90)."""
+"""Traits of messages: what of them counts for a queue that begins in the middle of a file (R88, R90)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from pyroaring import BitMap64
 
-from spark_queue.core.message_files.segment import EntryFacts, Segment, stretches
+from spark_queue.core.message_files.segment import EntryTraits, Segment, stretches
 
-FACTS = EntryFacts(
+TRAITS = EntryTraits(
     rows=BitMap64(range(10, 18)),
     expires={5: BitMap64([11, 12]), 7: BitMap64([13, 16])},
     barriers=BitMap64([11, 15]),
@@ -24,7 +24,7 @@ FACTS = EntryFacts(
 
 
 def test_nothing_counts_from_before_the_place_where_a_queue_begins() -> None:
-    found = FACTS.since(13)
+    found = TRAITS.since(13)
     assert list(found.rows) == [13, 14, 15, 16, 17]
     assert {at_ms: list(rows) for at_ms, rows in found.expires.items()} == {5: [], 7: [13, 16]}
     assert list(found.barriers) == [15]
@@ -35,9 +35,9 @@ def test_nothing_counts_from_before_the_place_where_a_queue_begins() -> None:
 
 
 def test_a_failure_counts_from_the_same_place_where_no_message_is() -> None:
-    facts = EntryFacts(rows=BitMap64([20]), failed=BitMap64([9, 19]))
-    assert list(facts.since(13).failed) == [19]
-    assert facts.since(9) is facts
+    traits = EntryTraits(rows=BitMap64([20]), failed=BitMap64([9, 19]))
+    assert list(traits.since(13).failed) == [19]
+    assert traits.since(9) is traits
 
 
 @pytest.mark.parametrize(

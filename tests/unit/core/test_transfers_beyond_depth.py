@@ -14,7 +14,7 @@ from spark_queue.verification import invariants
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, exchange
-from tests.scenario.facts import PublishedMessage
+from tests.scenario.traits import PublishedMessage
 
 QUEUES_WITH_DEPTH: dict[str, dict[str, Any]] = {**QUEUES, "WORK": {**QUEUES["WORK"], "target_queue_depth": 1_000}}
 

@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.engine import Engine
-from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError
@@ -24,17 +24,17 @@ DEFINITIONS = {
 
 
 class Files:
-    """Facts by topic; where `gone`, queue ONLY_A's cannot be told."""
+    """Traits by topic; where `gone`, queue ONLY_A's cannot be told."""
 
     def __init__(self, code: str | None) -> None:
         self.code = code
 
-    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+    def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
         requests = tuple(requests)
         if self.code is not None and any(each.queue.name == "ONLY_A" for each in requests):
             raise JournalError(self.code, path="p", file=segment.path, reason="it is gone.", doing="reading", next_step="")
         rows = to_bitmap([(segment.first, segment.until)])
-        return {each.queue.name: EntryFacts(rows=rows) for each in requests}
+        return {each.queue.name: EntryTraits(rows=rows) for each in requests}
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
         if self.code is not None:

@@ -12,7 +12,7 @@ from spark_queue.core import commands
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal.entering import Entrance, PreparedFacts
+from spark_queue.journal.entering import Entrance, PreparedTraits
 from spark_queue.journal.message_compaction import MergeLimits
 from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.open import open_journal
@@ -32,12 +32,12 @@ class Reign:
     def __init__(self, disk: Disk, *, epoch: int, limits: MessageLimits = MessageLimits(merging=SMALL)) -> None:  # noqa: B008 - frozen
         self.journal = open_journal(disk.store, limits=limits)
         self.epoch = epoch
-        facts = PreparedFacts(self.journal.facts)
-        self.state = JournalState(facts)
+        traits = PreparedTraits(self.journal.traits)
+        self.state = JournalState(traits)
         self.state.fold_all(self.journal.control.load())
         self.engine = Engine(self.state)
         claim(self.engine, epoch=epoch, host="h", address="a", pid=1, now_ms=NOW_MS)
-        self.entrance = Entrance(self.journal, self.engine, facts)
+        self.entrance = Entrance(self.journal, self.engine, traits)
         self.entrance.recover()
         self.commit()
 

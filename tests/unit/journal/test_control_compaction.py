@@ -18,7 +18,7 @@ from spark_queue.journal.control_files import read_records
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL
 from spark_queue.journal.reader import read_setup
-from tests.scenario.facts import MemoryFacts
+from tests.scenario.traits import MemoryTraits
 from tests.unit.journal.control_on_disk import NOW_MS, files, filled, staged, table
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 
@@ -62,7 +62,7 @@ def test_upkeep_merges_between_commits_and_files_stay_few(disk: Disk) -> None:
     for _ in range(300):
         journal.control.append([left(record)], epoch=1)
         record += 1
-        journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=NOW_MS)
+        journal.upkeep(epoch=1, state=JournalState(MemoryTraits()), now_ms=NOW_MS)
         journal._upkeep.finish()
     assert len(files(disk)) < 2 + 8 + 6
     assert [each.record for each in journal.records()] == list(range(record))
@@ -84,9 +84,9 @@ def test_plan_that_lay_for_long_is_dropped(disk: Disk, small: None) -> None:
     record = claim(journal.control)
     for number in range(record, record + 6):
         journal.control.append([left(number)], epoch=1)
-    journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=NOW_MS)
+    journal.upkeep(epoch=1, state=JournalState(MemoryTraits()), now_ms=NOW_MS)
     journal._upkeep.finish()
-    journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=NOW_MS + control_compaction.PLAN_VALID_MS)
+    journal.upkeep(epoch=1, state=JournalState(MemoryTraits()), now_ms=NOW_MS + control_compaction.PLAN_VALID_MS)
     assert len(files(disk)) == record + 6
 
 

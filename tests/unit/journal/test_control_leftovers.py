@@ -13,7 +13,7 @@ from spark_queue.journal import control_compaction, control_files, upkeep
 from spark_queue.journal.control_files import ControlFile
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL, Store
-from tests.scenario.facts import MemoryFacts
+from tests.scenario.traits import MemoryTraits
 from tests.unit.journal.control_on_disk import DAY_S, NOW_MS, age, files, filled, leftovers, on_disk, staged
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 
@@ -110,7 +110,7 @@ def test_sweep_that_slept_leaves_the_files_of_the_next_reign_alone(disk: Disk, m
         return found
 
     monkeypatch.setattr(control_compaction, "data_files", sleep_after_looking)
-    journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=NOW_MS)
+    journal.upkeep(epoch=1, state=JournalState(MemoryTraits()), now_ms=NOW_MS)
     with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
         journal._upkeep.finish()
     assert {file.path for file in files(disk)} <= on_disk(disk)
@@ -131,7 +131,7 @@ def test_upkeep_deletes_leftovers_once_an_hour(disk: Disk) -> None:
         orphan = Path(disk.store.path) / CONTROL / f"{0:020d}-{now_ms:032x}.parquet"
         orphan.write_bytes(b"")
         os.utime(orphan, (0, 0))
-        journal.upkeep(epoch=1, state=JournalState(MemoryFacts()), now_ms=now_ms)
+        journal.upkeep(epoch=1, state=JournalState(MemoryTraits()), now_ms=now_ms)
         journal._upkeep.finish()
         assert orphan.exists() == (now_ms == NOW_MS + upkeep.SWEEP_MS - 1)
     assert len(disk.open().records()) == record

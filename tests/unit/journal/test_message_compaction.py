@@ -83,7 +83,7 @@ def test_age_topic_and_expiration_of_each_part_stay(disk: Disk) -> None:
 
 
 def test_recovery_after_the_parts_are_deleted_gives_the_same_state(disk: Disk) -> None:
-    """Facts are read where the rows stand at the end of the log: mixed topics need the column."""
+    """Traits are read where the rows stand at the end of the log: mixed topics need the column."""
     for number in range(5):
         rows = pa.table({"id": [number * 2, number * 2 + 1], "topic": ["ORDERS", "QUOTES"]})
         publish(disk.plan(None), disk.journal_id, disk.definitions, rows)
@@ -94,12 +94,12 @@ def test_recovery_after_the_parts_are_deleted_gives_the_same_state(disk: Disk) -
     reign.enter()
     for path in old:
         (Path(disk.store.messages_uri("order")) / path).unlink()
-    again = JournalState(disk.open().facts)
+    again = JournalState(disk.open().traits)
     again.fold_all(disk.open().records())
     assert not again.troubles
     assert list(again.ledger("WORK").entered) == [0, 2, 4, 6, 8]
     assert digest(again) == digest(reign.state)
-    blind = JournalState(disk.open().facts)
+    blind = JournalState(disk.open().traits)
     for record in disk.open().records():
         blind.fold(record)
     assert "MESSAGE_FILE_MISSING" in str(blind.troubles["WORK"]), "without knowing the end of the log"
@@ -129,7 +129,7 @@ def test_a_merged_file_is_merged_again_with_what_came_after(disk: Disk) -> None:
     assert [row["id"] for row in bodies(reign, disk)] == list(range(60))
     assert disk.ids() == list(range(60))
     assert len(DeltaTable(disk.store.messages_uri("order")).file_uris()) < 8
-    again = JournalState(disk.open().facts)
+    again = JournalState(disk.open().traits)
     again.fold_all(disk.open().records())
     assert digest(again) == digest(reign.state)
 

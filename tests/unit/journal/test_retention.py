@@ -103,7 +103,7 @@ def test_recovery_needs_no_file_of_a_retired_message(disk: Disk) -> None:
     reign.tick(NOW_MS + 2 * HOUR_MS)
     for name in paths(disk):
         (Path(disk.store.messages_uri("order")) / name).unlink()
-    again = JournalState(disk.open().facts)
+    again = JournalState(disk.open().traits)
     again.fold_all(disk.open().records())
     assert not again.troubles
     assert digest(again) == digest(reign.state)

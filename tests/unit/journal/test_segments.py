@@ -45,12 +45,12 @@ def counts(*levels: set[int]) -> Counts:
 
 def by_row(segments: list[Segment], rows: set[int], delivered: Counts, cancelled: Counts) -> list[tuple[Any, ...]]:
     """Return the pieces the slow way: neighbours that agree in everything share one."""
-    facts = []
+    traits = []
     for bookmark in sorted(rows):
         segment = next(segment for segment in segments if segment.first <= bookmark < segment.until)
-        facts.append((bookmark, segment.path, segment.first, delivered.of(bookmark), cancelled.of(bookmark)))
+        traits.append((bookmark, segment.path, segment.first, delivered.of(bookmark), cancelled.of(bookmark)))
     pieces = []
-    numbered = [(fact, fact[0] - place) for place, fact in enumerate(facts)]
+    numbered = [(fact, fact[0] - place) for place, fact in enumerate(traits)]
     for _, run in groupby(numbered, key=lambda entry: (entry[1], *entry[0][1:])):
         found = [fact for fact, _ in run]
         bookmark, path, first, deliveries, cancels = found[0]

@@ -36,7 +36,7 @@ def subscribed(number: int) -> Record:
 
 
 def take(disk: Disk) -> None:
-    snapshot.take(disk.store, listing(disk.store, DeltaTable(disk.store.uri(CONTROL))), disk.open().facts)
+    snapshot.take(disk.store, listing(disk.store, DeltaTable(disk.store.uri(CONTROL))), disk.open().traits)
 
 
 def snapshots(disk: Disk) -> list[Path]:
@@ -48,8 +48,8 @@ def loaded(disk: Disk) -> LogTail:
 
 
 def state_of(disk: Disk, past: LogTail) -> JournalState:
-    state = past.state or JournalState(disk.open().facts)
-    state.facts = disk.open().facts
+    state = past.state or JournalState(disk.open().traits)
+    state.traits = disk.open().traits
     state.fold_all(past)
     return state
 
@@ -63,7 +63,7 @@ def check(disk: Disk, *, uses: int | None) -> None:
     claims = [record for record in whole if record.kind == Kind.EPOCH_CLAIMED]
     assert past.claim is not None
     assert (past.claim.epoch, past.claim.detail) == (claims[-1].epoch, claims[-1].detail)
-    full = JournalState(disk.open().facts)
+    full = JournalState(disk.open().traits)
     full.fold_all(whole)
     assert digest(state_of(disk, past)) == digest(full)
 
@@ -230,18 +230,18 @@ def test_upkeep_takes_a_snapshot_when_folding_would_cost_enough(disk: Disk, monk
     monkeypatch.setattr(upkeep, "SNAPSHOT_RECORDS", 5)
     journal = disk.open()
     record = claim(journal.control)
-    journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
+    journal.upkeep(epoch=1, state=JournalState(journal.traits), now_ms=0)
     journal._upkeep.finish()
     assert snapshots(disk) == []
     for _ in range(2):
         for number in range(record, record + 5):
             journal.control.append([subscribed(number)], epoch=1)
         record += 5
-        journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
+        journal.upkeep(epoch=1, state=JournalState(journal.traits), now_ms=0)
         journal._upkeep.finish()
         check(disk, uses=record - 1)
     journal.control.append([subscribed(record)], epoch=1)
-    journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
+    journal.upkeep(epoch=1, state=JournalState(journal.traits), now_ms=0)
     journal._upkeep.finish()
     check(disk, uses=record - 1)
 
@@ -253,7 +253,7 @@ def test_state_that_cannot_be_stored_is_told_and_harms_nobody(
     monkeypatch.setattr(state_codec, "encode", lambda state: _refuse())
     journal = disk.open()
     claim(journal.control)
-    journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
+    journal.upkeep(epoch=1, state=JournalState(journal.traits), now_ms=0)
     journal._upkeep.finish()
     assert "No snapshot was written" in caplog.text
     check(disk, uses=None)

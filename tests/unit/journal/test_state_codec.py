@@ -15,7 +15,7 @@ from spark_queue.core.state.lease import Lease
 from spark_queue.journal import state_codec
 from spark_queue.verification.state_digest import digest
 from tests.scenario import run_scenario
-from tests.scenario.facts import MemoryFacts
+from tests.scenario.traits import MemoryTraits
 
 
 def through(state: JournalState) -> JournalState:
@@ -23,7 +23,7 @@ def through(state: JournalState) -> JournalState:
 
 
 def with_claim(value: object) -> JournalState:
-    state = JournalState(MemoryFacts())
+    state = JournalState(MemoryTraits())
     state.claim = {"value": value}
     return state
 
@@ -51,7 +51,7 @@ def test_array_comes_back_as_it_was_and_can_be_written_to(dtype: str) -> None:
 
 
 def test_attribute_that_a_class_gains_is_stored_without_being_named() -> None:
-    state = JournalState(MemoryFacts())
+    state = JournalState(MemoryTraits())
     state.of_tomorrow = BitMap64([7])  # type: ignore[attr-defined]  # made up
     assert through(state).of_tomorrow == BitMap64([7])  # type: ignore[attr-defined]  # made up
     assert not hasattr(through(state), "facts"), "where facts come from is no part of the state"
@@ -137,6 +137,6 @@ unsubscribe Q/s1
     stored, known = state_codec.encode(world.state), len(world.committed)
     scenario.run('publish T 1 kind=red\nplanner p2 Q/s1 filter="kind = red"')
     state = state_codec.decode(stored)
-    state.facts = world.state.facts
+    state.traits = world.state.traits
     state.fold_all(world.committed[known:])
     assert digest(state) == digest(world.state)

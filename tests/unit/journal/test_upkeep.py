@@ -21,7 +21,7 @@ from spark_queue.journal import delta, upkeep
 from spark_queue.journal.control_log import MESSAGES_PER_RECORD, DeltaControlLog
 from spark_queue.journal.layout import CONTROL, messages_key
 from spark_queue.journal.open import DeltaJournal
-from tests.scenario.facts import MemoryFacts
+from tests.scenario.traits import MemoryTraits
 from tests.unit.journal.journal_on_disk import Disk, claim, left
 
 ORDER = messages_key("order")
@@ -44,7 +44,7 @@ def versions(disk: Disk, table: str, suffix: str = ".json") -> list[int]:
 
 def entered_state(order: int) -> JournalState:
     """Return a state in which a version of type order has entered."""
-    state = JournalState(MemoryFacts())
+    state = JournalState(MemoryTraits())
     state.message_types = {"order": MessageTypeState(), "json": MessageTypeState()}
     state.message_types["order"].version = order
     return state

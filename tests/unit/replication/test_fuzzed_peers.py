@@ -29,7 +29,7 @@ EDGES = (-(2**63), -1, 0, 1, 2, 3, 5, 9, 2**31, 2**32, 2**53, 2**60, 2**63 - 1)
 TEXTS = ("kind", "message_type", "queue", "reason")
 
 #: Facts that a record may have, and most have not.
-FACTS = ("life", "term", "owner", "stage", "origin", "instances", "deliveries", "critical", "v", "source", "passed")
+TRAITS = ("life", "term", "owner", "stage", "origin", "instances", "deliveries", "critical", "v", "source", "passed")
 
 
 class Fuzzer:

@@ -19,7 +19,7 @@ from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.entering import Entrance, PreparedFacts
+from spark_queue.journal.entering import Entrance, PreparedTraits
 from spark_queue.journal.open import open_journal
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner, topic_reader, view_reader
@@ -169,11 +169,11 @@ def test_what_a_coordinator_has_entered_counts_from_then_whatever_entered_beside
     journal.publish(rows(0, 2), topic="LINES")
     journal.publish([{"id": number} for number in range(100, 105)], topic="NOTES")
     opened = open_journal(journal.store)
-    control, facts = DeltaControlLog(journal.store), PreparedFacts(opened.facts)
-    engine = Engine(JournalState(facts))
+    control, traits = DeltaControlLog(journal.store), PreparedTraits(opened.traits)
+    engine = Engine(JournalState(traits))
     engine.state.fold_all(control.load())
     claim(engine, epoch=1, host="h", address="a", pid=1, now_ms=YEAR_2096_MS)
-    entrance = Entrance(opened, engine, facts)
+    entrance = Entrance(opened, engine, traits)
     for message_type in ("line", "note"):
         entrance.admit(message_type, now_ms=YEAR_2096_MS)
     control.append(engine.take(), epoch=1)

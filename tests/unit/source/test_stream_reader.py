@@ -20,8 +20,8 @@ from spark_queue.core.replies import Granted
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import LeaseError
-from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.layout import Store
+from spark_queue.journal.traits import FileTraits
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner
 from spark_queue.source.object_store import ExecutorFiles
@@ -35,11 +35,11 @@ READER = MessageReader(files=ExecutorFiles(root="/journal/messages/json", option
 
 def idle_state() -> JournalState:
     """Give a journal with one queue and no messages."""
-    state = JournalState(FileFacts(Store("/nowhere")))
+    state = JournalState(FileTraits(Store("/nowhere")))
     for record in first_records(
         "j",
         parse({"message_types": {"json": {"topics": ["T"]}}, "queues": {"WORK": {"underlying_topic": "T"}}}),
-        FileFacts(Store("/nowhere")),
+        FileTraits(Store("/nowhere")),
         now_ms=0,
     ):
         state.fold(record)

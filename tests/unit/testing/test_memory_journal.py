@@ -89,7 +89,7 @@ def test_hook_hears_of_every_step() -> None:
     journal.create_message_table("extra", "id BIGINT")
     journal.messages("extra").recover(version=-1, token="")
     list(journal.messages("extra").tail(-1))
-    journal.upkeep(epoch=1, state=JournalState(journal.facts), now_ms=0)
+    journal.upkeep(epoch=1, state=JournalState(journal.traits), now_ms=0)
     steps = ["control.load", "control.append", "messages.create", "messages.recover", "messages.tail", "upkeep"]
     assert [step for step, moment in heard if moment == "after" and step != "control.check"] == steps
 

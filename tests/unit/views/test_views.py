@@ -100,7 +100,7 @@ def test_a_column_appended_later_is_null_in_older_files(world: ViewsWorld) -> No
     world.engine.decide(commands.Apply(definitions={**DEFINITIONS, "message_types": wider}), now_ms=START_MS)
     assert rows(world, "messages", columns=["amount", "note"]) == [{"amount": 10, "note": None}]
     before = read_view(
-        world.journal.store, point_in_time(records, world.opened.facts, as_of=None, now_ms=START_MS), "messages", "WORK"
+        world.journal.store, point_in_time(records, world.opened.traits, as_of=None, now_ms=START_MS), "messages", "WORK"
     )
     assert "note" not in before.column_names
 
@@ -209,19 +209,19 @@ def test_a_past_time_shows_the_queue_as_it_was(world: ViewsWorld) -> None:
     world.attach(now_ms=START_MS + 1_000)
     world.next(1, now_ms=START_MS + 2_000)
     world.moment()
-    past = point_in_time(world.records, world.opened.facts, as_of=moment(START_MS + 1_999), now_ms=0)
+    past = point_in_time(world.records, world.opened.traits, as_of=moment(START_MS + 1_999), now_ms=0)
     assert (past.now_ms, queue_status(past, "WORK").available) == (START_MS + 1_999, 1)
 
 
 @pytest.mark.parametrize("as_of", [-1, 10_000, datetime(1990, 1, 1, tzinfo=UTC)])
 def test_a_moment_outside_the_log_is_refused(world: ViewsWorld, as_of: datetime | int) -> None:
     with pytest.raises(CallerError, match=r"\[RECORD_UNKNOWN\]"):
-        point_in_time(world.records, world.opened.facts, as_of=as_of, now_ms=START_MS)
+        point_in_time(world.records, world.opened.traits, as_of=as_of, now_ms=START_MS)
 
 
 def test_a_bare_time_is_refused(world: ViewsWorld) -> None:
     with pytest.raises(CallerError, match=r"\[TIMESTAMP_AMBIGUOUS\]") as refused:
-        point_in_time(world.records, world.opened.facts, as_of=moment(START_MS).replace(tzinfo=None), now_ms=START_MS)
+        point_in_time(world.records, world.opened.traits, as_of=moment(START_MS).replace(tzinfo=None), now_ms=START_MS)
     assert refused.value.facts["utc"] != refused.value.facts["local"]
 
 

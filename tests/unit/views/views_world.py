@@ -15,7 +15,7 @@ from spark_queue.core.replies import Run
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.journal.control_log import DeltaControlLog
-from spark_queue.journal.entering import Entrance, PreparedFacts
+from spark_queue.journal.entering import Entrance, PreparedTraits
 from spark_queue.journal.open import open_journal
 from spark_queue.views import PointInTime, point_in_time
 from tests.deciding import claim, decide, leased, started
@@ -40,12 +40,12 @@ class ViewsWorld:
         self.journal = Journal.create(str(place / "journal"), DEFINITIONS)
         self.opened = open_journal(self.journal.store)
         self.records = list(self.opened.records())
-        facts = PreparedFacts(self.opened.facts)
-        state = JournalState(facts)
+        traits = PreparedTraits(self.opened.traits)
+        state = JournalState(traits)
         state.fold_all(self.records)
         self.engine = Engine(state)
         claim(self.engine, epoch=1, host="h", address="a", pid=1, now_ms=START_MS)
-        self._entrance = Entrance(self.opened, self.engine, facts)
+        self._entrance = Entrance(self.opened, self.engine, traits)
         self._call = 0
         self._finished = 0
         self._control = DeltaControlLog(self.journal.store)
@@ -94,4 +94,4 @@ class ViewsWorld:
     def moment(self, now_ms: int = START_MS, *, as_of: int | None = None) -> PointInTime:
         """Fold what was recorded so far."""
         self.records += self.engine.take()
-        return point_in_time(self.records, self.opened.facts, as_of=as_of, now_ms=now_ms)
+        return point_in_time(self.records, self.opened.traits, as_of=as_of, now_ms=now_ms)

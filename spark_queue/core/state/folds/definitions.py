@@ -80,10 +80,10 @@ def _select_anew(state: JournalState, ledger: QueueLedger) -> None:
     """
     standing, matches = ledger.standing, ledger.selection.matches
     ledger.selection = Selection()
-    for everything in state.facts_of_any(ledger, standing):
-        facts = replace(everything.among(standing), barriers=ledger.barriers)
-        ledger.selection.add(facts.without_keys_of_barriers())
-        ledger.failing |= facts.failed
+    for everything in state.traits_of_any(ledger, standing):
+        traits = replace(everything.among(standing), barriers=ledger.barriers)
+        ledger.selection.add(traits.without_keys_of_barriers())
+        ledger.failing |= traits.failed
     if ledger.definition.name in state.troubles:
         return
     ledger.selection.matches = matches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.message_files.segment import EntryFacts
+from spark_queue.core.message_files.segment import EntryTraits
 from spark_queue.core.records import DEAD_LETTER_REASONS, Record, Removal, Return
 from spark_queue.core.state.alarm import LONE_FAILURES_LIMIT, Alarm, Suspect
 from spark_queue.core.state.lease import Subscription
@@ -94,7 +94,7 @@ def dead_lettered(ledger: QueueLedger, record: Record) -> None:
     # What it still has, after its source was reset, stays as it is.
     again, new = rows & ledger.rows[State.REMOVED], rows - ledger.entered
     ledger.move(again, Event.REENTERED)
-    ledger.enter(EntryFacts(rows=new, expires={}))
+    ledger.enter(EntryTraits(rows=new, expires={}))
     if ledger.ownership is not None:
         ledger.ownership.begin_life(rows, record.detail.get("life", 0))
         ledger.ownership.disown(rows)

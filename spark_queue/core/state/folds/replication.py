@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.message_files.segment import EntryFacts
+from spark_queue.core.message_files.segment import EntryTraits
 from spark_queue.core.records import Record
 from spark_queue.core.state import depth
 from spark_queue.core.state.ledger import QueueLedger
@@ -74,7 +74,7 @@ def _let_letters_in(ledger: QueueLedger, letters: BitMap64, *, at_ms: int) -> No
     Of a queue that has messages published to it only what retention let go has not entered: it is taken in by what ends it.
     """
     if letters and ledger.definition.underlying_topic is None:
-        ledger.enter(EntryFacts(rows=letters, expires={}))
+        ledger.enter(EntryTraits(rows=letters, expires={}))
         # Its age here counts from now, as where it died.
         ledger.begun.add({at_ms: letters})
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from pyroaring import BitMap64
 
-from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from tests.scenario.attributes import Attributes, fails, key_of, matches, priority_of
 
 
@@ -24,13 +24,13 @@ class PublishedMessage:
     sequence: int = 0
 
 
-class MemoryFacts:
-    """`core.segment.FactSource` over messages that are kept by the path of their segment."""
+class MemoryTraits:
+    """`core.segment.TraitSource` over messages that are kept by the path of their segment."""
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[PublishedMessage, ...]] = {}
         #: What was asked before: each coordinator of a journal, and each that comes back, asks the same of every file.
-        self._known: dict[str, dict[tuple[int, int, int, FactRequest], EntryFacts]] = {}
+        self._known: dict[str, dict[tuple[int, int, int, TraitRequest], EntryTraits]] = {}
 
     def add(self, path: str, messages: Iterable[PublishedMessage]) -> None:
         """Keep the messages of a segment."""
@@ -45,7 +45,7 @@ class MemoryFacts:
         self._files.pop(path, None)
         self._known.pop(path, None)
 
-    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+    def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
         """Return the facts of `segment` for each of `requests`, by queue name."""
         return {each.queue.name: self._known_facts(segment, each) for each in requests}
 
@@ -55,16 +55,16 @@ class MemoryFacts:
         messages = {bookmark: message for segment in segments for bookmark, message in self._messages(segment).items()}
         return BitMap64([row for row in rows if matches(expression, messages[row].attributes)])
 
-    def _known_facts(self, segment: Segment, request: FactRequest) -> EntryFacts:
+    def _known_facts(self, segment: Segment, request: TraitRequest) -> EntryTraits:
         known, asked = self._known.setdefault(segment.path, {}), (segment.first_row, segment.first, segment.row_count, request)
         if asked not in known:
-            known[asked] = self._facts(segment, request)
+            known[asked] = self._traits(segment, request)
         return known[asked]
 
     def _messages(self, segment: Segment) -> dict[int, PublishedMessage]:
         return dict(enumerate(self.messages(segment), start=segment.first))
 
-    def _facts(self, segment: Segment, request: FactRequest) -> EntryFacts:
+    def _traits(self, segment: Segment, request: TraitRequest) -> EntryTraits:
         queue = request.queue
         of_topic = {row: message for row, message in self._messages(segment).items() if queue.takes(message.topic)}
         taken = {row: message for row, message in of_topic.items() if matches(queue.filter, message.attributes)}
@@ -81,7 +81,7 @@ class MemoryFacts:
                 expires.setdefault(message.expires_at_ms, BitMap64()).add(row)
         ranked = {row: value for row, each in taken.items() if (value := priority_of(queue.priority, each.attributes)) is not None}
         keyed = {row: key for row, each in taken.items() if (key := key_of(queue.order_key, each.attributes)) is not None}
-        return EntryFacts(
+        return EntryTraits(
             rows=BitMap64(taken),
             expires=expires,
             barriers=BitMap64([row for row, each in taken.items() if barrier and matches(barrier, each.attributes)]),

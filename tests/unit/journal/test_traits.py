@@ -1,4 +1,4 @@
-"""Facts of entering messages: when statistics suffice no file is read (DESIGN 15.17)."""
+"""Traits of entering messages: when statistics suffice no file is read (DESIGN 15.17)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions import parsing
-from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from spark_queue.errors import JournalError
 from spark_queue.expression import Program
 from spark_queue.journal import message_file
-from spark_queue.journal.facts import FileFacts
 from spark_queue.journal.publisher import publish
 from spark_queue.journal.schema import INSTANT
+from spark_queue.journal.traits import FileTraits
 from tests.unit.journal.journal_on_disk import Disk
 
 QUEUES = parsing.parse(
@@ -50,12 +50,12 @@ def segment(disk: Disk, topics: list[str], expires_ms: list[int | None] | None =
     )
 
 
-def facts(disk: Disk, of: Segment, *names: str) -> dict[str, EntryFacts]:
-    return dict(FileFacts(disk.store).facts(of, [FactRequest(queue=QUEUES[name]) for name in names or QUEUES]))
+def traits(disk: Disk, of: Segment, *names: str) -> dict[str, EntryTraits]:
+    return dict(FileTraits(disk.store).traits(of, [TraitRequest(queue=QUEUES[name]) for name in names or QUEUES]))
 
 
-def rows(found: dict[str, EntryFacts]) -> dict[str, list[int]]:
-    return {name: list(facts.rows) for name, facts in found.items()}
+def rows(found: dict[str, EntryTraits]) -> dict[str, list[int]]:
+    return {name: list(traits.rows) for name, traits in found.items()}
 
 
 def without_its_file(disk: Disk, of: Segment) -> Segment:
@@ -66,18 +66,18 @@ def without_its_file(disk: Disk, of: Segment) -> Segment:
 def test_one_topic_needs_no_file(disk: Disk) -> None:
     of = without_its_file(disk, segment(disk, ["ORDERS"] * 3))
     expected = {"ORDERS": [100, 101, 102], "BOTH": [100, 101, 102], "RETURNS": [], "QUOTES": [], "LETTERS": [], "WITH_LETTERS": []}
-    assert rows(facts(disk, of)) == expected
+    assert rows(traits(disk, of)) == expected
 
 
 def test_topic_outside_the_statistics_needs_no_file(disk: Disk) -> None:
     of = without_its_file(disk, segment(disk, ["QUOTES", "RETURNS"]))
-    assert rows(facts(disk, of, "ORDERS", "LETTERS")) == {"ORDERS": [], "LETTERS": []}
+    assert rows(traits(disk, of, "ORDERS", "LETTERS")) == {"ORDERS": [], "LETTERS": []}
 
 
 def test_mixed_topics_are_read_row_by_row(disk: Disk) -> None:
     """R61, R64: rows of several topics alternating in one publish keep their order."""
     of = segment(disk, ["ORDERS", "RETURNS", "QUOTES", "ORDERS"])
-    found = rows(facts(disk, of))
+    found = rows(traits(disk, of))
     assert found == {
         "ORDERS": [100, 103],
         "RETURNS": [101],
@@ -90,19 +90,19 @@ def test_mixed_topics_are_read_row_by_row(disk: Disk) -> None:
 
 def test_pattern_that_takes_both_ends_still_reads_the_middle(disk: Disk) -> None:
     of = segment(disk, ["ORDERS", "QUOTES", "RETURNS"])
-    assert rows(facts(disk, of, "BOTH")) == {"BOTH": [100, 102]}
+    assert rows(traits(disk, of, "BOTH")) == {"BOTH": [100, 102]}
 
 
 def test_one_expiration_for_all_needs_no_file(disk: Disk) -> None:
     of = without_its_file(disk, segment(disk, ["ORDERS"] * 2, [7_000, 7_000]))
-    found = facts(disk, of, "ORDERS", "RETURNS")
+    found = traits(disk, of, "ORDERS", "RETURNS")
     assert {at: list(rows) for at, rows in found["ORDERS"].expires.items()} == {7_000: [100, 101]}
     assert found["RETURNS"].expires == {}
 
 
 def test_expirations_are_grouped_by_time(disk: Disk) -> None:
     of = segment(disk, ["ORDERS", "RETURNS", "ORDERS", "ORDERS"], [9_000, 9_000, None, 8_000])
-    found = facts(disk, of, "ORDERS", "RETURNS")
+    found = traits(disk, of, "ORDERS", "RETURNS")
     assert {at: list(rows) for at, rows in found["ORDERS"].expires.items()} == {8_000: [103], 9_000: [100]}
     assert {at: list(rows) for at, rows in found["RETURNS"].expires.items()} == {9_000: [101]}
 
@@ -121,7 +121,7 @@ def test_file_that_is_needed_and_cannot_be_read_is_named(disk: Disk, damage: str
             path.write_bytes((path.parent / other.path).read_bytes())
     code = "MISSING" if damage == "gone" else "CORRUPT"
     with pytest.raises(JournalError, match=rf"MESSAGE_FILE_{code}.*{of.path}"):
-        facts(disk, of, "ORDERS")
+        traits(disk, of, "ORDERS")
 
 
 EXPRESSIVE = parsing.parse(
@@ -142,7 +142,7 @@ def of_orders(disk: Disk) -> Segment:
 
 
 def test_r65_only_what_matches_the_filter_enters_the_queue(disk: Disk) -> None:
-    found = FileFacts(disk.store).facts(of_orders(disk), [FactRequest(queue=queue) for queue in EXPRESSIVE.values()])
+    found = FileTraits(disk.store).traits(of_orders(disk), [TraitRequest(queue=queue) for queue in EXPRESSIVE.values()])
     dear = found["DEAR"]
     assert list(dear.rows) == [101, 104]
     assert {at_ms: list(part) for at_ms, part in dear.expires.items()} == {7: [101, 104]}
@@ -155,7 +155,7 @@ def test_r65_only_what_matches_the_filter_enters_the_queue(disk: Disk) -> None:
 
 def test_r49_filters_of_subscriptions_are_facts_of_what_entered(disk: Disk) -> None:
     filters = frozenset({"id > 5", "extra IS NULL", "1 / id > 0"})
-    found = FileFacts(disk.store).facts(of_orders(disk), [FactRequest(queue=EXPRESSIVE["DEAR"], filters=filters)])["DEAR"]
+    found = FileTraits(disk.store).traits(of_orders(disk), [TraitRequest(queue=EXPRESSIVE["DEAR"], filters=filters)])["DEAR"]
     matches = {text: list(rows) for text, rows in found.matches.items()}
     assert matches == {"id > 5": [104], "extra IS NULL": [101, 104], "1 / id > 0": [101, 104]}
 
@@ -163,13 +163,13 @@ def test_r49_filters_of_subscriptions_are_facts_of_what_entered(disk: Disk) -> N
 def test_matches_looks_at_the_asked_messages_only(disk: Disk) -> None:
     of = of_orders(disk)
     columns = EXPRESSIVE["DEAR"].columns
-    facts = FileFacts(disk.store)
-    assert list(facts.matches([of], "id > 1", to_bitmap([(101, 104)]), columns=columns)) == [101]
-    assert list(facts.matches([of], "true", to_bitmap([(101, 104)]), columns=columns)) == [101, 102, 103]
+    traits = FileTraits(disk.store)
+    assert list(traits.matches([of], "id > 1", to_bitmap([(101, 104)]), columns=columns)) == [101]
+    assert list(traits.matches([of], "true", to_bitmap([(101, 104)]), columns=columns)) == [101, 102, 103]
     gone = without_its_file(disk, of)
-    assert not facts.matches([gone], "id > 1", to_bitmap([(0, 100)]), columns=columns)
+    assert not traits.matches([gone], "id > 1", to_bitmap([(0, 100)]), columns=columns)
     with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
-        facts.matches([gone], "id > 1", to_bitmap([(101, 102)]), columns=columns)
+        traits.matches([gone], "id > 1", to_bitmap([(101, 102)]), columns=columns)
 
 
 def test_one_poison_message_fails_alone(disk: Disk) -> None:
@@ -180,7 +180,7 @@ def test_one_poison_message_fails_alone(disk: Disk) -> None:
         }
     ).queues.values()
     of = segment(disk, ["ORDERS"] * 9)
-    (found,) = FileFacts(disk.store).facts(of, [FactRequest(queue=queue)]).values()
+    (found,) = FileTraits(disk.store).traits(of, [TraitRequest(queue=queue)]).values()
     assert list(found.rows) == [100, 101, 102, 103, 104, 105, 106, 107]
     assert found.ranked.tolist() == [103, 104, 105, 106, 107]
     assert list(found.failed) == [102, 108]
@@ -192,7 +192,7 @@ def test_a_file_of_many_row_groups_is_read_one_after_the_other(disk: Disk, monke
     of = segment(disk, topics, id=[2, 4, 0, 1, 10, 3, 5], item=list("abcdefg"))
     path = Path(disk.store.messages_uri("order")) / of.path
     pq.write_table(pq.read_table(path), path, row_group_size=3)
-    request = FactRequest(queue=EXPRESSIVE["DEAR"], filters=frozenset({"id < 5", "true"}))
+    request = TraitRequest(queue=EXPRESSIVE["DEAR"], filters=frozenset({"id < 5", "true"}))
     sizes: list[int] = []
     run = Program.run
 
@@ -202,27 +202,27 @@ def test_a_file_of_many_row_groups_is_read_one_after_the_other(disk: Disk, monke
 
     monkeypatch.setattr(Program, "run", noted)
     monkeypatch.setattr(message_file, "PIECE_ROWS", 3)
-    found = FileFacts(disk.store).facts(of, [request])["DEAR"]
+    found = FileTraits(disk.store).traits(of, [request])["DEAR"]
     assert sizes == [3, 3, 1]
     assert (list(found.rows), list(found.failed)) == ([104, 106], [102])
     assert (found.ranked.tolist(), found.priorities.tolist()) == ([104, 106], [10, 5])
     assert {text: list(rows) for text, rows in found.matches.items()} == {"id < 5": [], "true": [104, 106]}
-    assert rows(facts(disk, of, "RETURNS", "QUOTES")) == {"RETURNS": [101, 105], "QUOTES": [103]}
-    matching = FileFacts(disk.store).matches([of], "id > 2", to_bitmap([(101, 107)]), columns=EXPRESSIVE["DEAR"].columns)
+    assert rows(traits(disk, of, "RETURNS", "QUOTES")) == {"RETURNS": [101, 105], "QUOTES": [103]}
+    matching = FileTraits(disk.store).matches([of], "id > 2", to_bitmap([(101, 107)]), columns=EXPRESSIVE["DEAR"].columns)
     assert list(matching) == [101, 104, 105, 106]
 
 
 def test_filters_of_subscriptions_match_nothing_of_another_topic(disk: Disk) -> None:
     """Whoever takes the facts in asks for each of its filters, also of a file that holds nothing for its queue."""
     of = without_its_file(disk, segment(disk, ["ORDERS"] * 3))
-    request = FactRequest(queue=QUEUES["RETURNS"], filters=frozenset({"id > 1"}))
-    found = FileFacts(disk.store).facts(of, [request])["RETURNS"]
+    request = TraitRequest(queue=QUEUES["RETURNS"], filters=frozenset({"id > 1"}))
+    found = FileTraits(disk.store).traits(of, [request])["RETURNS"]
     assert (list(found.rows), {text: list(rows) for text, rows in found.matches.items()}) == ([], {"id > 1": []})
 
 
 def test_only_what_a_filter_admits_expires(disk: Disk) -> None:
     queue = replace(QUEUES["ORDERS"], filter="id <> 1 and id < 4")
     of = segment(disk, ["ORDERS"] * 6, expires_ms=[50, 50, None, 70, 90, 70])
-    found = FileFacts(disk.store).facts(of, [FactRequest(queue=queue)])["ORDERS"]
+    found = FileTraits(disk.store).traits(of, [TraitRequest(queue=queue)])["ORDERS"]
     assert list(found.rows) == [100, 102, 103]
     assert {at_ms: list(rows) for at_ms, rows in found.expires.items()} == {50: [100], 70: [103]}

@@ -1,4 +1,4 @@
-"""Facts that are asked for before messages enter, and files that are not there when they are asked for again (DESIGN 10)."""
+"""Traits that are asked for before messages enter, and files that are not there when they are asked for again (DESIGN 10)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pyroaring import BitMap64
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions import parsing
-from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from spark_queue.errors import JournalError
-from spark_queue.journal.entering import PreparedFacts
+from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.layout import messages_key
 from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk
 from tests.unit.journal.reign import NOW_MS, Reign
@@ -29,29 +29,29 @@ class Source:
     """Counts what it is asked."""
 
     def __init__(self) -> None:
-        self.asked: list[FactRequest] = []
+        self.asked: list[TraitRequest] = []
 
-    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+    def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
         requests = tuple(requests)
         self.asked.extend(requests)
-        return {each.queue.name: EntryFacts(rows=to_bitmap([(segment.first, segment.until)])) for each in requests}
+        return {each.queue.name: EntryTraits(rows=to_bitmap([(segment.first, segment.until)])) for each in requests}
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
         raise AssertionError("nobody asks")
 
 
-def test_prepared_facts_answer_the_same_request_and_no_other() -> None:
+def test_prepared_traits_answer_the_same_request_and_no_other() -> None:
     queues = parsing.parse(
         {"message_types": {"json": {"topics": ["A"]}}, "queues": {"A": {}, "B": {"underlying_topic": "A"}}}
     ).queues
-    one, other = (FactRequest(queue=queue, filters=frozenset({"value = 'x'"})) for queue in queues.values())
+    one, other = (TraitRequest(queue=queue, filters=frozenset({"value = 'x'"})) for queue in queues.values())
     source = Source()
-    facts = PreparedFacts(source)
-    facts.prepare([SEGMENT], [one, other])
+    traits = PreparedTraits(source)
+    traits.prepare([SEGMENT], [one, other])
     assert source.asked == [one, other]
-    assert list(facts.facts(SEGMENT, [other])) == ["B"]
+    assert list(traits.traits(SEGMENT, [other])) == ["B"]
     assert source.asked == [one, other]
-    assert list(facts.facts(SEGMENT, [replace(other, barriers=False)])) == ["B"]
+    assert list(traits.traits(SEGMENT, [replace(other, barriers=False)])) == ["B"]
     assert source.asked == [one, other]
     others = [
         # A subscription came, or went, or the queue was altered since.
@@ -61,11 +61,11 @@ def test_prepared_facts_answer_the_same_request_and_no_other() -> None:
     ]
     for each in others:
         source.asked.clear()
-        assert list(facts.facts(SEGMENT, [other, each])) == ["B", "A"]
+        assert list(traits.traits(SEGMENT, [other, each])) == ["B", "A"]
         assert source.asked == [other, each]
-    facts.prepare([], [one])
+    traits.prepare([], [one])
     source.asked.clear()
-    facts.facts(SEGMENT, [one])
+    traits.traits(SEGMENT, [one])
     assert source.asked == [one]
 
 
@@ -104,13 +104,13 @@ def test_a_file_that_enters_a_queue_with_barriers_and_a_filtered_subscription_is
     reign.engine.decide(commands.Apply(definitions={**DEFINITIONS, "queues": {"WORK": queue}}), now_ms=NOW_MS)
     reign.subscribe("id > 2")
     read: list[str] = []
-    facts = reign.journal.facts.facts
+    traits = reign.journal.traits.traits
 
-    def counted(segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+    def counted(segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
         read.append(segment.path)
-        return facts(segment, requests)
+        return traits(segment, requests)
 
-    monkeypatch.setattr(reign.journal.facts, "facts", counted)
+    monkeypatch.setattr(reign.journal.traits, "traits", counted)
     disk.publish([1, 2, 3])
     reign.enter()
     ledger = reign.state.ledger("WORK")

@@ -14,21 +14,21 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.numbers import from_array, to_array
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.definition import QueueDefinition, is_pattern
-from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from spark_queue.expression import FILTER, Found, Program, Wanted
 from spark_queue.journal.expressions import program, wanted_by_key, wanted_of
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import MessageFiles
 
 
-class FileFacts:
-    """`core.segment.FactSource` over message files."""
+class FileTraits:
+    """`core.segment.TraitSource` over message files."""
 
     def __init__(self, store: Store) -> None:
         self._files = MessageFiles(store)
 
-    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
-        """Return the facts of `segment` for each of `requests`, by queue name.
+    def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
+        """Return the traits of `segment` for each of `requests`, by queue name.
 
         Raises
         ------
@@ -39,7 +39,7 @@ class FileFacts:
         expires = self._expires(segment)
         found = self._evaluate(segment, [each for each in requests if _taken_by_statistics(segment, each.queue) is not False])
         topics: _Topics | None = None
-        facts: dict[str, EntryFacts] = {}
+        traits: dict[str, EntryTraits] = {}
         for each in requests:
             taken = _taken_by_statistics(segment, each.queue)
             if taken is None:
@@ -48,13 +48,13 @@ class FileFacts:
             else:
                 rows = to_bitmap([(segment.first, segment.until)]) if taken else BitMap64()
             own = _restricted(expires, rows, segment)
-            nothing = EntryFacts(rows=rows, expires=own, matches={text: BitMap64() for text in each.filters})
+            nothing = EntryTraits(rows=rows, expires=own, matches={text: BitMap64() for text in each.filters})
             asks = bool(rows) and bool(wanted_of(each))
-            facts[each.queue.name] = _entry_facts(segment, each, rows, own, found) if asks else nothing
-        return facts
+            traits[each.queue.name] = _entry_traits(segment, each, rows, own, found) if asks else nothing
+        return traits
 
     def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
-        """Return which of `rows` match a filter; see `FactSource`.
+        """Return which of `rows` match a filter; see `TraitSource`.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class FileFacts:
                 matching |= part & _bitmap_of(found.values, segment.first)
         return matching
 
-    def _evaluate(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[Wanted, Found]:
+    def _evaluate(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[Wanted, Found]:
         """Evaluate all expressions of several queues at once: each column is read once, and each part computed once."""
         by_columns: dict[str, set[Wanted]] = {}
         for each in requests:
@@ -138,10 +138,10 @@ def _restricted(expires: Mapping[int, BitMap64], rows: BitMap64, segment: Segmen
     return {time_ms: part for time_ms, part in parts if part}
 
 
-def _entry_facts(
-    segment: Segment, request: FactRequest, rows: BitMap64, expires: Mapping[int, BitMap64], found: Mapping[Wanted, Found]
-) -> EntryFacts:
-    """Return the facts of a queue from what its expressions found for every row; `rows` and `expires` are those of its topics."""
+def _entry_traits(
+    segment: Segment, request: TraitRequest, rows: BitMap64, expires: Mapping[int, BitMap64], found: Mapping[Wanted, Found]
+) -> EntryTraits:
+    """Return the traits of a queue from what its expressions found for every row; `rows` and `expires` are those of its topics."""
     by_key = {key: found[wanted] for key, wanted in wanted_by_key(request).items()}
     inside = _mask(rows, segment)
     failed = np.zeros(segment.row_count, dtype=np.bool_)
@@ -156,7 +156,7 @@ def _entry_facts(
     barrier = by_key.get("barrier")
     ranked, priorities = _numbers(by_key.get("priority"), inside, segment.first)
     keyed, keys = _numbers(by_key.get("order_key"), inside, segment.first)
-    return EntryFacts(
+    return EntryTraits(
         rows=rows,
         expires=expires,
         barriers=BitMap64() if barrier is None else _bitmap_of(inside & barrier.values, segment.first),

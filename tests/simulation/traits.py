@@ -8,7 +8,7 @@ import numpy as np
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.message_files.segment import EntryFacts, FactRequest, Segment
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 
 
 def is_barrier(bookmark: int) -> bool:
@@ -24,14 +24,14 @@ def key_of(bookmark: int) -> int:
 class WholeSegments:
     """Every message enters every queue of its type."""
 
-    def facts(self, segment: Segment, requests: Iterable[FactRequest]) -> Mapping[str, EntryFacts]:
+    def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
         """Return all rows of the segment to each queue."""
         rows = to_bitmap([(segment.first, segment.until)])
         barriers = BitMap64([row for row in rows if is_barrier(row)])
         keyed = np.arange(segment.first, segment.until)
         keys = np.array([key_of(row) for row in rows], dtype=np.uint64)
         return {
-            each.queue.name: EntryFacts(
+            each.queue.name: EntryTraits(
                 rows=rows,
                 barriers=barriers if each.queue.barrier else BitMap64(),
                 keyed=keyed if each.queue.order_key else keyed[:0],
