@@ -55,6 +55,23 @@ def test_messages_of_an_order_key_wait_until_nothing_is_leased(clock: FakeClock)
     assert frankfurt.decide(commands.DrainTo(peer="virginia")).transferred == 3
 
 
+def test_what_was_acknowledged_before_its_turn_is_not_handed_over(clock: FakeClock) -> None:
+    """R83: beyond the target depth an acknowledgement waits for the message's turn, which never comes here any more."""
+    queues = QUEUES | {"WORK": QUEUES["WORK"] | {"target_queue_depth": 1_000}}
+    pair = [Instance(name, [peer], clock, queues=queues) for name, peer in (("frankfurt", "virginia"), ("virginia", "frankfurt"))]
+    frankfurt, virginia = pair
+    frankfurt.publish(1_003)
+    exchange(*pair)
+    said = commands.OutcomeRows(outcome="acknowledge", ranges=((1_002, 1_003),))
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(said,)))
+    assert 1_002 in frankfurt.rows("inactive")
+    assert frankfurt.decide(commands.DrainTo(peer="virginia")).transferred == 1_002
+    exchange(*pair)
+    for each in pair:
+        assert each.rows("removed") == [1_002]
+    assert virginia.value("WORK", 0).owner == "virginia"
+
+
 def test_what_an_instance_owned_that_is_gone_is_claimed(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
     frankfurt, virginia = pair
     virginia.publish(3)
