@@ -115,7 +115,11 @@ class PeerFold:
             return None
         names = _OF_REQUESTS if value is None else _OF_LETTERS if record.kind == Kind.DEAD_LETTERED else _TRAVELLING
         detail: Mapping[str, Any] = {name: record.detail[name] for name in names if name in record.detail}
-        news = News(queue=str(record.queue), rows=self._by_origin(record), value=value, reason=_reason(record), detail=detail)
+        queue = self.definitions.queues[str(record.queue)]
+        news = News(
+            queue=queue.name, message_type=queue.message_type, rows=self._by_origin(record), value=value, reason=_reason(record),
+            detail=detail,
+        )  # fmt: skip
         return news if value is not None else replace(news, of_several=self._of_several(record))
 
     def _value(self, record: Record) -> MessageValue | None:

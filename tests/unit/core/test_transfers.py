@@ -136,7 +136,8 @@ def test_what_never_came_into_the_owners_queue_is_gone_for_who_asks(clock: FakeC
 def ask(of: Instance, rows: dict[str, list[int]], **detail: object) -> None:
     """Let an instance read a request of virginia, as if it had pulled her messages."""
     asked = {"requester": "virginia", "owner": of.name, "passed": [], **detail}
-    news = News(queue="WORK", rows={origin: BitMap64(each) for origin, each in rows.items()}, value=None, detail=asked)
+    by_origin = {origin: BitMap64(each) for origin, each in rows.items()}
+    news = News(queue="WORK", message_type="json", rows=by_origin, value=None, detail=asked)
     pulled = Pulled(peer="virginia", journal="uuid-of-virginia", record=99, digest="", news=[news])
     of.world.engine.pull(pulled, now_ms=of.world.now_ms)
     of.world.commit()

@@ -26,6 +26,8 @@ class News:
     """What one record of a peer says of messages of a queue."""
 
     queue: str
+    #: That of the queue when the peer said it: bookmarks are of messages of this type.
+    message_type: str
     #: The messages, by the UUID of their origin, as bookmarks there.
     rows: Mapping[str, BitMap64]
     #: What they are from now on; None for a transfer request.
@@ -71,9 +73,10 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
         take_names(state, names, peer=pulled.peer, emit=emit)
     for news in pulled.news:
         ledger = state.queues.get(news.queue)
-        if ledger is None or ledger.ownership is None:
+        # What was said of an earlier queue of this name may be about messages of another type.
+        if ledger is None or ledger.ownership is None or ledger.definition.message_type != news.message_type:
             continue
-        here = _here(state, ledger.definition.message_type, news.rows)
+        here = _here(state, news.message_type, news.rows)
         if news.value is None:
             wanted = {origin: there - news.of_several.get(origin, BitMap64()) for origin, there in news.rows.items()}
             answer(work_on(news.queue), Asked.read(news.detail, peer=pulled.peer), here, wanted)
