@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spark_queue.core import commands
+from spark_queue.core.deciding.instances.replicating import Pulled
+from spark_queue.core.definitions.agreement import Disagreement, Rule
 from spark_queue.errors import ConfigError, JournalError
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, exchange
@@ -112,3 +114,14 @@ def test_what_may_be_delivered_once_only_stays_with_who_is_gone(clock: FakeClock
 def test_only_a_peer_is_changed(pair: tuple[Instance, Instance], command: type[commands.PeerCommand]) -> None:
     with pytest.raises(ConfigError, match=r"UNKNOWN_PEER.*virginia"):
         pair[0].decide(command(peer="virgina"))  # type: ignore[arg-type]  # Each of them is one.
+
+
+def test_what_broke_rules_with_a_peer_goes_with_it(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, virginia = pair
+    broken = [Disagreement(Rule.SAME_DEFINITION, "WORK", "filter is None here, and 'x' there.")]
+    pulled = Pulled(peer="virginia", journal=virginia.world.journal_id, record=0, digest="", disagreements=broken)
+    frankfurt.world.engine.pull(pulled, now_ms=frankfurt.world.now_ms)
+    frankfurt.decide(commands.ResetPeer(peer="virginia"))
+    assert frankfurt.world.state.disagreements["virginia"], "it is told until the journal that is there now was read"
+    frankfurt.decide(commands.Apply(definitions={**frankfurt.world.state.definitions.stored, "peers": {}}))
+    assert frankfurt.world.state.disagreements == {}

@@ -143,13 +143,16 @@ def pull_from_the_start(state: JournalState, before: Definitions) -> None:
         for name, new in state.definitions.message_types.items()
         if name in before.message_types
     )
+    peers = state.definitions.peers
+    state.disagreements = {
+        name: [each for each in known if each.queue in peers[name].queues]
+        for name, known in state.disagreements.items()
+        if name in peers
+    }
     for name, watermark in state.pulled.items():
-        old, new = before.peers.get(name), state.definitions.peers.get(name)
-        known = state.disagreements.pop(name, [])
+        old, new = before.peers.get(name), peers.get(name)
         if new is None:
             continue
-        standing = [each for each in known if each.queue in new.queues]
-        state.disagreements[name] = standing
         more = old is None or has_other_columns or set(new.topics) - set(old.topics) or set(new.queues) - set(old.queues)
-        if more or any(each.rule in WITHHOLDING for each in standing):
+        if more or any(each.rule in WITHHOLDING for each in state.disagreements.get(name, ())):
             state.pulled[name] = replace(watermark, record=-1, digest="")
