@@ -46,6 +46,8 @@ class Watermark:
     digest: str
     #: UUID of its origin then, where the journal had been restored from a backup.
     origin: str = ""
+    #: What the peer let go before it was pulled is no gap up to this record of it: nothing was pulled then, or somebody said so.
+    gaps_after: int = -1
 
 
 @dataclass(frozen=True, slots=True)

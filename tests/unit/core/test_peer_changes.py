@@ -125,3 +125,12 @@ def test_what_broke_rules_with_a_peer_goes_with_it(pair: tuple[Instance, Instanc
     assert frankfurt.world.state.disagreements["virginia"], "it is told until the journal that is there now was read"
     frankfurt.decide(commands.Apply(definitions={**frankfurt.world.state.definitions.stored, "peers": {}}))
     assert frankfurt.world.state.disagreements == {}
+
+
+def test_what_a_peer_let_go_before_it_is_read_again_is_no_gap(pair: tuple[Instance, Instance]) -> None:
+    """It was told when it was read for the first time, or may not have been asked for then."""
+    frankfurt, virginia = pair
+    for record in (7, -1):
+        pulled = Pulled(peer="virginia", journal=virginia.world.journal_id, record=record, digest="")
+        frankfurt.world.engine.pull(pulled, now_ms=frankfurt.world.now_ms)
+    assert frankfurt.world.state.pulled["virginia"].gaps_after == 7

@@ -13,7 +13,7 @@ from spark_queue.errors import JournalError
 from spark_queue.replication import peer_log, peer_records
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange
-from tests.unit.replication.test_sites import HOUR_MS, consumed, retired
+from tests.unit.replication.test_sites import DAY_MS, HOUR_MS, consumed, retired
 
 #: With this, the queue is another one than with the definition of the other site.
 OTHER = "value IS NOT NULL"
@@ -36,6 +36,15 @@ def define(site: Site, *, filter_sql: str | None) -> None:
     queues["WORK"] |= {} if filter_sql is None else {"filter": filter_sql}
     site.decide(commands.Apply(definitions={**stored, "queues": queues}))
     # A coordinator begins to pull anew, too.
+    site._pullers.clear()
+
+
+def define_pulled(site: Site, peer: str, **pulled: list[str]) -> None:
+    """Define what a site pulls of a peer."""
+    stored = site.definitions.stored
+    peers = {**stored["peers"], peer: {**stored["peers"][peer], **pulled}}
+    site.decide(commands.Apply(definitions={**stored, "peers": peers}))
+    site.definitions = site.state.definitions
     site._pullers.clear()
 
 
@@ -105,3 +114,35 @@ def test_what_was_gone_before_an_instance_joined_is_no_gap_when_it_reads_again(t
     assert here.state.pulled["virginia"].record == -1
     here.pull("virginia")
     assert here.in_state(State.REMOTE) == ["c"]
+
+
+def test_what_is_let_go_while_a_peer_is_to_be_read_again_is_told(tmp_path: Path, clock: FakeClock) -> None:
+    """Only what it had let go when it was pulled before is no gap."""
+    here = Site(tmp_path, "frankfurt", ["virginia"], clock)
+    there = Site(tmp_path, "virginia", ["frankfurt"], clock, journal={"retention": "1h"})
+    define(there, filter_sql=OTHER)
+    exchange(here, there)
+    define(there, filter_sql=None)
+    here.pull("virginia")
+    consumed(there, "a")
+    clock.advance(8 * DAY_MS)
+    there.tick()
+    assert retired(there) == 1
+    with pytest.raises(JournalError, match=r"PEER_GAP.*bookmarks 0 to 0"):
+        here.pull("virginia")
+
+
+def test_what_was_gone_before_its_topic_was_pulled_is_no_gap(tmp_path: Path, clock: FakeClock) -> None:
+    here = Site(tmp_path, "frankfurt", ["virginia"], clock)
+    there = Site(tmp_path, "virginia", [], clock, journal={"retention": "1h"})
+    define_pulled(here, "virginia", topics=["X"], queues=[])
+    here.pull("virginia")
+    consumed(there, "a")
+    here.pull("virginia")
+    clock.advance(2 * HOUR_MS)
+    there.tick()
+    assert retired(there) == 1
+    there.publish("b")
+    define_pulled(here, "virginia", topics=["T"], queues=["WORK", "FAILED"])
+    here.pull("virginia")
+    assert here.in_state(State.REMOTE) == ["b"]

@@ -57,6 +57,8 @@ class Pulled:
     news: Sequence[News] = ()
     #: How many of its messages were gone before they were pulled.
     lost: int = 0
+    #: The last record of which that is no gap, where it has changed; None where it has not. See `Watermark`.
+    gaps_after: int | None = None
     #: How its definitions and the own break rules, where that has changed; None where it has not.
     disagreements: Sequence[Disagreement] | None = None
 
@@ -96,6 +98,8 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
     detail = {"peer": pulled.peer, "journal": pulled.journal, "number": pulled.record, "digest": pulled.digest}
     further = {"lost": pulled.lost, "origin_uuid": pulled.origin}
     detail |= {name: value for name, value in further.items() if value}
+    if pulled.gaps_after is not None:
+        detail["gaps_after"] = pulled.gaps_after
     if pulled.disagreements is not None:
         detail["disagreements"] = [[each.rule, each.queue, each.reason] for each in pulled.disagreements]
     emit(Kind.PULLED, detail=detail)
