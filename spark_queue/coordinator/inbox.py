@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from spark_queue.protocol import wire
-from spark_queue.replication.fetching import PullState
-from spark_queue.replication.puller import Look, Pull
+from spark_queue.replication.exchange import Look, Pull, PullState
 
 
 class ClosedError(Exception):

@@ -22,7 +22,7 @@ from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import codec, wire
-from spark_queue.replication.puller import Look, Pull
+from spark_queue.replication.exchange import Look, Pull
 
 _LOG = logging.getLogger(__name__)
 

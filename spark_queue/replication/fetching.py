@@ -4,48 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_ranges
-from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.checking import check_move
 from spark_queue.replication.copying import Copied, Copier, CopyFailedError
+from spark_queue.replication.exchange import PullState
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_log import PeerLog
 from spark_queue.replication.peer_records import refused
-from spark_queue.replication.repeats import Standing
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class PullState:
-    """What a puller must know of the own journal: its UUID, how far the peer is pulled, and what is here by message type."""
-
-    journal: str
-    watermark: Watermark | None
-    held: Mapping[str, Mapping[str, BitMap64]]
-    #: What publishers have brought here.
-    standing: Mapping[str, Standing]
-    #: Whether somebody said to go on without the messages that the peer let go before they were pulled.
-    skips: bool = False
-    #: UUIDs of the own origin since the journal was restored from a backup, oldest first.
-    renewed: Sequence[str] = ()
-    #: How the peer's definitions break rules, as the own log says.
-    disagreements: Sequence[Disagreement] = ()
-    #: The names of instances by the UUID of their journal, this one's too.
-    instances: Mapping[str, str] = field(default_factory=dict)
 
 
 class Fetcher:

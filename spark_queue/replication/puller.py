@@ -6,7 +6,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
@@ -16,11 +16,12 @@ from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
-from spark_queue.ports import Clock, PulledFiles
+from spark_queue.ports import Clock
 from spark_queue.replication.checking import check_path
 from spark_queue.replication.chunks import Chunk, parts_of
 from spark_queue.replication.copying import Copied, CopyFailedError
-from spark_queue.replication.fetching import Fetcher, PullState
+from spark_queue.replication.exchange import Pull, PullState
+from spark_queue.replication.fetching import Fetcher
 from spark_queue.replication.fitting import Fit
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_log import PeerLog, digest_of
@@ -35,23 +36,6 @@ SILENT_KINDS = frozenset(
 
 #: After so many silent records one watermark is written all the same.
 _SILENT_RECORDS = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pull:
-    """What was read of a peer, for the loop: files of messages first, then what the records say."""
-
-    pulled: Pulled
-    #: By which it was read.
-    definitions: Definitions
-    files: Sequence[PulledFiles] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The question for the `PullState` about one peer."""
-
-    peer: str
 
 
 class Puller:

@@ -115,7 +115,7 @@ PEERS = (
     ),
     Mutant(
         "what was lost before it was pulled is passed over in silence",
-        "spark_queue/replication/fetching.py", "if lost and not skips:", "if False:",
+        "spark_queue/replication/fetching.py", "if lost and segment.record > gaps_after:", "if False:",
         ("tests/unit/replication/test_sites.py",),
     ),
     Mutant(

@@ -119,6 +119,11 @@ class Ownership:
         if life:
             self._lives.setdefault(life, BitMap64()).update(rows)
 
+    @property
+    def all_in_first_life(self) -> bool:
+        """Whether no message of the queue was ever redriven."""
+        return not self._lives
+
     def by_life(self, rows: BitMap64) -> Iterator[tuple[int, BitMap64]]:
         """Yield rows by their life."""
         for life, members in list(self._lives.items()):

@@ -13,11 +13,10 @@ from spark_queue.core.records import Kind
 from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
 from spark_queue.replication import chunks, peer_log, peer_records
-from spark_queue.replication.fetching import PullState
+from spark_queue.replication.exchange import Pull, PullState, Standing
 from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LISTING_LOOKS, PeerLog
-from spark_queue.replication.puller import Pull, Puller
-from spark_queue.replication.repeats import Standing
+from spark_queue.replication.puller import Puller
 from tests.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import Reign, publish_some
