@@ -126,6 +126,11 @@ INSTANCES = (
         _TESTS,
     ),
     Mutant(
+        "what was said of an earlier queue of the name is believed",
+        _REPLICATING, " or ledger.definition.message_type != news.message_type:", ":",
+        ("tests/unit/core/test_replication.py",),
+    ),
+    Mutant(
         "values are forgotten while a queue is pulled from nobody",
         _PEERS, "known = ledger.ownership is not None and ledger.definition.ownership != LOCAL", "known = False",
         _TESTS,

@@ -123,9 +123,13 @@ def test_what_a_peer_let_go_in_the_end_is_told_and_somebody_may_skip_it(pair: tu
     here.decide(commands.SkipLost(peer="virginia"))
     here.pull("virginia")
     assert here.values() == {0: "c"}
-    lost = [record.detail.get("lost") for record in here.records() if record.kind == Kind.PULLED]
-    assert lost[-1] == 2
+    counts = [record.detail.get("lost") for record in here.records() if record.kind == Kind.PULLED]
+    assert counts[-1] == 2
     assert here.state.peer_changes.skips == set(), "what is lost later is told again"
+
+
+def lost(site: Site) -> int:
+    return sum(record.detail.get("lost", 0) for record in site.records() if record.kind == Kind.PULLED)
 
 
 def delete_retired(site: Site) -> None:
@@ -140,13 +144,13 @@ class DiedError(Exception):
     """The coordinator is no more."""
 
 
-def pull_and_die(site: Site, peer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a coordinator take the first part of what a peer has, and die."""
+def pull_and_die(site: Site, peer: str, monkeypatch: pytest.MonkeyPatch, *, after: int) -> None:
+    """Let a coordinator take so many parts of what a peer has, and die."""
     give, given = Puller._give, list[Chunk]()
 
     def dying(puller: Puller, read: Chunk) -> None:
         given.append(read)
-        if len(given) > 1:
+        if len(given) > after:
             raise DiedError
         give(puller, read)
 
@@ -175,9 +179,10 @@ def test_who_skips_what_is_lost_skips_all_of_it(
         here.pull("virginia")
     here.decide(commands.SkipLost(peer="virginia"))
     if dies:
-        pull_and_die(here, "virginia", monkeypatch)
+        pull_and_die(here, "virginia", monkeypatch, after=2)
+        assert lost(here) == 2, "and two more are to be missed"
     here.pull("virginia")
-    assert sum(record.detail.get("lost", 0) for record in here.records() if record.kind == Kind.PULLED) == 4
+    assert lost(here) == 4
     consumed(there, "e")
     clock.advance(7 * DAY_MS + MINUTE_MS)
     there.tick()
@@ -198,7 +203,7 @@ def test_what_was_gone_before_an_instance_joined_is_no_gap_for_the_next_coordina
     there.publish("e")
     here = Site(tmp_path, "frankfurt", ["virginia"], clock)
     monkeypatch.setattr(chunks, "PART_ROWS", 1)
-    pull_and_die(here, "virginia", monkeypatch)
+    pull_and_die(here, "virginia", monkeypatch, after=1)
     here.pull("virginia")
     assert here.values() == {0: "e"}
 
