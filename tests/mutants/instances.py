@@ -81,6 +81,11 @@ INSTANCES = (
         _TESTS,
     ),
     Mutant(
+        "the next request is not passed on though the one before was answered",
+        _OWNERSHIP, "if requester != owner or not each.rows.intersect(rows)", "if True",
+        _TESTS,
+    ),
+    Mutant(
         "who asks gets all that it names",
         _REQUESTS, "    given = oldest(free, left)\n", "    given = free\n",
         _TESTS,
