@@ -24,9 +24,9 @@ from spark_queue.replication.record_forms import is_sound
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
 _TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")
 _OF_LETTERS = ("source", "error")
-_OF_REQUESTS = ("requester", "owner", "passed", "life")
+_OF_REQUESTS = ("requester", "owner", "passed", "limit", "life")
 
-#: Most messages that one range of an answer names; a request is for what some polls have room for.
+#: Most messages that one range of an answer names; requests name fewer.
 _MOST_ASKED = 1 << 24
 
 
