@@ -55,7 +55,9 @@ def tell_missing(missing: ImportError) -> None:
 
 
 @contextmanager
-def span(operation: str, destination: str, *, links: Iterable[str] = (), **attributes: Any) -> Iterator[Any]:
+def span(
+    operation: str, destination: str, *, links: Iterable[str] = (), begun_ms: int | None = None, **attributes: Any
+) -> Iterator[bool]:
     """Make a span around what is done, or nothing where no spans are made.
 
     Parameters
@@ -66,42 +68,34 @@ def span(operation: str, destination: str, *, links: Iterable[str] = (), **attri
         The topic or queue.
     links
         Contexts that it has to do with, as `traceparent` writes them.
+    begun_ms
+        When it began, in milliseconds since 1970 UTC, if that was before now.
     **attributes
         Further attributes below ``messaging``, with ``__`` for a dot; those that are None are left out.
 
     Yields
     ------
-    Span or None
-        Which may be given more attributes by `note`.
+    bool
+        Whether there is a span.
     """
     tracer = _tracer()
     if tracer is None:
-        yield None
+        yield False
         return
     from opentelemetry import trace  # noqa: PLC0415 - it is an extra, and nobody else pays for it.
 
     kinds = {"send": trace.SpanKind.PRODUCER, "process": trace.SpanKind.CONSUMER}
     linked = [trace.Link(context) for context in map(_context, links) if context is not None]
-    with tracer.start_as_current_span(
-        f"{operation} {destination}", kind=kinds.get(operation, trace.SpanKind.CLIENT), links=linked
-    ) as made:
-        note(
-            made, system="spark_queue", operation__name=operation, operation__type=operation, destination__name=destination,
-            **attributes,
-        )  # fmt: skip
+    told = {"system": "spark_queue", "operation__name": operation, "operation__type": operation, "destination__name": destination}
+    named = {f"messaging.{name.replace('__', '.')}": each for name, each in (told | attributes).items() if each is not None}
+    kind, start = kinds.get(operation, trace.SpanKind.CLIENT), None if begun_ms is None else begun_ms * 1_000_000
+    name = f"{operation} {destination}"
+    with tracer.start_as_current_span(name, kind=kind, links=linked, attributes=named, start_time=start) as made:
         try:
-            yield made
+            yield True
         except Exception as failure:
             made.set_attribute("error.type", getattr(failure, "code", type(failure).__qualname__))
             raise
-
-
-def note(made: Any, **attributes: Any) -> None:
-    """Give a span more attributes, as `span` takes them; None stands for no span."""
-    if made is not None:
-        for name, value in attributes.items():
-            if value is not None:
-                made.set_attribute(f"messaging.{name.replace('__', '.')}", value)
 
 
 def traceparent() -> str | None:

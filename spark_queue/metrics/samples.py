@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from spark_queue.core.records import Removal, Return
 from spark_queue.core.replies import QueueStatus
 from spark_queue.metrics.figures import JournalFigures, PeerFigures, SubscriptionFigures
 from spark_queue.metrics.histogram import Histogram
@@ -95,7 +97,10 @@ def _samples(metric: Metric, rows: Iterable[_Row]) -> Iterator[Sample]:
 
 def _rows(seen: Observation, *, per_subscription: bool) -> Iterator[tuple[Scope, _Row]]:
     journal, found = seen.journal, seen.figures
-    about: dict[str, Any] = {"up": found is not None, "observed_at_s": seen.observed_at_ms / 1_000}
+    about: dict[str, Any] = {"observed_at_s": seen.observed_at_ms / 1_000}
+    if found is not None or seen.process is None:
+        # Who stands by has not looked.
+        about["up"] = found is not None
     if found is not None:
         seen_at_ms = seen.coordinator_seen_at_ms
         about |= {"records": found.records, "epoch": found.epoch, "coordinator_seen_at_s": (seen_at_ms or 0) / 1_000}
@@ -122,8 +127,11 @@ def _of_queue(status: QueueStatus, history: QueueHistory | None) -> dict[str, An
         duration = Histogram(LEASE_BOUNDS_S)
         for each in history.lease_duration.values():
             duration.add(each)
-        row |= {"removed": history.removed, "returned": history.returned, "delivery_delay": history.delivery_delay}
-        row["lease_duration"] = duration
+        row |= {"delivery_delay": history.delivery_delay, "lease_duration": duration}
+        # Those that have not happened, too: what begins with its first event has no rate there.
+        row |= {"removed": Counter(dict.fromkeys(Removal, 0)), "returned": Counter(dict.fromkeys(Return, 0))}
+        row["removed"].update(history.removed)
+        row["returned"].update(history.returned)
     return row
 
 
