@@ -21,9 +21,11 @@ from typing import Any, NoReturn
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator.election import SILENCE_S, WATCH_S, Candidate, ElectionPorts, Reign, elect
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
+from spark_queue.coordinator.logs import RefusalLog
 from spark_queue.coordinator.loop import Loop, ReignEndedError
+from spark_queue.coordinator.metrics import MeasuredLog, ProcessMetrics
 from spark_queue.coordinator.recovery import recover
-from spark_queue.coordinator.server import Admission, Server
+from spark_queue.coordinator.server import Admission, Refused, Server
 from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
@@ -67,13 +69,20 @@ class Environment:
     host: str = field(default_factory=host_id)
 
 
-def serve(options: StartOptions, announce: Callable[[str], None], environment: Environment | None = None) -> NoReturn:
+def serve(
+    options: StartOptions,
+    announce: Callable[[str], None],
+    environment: Environment | None = None,
+    metrics: ProcessMetrics | None = None,
+) -> NoReturn:
     """Serve a journal until the coordinator is stopped or idle; the end of a won reign is the end of the process.
 
     Parameters
     ----------
     announce : callable
         Called once with the own address, when it is certain to serve; it may still be recovering.
+    metrics : ProcessMetrics or None
+        What is to be told of it, if somebody asked.
 
     Raises
     ------
@@ -83,7 +92,7 @@ def serve(options: StartOptions, announce: Callable[[str], None], environment: E
     around = environment or Environment()
     store = Store(options.path, options.storage_options)
     journal = around.open_journal(store)
-    admission = Admission(path=store.path, journal_id=options.journal_id)
+    admission = Admission(path=store.path, journal_id=options.journal_id, refused=_hearing_of_refusals(metrics))
     # One that was started on demand has callers, who must have got their token from elsewhere.
     token = user_files.token(makes_named=not options.ends_idle)
     _refuse_own_port(options.bind, store, options.journal_id, around)
@@ -114,12 +123,24 @@ def serve(options: StartOptions, announce: Callable[[str], None], environment: E
     # Before the starter goes on: whoever waited behind it must find the advertisement.
     advertiser.start()
     announce(candidate.address)
-    _reign(reign, journal, server, admission, advertiser, store=store, ends_idle=options.ends_idle)
+    _reign(reign, journal, server, admission, advertiser, store=store, ends_idle=options.ends_idle, metrics=metrics)
+
+
+def _hearing_of_refusals(metrics: ProcessMetrics | None) -> Refused:
+    told = RefusalLog()
+
+    def refused(request: wire.AnyRequest | None, code: str) -> None:
+        told.refused(request, code)
+        if metrics is not None:
+            metrics.refused(code)
+
+    return refused
 
 
 def stand_by(
-    options: StartOptions, announce: Callable[[str], None], waits: Callable[[SparkQueueError], None], told_to_end: threading.Event
-) -> NoReturn:
+    options: StartOptions, announce: Callable[[str], None], waits: Callable[[SparkQueueError], None], told_to_end: threading.Event,
+    metrics: ProcessMetrics | None = None,
+) -> NoReturn:  # fmt: skip
     """Serve a journal as `serve` does, as soon as nobody else does.
 
     Parameters
@@ -139,7 +160,7 @@ def stand_by(
     location, told = location_of(Store(options.path, options.storage_options)), False
     while True:
         try:
-            serve(options, announce)
+            serve(options, announce, metrics=metrics)
         except CoordinatorError as refusal:
             if refusal.code not in _OTHERS_SERVE:
                 raise
@@ -176,13 +197,18 @@ def _reign(
     *,
     store: Store,
     ends_idle: bool,
+    metrics: ProcessMetrics | None,
 ) -> NoReturn:
     try:
         inbox = Inbox()
         _stop_on_signals(inbox)
         pullers = Pullers(store, partial(_ask, inbox), SystemClock())
+        if metrics is not None:
+            journal.control = MeasuredLog(journal.control, metrics)
         loop = _recover(reign, journal, inbox, admission, pullers=pullers, ends_idle=ends_idle)
         admission.open(inbox)
+        if metrics is not None:
+            metrics.serves(open_journal(store), inbox)
         _LOG.info("Epoch %d serves %s at %s.", reign.epoch, journal.path, server.address)
         loop.run()
         for call in inbox.close():
