@@ -20,7 +20,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs inst
 StorageOptions = Annotated[
     list[str] | None, typer.Option("--storage-option", "-o", metavar="KEY=VALUE", help="Option of the object store; may repeat.")
 ]
-Coordinator = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="A coordinator that `sparkq serve` runs elsewhere.")]
+Coordinator = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT[,...]",
+        envvar="SPARKQ_COORDINATOR",
+        help="A coordinator that `sparkq serve` runs elsewhere, and its stand-ins.",
+    ),
+]
 OnlyWhere = Annotated[
     str | None, typer.Option("--where", metavar="FILTER", help="Only what matches: Spark SQL over the message type's columns.")
 ]

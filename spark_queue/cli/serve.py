@@ -12,7 +12,7 @@ import typer
 
 from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, bad_argument, open_target
 from spark_queue.cli.output import show
-from spark_queue.errors import CoordinatorError, SparkQueueError
+from spark_queue.errors import CoordinatorError
 
 if TYPE_CHECKING:
     from spark_queue.protocol.start_options import Bind
@@ -33,21 +33,23 @@ def serve(
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Private key, PEM.")] = None,
     daemon: Annotated[bool, typer.Option("--daemon", help="Run in the background until `sparkq stop`.")] = False,
-    no_wait: Annotated[
+    standby: Annotated[
         bool,
-        typer.Option("--no-wait", help="Exit with 1 where another one serves, as --daemon does; default: take over when it ends."),
+        typer.Option("--standby", help="While another one serves, wait, and take over when it is silent; default: exit with 1."),
     ] = False,
     accept_clock: Annotated[bool, typer.Option("--accept-clock", help="Serve although the log is ahead of the clock.")] = False,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Run the journal's coordinator until Ctrl-C; while another one serves, wait for its end."""
+    """Run the journal's coordinator until Ctrl-C, or stand by for the one that runs."""
     from spark_queue.client.launcher import launch
     from spark_queue.coordinator import process
     from spark_queue.protocol import user_files
     from spark_queue.protocol.journal_location import location_of
     from spark_queue.protocol.start_options import StartOptions
 
+    if daemon and standby:
+        raise bad_argument("--daemon", "with --standby", "one of the two: let a service of the system keep a stand-in")
     target = open_target(journal, storage)
     store, journal_id = target.store, target.journal_id()
     options = StartOptions(
@@ -69,7 +71,7 @@ def serve(
             typer.echo(f"Its log: {user_files.log_path(journal_id, location_of(store))}")
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    if no_wait:
+    if not standby:
         process.serve(options, announce)
     told_to_end = Event()
 
@@ -85,10 +87,9 @@ def serve(
         typer.echo("It ends without having served.", err=True)
 
 
-def _waits(refusal: SparkQueueError) -> None:
-    where = refusal.facts.get("address") or refusal.facts.get("host")
-    found = "Another coordinator serves this journal" + (f" at {where}" if where else "")
-    typer.echo(f"{found}; this one takes over when that one ends. Ctrl-C ends the waiting.", err=True)
+def _waits(address: str) -> None:
+    found = f"Another coordinator serves this journal at {address}"
+    typer.echo(f"{found}; this one takes over when that one is silent. Ctrl-C ends the waiting.", err=True)
 
 
 def _bind(text: str, cert: Path | None, key: Path | None) -> Bind:
