@@ -14,6 +14,9 @@ from spark_queue.settings.timestamps import parse_timestamp
 if TYPE_CHECKING:
     from spark_queue.client.journal import Journal
 
+#: Says which coordinator is asked where no option does.
+COORDINATOR_VARIABLE = "SPARKQ_COORDINATOR"
+
 JournalPath = Annotated[str, typer.Argument(metavar="JOURNAL", help="Directory or object-store prefix of the journal.")]
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
@@ -24,7 +27,7 @@ Coordinator = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT[,...]",
-        envvar="SPARKQ_COORDINATOR",
+        envvar=COORDINATOR_VARIABLE,
         help="A coordinator that `sparkq serve` runs elsewhere, and its stand-ins.",
     ),
 ]
