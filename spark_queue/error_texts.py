@@ -256,7 +256,11 @@ COORDINATOR: dict[str, str] = {
     ),
     "COORDINATOR_SERVES": (
         "Another coordinator serves '{path}' already, at {address}; nothing was started. End that one with `sparkq stop`, or run "
-        "`sparkq serve` without --daemon and --no-wait, which takes over when it ends."
+        "`sparkq serve --standby`, which waits and takes over when it ends."
+    ),
+    "COORDINATOR_STANDS_BY": (
+        "The coordinator that was asked stands by: it does not serve '{path}' while another one does. Name all of them in "
+        "'coordinator', such as a:7337,b:7337; the one that serves is found."
     ),
     "COORDINATOR_RECOVERING": ("The coordinator of '{path}' is still reading its log. Try again shortly."),
     "REPLICATION_PENDING": (

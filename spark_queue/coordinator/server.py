@@ -32,7 +32,8 @@ class Admission:
     """What every call passes before the loop: it must be well-formed, of this version and for this journal.
 
     Pings are answered here, also while the loop is busy: they say that the process lives, not what the queues hold. Until
-    `open` every other call is told that the coordinator still recovers, or after `refuse` why it cannot.
+    `claimed` every call is told that this one stands by. From then until `open` every other call is told that the coordinator
+    still recovers, or after `refuse` why it cannot.
 
     Parameters
     ----------
@@ -47,11 +48,12 @@ class Admission:
         self.refused = refused
         self._epoch = 0
         self._inbox: Inbox | None = None
-        self._refusal: SparkQueueError = CoordinatorError("COORDINATOR_RECOVERING", path=path)
+        self._refusal: SparkQueueError = CoordinatorError("COORDINATOR_STANDS_BY", path=path)
 
     def claimed(self, epoch: int) -> None:
         """Say from now on which epoch answers."""
         self._epoch = epoch
+        self._refusal = CoordinatorError("COORDINATOR_RECOVERING", path=self._path)
 
     def open(self, inbox: Inbox) -> None:
         """Let calls through."""
@@ -76,7 +78,7 @@ class Admission:
                 raise JournalError("JOURNAL_MISMATCH", expected=request.journal, path=self._path, found=self._journal_id)
         except SparkQueueError as refusal:
             return self._refuse(request, codec.failed(refusal)), None
-        if isinstance(request, wire.Ping):
+        if isinstance(request, wire.Ping) and self._epoch:
             is_recovering = self._inbox is None
             return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=is_recovering), None
         if self._inbox is None:
