@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator.election import SILENCE_S, WATCH_S, Candidate, ElectionPorts, Reign, elect
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
+from spark_queue.coordinator.logins import Logins
 from spark_queue.coordinator.loop import Loop, ReignEndedError
 from spark_queue.coordinator.recovery import recover
 from spark_queue.coordinator.server import Admission, Server
@@ -87,8 +88,9 @@ def serve(options: StartOptions, announce: Callable[[str], None], environment: E
     # One that was started on demand has callers, who must have got their token from elsewhere.
     token = user_files.token(makes_named=not options.ends_idle)
     _refuse_own_port(options.bind, store, options.journal_id, around)
+    logins = Logins(token)
     server = Server(
-        bind=options.bind, token=token, journal_id=options.journal_id, admission=admission, location=lambda: location_of(store)
+        bind=options.bind, logins=logins, journal_id=options.journal_id, admission=admission, location=lambda: location_of(store)
     )
     candidate = Candidate(
         journal_id=options.journal_id, path=store.path, host=around.host, address=server.address, pid=os.getpid(),
@@ -114,7 +116,7 @@ def serve(options: StartOptions, announce: Callable[[str], None], environment: E
     # Before the starter goes on: whoever waited behind it must find the advertisement.
     advertiser.start()
     announce(candidate.address)
-    _reign(reign, journal, server, admission, advertiser, store=store, ends_idle=options.ends_idle)
+    _reign(reign, journal, server, admission, advertiser, store=store, ends_idle=options.ends_idle, logins=logins)
 
 
 def stand_by(
@@ -176,12 +178,14 @@ def _reign(
     *,
     store: Store,
     ends_idle: bool,
+    logins: Logins,
 ) -> NoReturn:
     try:
         inbox = Inbox()
         _stop_on_signals(inbox)
         pullers = Pullers(store, partial(_ask, inbox), SystemClock())
         loop = _recover(reign, journal, inbox, admission, pullers=pullers, ends_idle=ends_idle)
+        logins.know(lambda: loop.definitions)
         admission.open(inbox)
         _LOG.info("Epoch %d serves %s at %s.", reign.epoch, journal.path, server.address)
         loop.run()
