@@ -216,6 +216,8 @@ def _run(command: list[str]) -> str:
 
 def _token() -> Finding:
     user_files.token()
+    if os.environ.get(user_files.TOKEN_VARIABLE):
+        return Finding(result="ok", found=f"the environment variable {user_files.TOKEN_VARIABLE}")
     return Finding(result="ok", found=f"{user_files.token_path()}, yours alone")
 
 

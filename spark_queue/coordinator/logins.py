@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.protocol.tokens import TOKEN_PREFIX, token_hash
@@ -105,5 +106,6 @@ class Logins:
 
 
 def address_of(peer: str) -> str:
-    """Return the address of a caller, as Flight tells it, without its port: each connection has another one."""
-    return peer.rpartition(":")[0] if peer.count(":") > 1 else peer
+    """Return the address in what Flight says of a caller, such as ``ipv4:10.0.0.7:40312``: each connection has another port."""
+    kind, _, rest = peer.partition(":")
+    return unquote(rest).rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
