@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 import pyarrow as pa
 
-from spark_queue.coordinator.logins import Identity
+from spark_queue.coordinator.logins import Login
 from spark_queue.coordinator.rights import caller_of
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.counts import Counts
@@ -36,7 +36,7 @@ class Commands:
         self._engine = engine
         self._journal = journal
 
-    def run(self, command: commands.AnyCommand, *, now_ms: int, who: Identity | None = None) -> Answer | None:
+    def run(self, command: commands.AnyCommand, *, now_ms: int, who: Login | None = None) -> Answer | None:
         """Return the answer to a command, or None for a `Next` that finds nothing yet.
 
         Raises
@@ -59,11 +59,11 @@ class Commands:
         assert not isinstance(reply, LeasedRows), "only `Rows` gives rows"
         return None if reply is None else Answer(reply=reply)
 
-    def nothing_there(self, poll: commands.Next, *, now_ms: int, who: Identity | None = None) -> Answer:
+    def nothing_there(self, poll: commands.Next, *, now_ms: int, who: Login | None = None) -> Answer:
         """Return the answer to a `Next` whose wait is over."""
         return self._with_status(poll, self._engine.nothing_there(poll, now_ms=now_ms), now_ms, who)
 
-    def _with_status(self, poll: commands.Next, reply: Granted, now_ms: int, who: Identity | None) -> Answer:
+    def _with_status(self, poll: commands.Next, reply: Granted, now_ms: int, who: Login | None) -> Answer:
         """Add the queue's figures, unless they count what is hidden, or it was dropped or set aside while its caller waited."""
         state = self._engine.state
         is_told = poll.queue in state.queues and (who is None or not state.definitions.hiding(who.principal, poll.queue))

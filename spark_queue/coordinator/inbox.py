@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from spark_queue.coordinator.logins import Identity
+from spark_queue.coordinator.logins import Login
 from spark_queue.core import commands
 from spark_queue.protocol import wire
 from spark_queue.replication.exchange import Look, Pull, PullState
@@ -24,7 +24,7 @@ class Call:
 
     __slots__ = ("_answered", "abandoned", "pieces", "pulled", "reply", "request", "who")
 
-    def __init__(self, request: wire.AnyRequest | Look | Pull, abandoned: Callable[[], bool], who: Identity | None = None) -> None:
+    def __init__(self, request: wire.AnyRequest | Look | Pull, abandoned: Callable[[], bool], who: Login | None = None) -> None:
         self.request = request
         #: Whose token came with it; None for what the coordinator asks itself.
         self.who = who

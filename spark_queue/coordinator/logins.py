@@ -32,7 +32,7 @@ WAITING_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class Login:
     """Whose token came with a call: a principal's, or that of the user who runs the coordinator."""
 
     #: None for the user who runs the coordinator.
@@ -73,7 +73,8 @@ class Logins:
             return None
         # Hashes are compared, so the time that it takes tells nothing of a token.
         given = token_hash(header.removeprefix(b"Bearer ").decode(errors="replace"))
-        return next((each.name for each in definitions.principals.values() if given in each.token_hash), None)
+        known = definitions.principal_with(given)
+        return None if known is None else known.name
 
     def is_own(self, header: bytes) -> bool:
         """Return whether a header has the token of the user who runs the coordinator."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from spark_queue.coordinator.logins import Identity
+from spark_queue.coordinator.logins import Login
 from spark_queue.core import commands
 from spark_queue.core.caller import Caller
 from spark_queue.core.definitions.definition import Definitions, PrincipalDefinition
@@ -83,12 +83,12 @@ BOOKMARK_LIMIT = 2**63
 HOST = "(the user who runs the coordinator)"
 
 
-def refusal(state: JournalState, who: Identity | None, request: Any, *, now_ms: int) -> SparkQueueError | None:
+def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int) -> SparkQueueError | None:
     """Return why a call is refused; None for one that is not.
 
     Parameters
     ----------
-    who : Identity or None
+    who : Login or None
         None for what the coordinator asks itself.
     """
     definitions = state.definitions
@@ -114,7 +114,7 @@ def refusal(state: JournalState, who: Identity | None, request: Any, *, now_ms: 
     return None
 
 
-def caller_of(definitions: Definitions, who: Identity | None, request: Any) -> Caller | None:
+def caller_of(definitions: Definitions, who: Login | None, request: Any) -> Caller | None:
     """Return who asks, as the core needs it: for what is hidden from it, and for the log."""
     if who is None or who.principal is None or not definitions.principals:
         return None

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
-from spark_queue.coordinator.logins import Identity, Logins, address_of
+from spark_queue.coordinator.logins import Login, Logins, address_of
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.protocol import codec, wire
 from spark_queue.protocol.connection import LOCATION_HEADER, TOKEN_REFUSAL
@@ -63,7 +63,7 @@ class Admission:
         return codec.failed(CoordinatorError("COORDINATOR_RECOVERING", path=self._journal_id))
 
     def answer(
-        self, frame: bytes, abandoned: Callable[[], bool], who: Identity | None = None
+        self, frame: bytes, abandoned: Callable[[], bool], who: Login | None = None
     ) -> tuple[wire.AnyReply, pa.Table | None]:
         """Return the reply to a frame, waiting for the loop, which decides whether `who` may ask that.
 
@@ -132,7 +132,7 @@ class Server(flight.FlightServerBase):
             if isinstance(caller, _Stranger):
                 reply, pieces = self._answer_stranger(caller, frame, context), None
             else:
-                who = Identity(caller.name if isinstance(caller, _Principal) else None, address_of(context.peer()))
+                who = Login(caller.name if isinstance(caller, _Principal) else None, address_of(context.peer()))
                 reply, pieces = self._admission.answer(frame, context.is_cancelled, who)
         except ClosedError:
             raise flight.FlightUnavailableError("the coordinator is ending") from None

@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.core.bitmaps", "spark_queue.core.definitions"),
     ("spark_queue.core.records",),
     ("spark_queue.core.replies",),
-    ("spark_queue.core.commands",),
+    ("spark_queue.core.commands", "spark_queue.core.caller"),
     ("spark_queue.core.message_files",),
     ("spark_queue.core.state",),
     ("spark_queue.core.retention",),

@@ -208,6 +208,10 @@ class Definitions:
         """Return whether the messages of a queue are owned by one of several instances."""
         return any(queue in peer.queues for peer in self.peers.values())
 
+    def principal_with(self, token_hash: str) -> PrincipalDefinition | None:
+        """Return the principal of a token, by its hash; None for a token that nobody has."""
+        return next((each for each in self.principals.values() if token_hash in each.token_hash), None)
+
     def may(self, principal: str | None, right: str, queue: str) -> bool:
         """Return whether somebody has a right on a queue: everybody has, where there are no principals."""
         if not self.principals:

@@ -8,7 +8,7 @@ from typing import Any
 
 from spark_queue.coordinator.election import Candidate, ElectionPorts, elect
 from spark_queue.coordinator.inbox import Call, Inbox
-from spark_queue.coordinator.logins import Identity
+from spark_queue.coordinator.logins import Login
 from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
 from spark_queue.core import commands, replies
@@ -53,7 +53,7 @@ class World:
         self.loop, self.journal = self.reign(ends_idle=ends_idle)
         self.requests = 0
         #: Whose token comes with calls; None for calls of the coordinator's own.
-        self.who: Identity | None = None
+        self.who: Login | None = None
 
     def reign(self, *, ends_idle: bool = True, state: JournalState | None = None) -> tuple[Loop, MemoryJournal]:
         """Begin the next reign, whatever the last one does; on a state that a snapshot gave, if it is given one."""
@@ -70,7 +70,7 @@ class World:
 
     def act_as(self, principal: str | None) -> None:
         """Let calls from now on have the token of a principal, or of the user who runs the coordinator."""
-        self.who = Identity(principal, "10.0.0.7")
+        self.who = Login(principal, "10.0.0.7")
 
     def call(self, request: Callable[..., Any], *, abandoned: bool = False, **fields: Any) -> Call:
         """Make a call; it is served when it is given to a step."""

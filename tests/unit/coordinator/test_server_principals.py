@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_queue.coordinator.inbox import Call, Inbox
-from spark_queue.coordinator.logins import Identity, Logins
+from spark_queue.coordinator.logins import Login, Logins
 from spark_queue.coordinator.server import Admission, Server
 from spark_queue.core import replies
 from spark_queue.core.definitions import parsing
@@ -69,8 +69,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 
 def test_a_call_carries_whose_token_it_has_and_where_it_came_from(served: Served) -> None:
     served.recover()
-    assert served.ask(TOKEN).who == Identity("ops", "127.0.0.1")
-    assert served.ask("own").who == Identity(None, "127.0.0.1")
+    assert served.ask(TOKEN).who == Login("ops", "127.0.0.1")
+    assert served.ask("own").who == Login(None, "127.0.0.1")
 
 
 def test_a_token_that_nobody_has_is_refused_counted_and_slowed(served: Served) -> None:
