@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator.election import WATCH_S, Candidate, ElectionPorts, Reign, elect
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
+from spark_queue.coordinator.logins import Logins
 from spark_queue.coordinator.logs import RefusalLog
 from spark_queue.coordinator.loop import Loop, ReignEndedError
 from spark_queue.coordinator.metrics import MeasuredLog, ProcessMetrics
@@ -73,6 +74,7 @@ class _Post:
     store: Store
     server: Server
     admission: Admission
+    logins: Logins
     candidate: Candidate
     ports: ElectionPorts
     metrics: ProcessMetrics | None
@@ -150,8 +152,9 @@ def _listen(options: StartOptions, store: Store, around: Environment) -> _Post:
     # One that was started on demand has callers, who must have got their token from elsewhere.
     token = user_files.token(makes_named=not options.ends_idle)
     _refuse_own_port(options.bind, store, options.journal_id, around)
+    logins = Logins(token)
     server = Server(
-        bind=options.bind, token=token, journal_id=options.journal_id, admission=admission, location=lambda: location_of(store)
+        bind=options.bind, logins=logins, journal_id=options.journal_id, admission=admission, location=lambda: location_of(store)
     )
     candidate = Candidate(
         journal_id=options.journal_id, path=store.path, host=around.host, address=server.address, pid=os.getpid(),
@@ -163,7 +166,9 @@ def _listen(options: StartOptions, store: Store, around: Environment) -> _Post:
         clock=around.clock,
         pause=time.sleep,
     )
-    return _Post(store=store, server=server, admission=admission, candidate=candidate, ports=ports, metrics=around.metrics)
+    return _Post(
+        store=store, server=server, admission=admission, logins=logins, candidate=candidate, ports=ports, metrics=around.metrics
+    )
 
 
 def _begin(reign: Reign, journal: JournalPort, post: _Post, announce: Callable[[str], None], *, ends_idle: bool) -> NoReturn:
@@ -209,6 +214,7 @@ def _reign(reign: Reign, journal: JournalPort, post: _Post, advertiser: Advertis
         if post.metrics is not None:
             journal.control = MeasuredLog(journal.control, post.metrics)
         loop = _recover(reign, journal, inbox, post.admission, pullers=pullers, ends_idle=ends_idle)
+        post.logins.know(lambda: loop.definitions)
         post.admission.open(inbox)
         if post.metrics is not None:
             post.metrics.serves(open_journal(post.store), inbox)

@@ -57,7 +57,7 @@ INSTANCES = (
     ),
     Mutant(
         "an owner gives away what its own subscription could take",
-        _REQUESTS, "            free -= ledger.selection.matching(free, subscription.filter)\n", "            pass\n",
+        _REQUESTS, "            free -= work.allowed(subscription, free)\n", "            pass\n",
         _TESTS,
     ),
     Mutant(

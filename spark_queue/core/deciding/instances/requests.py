@@ -92,7 +92,7 @@ def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked)
     free |= rows & claimable(work)
     for subscription, _ in work.shares.polling(ledger, work.now_ms):
         if room_of(ledger, subscription) > 0 and not subscription.is_stopped:
-            free -= ledger.selection.matching(free, subscription.filter)
+            free -= work.allowed(subscription, free)
     given = oldest(free, left)
     beyond = given & ledger.rows[State.INACTIVE]
     if beyond:
