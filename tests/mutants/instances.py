@@ -72,7 +72,7 @@ INSTANCES = (
     ),
     Mutant(
         "what was asked for in vain is asked for again and again",
-        _TRANSFERS, "oldest(behind or waited, NAMED_MOST)", "oldest(waited, NAMED_MOST)",
+        _TRANSFERS, "    if before is not None and len(before.rows) >= NAMED_MOST:\n", "    if False:\n",
         _TESTS,
     ),
     Mutant(
