@@ -49,9 +49,15 @@ def resource() -> Any:
 
 
 @cache
-def tell_missing(missing: ImportError) -> None:
+def tell_missing(module: str | None) -> None:
     """Say once that the environment asks for what is not installed; a queue works without it."""
-    _LOG.warning("OTEL_ variables are set, but there is no module '%s': pip install 'spark-queue[otel]'", missing.name)
+    _LOG.warning("OTEL_ variables are set, but there is no module '%s': pip install 'spark-queue[otel]'", module)
+
+
+@cache
+def own_version() -> str:
+    """Return the version of this software, as what is sent names it."""
+    return version("spark-queue")
 
 
 @contextmanager
@@ -119,7 +125,7 @@ def _context(text: str) -> Any:
     carrier: Mapping[str, str] = {COLUMN: text}
     context = trace.get_current_span(TraceContextTextMapPropagator().extract(carrier)).get_span_context()
     # It came in a message, so it may be anything.
-    return context if context.is_valid and text.split("-")[1] == f"{context.trace_id:032x}" else None
+    return context if context.is_valid else None
 
 
 def _tracer() -> Any:
@@ -128,7 +134,7 @@ def _tracer() -> Any:
     trace = sys.modules.get("opentelemetry.trace")
     if trace is not None and not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         own = trace.get_tracer_provider()
-    return None if own is None else own.get_tracer("spark_queue", version("spark-queue"))
+    return None if own is None else own.get_tracer("spark_queue", own_version())
 
 
 @cache
@@ -138,7 +144,7 @@ def _own_provider() -> Any:
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - an extra.
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - an extra.
     except ImportError as missing:
-        tell_missing(missing)
+        tell_missing(missing.name)
         return None
     provider = TracerProvider(resource=resource())
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

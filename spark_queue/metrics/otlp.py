@@ -9,7 +9,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import version
 from typing import Any
 
 from spark_queue import tracing
@@ -34,7 +33,7 @@ def exporter() -> Any:
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415 - an extra.
     except ImportError as missing:
-        tracing.tell_missing(missing)
+        tracing.tell_missing(missing.name)
         return None
     return OTLPMetricExporter()
 
@@ -68,7 +67,7 @@ def to_otlp(families: Iterable[Family], *, begun_ms: int, now_ms: int) -> Any:
     from opentelemetry.sdk.metrics import export  # noqa: PLC0415 - it is an extra, and nobody else pays for it.
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415 - as above.
 
-    scope = InstrumentationScope("spark_queue", version("spark-queue"))
+    scope = InstrumentationScope("spark_queue", tracing.own_version())
     times = {"start_time_unix_nano": begun_ms * 1_000_000, "time_unix_nano": now_ms * 1_000_000}
     metrics = [_metric(export, family, times) for family in families]
     scoped = export.ScopeMetrics(scope=scope, metrics=metrics, schema_url="")
