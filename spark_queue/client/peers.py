@@ -127,7 +127,7 @@ def _status_of(store: Store, now: PointInTime, peer: PeerDefinition, told: Mappi
         rows_copied=None if known is None else known.rows_copied,
         bytes_copied=None if known is None else known.bytes_copied,
         remote=sum(len(rows) for each in queues for _, owner, rows in each.by_owner(each.remote) if owner == name),
-        requested=sum(len(each.rows) for each in requests if now.now_ms < each.at_ms + OPEN_MS),
+        requested=sum(each.limit for each in requests if now.now_ms < each.at_ms + OPEN_MS),
         transferred_in=sum(each.came_from[name] for each in queues),
         transferred_out=sum(each.given_to[name] for each in queues),
         disagreements=[f"{each.rule}, {each.queue}: {each.reason}" for each in state.disagreements.get(name, ())],

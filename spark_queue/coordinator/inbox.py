@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from spark_queue.metrics.figures import JournalFigures, Observe
 from spark_queue.protocol import wire
-from spark_queue.replication.fetching import PullState
-from spark_queue.replication.puller import Look, Pull
+from spark_queue.replication.exchange import Look, Pull, PullState
 
 
 class ClosedError(Exception):

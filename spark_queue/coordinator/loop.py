@@ -23,7 +23,7 @@ from spark_queue.journal.entering import Entrance
 from spark_queue.metrics.figures import Observe
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import codec, wire
-from spark_queue.replication.puller import Look, Pull
+from spark_queue.replication.exchange import Look, Pull
 
 _LOG = logging.getLogger(__name__)
 

@@ -18,10 +18,7 @@ from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import codec, wire
-from spark_queue.replication.fetching import PullState
-from spark_queue.replication.puller import Look, Pull
-from spark_queue.replication.pullers import PullReport
-from spark_queue.replication.repeats import Standing
+from spark_queue.replication.exchange import Look, Pull, PullReport, PullState, Standing
 
 _LOG = logging.getLogger(__name__)
 

@@ -36,9 +36,8 @@ from spark_queue.protocol.discovery import Advertisement, Advertiser, read_adver
 from spark_queue.protocol.host import host_id
 from spark_queue.protocol.journal_location import location_of
 from spark_queue.protocol.start_options import Bind, StartOptions
-from spark_queue.replication.fetching import PullState
-from spark_queue.replication.puller import Look, Pull
-from spark_queue.replication.pullers import EndedError, Pullers
+from spark_queue.replication.exchange import EndedError, Look, Pull, PullState
+from spark_queue.replication.pullers import Pullers
 
 _LOG = logging.getLogger(__name__)
 
