@@ -42,7 +42,7 @@ def is_on() -> bool:
 
 def resource() -> Any:
     """Return what OpenTelemetry is told of this process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say more."""
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - it is an extra, and nobody else pays for it.
+    from opentelemetry.sdk.resources import Resource
 
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "spark_queue"}
     return Resource.create(named)
@@ -88,7 +88,7 @@ def span(
     if tracer is None:
         yield False
         return
-    from opentelemetry import trace  # noqa: PLC0415 - it is an extra, and nobody else pays for it.
+    from opentelemetry import trace
 
     kinds = {"send": trace.SpanKind.PRODUCER, "process": trace.SpanKind.CONSUMER}
     linked = [trace.Link(context) for context in map(_context, links) if context is not None]
@@ -111,7 +111,7 @@ def traceparent() -> str | None:
     """
     if not is_on():
         return None
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415 - an extra.
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier: dict[str, str] = {}
     TraceContextTextMapPropagator().inject(carrier)
@@ -119,8 +119,8 @@ def traceparent() -> str | None:
 
 
 def _context(text: str) -> Any:
-    from opentelemetry import trace  # noqa: PLC0415 - an extra.
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415 - an extra.
+    from opentelemetry import trace
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier: Mapping[str, str] = {COLUMN: text}
     context = trace.get_current_span(TraceContextTextMapPropagator().extract(carrier)).get_span_context()
@@ -140,9 +140,9 @@ def _tracer() -> Any:
 @cache
 def _own_provider() -> Any:
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra.
-        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - an extra.
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - an extra.
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as missing:
         tell_missing(missing.name)
         return None

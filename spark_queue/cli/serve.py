@@ -49,7 +49,6 @@ def serve(
     """Run the journal's coordinator until Ctrl-C; while another one serves, wait for its end."""
     from spark_queue.client.launcher import launch
     from spark_queue.coordinator import logs, process
-    from spark_queue.coordinator import metrics as process_metrics
     from spark_queue.protocol import user_files
     from spark_queue.protocol.journal_location import location_of
     from spark_queue.protocol.start_options import StartOptions
@@ -79,7 +78,7 @@ def serve(
             typer.echo(f"Its log: {user_files.log_path(journal_id, location_of(store))}")
         return
     logs.configure(log_format)
-    told, scraped_at = process_metrics.start(options)
+    told, scraped_at = process.start_metrics(options)
     if scraped_at is not None:
         # Before it is known whether it serves or stands by: both are told there.
         typer.echo(f"Metrics are at {scraped_at}.", err=True)

@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from spark_queue import tracing
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator.election import SILENCE_S, WATCH_S, Candidate, ElectionPorts, Reign, elect
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.logs import RefusalLog
 from spark_queue.coordinator.loop import Loop, ReignEndedError
-from spark_queue.coordinator.metrics import MeasuredLog, ProcessMetrics
 from spark_queue.coordinator.recovery import recover
 from spark_queue.coordinator.server import Admission, Refused, Server
 from spark_queue.errors import CoordinatorError, SparkQueueError
@@ -38,6 +38,9 @@ from spark_queue.protocol.journal_location import location_of
 from spark_queue.protocol.start_options import Bind, StartOptions
 from spark_queue.replication.exchange import EndedError, Look, Pull, PullState
 from spark_queue.replication.pullers import Pullers
+
+if TYPE_CHECKING:
+    from spark_queue.coordinator.metrics import ProcessMetrics
 
 _LOG = logging.getLogger(__name__)
 
@@ -126,6 +129,23 @@ def serve(
     _reign(reign, journal, server, admission, advertiser, store=store, ends_idle=options.ends_idle, metrics=metrics)
 
 
+def start_metrics(options: StartOptions) -> tuple[ProcessMetrics | None, str | None]:
+    """Make the metrics of this process, None where nobody asks for them; and the address to scrape, if there is one.
+
+    Raises
+    ------
+    ConfigError
+        EXTRA_MISSING.
+    CoordinatorError
+        ADDRESS_UNUSABLE.
+    """
+    if options.metrics is None and not tracing.is_configured("METRICS"):
+        return None, None
+    from spark_queue.coordinator import metrics  # noqa: PLC0415 - nobody else pays for it.
+
+    return metrics.start(options)
+
+
 def _hearing_of_refusals(metrics: ProcessMetrics | None) -> Refused:
     told = RefusalLog()
 
@@ -204,7 +224,7 @@ def _reign(
         _stop_on_signals(inbox)
         pullers = Pullers(store, partial(_ask, inbox), SystemClock())
         if metrics is not None:
-            journal.control = MeasuredLog(journal.control, metrics)
+            journal.control = metrics.measured(journal.control)
         loop = _recover(reign, journal, inbox, admission, pullers=pullers, ends_idle=ends_idle)
         admission.open(inbox)
         if metrics is not None:

@@ -31,7 +31,7 @@ def exporter() -> Any:
     if not tracing.is_configured("METRICS"):
         return None
     try:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415 - an extra.
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     except ImportError as missing:
         tracing.tell_missing(missing.name)
         return None
@@ -64,8 +64,8 @@ def to_otlp(families: Iterable[Family], *, begun_ms: int, now_ms: int) -> Any:
     begun_ms : int
         Since when counters count, in milliseconds since 1970 UTC.
     """
-    from opentelemetry.sdk.metrics import export  # noqa: PLC0415 - it is an extra, and nobody else pays for it.
-    from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415 - as above.
+    from opentelemetry.sdk.metrics import export
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
     scope = InstrumentationScope("spark_queue", tracing.own_version())
     times = {"start_time_unix_nano": begun_ms * 1_000_000, "time_unix_nano": now_ms * 1_000_000}

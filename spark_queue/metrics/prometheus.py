@@ -81,14 +81,14 @@ def _registry(families: Callable[[], Sequence[Family]]) -> Any:
 
 def _client() -> Any:
     try:
-        import prometheus_client  # noqa: PLC0415 - it is an extra, and nobody else pays for it.
+        import prometheus_client
     except ImportError as missing:
         raise ConfigError("EXTRA_MISSING", what="Telling metrics", module=missing.name, extra="metrics") from None
     return prometheus_client
 
 
 def _family(family: Family) -> Any:
-    from prometheus_client import core  # noqa: PLC0415 - as above.
+    from prometheus_client import core
 
     metric = family.metric
     made: Any

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from spark_queue.metrics import METRICS, Metric
-from spark_queue.metrics.table import Kind
+from spark_queue.metrics.table import METRICS, Kind, Metric
 
 #: Labels that whoever scrapes adds.
 SCRAPED = frozenset({"instance", "job"})

@@ -9,8 +9,7 @@ from dataclasses import fields
 import pytest
 
 from spark_queue.core.replies import QueueStatus
-from spark_queue.metrics import METRICS, Metric
-from spark_queue.metrics.table import LABELS, Kind, Scope
+from spark_queue.metrics.table import LABELS, METRICS, Kind, Metric, Scope
 
 #: Figures of a status that are no numbers: they are told as labels, or not at all.
 TEXTS = {"queue", "message_type", "semantics", "longest_batch_subscription"}
