@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -14,7 +15,8 @@ from spark_queue.cli.output import show
 from spark_queue.errors import CoordinatorError, SparkQueueError
 
 if TYPE_CHECKING:
-    from spark_queue.protocol.start_options import Bind, MetricsOptions
+    from spark_queue.coordinator.metrics import ProcessMetrics
+    from spark_queue.protocol.start_options import Bind, MetricsOptions, StartOptions
 
 #: How long a background coordinator may take to say where it serves, in seconds.
 START_S = 60.0
@@ -84,6 +86,13 @@ def serve(
         typer.echo(f"Metrics are at {scraped_at}.", err=True)
     if no_wait:
         process.serve(options, announce, metrics=told)
+    _stand_by(options, announce, told)
+
+
+def _stand_by(options: StartOptions, announce: Callable[[str], None], told: ProcessMetrics | None) -> None:
+    """Serve, or wait until that is possible; a signal ends the waiting."""
+    from spark_queue.coordinator import process
+
     told_to_end = Event()
 
     def end(_number: int, _frame: object) -> NoReturn:

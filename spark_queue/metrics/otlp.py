@@ -15,7 +15,7 @@ from spark_queue import tracing
 from spark_queue.clock import SystemClock
 from spark_queue.metrics.histogram import Histogram
 from spark_queue.metrics.samples import Family, Sample
-from spark_queue.metrics.table import Kind
+from spark_queue.metrics.table import MetricKind
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,9 +78,9 @@ def _metric(export: Any, family: Family, times: dict[str, int]) -> Any:
     metric = family.metric
     points = [_point(export, dict(zip(metric.labels, each.labels, strict=True)), each, times) for each in family.samples]
     cumulative = export.AggregationTemporality.CUMULATIVE
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is MetricKind.HISTOGRAM:
         data = export.Histogram(data_points=points, aggregation_temporality=cumulative)
-    elif metric.kind is Kind.COUNTER:
+    elif metric.kind is MetricKind.COUNTER:
         data = export.Sum(data_points=points, aggregation_temporality=cumulative, is_monotonic=True)
     else:
         data = export.Gauge(data_points=points)
