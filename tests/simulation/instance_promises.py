@@ -5,7 +5,7 @@ A message is known everywhere by what it says, its id, which is read from the fi
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -51,15 +51,21 @@ class Judgement:
     #: How often a message that was given to somebody may be given again: it came back, was redriven, or was claimed.
     again: Counter[int] = field(default_factory=Counter)
     claimed: set[int] = field(default_factory=set)
+    #: To which instances each message was published.
+    published: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
 
 
 def records(world: InstancesWorld) -> Iterator[tuple[WholeInstance, Record, list[int]]]:
-    """Yield the records of all instances in the order in which they became durable, with the ids of their messages."""
+    """Yield the records of all instances in the order in which they became durable, with the ids of their messages.
+
+    Without barriers, which nobody owns: each instance releases them by itself (R117).
+    """
     logs = {name: each.log for name, each in world.instances.items()}
     for commit in world.commits:
         instance = world.instances[commit.instance]
         for record in logs[commit.instance][commit.first : commit.last + 1]:
-            yield instance, record, [instance.order[row] for row in rows_of(record) if row < len(instance.order)]
+            rows = [row for row in rows_of(record) if row < len(instance.order) and not instance.is_barrier(row)]
+            yield instance, record, [instance.order[row] for row in rows]
 
 
 def judge(world: InstancesWorld) -> Judgement:
@@ -72,7 +78,7 @@ def judge(world: InstancesWorld) -> Judgement:
 
 def _read(world: InstancesWorld, found: Judgement, here: Said, record: Record, ids: list[int]) -> None:
     if record.kind == Kind.ENTERED:
-        here.values.update((each, Value(owner=world.settings.get("initial_owner", world.published_at[each]))) for each in ids)
+        _enter(world, found, here, record, ids)
     if record.queue != QUEUE:
         return
     if record.kind == Kind.PROXIED_TRANSFER:
@@ -90,6 +96,22 @@ def _read(world: InstancesWorld, found: Judgement, here: Said, record: Record, i
             _judge_change(found, here, record, each, value)
 
 
+def _enter(world: InstancesWorld, found: Judgement, here: Said, record: Record, ids: list[int]) -> None:
+    """Let messages begin with the instance that they were published to; which one, of several, only the log tells."""
+    first, order = record.ranges[0][0], world.instances[here.name].order
+    stretches = record.detail.get("origin", ())
+    origins = {first + at: origin for row, rows, origin, _ in stretches for at in range(row, row + rows)}
+    # What a store had when it went away, and nobody has read since, is not in the order that is known of it.
+    pulled = {order[row]: origin for row, origin in origins.items() if row < len(order)}
+    several = {each for batch in world.application.batches for each in batch}
+    for each in ids:
+        at = record.detail["instances"][pulled[each]] if each in pulled else here.name
+        if each not in several and at != world.published_at[each]:
+            found.wrong.append(f"{here.name} in record {record.record}: {each} was not published to {at}")
+        found.published[each].add(at)
+        here.values[each] = Value(owner=world.settings.get("initial_owner", at))
+
+
 def _judge_grant(found: Judgement, here: Said, record: Record, ids: list[int]) -> None:
     """Who leases a message owns it, and nobody else has it leased, but where it was claimed."""
     told = f"{here.name} {record.kind} in record {record.record}"
@@ -99,7 +121,8 @@ def _judge_grant(found: Judgement, here: Said, record: Record, ids: list[int]) -
         if (value.stage != PRESENT or value.owner != here.name) and not (each in found.claimed and record.kind == Kind.RESUMED):
             found.wrong.append(f"{told}: {each} is {value}")
         others = [other.name for other in found.said.values() if other is not here and each in other.leased]
-        if others and each not in found.claimed:
+        # Until each to whom it was published has pulled the other, both may deliver it.
+        if len(others) >= len(found.published[each]) and each not in found.claimed:
             found.wrong.append(f"{told}: {each} is leased by {others}")
 
 
@@ -141,13 +164,13 @@ def _value(world: InstancesWorld, here: Said, record: Record, before: Value) -> 
 def committed_at(instance: WholeInstance) -> Counter[int]:
     """Return how often each message stood in a batch that Spark committed, by its id."""
     batches = (rows for each in instance.drivers for rows in each.checkpoint.contents[: each.checkpoint.committed])
-    return Counter(instance.order[row] for rows in batches for row in rows)
+    return Counter(instance.order[row] for rows in batches for row in rows if not instance.is_barrier(row))
 
 
 def delivered_again_without_reason(world: InstancesWorld, judged: Judgement) -> list[int]:
     """Return the messages that stood in more committed batches of the world than there is a reason for (R14, R15)."""
     times = sum((committed_at(each) for each in world.sharing), Counter[int]())
-    return [each for each, count in times.items() if count > 1 + judged.again[each]]
+    return [each for each, count in times.items() if count > len(judged.published[each]) + judged.again[each]]
 
 
 def acknowledged_by_nobody(instance: WholeInstance) -> list[int]:
@@ -158,8 +181,8 @@ def acknowledged_by_nobody(instance: WholeInstance) -> list[int]:
     return [instance.order[row] for record in acknowledged for row in rows_of(record) if not contained[instance.order[row]]]
 
 
-def read_by_two(world: InstancesWorld) -> list[int]:
-    """Return the messages of an at-most-once queue that two planner starts of the world were told to read (R16)."""
+def read_by_more(world: InstancesWorld, judged: Judgement) -> list[int]:
+    """Return the messages of an at-most-once queue that more planner starts were told to read than they were published to (R16)."""
     readers: dict[int, set[object]] = {}
     for instance in world.sharing:
         for request, reply, pieces in instance.answers:
@@ -167,7 +190,7 @@ def read_by_two(world: InstancesWorld) -> list[int]:
                 for first, rows in zip(*(pieces.column(name).to_pylist() for name in ("bookmark", "rows")), strict=True):
                     for each in instance.order[first : first + rows]:
                         readers.setdefault(each, set()).add((instance.name, request.subscription, request.incarnation))
-    return [each for each, by in readers.items() if len(by) > 1]
+    return [each for each, by in readers.items() if len(by) > len(judged.published[each])]
 
 
 def said_differently(judged: Judgement, names: list[str]) -> list[str]:

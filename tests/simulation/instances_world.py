@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.simulation.disk_world import NIGHT_MS
+from tests.simulation.publishers import Application, Publisher
 from tests.simulation.whole_instance import Archive, WholeInstance
 
 #: Who pulls from whom.
@@ -42,9 +43,11 @@ class InstancesWorld:
     ----------
     claims : bool
         Whether somebody allows proxied transfer now and then.
+    fails_over : bool
+        Whether an application publishes under one name to whatever instance it reaches.
     """
 
-    def __init__(self, seed: int, *, topology: str, settings: dict[str, Any], claims: bool) -> None:
+    def __init__(self, seed: int, *, topology: str, settings: dict[str, Any], claims: bool, fails_over: bool = False) -> None:
         self.random = random.Random(seed)
         self.claims = claims
         self.topology = topology
@@ -66,6 +69,9 @@ class InstancesWorld:
             kind = Archive if name == "archive" else WholeInstance
             self.instances[name] = kind(self, name, peers, settings=settings)
             self.instances[name].is_asleep = self.random.random() < 0.5
+        #: The application that fails over, and its publisher at each instance.
+        self.application = Application(name="failing-over", kind="named")
+        self.failing_over = {each.name: Publisher(each, self.application) for each in self.sharing if fails_over}
 
     @property
     def sharing(self) -> list[WholeInstance]:
@@ -111,6 +117,8 @@ class InstancesWorld:
             instance.switch(on=self.random.random() < 0.8)
         elif draw < 0.42:
             self.advance(self.random.choice((300, 1_500, 6_000)))
+        elif draw < 0.44 and self.failing_over:
+            self.random.choice(list(self.failing_over.values())).step()
         else:
             instance.step()
 
@@ -123,6 +131,10 @@ class InstancesWorld:
         self._wake(remaining)
         for each in remaining:
             each.stop_trouble(claims=without is not None)
+        while not all(self.failing_over[each.name].is_done for each in remaining if each.name in self.failing_over):
+            for each in remaining:
+                if each.name in self.failing_over:
+                    self.failing_over[each.name].finish()
         for turn in range(rounds):
             busy = [each.settle(pulls=turn % 4 == 3) for each in remaining]
             if turn % 4 == 3 and not any(busy):
@@ -140,7 +152,8 @@ class InstancesWorld:
         """Let somebody consume to whom each of the others can give what it has."""
         for each in instances:
             near = [other for other in instances if other.queues and (PASSES_ON or other.name in each.peers)]
-            if all(other.is_asleep for other in near if other is not each):
+            # A barrier waits for somebody who subscribes, on every instance.
+            if "barrier" in self.settings or all(other.is_asleep for other in near if other is not each):
                 each.is_asleep = False
 
     def remaining(self) -> list[WholeInstance]:

@@ -136,7 +136,8 @@ class _Process:
 
     def _send(self, plan: StagingPlan, batch: int, ids: list[int]) -> Published:
         app, world = self._app, self._world
-        rows = pa.table({"n": pa.array(ids, pa.int64()), "b": pa.array([0] * len(ids), pa.int64())})
+        barriers = [int(world.is_barrier_message(each)) for each in ids]
+        rows = pa.table({"n": pa.array(ids, pa.int64()), "b": pa.array(barriers, pa.int64())})
         common: dict[str, Any] = {"clock": self._clock}
         if self._opened is not None:
             identity = Identity(publisher=app.name, exclusive=True, number=self._opened.numbers[TYPE])

@@ -26,6 +26,9 @@ from tests.simulation.publishers import Application, Publisher
 if TYPE_CHECKING:
     from tests.simulation.instances_world import InstancesWorld
 
+#: More messages than any target depth of these worlds.
+DEEP = 1_060
+
 #: The dead-letter queue, where there is one.
 LETTERS = "FAILED"
 
@@ -120,7 +123,11 @@ class WholeInstance(DiskWorld):
 
     def _make_publishers(self) -> list[Publisher]:
         kinds = ("named", "stream", "plain", "appending")
-        return [Publisher(self, Application(name=f"{self.name}-{kind}", kind=kind)) for kind in kinds]
+        made = [Publisher(self, Application(name=f"{self.name}-{kind}", kind=kind)) for kind in kinds]
+        if "target_queue_depth" in self.settings and self.name == "a":
+            # So many at once that some are beyond it.
+            made[0].application.batches.append(self.new_messages(DEEP))
+        return made
 
     def new_messages(self, count: int) -> list[int]:
         """Draw ids of new messages, which no other instance has."""
