@@ -18,6 +18,7 @@ import psutil
 from spark_queue import Journal
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
+from spark_queue.errors import SparkQueueError
 from spark_queue.journal.open import open_journal
 from spark_queue.views import state_at
 from tests.acceptance.farm.load import Load
@@ -133,6 +134,14 @@ class Site:
         """Count the messages in the queue, and the barriers that were released and wait for a consumer to receive them."""
         ledger = self.ledger()
         return ledger.depth + len(ledger.rows[State.REMOTE]) + sum(len(each.barriers) for each in ledger.subscriptions.values())
+
+    def is_served(self) -> bool:
+        """Return whether a coordinator answers; where there was none it is started, as by any caller."""
+        try:
+            self.journal.queue("WORK").unpause()
+        except SparkQueueError:
+            return False
+        return True
 
     def ledger(self) -> QueueLedger:
         """Return what the log says of the queue."""

@@ -47,6 +47,8 @@ class Takeovers:
         self._owner.freeze()
         try:
             self._owner.publish(BACKLOG)
+            # Those who stand still start no coordinator where one was killed just before.
+            self._wait_until("the owner was served", self._owner.is_served)
             self._wait_until("something was transferred", lambda: _ownership(self._taker).came_from.total() > before)
         finally:
             self._owner.thaw()
