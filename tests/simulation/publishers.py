@@ -32,6 +32,8 @@ class Application:
     #: How many batches it need not publish any more, and the ids of which it was told that they are in the log.
     done: int = 0
     confirmed: set[int] = field(default_factory=set)
+    #: Chance that a process dies after it published, before it notes that.
+    forgets: float = 0.0
 
     def sequence(self, batch: int) -> int:
         """Return the number of a batch's first message."""
@@ -63,6 +65,11 @@ class Publisher:
         """Publish what was begun; an older process may still land before."""
         if not self.is_done:
             self.step()
+
+    def end(self) -> None:
+        """End its processes."""
+        for process in self._processes:
+            process.alive = False
 
     @property
     def is_done(self) -> bool:
@@ -130,6 +137,8 @@ class _Process:
             # It is not repeated, whatever becomes of it.
             app.done = max(app.done, batch + 1)
         self._send(plan, batch, ids)
+        if app.forgets and self._world.troubled and self._world.random.random() < app.forgets:
+            raise KilledError
         self._next_sequence += len(ids)
         app.confirmed.update(ids)
         app.done = max(app.done, batch + 1)
