@@ -9,7 +9,7 @@ import msgspec
 
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
-from spark_queue.errors import SparkQueueError
+from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.protocol import codec
 from spark_queue.replication.beacon import BEACON_KEY, RENEWAL_S, Beacon, read_beacon
 from spark_queue.replication.exchange import EndedError, Look, Pull, PullReport, PullState
@@ -21,8 +21,8 @@ from tests.simulation.loop_node import KilledError, Node
 if TYPE_CHECKING:
     from tests.simulation.whole_instance import WholeInstance
 
-#: What a puller may fail with where nothing but the store and the network misbehave.
-_PASSING = frozenset({"STORE_FAILED"})
+#: What a puller may fail with where nothing but the store and the network misbehave, and where backups are put back.
+_PASSING = frozenset({"STORE_FAILED", "JOURNAL_RESTORED", "PEER_RESTORED"})
 
 
 class InstancePullers:
@@ -43,7 +43,7 @@ class InstancePullers:
         """Pull from the peers that are defined now, and from no others."""
         if definitions is not self._definitions:
             self._definitions, self.read = definitions, {}
-            self.threads = {peer.name: PullThread(self, definitions, peer) for peer in definitions.peers.values()}
+            self.begin_anew()
 
     def are_level(self) -> bool:
         """Return whether each peer that can be read is pulled to where it was when its puller began."""
@@ -65,13 +65,19 @@ class InstancePullers:
         """Return nothing: nobody asks."""
         return {}
 
-    def restored(self) -> None:
-        """Return that no journal here is ever restored."""
+    def restored(self) -> JournalError | None:
+        """Return what tells that this journal was restored from a backup."""
+        troubles = (thread.trouble for thread in self.threads.values())
+        found = [each for each in troubles if isinstance(each, JournalError) and each.code == "JOURNAL_RESTORED"]
+        return min(found, key=lambda each: int(str(each.facts["since"])), default=None)
 
     def begin_anew(self) -> None:
         """Let each puller begin anew."""
         for thread in self.threads.values():
-            thread.begin_anew()
+            thread.is_over = True
+        definitions = self._definitions
+        assert definitions is not None, "the loop has looked before"
+        self.threads = {peer.name: PullThread(self, definitions, peer) for peer in definitions.peers.values()}
 
     def go_on(self) -> bool:
         """Let the beacon, and one of those who pull, take a step; returns whether a peer had something new."""
@@ -113,6 +119,8 @@ class PullThread:
 
     def __init__(self, pullers: InstancePullers, definitions: Definitions, peer: PeerDefinition) -> None:
         self.is_busy = False
+        #: Whether another one pulls from the peer now.
+        self.is_over = False
         self.is_level = False
         #: How far the peer has pulled from here, once it was read.
         self.is_read = False
@@ -151,10 +159,6 @@ class PullThread:
         finally:
             self.is_busy = False
 
-    def begin_anew(self) -> None:
-        """Read the peer's log with another puller."""
-        self._puller = None
-
     def _hear(self) -> None:
         now_ms = self._node.clock.monotonic_ms()
         if self._heard_at_ms is not None and now_ms < self._heard_at_ms + RENEWAL_S * 1_000:
@@ -179,6 +183,8 @@ class PullThread:
         """Ask the loop, as `coordinator.process` does; other calls may be served before, and the process may end."""
         # Its thread may wait for its turn, while another one takes over the same rows.
         self._pullers.instance.let_others_go_on()
+        if self.is_over:
+            raise EndedError
         call = Call(request, lambda: False)
         self._node.mailbox.append(call)
         while call.reply is None:
