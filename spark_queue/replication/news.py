@@ -26,9 +26,6 @@ _TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")
 _OF_LETTERS = ("source", "error")
 _OF_REQUESTS = ("requester", "owner", "passed", "life")
 
-#: Most messages that one range of an answer names; a request is for what some polls have room for.
-_MOST_ASKED = 1 << 24
-
 
 class PeerFold:
     """What is known of a peer as its log is read: what it defines, what its bookmarks mean, and where its rows stand.
@@ -145,11 +142,7 @@ class PeerFold:
     def _by_origin(self, record: Record) -> dict[str, BitMap64]:
         if record.kind == Kind.NOT_IN_QUEUE:
             # It is told by origin, since the peer may not have it at all.
-            asked = {
-                origin: [(first, min(until, first + _MOST_ASKED)) for first, until in ranges]
-                for origin, ranges in record.detail["origins"].items()
-            }
-            return {origin: to_bitmap(ranges) for origin, ranges in asked.items()}
+            return {origin: to_bitmap(ranges) for origin, ranges in record.detail["origins"].items()}
         known = self._type_of(record)
         return dict(known.origins.of(_clipped(record, known), own=self.journal_id))
 
