@@ -54,6 +54,12 @@ class CopyFailedError(Exception):
         self.reason = reason
 
 
+def refused_file(peer: str, segment: Segment, reason: object) -> JournalError:
+    """Make PEER_REFUSED for a peer's file of messages."""
+    what = f"file {segment.path} of message type '{segment.message_type}' (its messages from {segment.first})"
+    return refused(peer, what, reason)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
     """What there is to take over of some segments: files, and names of messages that are here already."""
@@ -196,14 +202,11 @@ class Copier:
                 for rows in file.parts(segment.first_row, segment.row_count, most_rows=_PART_ROWS):
                     yield _checked(fitted(rows, schema))
         except DAMAGE as reason:
-            raise CopyFailedError(segment, self._refused(segment, self._peer.reason(reason))) from None
+            raise CopyFailedError(segment, refused_file(self._definition.name, segment, self._peer.reason(reason))) from None
         except JournalError as failure:
-            is_damage = failure.code == "MESSAGE_FILE_CORRUPT"
-            raise CopyFailedError(segment, self._refused(segment, failure.facts["reason"]) if is_damage else failure) from None
-
-    def _refused(self, segment: Segment, reason: object) -> JournalError:
-        what = f"file {segment.path} of message type '{segment.message_type}' (its messages from {segment.first})"
-        return refused(self._definition.name, what, reason)
+            if failure.code == "MESSAGE_FILE_CORRUPT":
+                failure = refused_file(self._definition.name, segment, failure.facts["reason"])
+            raise CopyFailedError(segment, failure) from None
 
     def _differs(self, segment: Segment, field: Field) -> ConfigError:
         facts = {"peer": self._definition.name, "column": field.name, "found": str(field.type)[:200]}
