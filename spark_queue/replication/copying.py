@@ -29,7 +29,7 @@ from spark_queue.replication.bounded_files import BoundedFile, UnboundedFileErro
 from spark_queue.replication.exchange import Standing
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_records import DAMAGE, refused
-from spark_queue.replication.record_forms import NUMBER_MAX, PUBLISHER_MAX
+from spark_queue.replication.record_forms import NUMBER_MAX, PUBLISHER_MAX, PUBLISHERS_BYTES
 from spark_queue.replication.repeats import Repeats
 from spark_queue.replication.taking import Taking, WantedRows
 
@@ -187,6 +187,12 @@ class Copier:
                 pulled = np.array([takes[topic] for topic in rows.column("topic").to_pylist()], dtype=np.bool_)
                 rows, mine = rows.filter(pa.array(pulled)), mine.among(pulled)
             rows = taking.take(rows, mine)
+            if taking.publishers_bytes > PUBLISHERS_BYTES:
+                # They would stand in a record of here, and in the memory of everybody who reads it.
+                reason = (
+                    f"a record would need {taking.publishers_bytes} bytes for its publishers, and {PUBLISHERS_BYTES} are the most"
+                )
+                raise CopyFailedError(segment, refused_file(self._definition.name, segment, reason))
             if len(rows):
                 yield rows
 

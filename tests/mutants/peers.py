@@ -183,6 +183,11 @@ PEERS = (
         (_TOPOLOGIES,),
     ),
     Mutant(
+        "a file of a peer may have any number of publishers",
+        "spark_queue/replication/copying.py", "if taking.publishers_bytes > PUBLISHERS_BYTES:", "if False:",
+        (f"{_JOURNALS}::test_a_file_of_ever_more_publishers_is_refused",),
+    ),
+    Mutant(
         "a file of a peer may have any path",
         _CHECKING, "        if _PATH.fullmatch(path) is None:", "        if False:",
         (f"{_REFUSED}[path leaves its folder]",),
@@ -210,7 +215,7 @@ PEERS = (
     Mutant(
         "a peer publishes in the name of this journal",
         "spark_queue/replication/fetching.py", "            if origin == own_origin and ", "            if False and ",
-        (f"{_JOURNALS}::test_messages_that_were_never_published_here_are_no_messages_of_ours",),
+        ("tests/unit/replication/test_hostile_names.py::test_messages_that_were_never_published_here_are_no_messages_of_ours",),
     ),
     Mutant(
         "what came before a refusal is not taken",
