@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from spark_queue.metrics.figures import JournalFigures, Observe
 from spark_queue.protocol import wire
 from spark_queue.replication.exchange import Look, Pull, PullState
 
@@ -19,15 +20,17 @@ class ClosedError(Exception):
 class Call:
     """One request and the thread that waits for its reply."""
 
-    __slots__ = ("_answered", "abandoned", "pieces", "pulled", "reply", "request")
+    __slots__ = ("_answered", "abandoned", "figures", "pieces", "pulled", "reply", "request")
 
-    def __init__(self, request: wire.AnyRequest | Look | Pull, abandoned: Callable[[], bool]) -> None:
+    def __init__(self, request: wire.AnyRequest | Look | Pull | Observe, abandoned: Callable[[], bool]) -> None:
         self.request = request
         self.reply: wire.AnyReply | None = None
         #: Bulk rows that travel beside the reply.
         self.pieces: pa.Table | None = None
         #: What a puller is told.
         self.pulled: PullState | bool | None = None
+        #: What metrics are told.
+        self.figures: JournalFigures | None = None
         #: Whether its caller hung up.
         self.abandoned = abandoned
         # A lock that starts locked is the lightest signal of the standard library, and this one is used per call.

@@ -24,23 +24,36 @@ _LOCATION_NOT_OURS = "its journal is at another place: one is a copy of the othe
 _PART_BYTES = 4 * 1024 * 1024
 
 
+#: Hears of calls that are refused.
+Refused = Callable[[wire.AnyRequest | None, str], None]
+
+
 class Admission:
     """What every call passes before the loop: it must be well-formed, of this version and for this journal.
 
     Pings are answered here, also while the loop is busy: they say that the process lives, not what the queues hold. Until
-    `open` every other call is told that the coordinator still recovers, or after `refuse` why it cannot.
+    `claimed` every call is told that this one stands by. From then until `open` every other call is told that the coordinator
+    still recovers, or after `refuse` why it cannot.
+
+    Parameters
+    ----------
+    refused : callable
+        Told of each call that is refused: the request, None where it could not be understood, and the code.
     """
 
-    def __init__(self, *, path: str, journal_id: str) -> None:
+    def __init__(self, *, path: str, journal_id: str, refused: Refused = lambda *_: None) -> None:
         self._path = path
         self._journal_id = journal_id
+        #: Told of each call that is refused.
+        self.refused = refused
         self._epoch = 0
         self._inbox: Inbox | None = None
-        self._refusal: SparkQueueError = CoordinatorError("COORDINATOR_RECOVERING", path=path)
+        self._refusal: SparkQueueError = CoordinatorError("COORDINATOR_STANDS_BY", path=path)
 
     def claimed(self, epoch: int) -> None:
         """Say from now on which epoch answers."""
         self._epoch = epoch
+        self._refusal = CoordinatorError("COORDINATOR_RECOVERING", path=self._path)
 
     def open(self, inbox: Inbox) -> None:
         """Let calls through."""
@@ -58,23 +71,28 @@ class Admission:
         ClosedError
             When the coordinator is ending.
         """
+        request = None
         try:
             request = codec.decode_request(frame)
             if request.journal != self._journal_id:
                 raise JournalError("JOURNAL_MISMATCH", expected=request.journal, path=self._path, found=self._journal_id)
         except SparkQueueError as refusal:
-            return codec.failed(refusal), None
-        if isinstance(request, wire.Ping):
+            return self._refuse(request, codec.failed(refusal)), None
+        if isinstance(request, wire.Ping) and self._epoch:
             is_recovering = self._inbox is None
             return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=is_recovering), None
         if self._inbox is None:
-            return codec.failed(self._refusal), None
+            return self._refuse(request, codec.failed(self._refusal)), None
         call = Call(request, abandoned)
         self._inbox.submit(call)
         call.wait()
         if call.reply is None:
             raise ClosedError
-        return call.reply, call.pieces
+        return self._refuse(request, call.reply) if isinstance(call.reply, wire.Failed) else call.reply, call.pieces
+
+    def _refuse(self, request: wire.AnyRequest | None, reply: wire.Failed) -> wire.Failed:
+        self.refused(request, reply.code)
+        return reply
 
 
 class Server(flight.FlightServerBase):
@@ -89,7 +107,7 @@ class Server(flight.FlightServerBase):
     def __init__(self, *, bind: Bind, token: str, journal_id: str, admission: Admission, location: Callable[[], str]) -> None:
         self._bind = bind
         self._admission = admission
-        options: dict[str, Any] = {"middleware": {"caller": _CallerCheck(token, journal_id, location)}}
+        options: dict[str, Any] = {"middleware": {"caller": _CallerCheck(token, journal_id, location, admission.refused)}}
         address = bind.location()
         try:
             if bind.tls_cert is not None and bind.tls_key is not None:
@@ -119,8 +137,9 @@ class Server(flight.FlightServerBase):
 
 
 class _CallerCheck(flight.ServerMiddlewareFactory):
-    def __init__(self, token: str, journal_id: str, location: Callable[[], str]) -> None:
+    def __init__(self, token: str, journal_id: str, location: Callable[[], str], refused: Refused) -> None:
         self._location = location
+        self._refused = refused
         self._expected = f"Bearer {token}".encode()
         self._refusal = f"{TOKEN_REFUSAL}{journal_id}"
 
@@ -131,6 +150,7 @@ class _CallerCheck(flight.ServerMiddlewareFactory):
             raise flight.FlightServerError(_LOCATION_NOT_OURS)
         given = str(headers.get("authorization", [""])[0]).encode()
         if not hmac.compare_digest(given, self._expected):
+            self._refused(None, "UNAUTHENTICATED")
             raise flight.FlightUnauthenticatedError(self._refusal)
 
 

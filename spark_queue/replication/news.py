@@ -24,7 +24,7 @@ from spark_queue.replication.record_forms import is_sound
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
 _TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")
 _OF_LETTERS = ("source", "error")
-_OF_REQUESTS = ("requester", "owner", "passed", "life")
+_OF_REQUESTS = ("requester", "owner", "passed", "limit", "life")
 
 
 class PeerFold:

@@ -52,9 +52,10 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Messages that were asked of their owner, and when, in milliseconds."""
+    """Messages that were asked of their owner, how many of them at most, and when, in milliseconds."""
 
     rows: BitMap64
+    limit: int
     at_ms: int
 
 
@@ -74,7 +75,7 @@ class Ownership:
     requests : dict of str to Request
         What was asked of an owner and has not come, by owner.
     passed_on : dict of (str, str) to Request
-        The newest requests of others that were passed on, by who asks and whom.
+        The newest requests of others that were passed on and of which nothing came to them, by who asks and whom.
     """
 
     instance: str
@@ -97,18 +98,24 @@ class Ownership:
         if rows and (term, owner) != (0, self.instance):
             # In place: copies would cost as much as all that is owned.
             self._owners.setdefault((term, owner), BitMap64()).update(rows)
-        if owner != self.instance:
+        if owner == self.instance:
+            # Something of it came, so that the next may be asked for.
+            self.requests = {name: each for name, each in self.requests.items() if not each.rows.intersect(rows)}
+        else:
             self.remote |= rows
+            self.passed_on = {
+                (requester, asked): each
+                for (requester, asked), each in self.passed_on.items()
+                if requester != owner or not each.rows.intersect(rows)
+            }
 
     def disown(self, rows: BitMap64) -> None:
-        """Forget whose rows are: they are gone, begin anew here, or get an owner; what was asked for of them is no longer open."""
+        """Forget whose rows are: they are gone, begin anew here, or get an owner."""
         for key in [key for key, owned in self._owners.items() if owned.intersect(rows)]:
             self._owners[key] -= rows
             if not self._owners[key]:
                 del self._owners[key]
         self.remote -= rows
-        # Something of it moved, so that the next may be asked for.
-        self.requests = {name: each for name, each in self.requests.items() if not each.rows.intersect(rows)}
 
     def begin_life(self, rows: BitMap64, life: int) -> None:
         """Let rows be in a life."""
