@@ -188,6 +188,11 @@ PEERS = (
         (f"{_JOURNALS}::test_a_file_of_ever_more_publishers_is_refused",),
     ),
     Mutant(
+        "a peer makes another instance seem silent by a number that it never had",
+        "spark_queue/replication/beacon.py", "self._said.get((peer, instance), -1), ", "self._newest.get(instance, -1), ",
+        ("tests/unit/replication/test_pullers.py",),
+    ),
+    Mutant(
         "a file of a peer may have any path",
         _CHECKING, "        if _PATH.fullmatch(path) is None:", "        if False:",
         (f"{_REFUSED}[path leaves its folder]",),
