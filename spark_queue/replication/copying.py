@@ -127,7 +127,11 @@ class Copier:
                 written.append(file)
         instances = {origin: fold.instances[origin] for file in written for _, _, origin, _ in file.origins}
         named = {origin: fold.instances[origin] for _, _, origin, _ in names}
-        files = PulledFiles(message_type=message_type, files=tuple(written), instances=instances, compared_until=standing.until)
+        groups = {name: fold.group_of(name, message_type) for name in instances.values()}
+        files = PulledFiles(
+            message_type=message_type, files=tuple(written), instances=instances, compared_until=standing.until,
+            groups={name: group for name, group in groups.items() if group != name},
+        )  # fmt: skip
         others = OtherNames(message_type=message_type, rows=tuple(names), instances=named)
         return Copied(files=files if written else None, names=others if names else None)
 
@@ -141,7 +145,8 @@ class Copier:
         """Return whether any row is, before its file is looked at; the cost follows stretches, not rows."""
         known = fold.message_types[segment.message_type].origins
         return any(
-            self._passes(fold, origin) and (origin not in held or held[origin].range_cardinality(bookmark, bookmark + rows) < rows)
+            self._passes(fold, segment, origin)
+            and (origin not in held or held[origin].range_cardinality(bookmark, bookmark + rows) < rows)
             for _, rows, origin, bookmark in known.between(segment.first, segment.until, own=fold.journal_id)
         )
 
@@ -158,7 +163,7 @@ class Copier:
         kept = np.ones(segment.row_count, dtype=np.bool_)
         for number, origin in enumerate(names):
             of_origin = whole.origins == number
-            if not self._passes(fold, origin):
+            if not self._passes(fold, segment, origin):
                 kept &= ~of_origin
             elif origin in held:
                 # Only what is held between the first and the last of them: all that is held would cost its number each time.
@@ -167,9 +172,12 @@ class Copier:
                 kept &= ~(of_origin & np.isin(whole.bookmarks, to_array(here)))
         return whole.among(kept)
 
-    def _passes(self, fold: PeerFold, origin: str) -> bool:
+    def _passes(self, fold: PeerFold, segment: Segment, origin: str) -> bool:
         """Return whether messages of an origin may come through this peer."""
-        return fold.is_own(origin) or self._definition.passes(fold.instances[origin])
+        if fold.is_own(origin):
+            return True
+        instance = fold.instances[origin]
+        return self._definition.passes(instance, fold.group_of(instance, segment.message_type))
 
     def _rows(
         self, schema: pa.Schema, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64], taking: Taking

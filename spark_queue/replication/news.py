@@ -59,6 +59,12 @@ class PeerFold:
         """Return whether its messages have or had an origin."""
         return origin == self.journal_id or any(origin == each.origin for each in self.restorations)
 
+    def group_of(self, instance: str, message_type: str) -> str:
+        """Return the group of an instance whose messages of a type are there."""
+        if instance == self.instance:
+            return self.definitions.journal.group or instance
+        return self.message_types[message_type].origins.groups.get(instance, instance)
+
     def foresee(self, records: Iterable[Record]) -> None:
         """Learn from records, before they are folded, that the journal was restored: they tell it after what entered since."""
         told = (restoration_of(record) for record in records if record.kind == Kind.RESTORED and is_sound(record))

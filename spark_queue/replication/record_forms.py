@@ -67,6 +67,7 @@ class EnteredForm(msgspec.Struct):
     barriers: dict[Name, list[tuple[Number, Number]]] = {}
     origin: list[tuple[Number, Number, _Id, Number]] = []
     instances: dict[_Id, Name] = {}
+    groups: dict[Name, Name] = {}
     publishers: dict[_Publisher, tuple[Number, Number]] = {}
     clashes: list[tuple[Number, Number, _Publisher, Number]] = []
 

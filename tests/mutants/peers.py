@@ -41,7 +41,7 @@ PEERS = (
     ),
     Mutant(
         "what may not pass through reaches everybody",
-        "spark_queue/replication/validation.py", " and (peer.name == origin or peer.passes(origin))", "",
+        "spark_queue/replication/validation.py", "peer.passes(origin, known[origin]", "True or (origin, known[origin]",
         _FITTING_TESTS,
     ),
     Mutant(
@@ -173,8 +173,13 @@ PEERS = (
     ),
     Mutant(
         "messages pass through where they may not",
-        "spark_queue/replication/copying.py", "            if not self._passes(fold, origin):\n", "            if False:\n",
+        "spark_queue/replication/copying.py", "if not self._passes(fold, segment, origin):", "if False:",
         ("tests/unit/replication",),
+    ),
+    Mutant(
+        "messages of a group pass through for the next instance only",
+        "spark_queue/journal/message_log.py", 'groups=entry.mark.get("groups", {}),', "groups={},",
+        ("tests/unit/replication/test_passthrough.py",),
     ),
     Mutant(
         "an archive hears of outcomes",
