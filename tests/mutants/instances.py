@@ -127,7 +127,7 @@ INSTANCES = (
     ),
     Mutant(
         "what may come by another way is called gone",
-        _REQUESTS, "(instance == asked.peer or peer.passes(instance))", "True",
+        _REQUESTS, "(instance == asked.peer or peer.passes(instance, origins.groups.get(instance, instance)))", "True",
         _TESTS,
     ),
     Mutant(

@@ -11,7 +11,7 @@ from spark_queue.coordinator.inbox import Call
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.protocol import codec
-from spark_queue.replication.beacon import BEACON_KEY, RENEWAL_S, Beacon, read_beacon
+from spark_queue.replication.beacon import BEACON_KEY, RENEWAL_S, Beacon, Hearing, read_beacon
 from spark_queue.replication.exchange import EndedError, Look, Pull, PullReport, PullState
 from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LogReplacedError
@@ -36,11 +36,14 @@ class InstancePullers:
         #: The definitions of peers, by name, as far as they were read.
         self.read: dict[str, Definitions] = {}
         self._store = instance.way(node)
-        self._number = 0
+        self.hearing = Hearing()
+        self.known: frozenset[str] = frozenset()
+        self.number = 0
         self._renewed_at_ms: int | None = None
 
-    def keep(self, definitions: Definitions) -> None:
+    def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
         """Pull from the peers that are defined now, and from no others."""
+        self.known = known.union(definitions.peers)
         if definitions is not self._definitions:
             self._definitions, self.read = definitions, {}
             self.begin_anew()
@@ -50,12 +53,8 @@ class InstancePullers:
         return all(thread.is_level or thread.trouble is not None for thread in self.threads.values())
 
     def numbers(self) -> dict[str, int]:
-        """Return the newest beacon of each instance that was heard of, by name."""
-        newest: dict[str, int] = {}
-        for thread in self.threads.values():
-            for instance, number in thread.numbers.items():
-                newest[instance] = max(number, newest.get(instance, number))
-        return newest
+        """Return how often the beacon of each instance rose that was heard of, by name."""
+        return self.hearing.rises()
 
     def pulled_here(self) -> dict[str, int | None]:
         """Return how far the peers that were read have pulled from here."""
@@ -106,10 +105,10 @@ class InstancePullers:
             return
         if self._renewed_at_ms is None:
             known = read_beacon(self._store)
-            self._number = 0 if known is None else known.number
+            self.number = 0 if known is None else known.number
         self._renewed_at_ms = now_ms
-        self._number = max(self._number + 1, self.node.clock.wall_ms() // 1_000)
-        beacon = Beacon(instance=self.instance.name, number=self._number, seen=self.numbers())
+        self.number = max(self.number + 1, self.node.clock.wall_ms() // 1_000)
+        beacon = Beacon(instance=self.instance.name, number=self.number, seen=self.hearing.newest())
         with suppress(SparkQueueError):
             self._store.write(BEACON_KEY, msgspec.json.encode(beacon))
 
@@ -126,7 +125,6 @@ class PullThread:
         self.is_read = False
         self.pulled_here: int | None = None
         self.trouble: SparkQueueError | None = None
-        self.numbers: dict[str, int] = {}
         self._pullers = pullers
         self._node = pullers.node
         self._definitions = definitions
@@ -165,7 +163,8 @@ class PullThread:
             return
         self._heard_at_ms, beacon = now_ms, read_beacon(self._store)
         if beacon is not None and beacon.instance == self._peer.name:
-            self.numbers = {**beacon.seen, self._peer.name: beacon.number}
+            known = self._pullers.known.union(*(each.peers for each in self._pullers.read.values()))
+            self._pullers.hearing.hear(beacon, own=self._pullers.instance.name, own_number=self._pullers.number, known=known)
 
     def _make(self) -> Puller:
         return Puller(

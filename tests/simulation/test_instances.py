@@ -190,7 +190,7 @@ class World:
                 spoken.fold_all(other.world.committed[: watermark.record + 1])
                 queues = instance.world.state.definitions.peers[other.name].queues
                 found = of_what_was_pulled(
-                    instance.world.state, spoken, tuple(queues), passes=lambda _: True, who=instance.name, whom=other.name
+                    instance.world.state, spoken, tuple(queues), passes=lambda *_: True, who=instance.name, whom=other.name
                 )
                 assert list(found) == []
 
