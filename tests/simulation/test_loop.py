@@ -66,7 +66,7 @@ def test_a_troubled_loop_keeps_every_promise(seed: int) -> None:
     keeps_every_promise(run(seed))
 
 
-@over_seeds(every=4)
+@over_seeds(every=10)
 def test_stand_ins_that_take_over_at_any_moment_keep_every_promise(seed: int) -> None:
     """They hear wrongly, sleep, and come late; the log alone decides who reigns (DESIGN 15.16)."""
     keeps_every_promise(run(seed, StandInWorld))
