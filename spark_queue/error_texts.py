@@ -66,6 +66,9 @@ CONFIG: dict[str, str] = {
     "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),
     "EXPRESSION_UNSUPPORTED": ("The {what} expression {text!r} is not accepted {place}: {reason} {next_step}"),
     "DELTA_JARS_MISSING": ("Spark needs Delta's jars, and they are not here: {reason} {next_step}"),
+    "EXTRA_MISSING": (
+        "{what} needs packages that are not installed: no module '{module}'. Install them: pip install 'spark-queue[{extra}]'."
+    ),
     "STORAGE_OPTION_UNSUPPORTED": ("Storage option '{option}' is not supported: {reason} Supported: {supported}."),
 }
 
@@ -272,7 +275,8 @@ COORDINATOR: dict[str, str] = {
         "Set the clock, or run `sparkq serve --accept-clock`."
     ),
     "UNAUTHENTICATED": (
-        "The coordinator at {address} refused the token. Run as the user who runs the coordinator, or use its token file."
+        "The coordinator at {address} refused the token. Run as the user who runs the coordinator, or use its token file; where "
+        "the journal has principals, a token of one of them, by SPARKQ_TOKEN_FILE or SPARKQ_TOKEN."
     ),
     "TOKEN_FILE_UNSAFE": (
         "The token file '{file}' {problem}, so somebody else could speak for you or read your queues. Check who wrote it, "

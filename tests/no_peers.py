@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.replication.pullers import PullReport
+from spark_queue.replication.exchange import PullReport
 
 
 class NoPeers:

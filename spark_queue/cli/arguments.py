@@ -35,6 +35,7 @@ OnlyWhere = Annotated[
     str | None, typer.Option("--where", metavar="FILTER", help="Only what matches: Spark SQL over the message type's columns.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do; starts and changes nothing.")]
+PerSubscription = Annotated[bool, typer.Option("--per-subscription", help="Metrics also tell subscriptions one by one.")]
 AsOf = Annotated[str | None, typer.Option(metavar="TIME|RECORD", help="ISO-8601 time with offset, or a record number.")]
 
 

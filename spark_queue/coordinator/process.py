@@ -21,9 +21,12 @@ from typing import Any, NoReturn
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator.election import WATCH_S, Candidate, ElectionPorts, Reign, elect
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
+from spark_queue.coordinator.logins import Logins
+from spark_queue.coordinator.logs import RefusalLog
 from spark_queue.coordinator.loop import Loop, ReignEndedError
+from spark_queue.coordinator.metrics import MeasuredLog, ProcessMetrics
 from spark_queue.coordinator.recovery import recover
-from spark_queue.coordinator.server import Admission, Server
+from spark_queue.coordinator.server import Admission, Refused, Server
 from spark_queue.coordinator.standby import LOOK_S, Waiting, wait_to_reign
 from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal.layout import Store
@@ -35,9 +38,8 @@ from spark_queue.protocol.discovery import Advertisement, Advertiser, read_adver
 from spark_queue.protocol.host import host_id
 from spark_queue.protocol.journal_location import location_of
 from spark_queue.protocol.start_options import Bind, StartOptions
-from spark_queue.replication.fetching import PullState
-from spark_queue.replication.puller import Look, Pull
-from spark_queue.replication.pullers import EndedError, Pullers
+from spark_queue.replication.exchange import EndedError, Look, Pull, PullState
+from spark_queue.replication.pullers import Pullers
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ class Environment:
     open_journal: Callable[[Store], JournalPort] = open_journal
     clock: Clock = field(default_factory=SystemClock)
     host: str = field(default_factory=host_id)
+    #: What is to be told of it, if somebody asked.
+    metrics: ProcessMetrics | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +74,10 @@ class _Post:
     store: Store
     server: Server
     admission: Admission
+    logins: Logins
     candidate: Candidate
     ports: ElectionPorts
+    metrics: ProcessMetrics | None
 
 
 def serve(options: StartOptions, announce: Callable[[str], None], environment: Environment | None = None) -> NoReturn:
@@ -142,12 +148,13 @@ def stand_by(
 
 
 def _listen(options: StartOptions, store: Store, around: Environment) -> _Post:
-    admission = Admission(path=store.path, journal_id=options.journal_id)
+    admission = Admission(path=store.path, journal_id=options.journal_id, refused=_hearing_of_refusals(around.metrics))
     # One that was started on demand has callers, who must have got their token from elsewhere.
     token = user_files.token(makes_named=not options.ends_idle)
     _refuse_own_port(options.bind, store, options.journal_id, around)
+    logins = Logins(token)
     server = Server(
-        bind=options.bind, token=token, journal_id=options.journal_id, admission=admission, location=lambda: location_of(store)
+        bind=options.bind, logins=logins, journal_id=options.journal_id, admission=admission, location=lambda: location_of(store)
     )
     candidate = Candidate(
         journal_id=options.journal_id, path=store.path, host=around.host, address=server.address, pid=os.getpid(),
@@ -159,7 +166,9 @@ def _listen(options: StartOptions, store: Store, around: Environment) -> _Post:
         clock=around.clock,
         pause=time.sleep,
     )
-    return _Post(store=store, server=server, admission=admission, candidate=candidate, ports=ports)
+    return _Post(
+        store=store, server=server, admission=admission, logins=logins, candidate=candidate, ports=ports, metrics=around.metrics
+    )
 
 
 def _begin(reign: Reign, journal: JournalPort, post: _Post, announce: Callable[[str], None], *, ends_idle: bool) -> NoReturn:
@@ -173,7 +182,18 @@ def _begin(reign: Reign, journal: JournalPort, post: _Post, announce: Callable[[
     # Before the starter goes on: whoever waited behind it must find the advertisement.
     advertiser.start()
     announce(candidate.address)
-    _reign(reign, journal, post.server, post.admission, advertiser, store=post.store, ends_idle=ends_idle)
+    _reign(reign, journal, post, advertiser, ends_idle=ends_idle)
+
+
+def _hearing_of_refusals(metrics: ProcessMetrics | None) -> Refused:
+    told = RefusalLog()
+
+    def refused(request: wire.AnyRequest | None, code: str) -> None:
+        told.refused(request, code)
+        if metrics is not None:
+            metrics.refused(code)
+
+    return refused
 
 
 def _refuse_own_port(bind: Bind, store: Store, journal_id: str, around: Environment) -> None:
@@ -186,32 +206,28 @@ def _refuse_own_port(bind: Bind, store: Store, journal_id: str, around: Environm
             raise CoordinatorError("COORDINATOR_SERVES", path=store.path, address=newest.address)
 
 
-def _reign(
-    reign: Reign,
-    journal: JournalPort,
-    server: Server,
-    admission: Admission,
-    advertiser: Advertiser,
-    *,
-    store: Store,
-    ends_idle: bool,
-) -> NoReturn:
+def _reign(reign: Reign, journal: JournalPort, post: _Post, advertiser: Advertiser, *, ends_idle: bool) -> NoReturn:
     try:
         inbox = Inbox()
         _stop_on_signals(inbox)
-        pullers = Pullers(store, partial(_ask, inbox), SystemClock())
-        loop = _recover(reign, journal, inbox, admission, pullers=pullers, ends_idle=ends_idle)
-        admission.open(inbox)
-        _LOG.info("Epoch %d serves %s at %s.", reign.epoch, journal.path, server.address)
+        pullers = Pullers(post.store, partial(_ask, inbox), SystemClock())
+        if post.metrics is not None:
+            journal.control = MeasuredLog(journal.control, post.metrics)
+        loop = _recover(reign, journal, inbox, post.admission, pullers=pullers, ends_idle=ends_idle)
+        post.logins.know(lambda: loop.definitions)
+        post.admission.open(inbox)
+        if post.metrics is not None:
+            post.metrics.serves(open_journal(post.store), inbox)
+        _LOG.info("Epoch %d serves %s at %s.", reign.epoch, journal.path, post.server.address)
         loop.run()
         for call in inbox.close():
             call.answer(None)
         advertiser.end()
         _LOG.info("Epoch %d ends in good order.", reign.epoch)
-        _exit(0, server, FAREWELL_S)
+        _exit(0, post.server, FAREWELL_S)
     except ReignEndedError:
         _LOG.exception("Epoch %d ends: a command failed half-way. The next coordinator recovers from the log.", reign.epoch)
-        _exit(EXIT_DOUBT, server, SHORT_FAREWELL_S)
+        _exit(EXIT_DOUBT, post.server, SHORT_FAREWELL_S)
     except BaseException:  # noqa: BLE001  # Any doubt ends the process (DESIGN 3.5).
         _LOG.exception("Epoch %d ends in doubt. The next coordinator recovers from the log.", reign.epoch)
         _exit(EXIT_DOUBT)

@@ -26,10 +26,11 @@ from spark_queue.journal.schema import Field
 from spark_queue.journal.staging import ROW_GROUP_ROWS, write_file
 from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.replication.bounded_files import BoundedFile, UnboundedFileError
+from spark_queue.replication.exchange import Standing
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_records import DAMAGE, refused
 from spark_queue.replication.record_forms import NUMBER_MAX, PUBLISHER_MAX
-from spark_queue.replication.repeats import Repeats, Standing
+from spark_queue.replication.repeats import Repeats
 from spark_queue.replication.taking import Taking, WantedRows
 
 #: Rows of a peer's file that are in memory at once.

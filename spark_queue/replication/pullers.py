@@ -6,44 +6,24 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.beacon import RENEWAL_S, BeaconThread, read_beacon
-from spark_queue.replication.fetching import PullState
-from spark_queue.replication.fitting import Fit
+from spark_queue.replication.exchange import EndedError, Look, Pull, PullReport, PullState
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.peer_stores import peer_store
-from spark_queue.replication.puller import Look, Pull, Puller
+
+if TYPE_CHECKING:
+    from spark_queue.replication.puller import Puller
 
 _LOG = logging.getLogger(__name__)
 
 #: Longest pause after failures, in seconds.
 _PAUSE_S = 30.0
-
-
-class EndedError(Exception):
-    """The loop has ended, and nothing is pulled any more."""
-
-
-@dataclass(slots=True)
-class PullReport:
-    """How a peer is pulled since its puller began."""
-
-    #: What was copied of its messages.
-    rows: int = 0
-    bytes: int = 0
-    #: What keeps it from being pulled.
-    trouble: BaseException | None = None
-
-    def count(self, pull: Pull) -> None:
-        """Count what was copied."""
-        files = [file for files in pull.files for file in files.files]
-        self.rows += sum(rows for file in files for _, rows, _, _ in file.origins)
-        self.bytes += sum(file.size_bytes for file in files)
 
 
 class Pullers:
@@ -129,6 +109,10 @@ class Pullers:
             if taken:
                 thread.report.count(pull)
             return taken
+
+        # A journal without peers starts without all that reads those of others.
+        from spark_queue.replication.fitting import Fit  # noqa: PLC0415 - as said above.
+        from spark_queue.replication.puller import Puller  # noqa: PLC0415 - as said above.
 
         def make(store: Store) -> Puller:
             fit = Fit(definitions, peer, self._read)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.publishers import ClashingRows, SequenceRange, joined
-from spark_queue.replication.repeats import Repeats, Standing, numbers_of
+from spark_queue.replication.exchange import Standing
+from spark_queue.replication.repeats import Repeats, numbers_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

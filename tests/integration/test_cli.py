@@ -173,7 +173,7 @@ def test_who_waits_to_serve_ends_when_told_to(journal: Journal, how: signal.Sign
         assert (ping(journal).pid, ping(journal).epoch) == (first.pid, 1)
 
 
-@pytest.mark.parametrize("arguments", [(), ("--daemon",)])
+@pytest.mark.parametrize("arguments", [("--no-wait",), ("--daemon",)])
 def test_serve_is_refused_where_another_serves_and_it_does_not_stand_by(journal: Journal, arguments: tuple[str, ...]) -> None:
     with served(journal) as process:
         second = sparkq("serve", journal.path, *arguments)

@@ -12,6 +12,7 @@ from tests.mutants.letters import LETTERS
 from tests.mutants.mutant import Mutant
 from tests.mutants.ordering import ORDERING
 from tests.mutants.peers import PEERS
+from tests.mutants.rights import RIGHTS
 
 _CORE = "spark_queue/core"
 _DECIDING = f"{_CORE}/deciding"
@@ -31,6 +32,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *INSTANCES,
     *PEERS,
     *FAILING_OVER,
+    *RIGHTS,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",

@@ -12,11 +12,10 @@ from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.errors import SparkQueueError
 from spark_queue.protocol import codec
 from spark_queue.replication.beacon import BEACON_KEY, RENEWAL_S, Beacon, read_beacon
-from spark_queue.replication.fetching import PullState
+from spark_queue.replication.exchange import EndedError, Look, Pull, PullReport, PullState
 from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LogReplacedError
-from spark_queue.replication.puller import Look, Pull, Puller
-from spark_queue.replication.pullers import EndedError, PullReport
+from spark_queue.replication.puller import Puller
 from tests.simulation.loop_node import KilledError, Node
 
 if TYPE_CHECKING:

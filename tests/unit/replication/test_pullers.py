@@ -10,10 +10,9 @@ import pytest
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.journal.layout import Store
-from spark_queue.replication import pullers
+from spark_queue.replication import puller
 from spark_queue.replication.beacon import BEACON_KEY, BeaconThread, read_beacon
-from spark_queue.replication.fetching import PullState
-from spark_queue.replication.puller import Look, Pull
+from spark_queue.replication.exchange import Look, Pull, PullState
 from spark_queue.replication.pullers import Pullers
 from tests.fake_clock import FakeClock
 
@@ -72,7 +71,7 @@ def test_a_puller_goes_on_after_whatever_went_wrong(tmp_path: Path, monkeypatch:
     def ask(request: Look | Pull) -> PullState | bool:
         raise AssertionError(f"nothing is asked: {request}")
 
-    monkeypatch.setattr(pullers, "Puller", Broken)
+    monkeypatch.setattr(puller, "Puller", Broken)
     running = Pullers(Store(str(tmp_path)), ask, FakeClock())
     running.keep(definitions(tmp_path / "virginia"))
     try:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyroaring import BitMap64
 
+from spark_queue.core.caller import Caller
 from spark_queue.core.commands import DrainTo, ForgetPeer, ResetPeer, Restored, SkipLost
 from spark_queue.core.deciding.instances.reach import Reach
 from spark_queue.core.deciding.instances.transfers import transfer
@@ -29,12 +30,16 @@ class PeersWork:
     now_ms: int
     request: str
     emit_record: Emit
+    #: Who asks; None where there are no principals.
+    caller: Caller | None
     #: Makes the unit of work of a queue.
     work_on: Callable[[str], UnitOfWork]
 
     def emit(self, kind: str, **fields: Any) -> None:
         """Record something for this request."""
         detail = fields.pop("detail", {}) | ({"request": self.request} if self.request else {})
+        if self.caller is not None:
+            detail["by"] = self.caller.signature()
         self.emit_record(kind, detail=detail, **fields)
 
     def check_peer(self, peer: str) -> None:
