@@ -66,6 +66,9 @@ CONFIG: dict[str, str] = {
     "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),
     "EXPRESSION_UNSUPPORTED": ("The {what} expression {text!r} is not accepted {place}: {reason} {next_step}"),
     "DELTA_JARS_MISSING": ("Spark needs Delta's jars, and they are not here: {reason} {next_step}"),
+    "EXTRA_MISSING": (
+        "{what} needs packages that are not installed: no module '{module}'. Install them: pip install 'spark-queue[{extra}]'."
+    ),
     "STORAGE_OPTION_UNSUPPORTED": ("Storage option '{option}' is not supported: {reason} Supported: {supported}."),
 }
 
@@ -253,7 +256,11 @@ COORDINATOR: dict[str, str] = {
     ),
     "COORDINATOR_SERVES": (
         "Another coordinator serves '{path}' already, at {address}; nothing was started. End that one with `sparkq stop`, or run "
-        "`sparkq serve` without --daemon and --no-wait, which takes over when it ends."
+        "`sparkq serve --standby`, which waits and takes over when it ends."
+    ),
+    "COORDINATOR_STANDS_BY": (
+        "The coordinator that was asked stands by: it does not serve '{path}' while another one does. Name all of them in "
+        "'coordinator', such as a:7337,b:7337; the one that serves is found."
     ),
     "COORDINATOR_RECOVERING": ("The coordinator of '{path}' is still reading its log. Try again shortly."),
     "REPLICATION_PENDING": (

@@ -195,10 +195,8 @@ class JournalPort(Protocol):
     #: For messages and logs.
     path: str
 
-    @property
-    def control(self) -> ControlLog:
-        """The log of what happened to queues."""
-        ...
+    #: The log of what happened to queues.
+    control: ControlLog
 
     @property
     def traits(self) -> TraitSource:

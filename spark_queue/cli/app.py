@@ -12,6 +12,7 @@ import typer
 
 from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, open_target
 from spark_queue.cli.definitions import apply, init
+from spark_queue.cli.metrics import metrics
 from spark_queue.cli.options import options
 from spark_queue.cli.peer_changes import restored
 from spark_queue.cli.peers import group as peers
@@ -69,7 +70,7 @@ def doctor(
 
 for verb in (
     *(pause, unpause, purge, settle, redrive, unsubscribe, proxied_transfer),
-    *(init, apply, options, publish, status, peek, explain, verify, serve, stop, restored, doctor),
+    *(init, apply, options, publish, status, peek, explain, metrics, verify, serve, stop, restored, doctor),
 ):
     app.command()(verb)
 app.add_typer(peers)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import msgspec
 import pyarrow as pa
@@ -13,12 +14,14 @@ from spark_queue.core import commands
 from spark_queue.core.bitmaps.counts import Counts
 from spark_queue.core.deciding import barrier
 from spark_queue.core.deciding.engine import Engine
-from spark_queue.core.replies import Granted, LeasedRows
+from spark_queue.core.replies import Granted, LeasedRows, QueueStatus
 from spark_queue.core.state.status import queue_status
+from spark_queue.errors import SparkQueueError
 from spark_queue.journal.expressions import check_command
 from spark_queue.journal.segments import cut_pieces
+from spark_queue.metrics.figures import JournalFigures, figures_of
 from spark_queue.ports import JournalPort
-from spark_queue.protocol.wire import AnyReply
+from spark_queue.protocol.wire import AnyReply, PeerTold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,25 @@ class Commands:
     def nothing_there(self, poll: commands.Next, *, now_ms: int, who: Login | None = None) -> Answer:
         """Return the answer to a `Next` whose wait is over."""
         return self._with_status(poll, self._engine.nothing_there(poll, now_ms=now_ms), now_ms, who)
+
+    def figures(self, troubles: Mapping[str, SparkQueueError], told: Mapping[str, PeerTold], *, now_ms: int) -> JournalFigures:
+        """Return what metrics tell of this reign's state.
+
+        Parameters
+        ----------
+        troubles
+            What keeps the messages of a type from entering, which is an alarm of its queues.
+        told
+            How each peer is pulled, by name.
+        """
+        state = self._engine.state
+
+        def status(queue: str) -> QueueStatus:
+            found = queue_status(state, queue, now_ms=now_ms)
+            trouble = troubles.get(found.message_type) if state.definitions.queue(queue).underlying_topic is not None else None
+            return found if trouble is None else replace(found, alarm=found.alarm or str(trouble))
+
+        return figures_of(state, status, now_ms=now_ms, told=told)
 
     def _with_status(self, poll: commands.Next, reply: Granted, now_ms: int, who: Login | None) -> Answer:
         """Add the queue's figures, unless they count what is hidden, or it was dropped or set aside while its caller waited."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from spark_queue.coordinator.logins import Login
 from spark_queue.core import commands
+from spark_queue.metrics.figures import JournalFigures, Observe
 from spark_queue.protocol import wire
 from spark_queue.replication.exchange import Look, Pull, PullState
 
@@ -22,9 +23,11 @@ class ClosedError(Exception):
 class Call:
     """One request and the thread that waits for its reply."""
 
-    __slots__ = ("_answered", "abandoned", "pieces", "pulled", "reply", "request", "who")
+    __slots__ = ("_answered", "abandoned", "figures", "pieces", "pulled", "reply", "request", "who")
 
-    def __init__(self, request: wire.AnyRequest | Look | Pull, abandoned: Callable[[], bool], who: Login | None = None) -> None:
+    def __init__(
+        self, request: wire.AnyRequest | Look | Pull | Observe, abandoned: Callable[[], bool], who: Login | None = None
+    ) -> None:
         self.request = request
         #: Whose token came with it; None for what the coordinator asks itself.
         self.who = who
@@ -33,6 +36,8 @@ class Call:
         self.pieces: pa.Table | None = None
         #: What a puller is told.
         self.pulled: PullState | bool | None = None
+        #: What metrics are told.
+        self.figures: JournalFigures | None = None
         #: Whether its caller hung up.
         self.abandoned = abandoned
         # A lock that starts locked is the lightest signal of the standard library, and this one is used per call.

@@ -21,6 +21,7 @@ from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
+from spark_queue.metrics.figures import Observe
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import codec, wire
 from spark_queue.replication.exchange import Look, Pull
@@ -66,10 +67,7 @@ class Loop:
         self._ready: list[tuple[Call, Answer]] = []
         #: Message types whose logs must be read before this group is answered, and whether gaps are looked for.
         self._tails: dict[str, bool] = {}
-        now_ms = clock.now_ms()
-        self._called_at_ms = now_ms
-        self._round_at_ms = now_ms
-        self._polled_tail_at_ms = now_ms
+        self._called_at_ms = self._round_at_ms = self._polled_tail_at_ms = clock.now_ms()
 
     def run(self) -> None:
         """Serve until the end; calls still waiting then are told to ask elsewhere."""
@@ -128,8 +126,9 @@ class Loop:
                 self._engine.note_poll(call.request, now_ms=now_ms)
 
     def _serve(self, call: Call, now_ms: int) -> None:
-        if not isinstance(call.request, Look | Pull):
+        if not isinstance(call.request, Look | Pull | Observe):
             self._called_at_ms = now_ms
+        assert not isinstance(call.request, wire.Ping), "pings are answered before they come here"
         match call.request:
             case _ if (refused := self._refusal(call, now_ms)) is not None:
                 self._answer(call, Answer(reply=codec.failed(refused)))
@@ -138,8 +137,9 @@ class Loop:
                 self._answer(call, Answer(reply=replies.Done()))
             case wire.Nudge(message_type=message_type):
                 self._nudged(call, message_type)
-            case wire.Ping():
-                raise AssertionError("pings are answered before they come here")
+            case Observe():
+                call.figures = self._commands.figures(self._entrance.trouble, self._peers.told(now_ms=now_ms), now_ms=now_ms)
+                self._answer(call, Answer(reply=replies.Done()))
             case Look() | Pull() | wire.AskPeers() as about_peers:
                 self._answer(call, self._peers.serve(call, about_peers, now_ms=now_ms))
             case commands.Next() as poll:
@@ -292,9 +292,8 @@ class Loop:
         return bool(records)
 
     def _keep_up(self) -> None:
-        now_ms = self._clock.host_ms()
         try:
-            self._journal.upkeep(epoch=self._epoch, state=self._engine.state, now_ms=now_ms)
+            self._journal.upkeep(epoch=self._epoch, state=self._engine.state, now_ms=self._clock.host_ms())
         except JournalError as trouble:
             # Logs that stay long are slow, not wrong; the next look tries again.
             _LOG.warning("The logs could not be shortened: %s", trouble)

@@ -77,16 +77,15 @@ class Peers:
         self._engine.reach.pulled_here = self._pullers.pulled_here()
         self._engine.reach.is_level = self._pullers.are_level()
 
-    def _told(self, *, now_ms: int) -> wire.PeersTold:
-        """Return how the peers are pulled."""
-        told = {
+    def told(self, *, now_ms: int) -> dict[str, wire.PeerTold]:
+        """Return how each peer is pulled, by name."""
+        return {
             name: wire.PeerTold(
                 silent_ms=self._engine.reach.silent_ms(name, now_ms=now_ms), rows_copied=report.rows, bytes_copied=report.bytes,
                 trouble=None if report.trouble is None else str(report.trouble),
             )
             for name, report in self._pullers.reports().items()
         }  # fmt: skip
-        return wire.PeersTold(peers=told)
 
     def are_heard(self, queue: str, *, now_ms: int) -> bool:
         """Return whether a queue may grant: an owner who was away must first hear what was claimed."""
@@ -109,7 +108,7 @@ class Peers:
     def serve(self, call: Call, request: Look | Pull | wire.AskPeers, *, now_ms: int) -> Answer:
         """Tell a puller what it must know, or a caller how peers are pulled, or take over what was read: in one commit."""
         if isinstance(request, wire.AskPeers):
-            return Answer(reply=self._told(now_ms=now_ms))
+            return Answer(reply=wire.PeersTold(peers=self.told(now_ms=now_ms)))
         if isinstance(request, Look):
             call.pulled = self._state(request.peer)
             return Answer(reply=replies.Done())

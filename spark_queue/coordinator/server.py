@@ -24,23 +24,36 @@ _LOCATION_NOT_OURS = "its journal is at another place: one is a copy of the othe
 _PART_BYTES = 4 * 1024 * 1024
 
 
+#: Hears of calls that are refused.
+Refused = Callable[[wire.AnyRequest | None, str], None]
+
+
 class Admission:
     """What every call passes before the loop: it must be well-formed, of this version and for this journal.
 
     Pings are answered here, also while the loop is busy: they say that the process lives, not what the queues hold. Until
-    `open` every other call is told that the coordinator still recovers, or after `refuse` why it cannot.
+    `claimed` every call is told that this one stands by. From then until `open` every other call is told that the coordinator
+    still recovers, or after `refuse` why it cannot.
+
+    Parameters
+    ----------
+    refused : callable
+        Told of each call that is refused: the request, None where it could not be understood, and the code.
     """
 
-    def __init__(self, *, path: str, journal_id: str) -> None:
+    def __init__(self, *, path: str, journal_id: str, refused: Refused = lambda *_: None) -> None:
         self._path = path
         self._journal_id = journal_id
+        #: Told of each call that is refused.
+        self.refused = refused
         self._epoch = 0
         self._inbox: Inbox | None = None
-        self._refusal: SparkQueueError = CoordinatorError("COORDINATOR_RECOVERING", path=path)
+        self._refusal: SparkQueueError = CoordinatorError("COORDINATOR_STANDS_BY", path=path)
 
     def claimed(self, epoch: int) -> None:
         """Say from now on which epoch answers."""
         self._epoch = epoch
+        self._refusal = CoordinatorError("COORDINATOR_RECOVERING", path=self._path)
 
     def open(self, inbox: Inbox) -> None:
         """Let calls through."""
@@ -58,9 +71,11 @@ class Admission:
             return None
         if request.journal != self._journal_id:
             return None
-        if isinstance(request, wire.Ping):
+        if isinstance(request, wire.Ping) and self._epoch:
             return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=True)
-        return codec.failed(CoordinatorError("COORDINATOR_RECOVERING", path=self._journal_id))
+        # Not where the journal is, nor what may be wrong with it: this may be a stranger.
+        code = "COORDINATOR_RECOVERING" if self._epoch else "COORDINATOR_STANDS_BY"
+        return self._refuse(request, codec.failed(CoordinatorError(code, path=self._journal_id)))
 
     def answer(
         self, frame: bytes, abandoned: Callable[[], bool], who: Login | None = None
@@ -72,23 +87,28 @@ class Admission:
         ClosedError
             When the coordinator is ending.
         """
+        request = None
         try:
             request = codec.decode_request(frame)
             if request.journal != self._journal_id:
                 raise JournalError("JOURNAL_MISMATCH", expected=request.journal, path=self._path, found=self._journal_id)
         except SparkQueueError as refusal:
-            return codec.failed(refusal), None
-        if isinstance(request, wire.Ping):
+            return self._refuse(request, codec.failed(refusal)), None
+        if isinstance(request, wire.Ping) and self._epoch:
             is_recovering = self._inbox is None
             return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=is_recovering), None
         if self._inbox is None:
-            return codec.failed(self._refusal), None
+            return self._refuse(request, codec.failed(self._refusal)), None
         call = Call(request, abandoned, who)
         self._inbox.submit(call)
         call.wait()
         if call.reply is None:
             raise ClosedError
-        return call.reply, call.pieces
+        return self._refuse(request, call.reply) if isinstance(call.reply, wire.Failed) else call.reply, call.pieces
+
+    def _refuse(self, request: wire.AnyRequest | None, reply: wire.Failed) -> wire.Failed:
+        self.refused(request, reply.code)
+        return reply
 
 
 class Server(flight.FlightServerBase):
@@ -144,6 +164,7 @@ class Server(flight.FlightServerBase):
         reply = self._admission.answer_unknown(frame) if caller.may_be_known_later else None
         if reply is None:
             self._logins.refused(address_of(context.peer()))
+            self._admission.refused(None, "UNAUTHENTICATED")
             raise flight.FlightUnauthenticatedError(self._refusal)
         return reply
 

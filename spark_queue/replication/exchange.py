@@ -36,7 +36,7 @@ class PullState:
     held: Mapping[str, Mapping[str, BitMap64]]
     #: What publishers have brought here.
     standing: Mapping[str, Standing]
-    #: Whether to go on without the messages that the peer let go before they were pulled.
+    #: Whether somebody said to go on without the messages that the peer let go before they were pulled.
     skips: bool = False
     #: UUIDs of the own origin since the journal was restored from a backup, oldest first.
     renewed: Sequence[str] = ()

@@ -64,15 +64,15 @@ class Fetcher:
         """What keeps messages of a type from being pulled, while all else is."""
         return next(iter(self._stopped.values()), None)
 
-    def fetch(self, entered: Sequence[Segment], state: PullState, *, may_miss: bool) -> tuple[list[Copied], int]:
+    def fetch(self, entered: Sequence[Segment], state: PullState, *, gaps_after: int) -> tuple[list[Copied], int]:
         """Copy what of some messages is pulled and not here; returns the copies, and how many the peer let go before.
 
         Parameters
         ----------
         entered : Sequence of Segment
             They stand in the fold, and the log was read up to them, at least.
-        may_miss : bool
-            Whether it is no loss that the peer has let messages go, since it did not know yet who pulls.
+        gaps_after : int
+            Up to which record it is no gap that the peer has let messages go; see `Watermark`.
 
         Raises
         ------
@@ -81,13 +81,12 @@ class Fetcher:
         JournalError
             STORE_FAILED of the own journal.
         """
-        skips = may_miss or state.skips
         copies, lost = list[Copied](), 0
         for message_type in dict.fromkeys(segment.message_type for segment in entered):
             if message_type in state.held and message_type not in self._stopped:
                 mine = [segment for segment in entered if segment.message_type == message_type]
                 try:
-                    copied, gone = self._copied(mine, state, skips=skips)
+                    copied, gone = self._copied(mine, state, gaps_after=gaps_after)
                 except ConfigError as differs:
                     if differs.code != "MESSAGE_TYPE_DIFFERS":
                         raise
@@ -98,7 +97,7 @@ class Fetcher:
                     lost += gone
         return copies, lost
 
-    def _copied(self, entered: Sequence[Segment], state: PullState, *, skips: bool) -> tuple[Copied, int]:
+    def _copied(self, entered: Sequence[Segment], state: PullState, *, gaps_after: int) -> tuple[Copied, int]:
         """Copy what entered, from where it stands by now; returns how many of it the peer has let go, too."""
         held, standing = state.held[entered[0].message_type], state.standing[entered[0].message_type]
         for segment in entered:
@@ -106,7 +105,7 @@ class Fetcher:
             self._check_origins(segment, state.renewed[-1] if state.renewed else state.journal, held)
         known = self._fold.message_types[entered[0].message_type]
         placed = [known.segment_of(each.first) for each in entered]
-        lost = self._lost(placed, held, skips=skips)
+        lost = self._lost(placed, held, gaps_after=gaps_after)
         try:
             return self._copier.copy(self._fold, placed, held, standing, now_ms=self._clock.wall_ms()), lost
         except CopyFailedError as failed:
@@ -118,22 +117,22 @@ class Fetcher:
             moved = [foresight.place(each) for each in placed]
             if moved == placed:
                 raise
-            lost = self._lost(moved, held, skips=skips)
+            lost = self._lost(moved, held, gaps_after=gaps_after)
             return self._copier.copy(self._fold, moved, held, standing, now_ms=self._clock.wall_ms()), lost
 
-    def _lost(self, segments: Sequence[Segment], held: Mapping[str, BitMap64], *, skips: bool) -> int:
+    def _lost(self, segments: Sequence[Segment], held: Mapping[str, BitMap64], *, gaps_after: int) -> int:
         """Return how many messages the peer let go before they were pulled.
 
         Raises
         ------
         CopyFailedError
-            With PEER_GAP, where it was pulled before, and nobody has said that they may be missed.
+            With PEER_GAP, where they may not be missed.
         """
         count = 0
         for segment in segments:
             lost = self._copier.missing(self._fold, segment, held) if segment.retired else BitMap64()
             count += len(lost)
-            if lost and not skips:
+            if lost and segment.record > gaps_after:
                 facts = {"peer": self._definition.name, "message_type": segment.message_type, "count": len(lost)}
                 ranges = ", ".join(f"{first} to {until - 1}" for first, until in to_ranges(lost))
                 raise CopyFailedError(segment, JournalError("PEER_GAP", bookmarks=ranges, journal=self._own_path, **facts))

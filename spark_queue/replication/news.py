@@ -24,9 +24,9 @@ from spark_queue.replication.record_forms import is_sound
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
 _TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")
 _OF_LETTERS = ("source", "error")
-_OF_REQUESTS = ("requester", "owner", "passed", "life")
+_OF_REQUESTS = ("requester", "owner", "passed", "limit", "life")
 
-#: Most messages that one range of an answer names; a request is for what some polls have room for.
+#: Most messages that one range of an answer names; requests name fewer.
 _MOST_ASKED = 1 << 24
 
 
@@ -115,7 +115,11 @@ class PeerFold:
             return None
         names = _OF_REQUESTS if value is None else _OF_LETTERS if record.kind == Kind.DEAD_LETTERED else _TRAVELLING
         detail: Mapping[str, Any] = {name: record.detail[name] for name in names if name in record.detail}
-        news = News(queue=str(record.queue), rows=self._by_origin(record), value=value, reason=_reason(record), detail=detail)
+        queue = self.definitions.queues[str(record.queue)]
+        news = News(
+            queue=queue.name, message_type=queue.message_type, rows=self._by_origin(record), value=value, reason=_reason(record),
+            detail=detail,
+        )  # fmt: skip
         return news if value is not None else replace(news, of_several=self._of_several(record))
 
     def _value(self, record: Record) -> MessageValue | None:

@@ -120,15 +120,16 @@ class ValueForm(msgspec.Struct):
 
 
 class RequestForm(msgspec.Struct):
-    """Who asks whom for messages."""
+    """Who asks whom for messages, and for how many of those that it names."""
 
     requester: Name
     owner: Name
     passed: Annotated[list[Name], msgspec.Meta(max_length=_PASSED_MAX)] = []
+    limit: Annotated[int, msgspec.Meta(ge=1, lt=NUMBER_MAX)] | msgspec.UnsetType = msgspec.UNSET
     life: _Count = 0
 
 
-#: Most messages that one record may say were never in a queue; requests are as large as what polls take.
+#: Most messages that one record may say were never in a queue; requests name fewer.
 ABSENT_MOST = 2**24
 
 

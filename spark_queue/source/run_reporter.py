@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
+from spark_queue import tracing
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core import commands, replies
 from spark_queue.errors import CallerError, LeaseError, SparkQueueError
@@ -94,10 +95,15 @@ class RunReporter:
         run = self._unproven
         if run is None or not run.lease or not self._is_of(run, offset):
             return
-        self._prover.call(commands.Prove(**self._who, run=run), timeout_s=_PROOF_TIMEOUT_S)
+        with tracing.span("settle", str(self._who["queue"]), **self.names(run)):
+            self._prover.call(commands.Prove(**self._who, run=run), timeout_s=_PROOF_TIMEOUT_S)
         # Asked from the listener's thread: meanwhile a newer run may have ended, whose proof is still to come.
         if self._unproven is run:
             self._unproven = None
+
+    def names(self, run: replies.Run) -> dict[str, Any]:
+        """Return what spans say of a run."""
+        return {"destination__subscription__name": self._who["subscription"], "spark_queue__lease": run.lease}
 
     def _is_of(self, run: replies.Run, offset: Mapping[str, Any]) -> bool:
         try:

@@ -52,6 +52,9 @@ def of_what_was_pulled(
         # What a side has set aside, or does not replicate, says nothing.
         if here is None or there is None or here.ownership is None or there.ownership is None:
             continue
+        if here.definition.message_type != there.definition.message_type:
+            # It is another queue there, and its news wait.
+            continue
         names = _Names(hearer, speaker, here.definition.message_type)
         for value, rows in _values(there, there.ownership):
             known, unknown = names.of_hearer(rows, passes)

@@ -117,7 +117,8 @@ def memory(bench: Bench) -> Iterator[Figure]:
     there.publish_numbers(MANY_MESSAGES)
     for number, drawn in enumerate(_halves()):
         detail = {"requester": "here", "owner": "there", "passed": []}
-        news = News(queue=QUEUE, rows={there.journal_id: to_bitmap([(row, row + 1) for row in drawn])}, value=None, detail=detail)
+        rows = {there.journal_id: to_bitmap([(row, row + 1) for row in drawn])}
+        news = News(queue=QUEUE, message_type="json", rows=rows, value=None, detail=detail)
         there.engine.pull(Pulled(peer="here", journal=here.journal_id, record=number, digest="", news=[news]), now_ms=there.now_ms)
         there.commit()
     here.pull("there")

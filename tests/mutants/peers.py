@@ -114,8 +114,20 @@ PEERS = (
         ("tests/unit/replication",),
     ),
     Mutant(
+        "who skips what is lost skips only the first part of it",
+        "spark_queue/core/state/folds/peers.py", 'gaps_after = detail.get("gaps_after", before.gaps_after)',
+        'gaps_after = detail.get("gaps_after", -1)',
+        ("tests/unit/replication/test_sites.py",),
+    ),
+    Mutant(
+        "what waits is noted as told before the log says so",
+        "spark_queue/replication/puller.py", "        try:\n            taken = False\n",
+        "        self._note_told()\n        try:\n            taken = False\n",
+        ("tests/unit/replication/test_changed_definitions.py",),
+    ),
+    Mutant(
         "what was lost before it was pulled is passed over in silence",
-        "spark_queue/replication/fetching.py", "if lost and not skips:", "if False:",
+        "spark_queue/replication/fetching.py", "if lost and segment.record > gaps_after:", "if False:",
         ("tests/unit/replication/test_sites.py",),
     ),
     Mutant(

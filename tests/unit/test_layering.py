@@ -24,10 +24,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.core.retention",),
     ("spark_queue.core.deciding",),
     ("spark_queue.core",),
-    ("spark_queue.clock", "spark_queue.allocator", "spark_queue.expression", "spark_queue.ports", "spark_queue.settings"),
+    ("spark_queue.clock", "spark_queue.allocator", "spark_queue.expression", "spark_queue.ports"),
+    ("spark_queue.settings", "spark_queue.tracing"),
     ("spark_queue.journal",),
     ("spark_queue.protocol", "spark_queue.verification", "spark_queue.views"),
     ("spark_queue.replication",),
+    ("spark_queue.metrics",),
     ("spark_queue.coordinator",),
     ("spark_queue.client", "spark_queue.delta_jars", "spark_queue.session"),
     ("spark_queue.source",),
@@ -49,6 +51,8 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
     "deltalake": ("spark_queue.journal", "jobs"),
     "duckdb": ("spark_queue.expression",),
     "obstore": ("spark_queue.journal",),
+    "opentelemetry": ("spark_queue.metrics.otlp", "spark_queue.tracing"),
+    "prometheus_client": ("spark_queue.metrics.prometheus",),
     "pyarrow.flight": ("spark_queue.coordinator", "spark_queue.protocol"),
     "pyspark": ("spark_queue.source", "spark_queue.client.queue", "spark_queue.session", "pyspark_sparkqueue", "jobs"),
     "rich": ("spark_queue.cli", "jobs"),
@@ -62,6 +66,8 @@ NEVER_LOADS: Mapping[str, frozenset[str]] = {
     "spark_queue.cli": frozenset({"pyspark", "delta"}),
     "spark_queue.journal": frozenset({"pyspark", "delta"}),
     "spark_queue.views": frozenset({"pyspark", "delta"}),
+    # What is an extra is loaded by who asks for it.
+    "spark_queue": frozenset({"opentelemetry", "prometheus_client"}),
 }
 
 #: The modules that executors run, and all that importing them may load beside the standard library. Spark's own base

@@ -258,6 +258,20 @@ def test_this_journal_under_another_name_is_refused(attack: Attack) -> None:
     attack.pull("PEER_REFUSED", "is instance 'tokyo', and it is 'frankfurt'")
 
 
+@pytest.mark.parametrize("whose", ["frankfurt", "tokyo"])
+def test_a_restored_journal_takes_nobody_elses_origin(attack: Attack, whose: str) -> None:
+    """Its messages would be here as those of another instance."""
+    attack.go_on()
+    own = attack.here.state.journal_id
+    number = attack.peer.number("pulled")
+    origin = own if whose == "frankfurt" else attack.here.state.pulled["tokyo"].journal
+    told = {"v": 1, "critical": True, "origin_uuid": origin, "since": {"order": 0}}
+    attack.peer.rewrite(number, lambda row: row.update(kind="restored", detail=told))
+    attack.pull("PEER_REFUSED", f"is instance 'virginia', and it is '{whose}'")
+    assert own not in attack.here.state.message_types["order"].origins.held
+    attack.heal()
+
+
 def test_what_may_not_come_through_a_peer_does_not(attack: Attack) -> None:
     definition = replace(attack.here.state.definitions.peers["virginia"], passthrough=())
     assert attack.here.pull("virginia", attack.peer.path, definition=definition) is None

@@ -97,6 +97,8 @@ RECORDS: dict[str, tuple[str, dict[str, Any], Change, str]] = {
     "a request in the name of another": ("transfer_requested", {}, detail(requester="tokyo", owner="frankfurt"), "in the name of"),
     "a request of itself": ("transfer_requested", {}, detail(owner="virginia"), "asks itself"),
     "a request that passed thousands": ("transfer_requested", {}, detail(passed=["osaka"] * 5_000), "passed"),
+    "a request for no message": ("transfer_requested", {}, detail(limit=0), "limit"),
+    "a request beyond all numbers": ("transfer_requested", {}, detail(limit=2**60), "limit"),
     "retired beyond what entered": ("entered", {"message_type": "json"}, _retires_all, "have entered"),
     "a merge of what is not there": (
         "entered", {"message_type": "json"},

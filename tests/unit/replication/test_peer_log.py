@@ -96,7 +96,13 @@ def test_many_messages_come_as_several_commands_each_commit_as_a_whole(
     assert attack.here.told() == attack.unharmed
 
 
-def test_files_that_were_merged_since_are_found_further_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "limits", [((peer_log, "CHUNK_RECORDS", 4), (peer_records, "_PART_RECORDS", 1)), ((chunks, "PART_ROWS", 4),)]
+)
+def test_files_that_were_merged_since_are_found_further_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[tuple[Any, str, int], ...]
+) -> None:
+    """The merge is in a later chunk, or in a later part of the same chunk."""
     disk = Disk(tmp_path / "virginia", journal={"instance": "virginia"})
     reign = Reign(disk, epoch=1)
     publish_some(disk, 6)
@@ -107,8 +113,8 @@ def test_files_that_were_merged_since_are_found_further_on(tmp_path: Path, monke
     for file in (tmp_path / "virginia" / "messages" / "order").glob("*.parquet"):
         if str(file) not in kept:
             file.unlink()
-    monkeypatch.setattr(peer_log, "CHUNK_RECORDS", 4)
-    monkeypatch.setattr(peer_records, "_PART_RECORDS", 1)
+    for module, limit, value in limits:
+        monkeypatch.setattr(module, limit, value)
     taken: list[Pull] = []
 
     def take(pull: Pull) -> bool:
