@@ -22,7 +22,7 @@ def dashboard(
     host: Annotated[
         str, typer.Option(help="Where to listen; another host than loopback needs TLS and a token file.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65_535, help="The port.")] = 7380,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 for any that is free.")] = 7380,
     allow_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Let who is logged in redrive, settle and purge; a coordinator is started then.")
     ] = False,

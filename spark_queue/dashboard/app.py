@@ -17,8 +17,10 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
+from spark_queue.dashboard.change_site import ChangeSite
 from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.guard import Access, Guard
+from spark_queue.dashboard.journal_site import JournalSite
 from spark_queue.dashboard.overview import journal_rows
 from spark_queue.dashboard.templating import Pages
 from spark_queue.errors import SparkQueueError
@@ -56,6 +58,7 @@ def make_app(
     """
     pages = Pages(access, hides_bodies=hides_bodies)
     site = _Site(followers, pages)
+    named = {follower.name: follower for follower in followers}
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
@@ -71,6 +74,7 @@ def make_app(
         Route("/logout", site.logout, methods=["POST"]),
         Route("/events", site.events),
         Route("/static/{name}", static),
+        Mount("/j", routes=[*JournalSite(named, pages).routes(), *ChangeSite(named, pages).routes()]),
         *(Mount(path, each) for path, each in (mounts or {}).items()),
     ]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {

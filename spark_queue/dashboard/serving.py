@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import uvicorn
@@ -42,13 +43,15 @@ def serve(stores: Sequence[Store], options: ServingOptions, announce: Callable[[
     ConfigError
         MISSING_OPTION or BAD_VALUE: what another host than loopback needs.
     """
+    # What is not safe is refused before anybody can connect.
+    access_of(options)
+    listening = _listen(options)
+    options = replace(options, port=listening.getsockname()[1])
     access = access_of(options)
     followers = [JournalFollower(name, store) for name, store in names_of(stores).items()]
     app = make_app(followers, access, hides_bodies=options.hides_bodies)
     config = uvicorn.Config(
         app,
-        host=options.host,
-        port=options.port,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -64,7 +67,17 @@ def serve(stores: Sequence[Store], options: ServingOptions, announce: Callable[[
     # A token that somebody chose is known to them, and stays out of terminals and their logs.
     login = f"/login?token={access.token}" if options.token_file is None else "/"
     announce(f"{scheme}://{name}:{options.port}{login}")
-    uvicorn.Server(config).run()
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def _listen(options: ServingOptions) -> socket.socket:
+    """Take the port before anybody is told of it."""
+    try:
+        family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+        return socket.create_server((options.host.strip("[]"), options.port), family=family)
+    except OSError as failure:
+        expected = f"a port of '{options.host}' that can be listened on ({failure.strerror})"
+        raise ConfigError("BAD_VALUE", key="--port", where="the arguments", value=options.port, expected=expected) from None
 
 
 def access_of(options: ServingOptions) -> Access:
@@ -86,8 +99,8 @@ def access_of(options: ServingOptions) -> Access:
                 raise ConfigError("DASHBOARD_UNSAFE", host=options.host, option=name, reason=reason)
     if (options.tls_cert is None) != (options.tls_key is None):
         given, missing = ("--tls-key", "--tls-cert") if options.tls_cert is None else ("--tls-cert", "--tls-key")
-        value = str(options.tls_cert or options.tls_key)
-        raise ConfigError("BAD_VALUE", key=given, where="the arguments", value=value, expected=f"given together with {missing}")
+        path = str(options.tls_cert or options.tls_key)
+        raise ConfigError("BAD_VALUE", key=given, where="the arguments", value=path, expected=f"given together with {missing}")
     names = {options.host, *options.allowed_hosts}
     if is_loopback(f"http://{_bracketed(options.host)}"):
         names |= {"localhost", "127.0.0.1", "::1"}

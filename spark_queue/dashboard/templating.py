@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from importlib import resources
 from typing import Any
@@ -53,7 +54,7 @@ class Pages:
         """Render a template."""
         text = self._environment.get_template(name).render(
             here=request.url.path,
-            asked=dict(request.query_params),
+            asked=defaultdict(str, request.query_params),
             allows_changes=self.access.allows_changes,
             form_token=self.access.form_token,
             hides_bodies=self.hides_bodies,

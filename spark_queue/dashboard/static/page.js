@@ -58,12 +58,10 @@ for (const form of document.querySelectorAll("form[data-sends]")) {
   form.addEventListener("change", () => form.requestSubmit());
 }
 
-for (const slider of document.querySelectorAll("input[type=range][data-from]")) {
+for (const slider of document.querySelectorAll("input[type=range][data-told]")) {
   const told = document.getElementById(slider.dataset.told);
-  const from = Number(slider.dataset.from);
-  const to = Number(slider.dataset.to);
   slider.addEventListener("input", () => {
-    const at = new Date(from + (to - from) * Number(slider.value) / Number(slider.max));
-    told.textContent = slider.value === slider.max ? "now" : at.toISOString().slice(0, 19).replace("T", " ") + " UTC";
+    const at = new Date(Number(slider.value) * 1000).toISOString().slice(0, 19).replace("T", " ") + " UTC";
+    told.textContent = Number(slider.value) + Number(slider.step) > Number(slider.max) ? "now" : at;
   });
 }

@@ -26,7 +26,7 @@ EVIL = "<script>alert('x')</script><img src=x onerror=alert(1)>\"'"
 DEFINITIONS: dict[str, Any] = {
     "message_types": {"order": {"columns": "item STRING, amount BIGINT", "topics": ["ORDERS", "RETURNS"]}},
     "queues": {
-        "BILLING": {"underlying_topic": "ORDERS", "lease_period": "60s", "dead_letter_queue": "BILLING_FAILED", "max_deliveries": 3},
+        "BILLING": {"underlying_topic": "ORDERS", "dead_letter_queue": "BILLING_FAILED", "max_deliveries": 3},
         "BILLING_FAILED": {"message_type": "order"},
         "SHIPPING": {"underlying_topic": "ORDERS", "filter": "amount > 3"},
         "REFUNDS": {"underlying_topic": "RETURNS"},
