@@ -53,9 +53,11 @@ class Life:
 
 def life_of(history: MessageHistory, now_ms: int) -> Life:
     """Draw the life of a message until now."""
-    events = sorted(history.events, key=lambda event: event.at)
-    told = [_happening(event, history.queue) for event in events]
-    return Life(band=_band([each for each in events if each.queue in (None, history.queue)], now_ms), events=told)
+    told = [_happening(event, history.queue) for event in history.events]
+    own = [event for event in history.events if event.record is not None and event.queue in (None, history.queue)]
+    # Publishers' clocks may be ahead of the coordinator's: what they say counts as far as it comes before.
+    before = [event for event in history.events if event.record is None and (not own or event.at <= own[0].at)]
+    return Life(band=_band([*before, *own], now_ms), events=told)
 
 
 def _happening(event: MessageEvent, queue: str) -> Happening:

@@ -23,6 +23,9 @@ SPANS_MS: dict[str, int | None] = {
     "15min": 900_000, "1h": 3_600_000, "6h": 21_600_000, "24h": 86_400_000, "7d": 604_800_000, "30d": 2_592_000_000, "all": None,
 }  # fmt: skip
 
+#: Units of an age, with their length in seconds, and up to which age each is used.
+_AGE_UNITS = ((1, "seconds", 300), (60, "minutes", 3 * 3_600), (3_600, "hours", 4 * 86_400), (86_400, "days", float("inf")))
+
 #: Moments of a chart.
 _POINTS = 160
 
@@ -189,12 +192,14 @@ def queue_charts(look: Look, queue: str, span: Span, marker_ms: int | None) -> l
     found = look.history.series(look.state, queue, times_ms)
     began = np.where(times_ms >= look.history.since_ms(queue), 0.0, np.nan)
     depth, letters = (np.asarray(each, np.float64) + began for each in (found.depth, found.dead_letters))
+    fastest = max(float(found.rate_in.max(initial=0)), float(found.rate_out.max(initial=0)))
+    factor, pace = (1.0, "messages a second") if fastest >= 2 else (60.0, "messages a minute")
+    oldest_s = float(np.nanmax(np.append(found.oldest_age_s, 0.0)))
+    length, unit = next((length, unit) for length, unit, most in _AGE_UNITS if oldest_s <= most)
+    rates = [("in", "in", found.rate_in * factor), ("out", "out", found.rate_out * factor)]
     return [
         charts.chart("Depth", "messages in the queue", times_ms, [("depth", "depth", depth)], marker_ms=marker_ms),
-        charts.chart(
-            "Rates", "messages a second", times_ms, [("in", "in", found.rate_in), ("out", "out", found.rate_out)],
-            marker_ms=marker_ms,
-        ),
-        charts.chart("Age of the oldest", "seconds", times_ms, [("age", "age", found.oldest_age_s)], marker_ms=marker_ms),
+        charts.chart("Rates", pace, times_ms, rates, marker_ms=marker_ms),
+        charts.chart("Age of the oldest", unit, times_ms, [("age", "age", found.oldest_age_s / length)], marker_ms=marker_ms),
         charts.chart("Dead letters", "standing", times_ms, [("dead", "dead letters", letters)], marker_ms=marker_ms),
-    ]  # fmt: skip
+    ]
