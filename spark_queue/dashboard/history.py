@@ -185,10 +185,13 @@ class History:
         began = times_ms >= trace.since_ms
         seconds = np.maximum(np.diff(times_ms), 1) / 1_000
         deaths = trace.deaths.at(times_ms)
+        depth = np.where(began, np.maximum(entered + came - left, 0), 0)
+        # What waits in a dead-letter queue are dead letters, too.
+        waiting = depth if state.definitions.source_of(queue) is not None else 0
         return Series(
             times_ms=times_ms,
-            depth=np.where(began, np.maximum(entered + came - left, 0), 0),
-            dead_letters=trace.letters.at(times_ms),
+            depth=depth,
+            dead_letters=trace.letters.at(times_ms) + waiting,
             oldest_age_s=self._ages(trace, members, (entered_ms, untils), until, times_ms),
             rate_in=np.diff(entered + came) / seconds,
             rate_out=np.diff(left) / seconds,
