@@ -59,7 +59,7 @@ class Access:
         Whether forms that change something are there.
     """
 
-    token: str
+    token: str = field(repr=False)
     hosts: Collection[str]
     is_secure: bool
     allows_changes: bool

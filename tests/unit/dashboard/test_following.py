@@ -92,7 +92,9 @@ def test_a_journal_that_was_made_anew_is_read_anew(tmp_path: Path) -> None:
     follower = JournalFollower("shop", world.journal.store)
     follower.refresh()
     shutil.rmtree(world.journal.path)
-    Journal.create(world.journal.path, {"message_types": {"json": {"topics": ["T"]}}, "queues": {"OTHER": {"underlying_topic": "T"}}})
+    Journal.create(
+        world.journal.path, {"message_types": {"json": {"topics": ["T"]}}, "queues": {"OTHER": {"underlying_topic": "T"}}}
+    )
     follower.refresh()
     follower.refresh()
     with follower.look() as look:
