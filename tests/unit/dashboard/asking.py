@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from urllib.parse import unquote, urlencode, urlsplit
 
@@ -89,11 +90,17 @@ class _EnoughError(Exception):
     """Events go on for ever; the first one is enough."""
 
 
+@cache
+def followed(path: str) -> JournalFollower:
+    """Return what follows a journal, whose log has been read once."""
+    follower = JournalFollower(path.rsplit("/", 1)[-1], Journal(path).store)
+    follower.refresh()
+    return follower
+
+
 def asker(*journals: Journal, logs_in: bool = True, hides_bodies: bool = False, allows_changes: bool = False) -> Asker:
     """Return somebody who looks at journals, whose logs have been read once."""
-    followers = [JournalFollower(journal.path.rsplit("/", 1)[-1], journal.store) for journal in journals]
-    for follower in followers:
-        follower.refresh()
+    followers = [followed(journal.path) for journal in journals]
     access = Access(token=TOKEN, hosts=frozenset({HOST}), is_secure=False, allows_changes=allows_changes)
     made = Asker(app=make_app(followers, access, hides_bodies=hides_bodies), access=access, followers=followers)
     if logs_in:

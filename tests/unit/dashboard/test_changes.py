@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,8 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Held:
 def confirmed(visitor: Asker, path: str, form: dict[str, str]) -> tuple[str, Answer]:
     """Ask what would be done, confirm it, and return both pages."""
     asked = visitor.change(path, form).text
-    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', asked))
+    found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', asked)
+    fields = {name: html.unescape(value) for name, value in found}
     begun = visitor.post(path, fields)
     assert begun.status == 303, begun.text
     shown = visitor.get(begun.headers["location"])

@@ -9,6 +9,7 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.core import commands
+from spark_queue.dashboard.queue_page import as_of
 from tests.unit.dashboard.asking import asker
 from tests.unit.dashboard.dashboard_world import EVIL, DashboardWorld
 
@@ -39,10 +40,7 @@ def test_queue_page_shows_the_queue_as_it_was(world: DashboardWorld) -> None:
     at_s = world.at(90.2) // 1_000
     found = text_of(asker(world.journal).get(f"{QUEUE}?span=6h&at={at_s}").text)
     assert "The queue as it was at" in found
-    with_then = world.journal.queue("BILLING")
-    from spark_queue.dashboard.queue_page import as_of
-
-    then = with_then.status(as_of(at_s * 1_000))
+    then = world.journal.queue("BILLING").status(as_of(at_s * 1_000))
     assert f"Depth {then.queue_depth} Oldest" in found
     assert f"Acknowledged {then.acknowledged:,} " in found
 
@@ -142,13 +140,8 @@ def test_a_journal_without_peers_says_so(world: DashboardWorld) -> None:
 def test_bodies_can_be_kept_off_every_page(world: DashboardWorld) -> None:
     visitor = asker(world.journal, hides_bodies=True)
     key = re.findall(r"\?group=([0-9a-f]+)#", visitor.get(f"{QUEUE}/dead-letters").text)[0]
-    for path in (
-        f"{QUEUE}/messages",
-        f"{QUEUE}/messages?where=amount+%3E+1",
-        f"{QUEUE}/messages/5",
-        f"{QUEUE}/dead-letters?group={key}",
-    ):
-        assert "kettle" not in visitor.get(path).text
+    for path in ("messages", "messages?where=amount+%3E+1", "messages/5", f"dead-letters?group={key}"):
+        assert "kettle" not in visitor.get(f"{QUEUE}/{path}").text
 
 
 def test_nothing_that_is_shown_becomes_an_element(tmp_path: Path) -> None:
