@@ -16,7 +16,7 @@ from starlette.routing import Route
 from spark_queue.client.journal import Journal
 from spark_queue.core.records import Outcome
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.dashboard.changes import REDRIVE_PER_SECOND, VERBS, Change, Changes, Verb, Wish
+from spark_queue.dashboard.changes import REDRIVE_PER_SECOND, VERBS, Changes, StartedChange, Verb, Wish
 from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.journal_site import known_queue, looking
 from spark_queue.dashboard.letters import group_of, homes_of
@@ -79,7 +79,7 @@ class ChangeSite:
         change.cancel()
         return RedirectResponse(f"/j/{follower.name}/changes/{change.key}", status_code=303)
 
-    def _change(self, request: Request) -> Change:
+    def _change(self, request: Request) -> StartedChange:
         change = self._changes.find(request.path_params["key"])
         if change is None or change.journal_name != request.path_params["journal"]:
             raise HTTPException(404)

@@ -14,7 +14,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.dashboard.history import KINDS, History
-from spark_queue.dashboard.log_reader import LogReader, LogReplacedError
+from spark_queue.dashboard.log_reader import LogReader, LogVanishedError
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import state_codec
 from spark_queue.journal.control_files import to_records_of
@@ -22,7 +22,6 @@ from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.views.one_message import one_of
-from spark_queue.views.point_in_time import PointInTime
 from spark_queue.views.state_at import Commits, count_on
 
 _LOG = logging.getLogger(__name__)
@@ -35,7 +34,7 @@ FIRST_WAIT_S = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class JournalLook:
     """A journal as it is now; to be used inside `JournalFollower.look` only."""
 
     journal: DeltaJournal
@@ -46,11 +45,6 @@ class Look:
     rows: pa.Table | None
     #: What keeps messages of a type from entering any further, by its name.
     troubles: Mapping[str, str]
-
-    @property
-    def point(self) -> PointInTime:
-        """The same for views."""
-        return PointInTime(state=self.state, now_ms=self.now_ms, records=(), troubles=self.troubles)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,7 +106,7 @@ class JournalFollower:
             self._thread.join()
 
     @contextmanager
-    def look(self) -> Iterator[Look | None]:
+    def look(self) -> Iterator[JournalLook | None]:
         """Yield the journal as it is, which does not change meanwhile; None while its log is read for the first time."""
         self._looked.wait(FIRST_WAIT_S)
         with self._lock:
@@ -121,7 +115,7 @@ class JournalFollower:
                 yield None
                 return
             state = found.ahead or found.state
-            yield Look(
+            yield JournalLook(
                 journal=found.journal,
                 state=state,
                 # The coordinator's clock may be ahead of this one.
@@ -137,7 +131,7 @@ class JournalFollower:
             self._refresh()
         except SparkQueueError as refusal:
             self._fail(str(refusal))
-        except LogReplacedError:
+        except LogVanishedError:
             self._fail("Its control log is not where it was. It is looked for again.")
             self._reopens = True
         # Whatever a damaged journal does to its reader: the others, and what was read of this one, are shown on.

@@ -18,7 +18,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.bitmaps.ranges import oldest
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.dashboard import control_rows, journal_page, letters, message_rows, queue_page, shown
-from spark_queue.dashboard.following import JournalFollower, Look
+from spark_queue.dashboard.following import JournalFollower, JournalLook
 from spark_queue.dashboard.life import life_of
 from spark_queue.dashboard.moments import Moments
 from spark_queue.dashboard.overview import journal_rows, status_of
@@ -222,7 +222,7 @@ class JournalSite:
 
 
 @contextmanager
-def looking(follower: JournalFollower) -> Iterator[Look]:
+def looking(follower: JournalFollower) -> Iterator[JournalLook]:
     """Yield a journal as it is; while it cannot be read, a page of its own says why."""
     with follower.look() as look:
         if look is None:

@@ -10,7 +10,7 @@ import numpy as np
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state import status
 from spark_queue.dashboard import charts
-from spark_queue.dashboard.following import JournalFollower, Look
+from spark_queue.dashboard.following import JournalFollower, JournalLook
 from spark_queue.dashboard.history import Series
 
 #: The span of the little charts, and of rates, in milliseconds.
@@ -70,7 +70,7 @@ def journal_rows(follower: JournalFollower) -> JournalRows:
         )
 
 
-def queue_row(look: Look, name: str) -> QueueRow:
+def queue_row(look: JournalLook, name: str) -> QueueRow:
     """Return the row of one queue."""
     if name in look.state.troubles:
         return QueueRow(name=name, status=None, trouble=str(look.state.troubles[name]))
@@ -92,7 +92,7 @@ def queue_row(look: Look, name: str) -> QueueRow:
     )
 
 
-def status_of(look: Look, name: str) -> QueueStatus:
+def status_of(look: JournalLook, name: str) -> QueueStatus:
     """Return a queue's figures; what keeps messages from entering it is an alarm, too."""
     found = status.queue_status(look.state, name, now_ms=look.now_ms)
     trouble = look.troubles.get(found.message_type)
@@ -102,7 +102,7 @@ def status_of(look: Look, name: str) -> QueueStatus:
     return replace(found, alarm=" ".join(filter(None, [found.alarm, trouble])))
 
 
-def span(look: Look, name: str, span_ms: int, *, points: int) -> Series:
+def span(look: JournalLook, name: str, span_ms: int, *, points: int) -> Series:
     """Return a queue over the last so many milliseconds, at so many points and one more."""
     assert look.history is not None, "who asks has looked"
     times_ms = np.linspace(look.now_ms - span_ms, look.now_ms, points + 1).astype(np.int64)

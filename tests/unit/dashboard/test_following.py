@@ -10,8 +10,8 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.core.state import status
-from spark_queue.dashboard import log_reader
 from spark_queue.dashboard.following import JournalFollower
+from spark_queue.journal import control_files
 from spark_queue.journal.layout import Store
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 
@@ -29,14 +29,13 @@ def test_new_records_are_folded_and_old_ones_not_read_again(tmp_path: Path, monk
     follower = JournalFollower("shop", world.journal.store)
     follower.refresh()
     read: list[int] = []
-    real = log_reader.read_rows
 
     def read_rows(store: Store, files: Any, *, first: int = 0) -> Any:
-        rows = real(store, files, first=first)
+        rows = control_files.read_rows(store, files, first=first)
         read.append(rows.num_rows)
         return rows
 
-    monkeypatch.setattr(log_reader, "read_rows", read_rows)
+    monkeypatch.setattr("spark_queue.dashboard.log_reader.read_rows", read_rows)
     before = follower.revision
     follower.refresh()
     assert (read, follower.revision) == ([], before)
