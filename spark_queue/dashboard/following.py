@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
@@ -73,18 +74,23 @@ class JournalFollower:
         What its pages are called by.
     store : Store
         The journal's place.
+    coordinator : str or None
+        ``host:port`` of its coordinator, for changes, where that runs on another host.
 
     Attributes
     ----------
+    handle : Journal
+        The journal as its users hold it.
     revision : int
         Rises with each change of what pages show.
     trouble : str or None
         Why the journal cannot be read now; what was read before is still shown.
     """
 
-    def __init__(self, name: str, store: Store) -> None:
+    def __init__(self, name: str, store: Store, *, coordinator: str | None = None) -> None:
         self.name = name
         self.store = store
+        self.handle = Journal(store.path, storage_options=store.storage_options, coordinator=coordinator)
         self.revision = 0
         self.trouble: str | None = None
         self._found: _Followed | None = None

@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
 from spark_queue.core.bitmaps.ranges import oldest
 from spark_queue.core.state.journal_state import JournalState
@@ -193,7 +192,7 @@ class JournalSite:
         found, refused = [], None
         if definitions.peers:
             try:
-                found = Journal(follower.store.path, storage_options=follower.store.storage_options).peer_status()
+                found = follower.handle.peer_status()
             except SparkQueueError as refusal:
                 refused = str(refusal)
         return {"instance": definitions.journal.instance, "peers": found, "defined": definitions.peers, "refused": refused,

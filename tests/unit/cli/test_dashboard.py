@@ -56,3 +56,9 @@ def test_it_says_where_to_look_and_keeps_a_chosen_token_to_itself(
     assert answer.json["address"].startswith("http://127.0.0.1:")
     [(config, _)] = served
     assert (config.access_log, config.server_header, config.proxy_headers) == (False, False, False)
+
+
+def test_several_journals_have_no_coordinator_in_common(sparkq: Terminal, journal: Journal) -> None:
+    answer = sparkq("dashboard", journal.path, journal.path, "--coordinator", "a:1")
+    assert answer.code == 1
+    assert "[BAD_VALUE] '--coordinator'" in answer.err
