@@ -22,6 +22,7 @@ from spark_queue.journal.control_files import to_records_of
 from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import DeltaJournal, open_journal
+from spark_queue.views.damage import find_damage
 from spark_queue.views.one_message import one_of
 from spark_queue.views.state_at import Commits, count_on
 
@@ -29,6 +30,9 @@ _LOG = logging.getLogger(__name__)
 
 #: Time between two looks at a log, in seconds; what is new is shown within it and the time of an event, together below five.
 LOOK_S = 2.0
+
+#: Time between two looks at message files, each at those that one queue needs next, in milliseconds.
+FILES_MS = 10_000
 
 #: How long the first page may wait for the first fold, in seconds; then it says that the log is being read.
 FIRST_WAIT_S = 0.7
@@ -46,6 +50,8 @@ class JournalLook:
     rows: pa.Table | None
     #: What keeps messages of a type from entering any further, by its name.
     troubles: Mapping[str, str]
+    #: What is wrong with the message files that a queue's consumers need next, by its name.
+    damages: Mapping[str, str]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,6 +67,7 @@ class _Followed:
     history: History | None = None
     rows: list[pa.Table] = field(default_factory=list)
     troubles: dict[str, str] = field(default_factory=dict)
+    damages: dict[str, str] = field(default_factory=dict)
     #: Newest version of each message log that was looked at, beyond the state's.
     seen: dict[str, int] = field(default_factory=dict)
 
@@ -96,6 +103,8 @@ class JournalFollower:
         self._found: _Followed | None = None
         #: Whether the log must be read from its beginning again.
         self._reopens = False
+        #: Which queue's files are looked at next, and when, by the monotonic clock in milliseconds.
+        self._next_queue, self._next_files_ms = 0, 0
         self._lock = threading.RLock()
         self._looked = threading.Event()
         self._ended = threading.Event()
@@ -129,6 +138,7 @@ class JournalFollower:
                 history=found.history,
                 rows=_joined(found.rows),
                 troubles=found.troubles,
+                damages=found.damages,
             )
 
     def refresh(self) -> None:
@@ -164,6 +174,23 @@ class JournalFollower:
             self._follow(found)
         if self.trouble is not None:
             self.trouble, self.revision = None, self.revision + 1
+        self._look_for_damage()
+
+    def _look_for_damage(self) -> None:
+        """Look at the files of one queue now and then: those of all of them at once would cost a store too much."""
+        found, now_ms = self._found, SystemClock().monotonic_ms()
+        if found is None or now_ms < self._next_files_ms or not found.state.queues:
+            return
+        self._next_files_ms = now_ms + FILES_MS
+        names = list(found.state.queues)
+        name = names[self._next_queue % len(names)]
+        self._next_queue += 1
+        # Only this thread changes the state.
+        damage = find_damage(self.store, found.state, name)
+        if damage != found.damages.get(name):
+            with self._lock:
+                _put(found.damages, name, damage)
+                self.revision += 1
 
     def _open(self) -> None:
         journal, log = open_journal(self.store), LogReader(self.store)

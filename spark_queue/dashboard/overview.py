@@ -93,13 +93,12 @@ def queue_row(look: JournalLook, name: str) -> QueueRow:
 
 
 def status_of(look: JournalLook, name: str) -> QueueStatus:
-    """Return a queue's figures; what keeps messages from entering it is an alarm, too."""
+    """Return a queue's figures; what keeps messages from entering it is an alarm, too, and so is a file that cannot be read."""
     found = status.queue_status(look.state, name, now_ms=look.now_ms)
-    trouble = look.troubles.get(found.message_type)
     has_topic = look.state.definitions.queue(name).underlying_topic is not None
-    if trouble is None or not has_topic:
-        return found
-    return replace(found, alarm=" ".join(filter(None, [found.alarm, trouble])))
+    trouble = look.troubles.get(found.message_type) if has_topic else None
+    alarms = dict.fromkeys(filter(None, [found.alarm, trouble, look.damages.get(name)]))
+    return replace(found, alarm=" ".join(alarms) or None)
 
 
 def span(look: JournalLook, name: str, span_ms: int, *, points: int) -> Series:
