@@ -65,6 +65,10 @@ CONFIG: dict[str, str] = {
     "DEFINITION_IN_USE": ("{what} '{name}' cannot be dropped or changed in that way: {reason} {next_step}"),
     "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),
     "EXPRESSION_UNSUPPORTED": ("The {what} expression {text!r} is not accepted {place}: {reason} {next_step}"),
+    "DASHBOARD_UNSAFE": ("The dashboard on '{host}' needs {option}: {reason}"),
+    "EXTRA_MISSING": (
+        "{what} needs the package {package}, which is not installed. Install spark-queue[{extra}]. Everything else works without."
+    ),
     "DELTA_JARS_MISSING": ("Spark needs Delta's jars, and they are not here: {reason} {next_step}"),
     "EXTRA_MISSING": (
         "{what} needs packages that are not installed: no module '{module}'. Install them: pip install 'spark-queue[{extra}]'."
@@ -163,6 +167,9 @@ JOURNAL: dict[str, str] = {
     "PEER_MISNAMED": (
         "Peer '{peer}' is {found}, so nothing is pulled from it: '{path}'. A peer goes by the name that its journal says under "
         "[journal] instance. Correct the path, or the name."
+    ),
+    "BEACON_DOUBTED": (
+        "Of the beacon of peer '{peer}' this is not believed: {reason} All else goes on. Look who writes to that journal."
     ),
     "PUBLISHER_CLASH": (
         "Publisher '{publisher}' gave number {sequence} to two different messages on two instances; both are here, the later one "

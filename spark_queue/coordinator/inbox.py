@@ -55,7 +55,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Poll:
+class WaitingPoll:
     """A `Next` that found nothing and waits, until a time of the reign."""
 
     call: Call

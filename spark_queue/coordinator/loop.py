@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
-from spark_queue.coordinator.inbox import Call, Inbox, Poll
+from spark_queue.coordinator.inbox import Call, Inbox, WaitingPoll
 from spark_queue.coordinator.peers import PeerPullers, Peers
 from spark_queue.coordinator.reign_clock import ReignClock
 from spark_queue.coordinator.rights import refusal
@@ -63,7 +63,7 @@ class Loop:
         self._peers = Peers(journal, engine, entrance, pullers, now_ms=clock.now_ms())
         self._bell = AlarmBell()
         self._stopped = False
-        self._polls: list[Poll] = []
+        self._polls: list[WaitingPoll] = []
         self._ready: list[tuple[Call, Answer]] = []
         #: Message types whose logs must be read before this group is answered, and whether gaps are looked for.
         self._tails: dict[str, bool] = {}
@@ -179,7 +179,7 @@ class Loop:
             return
         message_type = self._engine.state.ledger(request.queue).definition.message_type
         wait_ms = max(0, min(request.wait_ms, wire.LONG_POLL_LIMIT_MS))
-        self._polls.append(Poll(call, request, now_ms + wait_ms, message_type))
+        self._polls.append(WaitingPoll(call, request, now_ms + wait_ms, message_type))
         # Whoever still waits at the next round hears of a gap then.
         self._read_log(message_type, finds_gaps=now_ms + wait_ms < self._round_at_ms)
 

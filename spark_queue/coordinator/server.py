@@ -71,9 +71,11 @@ class Admission:
             return None
         if request.journal != self._journal_id:
             return None
-        if isinstance(request, wire.Ping):
+        if isinstance(request, wire.Ping) and self._epoch:
             return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=True)
-        return codec.failed(CoordinatorError("COORDINATOR_RECOVERING", path=self._journal_id))
+        # Not where the journal is, nor what may be wrong with it: this may be a stranger.
+        code = "COORDINATOR_RECOVERING" if self._epoch else "COORDINATOR_STANDS_BY"
+        return self._refuse(request, codec.failed(CoordinatorError(code, path=self._journal_id)))
 
     def answer(
         self, frame: bytes, abandoned: Callable[[], bool], who: Login | None = None

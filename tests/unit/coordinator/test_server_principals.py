@@ -82,12 +82,21 @@ def test_a_token_that_nobody_has_is_refused_counted_and_slowed(served: Served) -
     assert served.waits == [0.05, 0.1]
 
 
-def test_while_it_recovers_a_principal_is_told_so_and_a_stranger_is_refused(served: Served) -> None:
-    """Nobody knows the principals yet; to take such a coordinator for gone would depose it."""
+@pytest.mark.parametrize(
+    ("epoch", "code", "verdict"),
+    [(0, "COORDINATOR_STANDS_BY", Verdict.GONE), (3, "COORDINATOR_RECOVERING", Verdict.SERVES)],
+    ids=["stands by", "recovers"],
+)
+def test_before_it_serves_a_principal_is_told_why_not_and_a_stranger_is_refused(
+    served: Served, epoch: int, code: str, verdict: Verdict
+) -> None:
+    """Nobody knows the principals yet; who recovers must not be taken for gone, nor who stands by for the one that serves."""
+    if epoch:
+        served.admission.claimed(epoch)
     reply, _ = served.connection(TOKEN).call(NUDGE, timeout_s=10.0)
     assert isinstance(reply, wire.Failed)
-    assert (reply.code, reply.facts) == ("COORDINATOR_RECOVERING", {"path": "j"})
-    assert served.connection(TOKEN).ping(timeout_s=10.0) is Verdict.SERVES
+    assert (reply.code, reply.facts) == (code, {"path": "j"})
+    assert served.connection(TOKEN).ping(timeout_s=10.0) is verdict
     with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
         served.connection("a guess").ping(timeout_s=10.0)
     with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
