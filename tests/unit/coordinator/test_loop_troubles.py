@@ -93,7 +93,7 @@ def test_a_commit_enters_as_a_whole_or_not_at_all(
             raise JournalError("MESSAGE_FILE_MISSING", file=segment.path, path="memory", reason="it is gone.")
         return real(segment, queues)
 
-    monkeypatch.setattr(source, "facts", missing)
+    monkeypatch.setattr(source, "traits", missing)
     call = planner.next_call()
     with caplog.at_level(logging.ERROR):
         world.loop.step([call])
