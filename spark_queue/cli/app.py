@@ -20,6 +20,7 @@ from spark_queue.cli.publish import publish
 from spark_queue.cli.queue_verbs import pause, proxied_transfer, purge, redrive, settle, unpause, unsubscribe
 from spark_queue.cli.serve import serve, stop
 from spark_queue.cli.status import explain, peek, status
+from spark_queue.cli.tokens import group as tokens
 
 app = typer.Typer(
     name="sparkq",
@@ -73,6 +74,7 @@ for verb in (
 ):
     app.command()(verb)
 app.add_typer(peers)
+app.add_typer(tokens)
 
 
 def run() -> None:

@@ -12,10 +12,10 @@ import typer
 
 from spark_queue.cli.arguments import Coordinator, JournalPath, Json, PerSubscription, StorageOptions, bad_argument, open_target
 from spark_queue.cli.output import show
-from spark_queue.errors import CoordinatorError, SparkQueueError
+from spark_queue.errors import CoordinatorError
 
 if TYPE_CHECKING:
-    from spark_queue.coordinator.metrics import ProcessMetrics
+    from spark_queue.coordinator.process import Environment
     from spark_queue.protocol.start_options import Bind, MetricsOptions, StartOptions
 
 #: How long a background coordinator may take to say where it serves, in seconds.
@@ -34,10 +34,13 @@ def serve(
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Private key, PEM.")] = None,
     daemon: Annotated[bool, typer.Option("--daemon", help="Run in the background until `sparkq stop`.")] = False,
-    no_wait: Annotated[
-        bool,
-        typer.Option("--no-wait", help="Exit with 1 where another one serves, as --daemon does; default: take over when it ends."),
-    ] = False,
+    standby: Annotated[
+        bool | None,
+        typer.Option(
+            "--standby/--no-wait",
+            help="While another one serves: wait, and take over when it is silent (the default); or exit with 1, as --daemon does.",
+        ),
+    ] = None,
     accept_clock: Annotated[bool, typer.Option("--accept-clock", help="Serve although the log is ahead of the clock.")] = False,
     metrics: Annotated[
         str | None,
@@ -48,7 +51,7 @@ def serve(
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Run the journal's coordinator until Ctrl-C; while another one serves, wait for its end."""
+    """Run the journal's coordinator until Ctrl-C, or stand by for the one that runs."""
     from spark_queue.client.launcher import launch
     from spark_queue.coordinator import logs, process
     from spark_queue.protocol import user_files
@@ -57,6 +60,8 @@ def serve(
 
     if log_format not in logs.FORMATS:
         raise bad_argument("--log-format", log_format, "text or json")
+    if daemon and standby:
+        raise bad_argument("--daemon", "with --standby", "one of the two: let a service of the system keep a stand-in")
     target = open_target(journal, storage)
     store, journal_id = target.store, target.journal_id()
     options = StartOptions(
@@ -84,12 +89,13 @@ def serve(
     if scraped_at is not None:
         # Before it is known whether it serves or stands by: both are told there.
         typer.echo(f"Metrics are at {scraped_at}.", err=True)
-    if no_wait:
-        process.serve(options, announce, metrics=told)
-    _stand_by(options, announce, told)
+    environment = process.Environment(metrics=told)
+    if standby is False:
+        process.serve(options, announce, environment)
+    _stand_by(options, announce, environment)
 
 
-def _stand_by(options: StartOptions, announce: Callable[[str], None], told: ProcessMetrics | None) -> None:
+def _stand_by(options: StartOptions, announce: Callable[[str], None], environment: Environment) -> None:
     """Serve, or wait until that is possible; a signal ends the waiting."""
     from spark_queue.coordinator import process
 
@@ -102,15 +108,14 @@ def _stand_by(options: StartOptions, announce: Callable[[str], None], told: Proc
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
     try:
-        process.stand_by(options, announce, _waits, told_to_end, told)
+        process.stand_by(options, announce, _waits, told_to_end, environment)
     except KeyboardInterrupt:
         typer.echo("It ends without having served.", err=True)
 
 
-def _waits(refusal: SparkQueueError) -> None:
-    where = refusal.facts.get("address") or refusal.facts.get("host")
-    found = "Another coordinator serves this journal" + (f" at {where}" if where else "")
-    typer.echo(f"{found}; this one takes over when that one ends. Ctrl-C ends the waiting.", err=True)
+def _waits(address: str) -> None:
+    found = f"Another coordinator serves this journal at {address}"
+    typer.echo(f"{found}; this one takes over when that one is silent. Ctrl-C ends the waiting.", err=True)
 
 
 def _metrics(text: str, *, per_subscription: bool) -> MetricsOptions:

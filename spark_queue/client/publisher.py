@@ -177,6 +177,12 @@ class _Target:
     def publish(self, data: Any, *, topic: str | None, expires_after: str | None, first_sequence: int | None) -> Published:
         store, definitions = self._journal.store, self._definitions
         message_type, rows = to_arrow(data, definitions, topic=topic)
+        if definitions.principals:
+            # Where there are none, nothing of this is loaded.
+            from spark_queue.client.writing_rights import check_writes  # noqa: PLC0415 - as said above.
+
+            names = [topic] if topic is not None else rows.column("topic").drop_null().unique().to_pylist()
+            check_writes(definitions, map(str, names))
         number = None if self._numbers is None else self._numbers[message_type]
         identity = Identity(publisher=self._publisher, exclusive=self._publisher is not None, number=number)
         expires_after_ms = None

@@ -9,7 +9,7 @@ import sys
 import msgspec
 
 from spark_queue.coordinator import logs
-from spark_queue.coordinator.process import serve, start_metrics
+from spark_queue.coordinator.process import Environment, serve, start_metrics
 from spark_queue.errors import SparkQueueError
 from spark_queue.protocol.start_options import Report, StartOptions
 
@@ -24,7 +24,7 @@ def main() -> int:
         told, scraped_at = start_metrics(options)
         if scraped_at is not None:
             logging.getLogger(__name__).info("Metrics are at %s.", scraped_at)
-        serve(options, lambda address: _report(Report(address=address)), metrics=told)
+        serve(options, lambda address: _report(Report(address=address)), Environment(metrics=told))
     except SparkQueueError as refusal:
         if options.ends_idle and refusal.code == "COORDINATOR_SERVES":
             # Whoever wants one on demand is served by any.

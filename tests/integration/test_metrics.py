@@ -50,6 +50,7 @@ def scrape(address: str) -> bytes:
 
 def scrape_until(address: str, name: str, wanted: float, **labels: str) -> bytes:
     """Scrape until a series has a value: the coordinator recovers, enters and folds by itself."""
+    text = b""
     for _ in range(1_000):
         text = scrape(address)
         if value(text, name, **labels) == wanted:

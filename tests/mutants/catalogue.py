@@ -13,6 +13,7 @@ from tests.mutants.metrics import METRICS
 from tests.mutants.mutant import Mutant
 from tests.mutants.ordering import ORDERING
 from tests.mutants.peers import PEERS
+from tests.mutants.rights import RIGHTS
 
 _CORE = "spark_queue/core"
 _DECIDING = f"{_CORE}/deciding"
@@ -32,6 +33,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *INSTANCES,
     *PEERS,
     *FAILING_OVER,
+    *RIGHTS,
     *METRICS,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(

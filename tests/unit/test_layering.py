@@ -13,12 +13,12 @@ from tests.source_tree import SourceFile, product_files
 
 #: A module imports from its own line and the lines above it. A name stands for the module and all below it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("spark_queue.error_texts",),
+    ("spark_queue.error_texts", "spark_queue.access_error_texts"),
     ("spark_queue.errors",),
     ("spark_queue.core.bitmaps", "spark_queue.core.definitions"),
     ("spark_queue.core.records",),
     ("spark_queue.core.replies",),
-    ("spark_queue.core.commands",),
+    ("spark_queue.core.commands", "spark_queue.core.caller"),
     ("spark_queue.core.message_files",),
     ("spark_queue.core.state",),
     ("spark_queue.core.retention",),

@@ -46,7 +46,7 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     room = min(limit, room_of(ledger, subscription)) if since_ms else 0
     if room <= 0:
         return
-    wanted = ledger.selection.matching(before_held(ledger, ledger.rows[State.REMOTE]), subscription.filter)
+    wanted = work.allowed(subscription, before_held(ledger, ledger.rows[State.REMOTE]))
     parts = ownership.of_others(wanted, since_ms)
     for owner in sorted(parts):
         waited = came_by(work.state, ledger, parts[owner], since_ms[owner])
@@ -60,9 +60,9 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
 
 def _to_name(waited: BitMap64, before: Request | None) -> BitMap64:
     """Return the oldest messages that one request can name, or those behind the last request that named so many in vain."""
-    is_full = before is not None and len(before.rows) >= NAMED_MOST
-    behind = waited - below(waited, before.rows.max() + 1) if before is not None and is_full else waited
-    return oldest(behind or waited, NAMED_MOST)
+    if before is not None and len(before.rows) >= NAMED_MOST:
+        waited = waited - below(waited, before.rows.max() + 1) or waited
+    return oldest(waited, NAMED_MOST)
 
 
 def _patient_since_ms(work: UnitOfWork, ownership: Ownership) -> dict[str, int]:
@@ -125,7 +125,7 @@ def claim(work: UnitOfWork, rows: BitMap64) -> None:
 
 def claim_matching(work: UnitOfWork, where: str | None) -> None:
     """Claim what somebody is about to end by a filter, or without one, as far as it may be claimed."""
-    lost = claimable(work)
+    lost = work.seen(claimable(work))
     if lost:
         claim(work, lost if where is None else work.matching(where, lost))
 
