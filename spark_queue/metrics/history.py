@@ -64,7 +64,7 @@ class _Entries:
             first, index = end, index + 1
 
 
-class History:
+class LogHistory:
     """The fold of a control log into histories of its queues.
 
     Attributes

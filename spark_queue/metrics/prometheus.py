@@ -83,7 +83,7 @@ def _client() -> Any:
     try:
         import prometheus_client
     except ImportError:
-        raise ConfigError("EXTRA_MISSING", what="Telling metrics", extra="metrics") from None
+        raise ConfigError("EXTRA_MISSING", what="Telling metrics", package="prometheus-client", extra="metrics") from None
     return prometheus_client
 
 

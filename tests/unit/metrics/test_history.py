@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_queue.metrics.histogram import Histogram
-from spark_queue.metrics.history import History, QueueHistory
+from spark_queue.metrics.history import LogHistory, QueueHistory
 from tests.scenario import Scenario
 
 DEFINITIONS = """define
@@ -27,7 +27,7 @@ def history_of(text: str, queue: str = "Q") -> QueueHistory:
     scenario = Scenario()
     scenario.run(DEFINITIONS + text)
     records = scenario.world.committed
-    whole, parts = History(), History()
+    whole, parts = LogHistory(), LogHistory()
     whole.fold(records)
     half = len(records) // 2
     parts.fold(records[:half])
