@@ -66,10 +66,8 @@ CONFIG: dict[str, str] = {
     "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),
     "EXPRESSION_UNSUPPORTED": ("The {what} expression {text!r} is not accepted {place}: {reason} {next_step}"),
     "DASHBOARD_UNSAFE": ("The dashboard on '{host}' needs {option}: {reason}"),
+    "EXTRA_MISSING": ("{what} needs package {package}, which is not installed. Install it: pip install 'spark-queue[{extra}]'."),
     "DELTA_JARS_MISSING": ("Spark needs Delta's jars, and they are not here: {reason} {next_step}"),
-    "EXTRA_MISSING": (
-        "{what} needs packages that are not installed: no module '{module}'. Install them: pip install 'spark-queue[{extra}]'."
-    ),
     "STORAGE_OPTION_UNSUPPORTED": ("Storage option '{option}' is not supported: {reason} Supported: {supported}."),
 }
 

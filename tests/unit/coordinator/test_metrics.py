@@ -18,7 +18,7 @@ from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.metrics.figures import JournalFigures, Observe
-from spark_queue.metrics.history import History
+from spark_queue.metrics.history import LogHistory
 from spark_queue.metrics.prometheus import render
 from spark_queue.protocol import codec, wire
 from spark_queue.protocol.start_options import StartOptions
@@ -118,7 +118,7 @@ def test_commits_are_measured_and_their_records_counted_once(scraped: Scraped) -
     assert value(text, "sparkqueue_removed_messages_total", reason="acknowledged") == 3
     assert (value(text, "sparkqueue_commit_duration_seconds_count") or 0) >= 3
     assert value(text, "sparkqueue_coordinator_serving") == 1
-    history = History()
+    history = LogHistory()
     history.fold(world.records())
     assert value(text, "sparkqueue_removed_messages_total", reason="acknowledged") == history.queues["WORK"].removed["acknowledged"]
 
