@@ -164,6 +164,9 @@ JOURNAL: dict[str, str] = {
         "Peer '{peer}' is {found}, so nothing is pulled from it: '{path}'. A peer goes by the name that its journal says under "
         "[journal] instance. Correct the path, or the name."
     ),
+    "BEACON_DOUBTED": (
+        "Of the beacon of peer '{peer}' this is not believed: {reason} All else goes on. Look who writes to that journal."
+    ),
     "PUBLISHER_CLASH": (
         "Publisher '{publisher}' gave number {sequence} to two different messages on two instances; both are here, the later one "
         "as bookmark {bookmark}. One application at a time may use a publisher name, and a repeated number must mean the same "

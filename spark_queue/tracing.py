@@ -42,16 +42,22 @@ def is_on() -> bool:
 
 def resource() -> Any:
     """Return what OpenTelemetry is told of this process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say more."""
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - it is an extra, and nobody else pays for it.
+    from opentelemetry.sdk.resources import Resource
 
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "spark_queue"}
     return Resource.create(named)
 
 
 @cache
-def tell_missing(missing: ImportError) -> None:
+def tell_missing(module: str | None) -> None:
     """Say once that the environment asks for what is not installed; a queue works without it."""
-    _LOG.warning("OTEL_ variables are set, but there is no module '%s': pip install 'spark-queue[otel]'", missing.name)
+    _LOG.warning("OTEL_ variables are set, but there is no module '%s': pip install 'spark-queue[otel]'", module)
+
+
+@cache
+def own_version() -> str:
+    """Return the version of this software, as what is sent names it."""
+    return version("spark-queue")
 
 
 @contextmanager
@@ -82,7 +88,7 @@ def span(
     if tracer is None:
         yield False
         return
-    from opentelemetry import trace  # noqa: PLC0415 - it is an extra, and nobody else pays for it.
+    from opentelemetry import trace
 
     kinds = {"send": trace.SpanKind.PRODUCER, "process": trace.SpanKind.CONSUMER}
     linked = [trace.Link(context) for context in map(_context, links) if context is not None]
@@ -105,7 +111,7 @@ def traceparent() -> str | None:
     """
     if not is_on():
         return None
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415 - an extra.
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier: dict[str, str] = {}
     TraceContextTextMapPropagator().inject(carrier)
@@ -113,13 +119,13 @@ def traceparent() -> str | None:
 
 
 def _context(text: str) -> Any:
-    from opentelemetry import trace  # noqa: PLC0415 - an extra.
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415 - an extra.
+    from opentelemetry import trace
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     carrier: Mapping[str, str] = {COLUMN: text}
     context = trace.get_current_span(TraceContextTextMapPropagator().extract(carrier)).get_span_context()
     # It came in a message, so it may be anything.
-    return context if context.is_valid and text.split("-")[1] == f"{context.trace_id:032x}" else None
+    return context if context.is_valid else None
 
 
 def _tracer() -> Any:
@@ -128,17 +134,17 @@ def _tracer() -> Any:
     trace = sys.modules.get("opentelemetry.trace")
     if trace is not None and not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         own = trace.get_tracer_provider()
-    return None if own is None else own.get_tracer("spark_queue", version("spark-queue"))
+    return None if own is None else own.get_tracer("spark_queue", own_version())
 
 
 @cache
 def _own_provider() -> Any:
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra.
-        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - an extra.
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - an extra.
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as missing:
-        tell_missing(missing)
+        tell_missing(missing.name)
         return None
     provider = TracerProvider(resource=resource())
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

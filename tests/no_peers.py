@@ -9,7 +9,7 @@ from spark_queue.replication.exchange import PullReport
 class NoPeers:
     """`coordinator.loop.PeerPullers` where nothing is pulled."""
 
-    def keep(self, definitions: Definitions) -> None:
+    def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
         """Pull from nobody."""
 
     def are_level(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -14,7 +15,8 @@ from spark_queue.cli.output import show
 from spark_queue.errors import CoordinatorError
 
 if TYPE_CHECKING:
-    from spark_queue.protocol.start_options import Bind, MetricsOptions
+    from spark_queue.coordinator.process import Environment
+    from spark_queue.protocol.start_options import Bind, MetricsOptions, StartOptions
 
 #: How long a background coordinator may take to say where it serves, in seconds.
 START_S = 60.0
@@ -52,7 +54,6 @@ def serve(
     """Run the journal's coordinator until Ctrl-C, or stand by for the one that runs."""
     from spark_queue.client.launcher import launch
     from spark_queue.coordinator import logs, process
-    from spark_queue.coordinator import metrics as process_metrics
     from spark_queue.protocol import user_files
     from spark_queue.protocol.journal_location import location_of
     from spark_queue.protocol.start_options import StartOptions
@@ -84,13 +85,20 @@ def serve(
             typer.echo(f"Its log: {user_files.log_path(journal_id, location_of(store))}")
         return
     logs.configure(log_format)
-    told, scraped_at = process_metrics.start(options)
+    told, scraped_at = process.start_metrics(options)
     if scraped_at is not None:
         # Before it is known whether it serves or stands by: both are told there.
         typer.echo(f"Metrics are at {scraped_at}.", err=True)
     environment = process.Environment(metrics=told)
     if standby is False:
         process.serve(options, announce, environment)
+    _stand_by(options, announce, environment)
+
+
+def _stand_by(options: StartOptions, announce: Callable[[str], None], environment: Environment) -> None:
+    """Serve, or wait until that is possible; a signal ends the waiting."""
+    from spark_queue.coordinator import process
+
     told_to_end = Event()
 
     def end(_number: int, _frame: object) -> NoReturn:

@@ -8,8 +8,8 @@ import sys
 
 import msgspec
 
-from spark_queue.coordinator import logs, metrics
-from spark_queue.coordinator.process import Environment, serve
+from spark_queue.coordinator import logs
+from spark_queue.coordinator.process import Environment, serve, start_metrics
 from spark_queue.errors import SparkQueueError
 from spark_queue.protocol.start_options import Report, StartOptions
 
@@ -21,7 +21,7 @@ def main() -> int:
     # The starter's directory may be unmounted while this process lives on.
     os.chdir("/")
     try:
-        told, scraped_at = metrics.start(options)
+        told, scraped_at = start_metrics(options)
         if scraped_at is not None:
             logging.getLogger(__name__).info("Metrics are at %s.", scraped_at)
         serve(options, lambda address: _report(Report(address=address)), Environment(metrics=told))

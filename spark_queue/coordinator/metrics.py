@@ -81,6 +81,10 @@ class ProcessMetrics:
         with self._lock:
             self._refusals[code] += 1
 
+    def measured(self, log: ControlLog) -> ControlLog:
+        """Return a control log whose commits are noted here."""
+        return MeasuredLog(log, self)
+
     def families(self) -> Sequence[Family]:
         """Return all metrics as they are now."""
         return collect([self._observation()], per_subscription=self._per_subscription)
@@ -153,15 +157,7 @@ class MeasuredLog:
 
 
 def start(options: StartOptions) -> tuple[ProcessMetrics | None, str | None]:
-    """Make what was asked for: the metrics of this process, or None where nobody asked; and the address to scrape, if there is one.
-
-    Raises
-    ------
-    ConfigError
-        EXTRA_MISSING.
-    CoordinatorError
-        ADDRESS_UNUSABLE.
-    """
+    """Make what was asked for; see `process.start_metrics`."""
     asked = options.metrics
     exporter = otlp.exporter()
     if asked is None and exporter is None:

@@ -29,8 +29,8 @@ HEARS_MS = 30_000
 class PeerPullers(Protocol):
     """Pulls from the peers of the journal, beside the loop."""
 
-    def keep(self, definitions: Definitions) -> None:
-        """Pull from the peers that are defined now, and from no others."""
+    def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
+        """Pull from the peers that are defined now, and from no others, and hear of them and of the instances that are known."""
         ...
 
     def are_level(self) -> bool:
@@ -50,7 +50,7 @@ class PeerPullers(Protocol):
         ...
 
     def numbers(self) -> Mapping[str, int]:
-        """Return the newest beacon of each instance that was heard of, by name."""
+        """Return a number of each instance that was heard of, by name, which rises with its beacon."""
         ...
 
     def reports(self) -> Mapping[str, PullReport]:
@@ -70,7 +70,9 @@ class Peers:
 
     def look(self, *, now_ms: int) -> None:
         """Pull from those who are defined now, and note who is heard of."""
-        self._pullers.keep(self._engine.state.definitions)
+        state = self._engine.state
+        owners = (ledger.ownership.others() for ledger in state.queues.values() if ledger.ownership is not None)
+        self._pullers.keep(state.definitions, frozenset(state.instances.values()).union(*owners))
         self._engine.reach.listen(self._engine.state.definitions.peers, now_ms=now_ms)
         self._engine.reach.hear(self._pullers.numbers(), now_ms=now_ms)
         self._engine.reach.restored = self._pullers.restored()

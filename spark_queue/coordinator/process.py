@@ -16,15 +16,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from spark_queue import tracing
 from spark_queue.clock import SystemClock
 from spark_queue.coordinator.election import WATCH_S, Candidate, ElectionPorts, Reign, elect
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.logins import Logins
 from spark_queue.coordinator.logs import RefusalLog
 from spark_queue.coordinator.loop import Loop, ReignEndedError
-from spark_queue.coordinator.metrics import MeasuredLog, ProcessMetrics
 from spark_queue.coordinator.recovery import recover
 from spark_queue.coordinator.server import Admission, Refused, Server
 from spark_queue.coordinator.standby import LOOK_S, Waiting, wait_to_reign
@@ -40,6 +40,9 @@ from spark_queue.protocol.journal_location import location_of
 from spark_queue.protocol.start_options import Bind, StartOptions
 from spark_queue.replication.exchange import EndedError, Look, Pull, PullState
 from spark_queue.replication.pullers import Pullers
+
+if TYPE_CHECKING:
+    from spark_queue.coordinator.metrics import ProcessMetrics
 
 _LOG = logging.getLogger(__name__)
 
@@ -185,6 +188,23 @@ def _begin(reign: Reign, journal: JournalPort, post: _Post, announce: Callable[[
     _reign(reign, journal, post, advertiser, ends_idle=ends_idle)
 
 
+def start_metrics(options: StartOptions) -> tuple[ProcessMetrics | None, str | None]:
+    """Make the metrics of this process, None where nobody asks for them; and the address to scrape, if there is one.
+
+    Raises
+    ------
+    ConfigError
+        EXTRA_MISSING.
+    CoordinatorError
+        ADDRESS_UNUSABLE.
+    """
+    if options.metrics is None and not tracing.is_configured("METRICS"):
+        return None, None
+    from spark_queue.coordinator import metrics  # noqa: PLC0415 - nobody else pays for it.
+
+    return metrics.start(options)
+
+
 def _hearing_of_refusals(metrics: ProcessMetrics | None) -> Refused:
     told = RefusalLog()
 
@@ -212,7 +232,7 @@ def _reign(reign: Reign, journal: JournalPort, post: _Post, advertiser: Advertis
         _stop_on_signals(inbox)
         pullers = Pullers(post.store, partial(_ask, inbox), SystemClock())
         if post.metrics is not None:
-            journal.control = MeasuredLog(journal.control, post.metrics)
+            journal.control = post.metrics.measured(journal.control)
         loop = _recover(reign, journal, inbox, post.admission, pullers=pullers, ends_idle=ends_idle)
         post.logins.know(lambda: loop.definitions)
         post.admission.open(inbox)

@@ -2,24 +2,20 @@
 
 `table` names every metric. `figures` takes from a state what it tells, `history` from the control log what no state keeps,
 `observing` looks at a journal from outside; a coordinator asks its own state (`coordinator.metrics`). `samples` makes samples of
-what was seen, `prometheus` and `otlp` write them down. Only these two need packages of the extras, and load them when asked.
+what was seen, `prometheus` and `otlp` write them down. Only these two need packages of the extras, and load them when asked. A
+coordinator without metrics loads `figures` alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from spark_queue.journal.layout import Store
-from spark_queue.metrics.observing import LogObserver
-from spark_queue.metrics.prometheus import content_type, render
-from spark_queue.metrics.samples import collect
-from spark_queue.metrics.table import METRICS, Metric
-
-__all__ = ["METRICS", "LogObserver", "Metric", "collect", "content_type", "exposition", "render"]
+if TYPE_CHECKING:
+    from spark_queue.journal.layout import Store
 
 
-class _OfJournal(Protocol):
+class OfJournal(Protocol):
     """A journal, as users hold it or opened."""
 
     @property
@@ -28,7 +24,7 @@ class _OfJournal(Protocol):
         ...
 
 
-def exposition(journals: Iterable[_OfJournal], *, per_subscription: bool = False) -> bytes:
+def exposition(journals: Iterable[OfJournal], *, per_subscription: bool = False) -> bytes:
     """Return the metrics of journals in the text format of Prometheus, as their logs tell them; starts nothing.
 
     Who asks often keeps a `LogObserver` for each journal, and renders what it collects.
@@ -38,5 +34,9 @@ def exposition(journals: Iterable[_OfJournal], *, per_subscription: bool = False
     ConfigError
         EXTRA_MISSING.
     """
+    from spark_queue.metrics.observing import LogObserver
+    from spark_queue.metrics.prometheus import render
+    from spark_queue.metrics.samples import collect
+
     observations = [LogObserver(journal.store).observe() for journal in journals]
     return render(collect(observations, per_subscription=per_subscription))

@@ -9,14 +9,13 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import version
 from typing import Any
 
 from spark_queue import tracing
 from spark_queue.clock import SystemClock
 from spark_queue.metrics.histogram import Histogram
 from spark_queue.metrics.samples import Family, Sample
-from spark_queue.metrics.table import Kind
+from spark_queue.metrics.table import MetricKind
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,9 +31,9 @@ def exporter() -> Any:
     if not tracing.is_configured("METRICS"):
         return None
     try:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415 - an extra.
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     except ImportError as missing:
-        tracing.tell_missing(missing)
+        tracing.tell_missing(missing.name)
         return None
     return OTLPMetricExporter()
 
@@ -65,10 +64,10 @@ def to_otlp(families: Iterable[Family], *, begun_ms: int, now_ms: int) -> Any:
     begun_ms : int
         Since when counters count, in milliseconds since 1970 UTC.
     """
-    from opentelemetry.sdk.metrics import export  # noqa: PLC0415 - it is an extra, and nobody else pays for it.
-    from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415 - as above.
+    from opentelemetry.sdk.metrics import export
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-    scope = InstrumentationScope("spark_queue", version("spark-queue"))
+    scope = InstrumentationScope("spark_queue", tracing.own_version())
     times = {"start_time_unix_nano": begun_ms * 1_000_000, "time_unix_nano": now_ms * 1_000_000}
     metrics = [_metric(export, family, times) for family in families]
     scoped = export.ScopeMetrics(scope=scope, metrics=metrics, schema_url="")
@@ -79,9 +78,9 @@ def _metric(export: Any, family: Family, times: dict[str, int]) -> Any:
     metric = family.metric
     points = [_point(export, dict(zip(metric.labels, each.labels, strict=True)), each, times) for each in family.samples]
     cumulative = export.AggregationTemporality.CUMULATIVE
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is MetricKind.HISTOGRAM:
         data = export.Histogram(data_points=points, aggregation_temporality=cumulative)
-    elif metric.kind is Kind.COUNTER:
+    elif metric.kind is MetricKind.COUNTER:
         data = export.Sum(data_points=points, aggregation_temporality=cumulative, is_monotonic=True)
     else:
         data = export.Gauge(data_points=points)

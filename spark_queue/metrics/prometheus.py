@@ -9,7 +9,7 @@ from typing import Any
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.metrics.histogram import Histogram
 from spark_queue.metrics.samples import Family, Sample
-from spark_queue.metrics.table import Kind
+from spark_queue.metrics.table import MetricKind
 
 
 class _Collector:
@@ -81,24 +81,24 @@ def _registry(families: Callable[[], Sequence[Family]]) -> Any:
 
 def _client() -> Any:
     try:
-        import prometheus_client  # noqa: PLC0415 - it is an extra, and nobody else pays for it.
+        import prometheus_client
     except ImportError as missing:
         raise ConfigError("EXTRA_MISSING", what="Telling metrics", module=missing.name, extra="metrics") from None
     return prometheus_client
 
 
 def _family(family: Family) -> Any:
-    from prometheus_client import core  # noqa: PLC0415 - as above.
+    from prometheus_client import core
 
     metric = family.metric
     made: Any
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is MetricKind.HISTOGRAM:
         made = core.HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
         for sample in family.samples:
             assert isinstance(sample.value, Histogram)
             made.add_metric(sample.labels, _buckets(sample.value), sample.value.total)
         return made
-    kind = core.CounterMetricFamily if metric.kind is Kind.COUNTER else core.GaugeMetricFamily
+    kind = core.CounterMetricFamily if metric.kind is MetricKind.COUNTER else core.GaugeMetricFamily
     made = kind(metric.name, metric.help, labels=metric.labels)
     for sample in family.samples:
         made.add_metric(sample.labels, _plain(sample))

@@ -12,7 +12,7 @@ from spark_queue.core.replies import QueueStatus
 from spark_queue.metrics.figures import JournalFigures, PeerFigures, SubscriptionFigures
 from spark_queue.metrics.histogram import Histogram
 from spark_queue.metrics.history import QueueHistory
-from spark_queue.metrics.table import LEASE_BOUNDS_S, METRICS, Kind, Metric, Scope
+from spark_queue.metrics.table import LEASE_BOUNDS_S, METRICS, Metric, MetricKind, Scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ def _samples(metric: Metric, rows: Iterable[_Row]) -> Iterator[Sample]:
         value = figures[metric.figure]
         if isinstance(value, Mapping):
             yield from (Sample((*labels, part), float(count)) for part, count in sorted(value.items()))
-        elif metric.kind is Kind.HISTOGRAM:
+        elif metric.kind is MetricKind.HISTOGRAM:
             yield Sample(labels, value)
         else:
             # Nothing has no age: that of an empty queue is 0, so that its series does not come and go.

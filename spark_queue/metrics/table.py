@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """What a metric's values do: stand for themselves, only rise, or are counted by size."""
 
     GAUGE = "gauge"
@@ -49,7 +49,7 @@ class Metric:
     """One row of the table."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     scope: Scope
     #: The name of its value among the figures of what it is about.
     figure: str
@@ -64,15 +64,19 @@ class Metric:
         return (*LABELS[self.scope], *((self.by,) if self.by else ()))
 
 
-def _metrics(scope: Scope, *rows: tuple[str, Kind, str, str, str] | tuple[str, Kind, str, str, str, str]) -> tuple[Metric, ...]:
-    """Make rows of a scope of name, kind, unit, figure, help and, where its value has parts, the label that tells them apart."""
+#: Name, type, unit, figure, help and, where its value has parts, the label that tells them apart.
+_Cells = tuple[str, MetricKind, str, str, str] | tuple[str, MetricKind, str, str, str, str]
+
+
+def _metrics(scope: Scope, *rows: _Cells) -> tuple[Metric, ...]:
+    """Make the rows of a scope."""
     return tuple(
         Metric(name=f"sparkqueue_{name}", kind=kind, scope=scope, unit=unit, figure=figure, help=about, by=by[0] if by else "")
         for name, kind, unit, figure, about, *by in rows
     )
 
 
-_G, _C, _H = Kind.GAUGE, Kind.COUNTER, Kind.HISTOGRAM
+_G, _C, _H = MetricKind.GAUGE, MetricKind.COUNTER, MetricKind.HISTOGRAM
 
 METRICS: tuple[Metric, ...] = (
     *_metrics(

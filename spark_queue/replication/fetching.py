@@ -18,11 +18,10 @@ from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.checking import check_move
-from spark_queue.replication.copying import Copied, Copier, CopyFailedError
+from spark_queue.replication.copying import Copied, Copier, CopyFailedError, refused_file
 from spark_queue.replication.exchange import PullState
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_log import PeerLog
-from spark_queue.replication.peer_records import refused
 
 _LOG = logging.getLogger(__name__)
 
@@ -142,9 +141,8 @@ class Fetcher:
         """Refuse messages that are said to have been published here, and were not."""
         for _, rows, origin, bookmark in segment.origins:
             if origin == own_origin and held.get(origin, BitMap64()).range_cardinality(bookmark, bookmark + rows) != rows:
-                what = f"file {segment.path} of message type '{segment.message_type}' (its messages from {segment.first})"
                 reason = f"messages {bookmark} to {bookmark + rows - 1} of this journal were never published here"
-                raise CopyFailedError(segment, refused(self._definition.name, what, reason))
+                raise CopyFailedError(segment, refused_file(self._definition.name, segment, reason))
 
     def _within(self, moves: Iterable[Record], message_type: str, until: int) -> Iterator[Record]:
         """Yield records that say where messages of a type went, cut to those that are known."""

@@ -26,9 +26,6 @@ _TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")
 _OF_LETTERS = ("source", "error")
 _OF_REQUESTS = ("requester", "owner", "passed", "limit", "life")
 
-#: Most messages that one range of an answer names; requests name fewer.
-_MOST_ASKED = 1 << 24
-
 
 class PeerFold:
     """What is known of a peer as its log is read: what it defines, what its bookmarks mean, and where its rows stand.
@@ -61,6 +58,12 @@ class PeerFold:
     def is_own(self, origin: str) -> bool:
         """Return whether its messages have or had an origin."""
         return origin == self.journal_id or any(origin == each.origin for each in self.restorations)
+
+    def group_of(self, instance: str, message_type: str) -> str:
+        """Return the group of an instance whose messages of a type are there."""
+        if instance == self.instance:
+            return self.definitions.journal.group or instance
+        return self.message_types[message_type].origins.groups.get(instance, instance)
 
     def foresee(self, records: Iterable[Record]) -> None:
         """Learn from records, before they are folded, that the journal was restored: they tell it after what entered since."""
@@ -145,11 +148,7 @@ class PeerFold:
     def _by_origin(self, record: Record) -> dict[str, BitMap64]:
         if record.kind == Kind.NOT_IN_QUEUE:
             # It is told by origin, since the peer may not have it at all.
-            asked = {
-                origin: [(first, min(until, first + _MOST_ASKED)) for first, until in ranges]
-                for origin, ranges in record.detail["origins"].items()
-            }
-            return {origin: to_bitmap(ranges) for origin, ranges in asked.items()}
+            return {origin: to_bitmap(ranges) for origin, ranges in record.detail["origins"].items()}
         known = self._type_of(record)
         return dict(known.origins.of(_clipped(record, known), own=self.journal_id))
 

@@ -219,8 +219,8 @@ class Puller:
         """Learn which definitions are the newest before the log is read: whether a queue fits is told by them alone."""
         applied = [record for record in told if record.kind == Kind.DEFINITIONS_APPLIED]
         if applied:
-            # What is wrong with them is refused where they stand.
-            with suppress(SparkQueueError):
+            # Of what a peer calls definitions anything can be the matter; it is refused where they stand.
+            with suppress(Exception):
                 self._newest = (applied[-1].record, parsing.parse(applied[-1].detail["definitions"]))
 
     def _check_name(self) -> None:

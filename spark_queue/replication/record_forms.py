@@ -26,6 +26,9 @@ _TOKEN_MAX = 200
 #: Longest name of a publisher, in bytes; in records, in characters.
 PUBLISHER_MAX = 1_000
 
+#: Most bytes of what a record says of the publishers of one file: of 50,000 where their names are as long as ours are mostly.
+PUBLISHERS_BYTES = 4 * 1024 * 1024
+
 #: Most instances that a transfer request has passed.
 _PASSED_MAX = 100
 
@@ -64,6 +67,7 @@ class EnteredForm(msgspec.Struct):
     barriers: dict[Name, list[tuple[Number, Number]]] = {}
     origin: list[tuple[Number, Number, _Id, Number]] = []
     instances: dict[_Id, Name] = {}
+    groups: dict[Name, Name] = {}
     publishers: dict[_Publisher, tuple[Number, Number]] = {}
     clashes: list[tuple[Number, Number, _Publisher, Number]] = []
 

@@ -55,8 +55,7 @@ def check_own(own: Store, peer: str, told: Sequence[Record], *, origins: Sequenc
     if origin in origins[:-1]:
         # It has pulled nothing since somebody said that the journal was restored.
         return
-    found = list(scan(own, _OWN, None, first=newest.record)) if origin == origins[-1] else []
-    if found and digest_of(found[0]) == newest.digest:
+    if origin == origins[-1] and is_common(own, _OWN, newest):
         return
     log = list(scan(own, _OWN, None))
     common = _newest_common(marks, log)

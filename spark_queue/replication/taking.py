@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -65,6 +66,11 @@ class Taking:
         self.publishers: dict[str, SequenceRange] = {}
         self.clashes: list[ClashingRows] = []
         self.names: list[OriginRows] = []
+
+    @property
+    def publishers_bytes(self) -> int:
+        """How much its record will say of publishers."""
+        return len(msgspec.json.encode(self.publishers)) if self.publishers else 0
 
     def take(self, rows: pa.Table, wanted: WantedRows) -> pa.Table:
         """Return those of the next rows that no publisher has brought here, and note what they and the others are.

@@ -103,7 +103,8 @@ class BatchWrapper:
         run = started.run
         self._listen(reporter)
         try:
-            with tracing.span("process", self._queue, links=_contexts(batch), **reporter.names(run)):
+            of_batch = {"destination__subscription__name": self._subscription, "spark_queue__batch": batch_id}
+            with tracing.span("process", self._queue, links=_contexts(batch), begun_ms=None, **of_batch):
                 outcomes = self._run(self._on_barrier if started.is_barrier else self._fn, batch, batch_id)
         except Exception as failure:
             # An error may name a file that is no text, and the failure of its report would then hide it.
@@ -146,10 +147,15 @@ class BatchWrapper:
 
 def _contexts(batch: DataFrame) -> list[str]:
     """Return the contexts of the sends whose messages are in a batch, which it costs a small job of Spark's to find out."""
-    column = next((name for name in batch.columns if name.lower() == tracing.COLUMN), None)
-    if column is None or not tracing.is_on():
+    # Only then the columns: Spark Connect asks its server for them.
+    column = next((name for name in batch.columns if name.lower() == tracing.COLUMN), None) if tracing.is_on() else None
+    if column is None:
         return []
-    found = batch.select(column).dropna().distinct().limit(tracing.LINKS_LIMIT).collect()
+    try:
+        found = batch.select(column).dropna().distinct().limit(tracing.LINKS_LIMIT).collect()
+    except Exception as reason:  # noqa: BLE001 - a span without links is no reason to fail a batch.
+        _log.warning("a batch is not linked to the sends of its messages: %s", reason)
+        return []
     return [str(row[0]) for row in found]
 
 

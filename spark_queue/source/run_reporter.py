@@ -95,15 +95,12 @@ class RunReporter:
         run = self._unproven
         if run is None or not run.lease or not self._is_of(run, offset):
             return
-        with tracing.span("settle", str(self._who["queue"]), **self.names(run)):
+        subscription = self._who["subscription"]
+        with tracing.span("settle", self._who["queue"], destination__subscription__name=subscription, spark_queue__lease=run.lease):
             self._prover.call(commands.Prove(**self._who, run=run), timeout_s=_PROOF_TIMEOUT_S)
         # Asked from the listener's thread: meanwhile a newer run may have ended, whose proof is still to come.
         if self._unproven is run:
             self._unproven = None
-
-    def names(self, run: replies.Run) -> dict[str, Any]:
-        """Return what spans say of a run."""
-        return {"destination__subscription__name": self._who["subscription"], "spark_queue__lease": run.lease}
 
     def _is_of(self, run: replies.Run, offset: Mapping[str, Any]) -> bool:
         try:

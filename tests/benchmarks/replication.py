@@ -35,8 +35,8 @@ _COMMITS_PER_S = 50
 #: Requests that reading one file of an object store takes: its size, its footer and its rows.
 _REQUESTS_PER_FILE = 3
 
-#: Messages that each of three peers lived through, or one instance alone three times.
-_LIVED_MESSAGES = 1_000_000
+#: Messages that each of three peers lived through, or one instance alone three times; a commit for each 200 of them.
+_LIVED_MESSAGES = 200_000
 
 #: Powers by which the time to pull may grow: with messages it is in step with them, and so it is with those who are pulled.
 _BUDGETS = {"messages": 1.0, "peers": 1.2}
@@ -161,7 +161,7 @@ def _halves() -> Iterator[list[int]]:
 
 
 def _live(instance: BenchInstance) -> None:
-    """Publish a million messages, and acknowledge every other hundred of them."""
+    """Publish messages, and acknowledge every other hundred of them."""
     begins = instance.engine.state.message_types["json"].entered_until
     instance.publish_numbers(_LIVED_MESSAGES)
     for first in range(begins, begins + _LIVED_MESSAGES, 200):

@@ -55,7 +55,7 @@ def scrape_until(address: str, name: str, wanted: float, **labels: str) -> bytes
         text = scrape(address)
         if value(text, name, **labels) == wanted:
             return text
-    raise AssertionError(f"{name} is {value(text, name, **labels)}, not {wanted}")
+    raise AssertionError(f"{name} never became {wanted}")
 
 
 def test_a_serving_coordinator_is_scraped_and_says_what_the_log_says(journal: Journal) -> None:

@@ -94,7 +94,7 @@ def test_no_token_is_written_anywhere(guarded: World, tmp_path: Path, monkeypatc
     log = user_files.log_path(guarded.journal_id, location_of(guarded.store))
     assert "A call from 127.0.0.1 was refused, since nobody has its token" in log.read_text()
     own = user_files.token()
-    written = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != user_files.token_path()}
+    written = {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != user_files.token_path()}
     written |= {"arguments": " ".join(psutil.Process(pid).cmdline()).encode()}
     written |= {"records": json.dumps([dict(each.detail) for each in guarded.records()], default=str).encode()}
     for token in (ADMIN, READER, WRITER, wrong, own):

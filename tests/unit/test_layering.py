@@ -62,12 +62,11 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
 
 #: What importing a module may never load, through however many other modules of ours.
 NEVER_LOADS: Mapping[str, frozenset[str]] = {
-    "spark_queue.coordinator": frozenset({"pyspark", "delta"}),
-    "spark_queue.cli": frozenset({"pyspark", "delta"}),
+    # Extras are loaded by who asks for them.
+    "spark_queue.coordinator": frozenset({"pyspark", "delta", "opentelemetry", "prometheus_client"}),
+    "spark_queue.cli": frozenset({"pyspark", "delta", "opentelemetry", "prometheus_client"}),
     "spark_queue.journal": frozenset({"pyspark", "delta"}),
     "spark_queue.views": frozenset({"pyspark", "delta"}),
-    # What is an extra is loaded by who asks for it.
-    "spark_queue": frozenset({"opentelemetry", "prometheus_client"}),
 }
 
 #: The modules that executors run, and all that importing them may load beside the standard library. Spark's own base

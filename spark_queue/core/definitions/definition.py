@@ -66,9 +66,9 @@ class PeerDefinition:
         """Return whether all messages of a queue's topic are pulled; of a pattern that is told where it stands as it is."""
         return underlying_topic in self.topics if is_pattern(underlying_topic) else self.takes(underlying_topic)
 
-    def passes(self, instance: str) -> bool:
-        """Return whether messages of another instance may come through this peer."""
-        return any(topic_matches(entry, instance) for entry in self.passthrough)
+    def passes(self, instance: str, group: str) -> bool:
+        """Return whether messages of another instance, which is in a group, may come through this peer."""
+        return any(topic_matches(entry, name) for entry in self.passthrough for name in (instance, group))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,15 +10,16 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.coordinator.inbox import Call, Inbox
-from spark_queue.coordinator.metrics import MeasuredLog, ProcessMetrics, start
+from spark_queue.coordinator.metrics import ProcessMetrics
+from spark_queue.coordinator.process import start_metrics
 from spark_queue.coordinator.server import Admission
 from spark_queue.core import commands
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.layout import Store
-from spark_queue.metrics import render
 from spark_queue.metrics.figures import JournalFigures, Observe
 from spark_queue.metrics.history import History
+from spark_queue.metrics.prometheus import render
 from spark_queue.protocol import codec, wire
 from spark_queue.protocol.start_options import StartOptions
 from tests.unit.coordinator.loop_world import World
@@ -104,7 +105,7 @@ def test_who_stands_by_says_so_and_nothing_of_the_journal(scraped: Scraped) -> N
 def test_commits_are_measured_and_their_records_counted_once(scraped: Scraped) -> None:
     world = scraped.world
     world.publish(4)
-    world.journal.control = MeasuredLog(world.journal.control, scraped.metrics)
+    world.journal.control = scraped.metrics.measured(world.journal.control)
     who = planner(world)
     world.ask(commands.Next, **who, call=2, finished=0, limit=3, wait_ms=0)
     # The log that is read now has what was noted already; what comes after it is noted alone.
@@ -153,5 +154,5 @@ def test_nothing_is_made_where_nobody_asks(tmp_path: Any, monkeypatch: pytest.Mo
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
     journal = Journal.create(str(tmp_path / "j"))
     before = threading.active_count()
-    assert start(StartOptions(path=journal.path, storage_options={}, journal_id="j")) == (None, None)
+    assert start_metrics(StartOptions(path=journal.path, storage_options={}, journal_id="j")) == (None, None)
     assert threading.active_count() == before

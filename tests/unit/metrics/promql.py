@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from spark_queue.metrics import METRICS, Metric
-from spark_queue.metrics.table import Kind
+from spark_queue.metrics.table import METRICS, Metric, MetricKind
 
 #: Labels that whoever scrapes adds.
 SCRAPED = frozenset({"instance", "job"})
@@ -45,9 +44,9 @@ def names(expression: str) -> Named:
 
 def table() -> dict[str, Metric]:
     """Return the metric behind each name that a series may have."""
-    known = {metric.name: metric for metric in METRICS if metric.kind is not Kind.HISTOGRAM}
+    known = {metric.name: metric for metric in METRICS if metric.kind is not MetricKind.HISTOGRAM}
     for metric in METRICS:
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is MetricKind.HISTOGRAM:
             known |= {f"{metric.name}_{part}": metric for part in ("bucket", "sum", "count")}
     return known
 

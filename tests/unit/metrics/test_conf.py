@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]  # It comes with mkdocs, which has no types of it.
 
-from spark_queue.metrics import METRICS
+from spark_queue.metrics.table import METRICS
 from tests.source_tree import ROOT
 from tests.unit.metrics.promql import SCRAPED, names, problems, table
 

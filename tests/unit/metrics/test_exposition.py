@@ -13,8 +13,11 @@ from spark_queue import Journal
 from spark_queue.core.records import Outcome
 from spark_queue.core.replies import QueueStatus
 from spark_queue.errors import ConfigError
-from spark_queue.metrics import METRICS, LogObserver, collect, exposition, render
-from spark_queue.metrics.table import Kind, Scope
+from spark_queue.metrics import exposition
+from spark_queue.metrics.observing import LogObserver
+from spark_queue.metrics.prometheus import render
+from spark_queue.metrics.samples import collect
+from spark_queue.metrics.table import METRICS, MetricKind, Scope
 from spark_queue.views import queue_status
 from tests.unit.metrics.exposed import value, values
 from tests.unit.views.views_world import START_MS, ViewsWorld
@@ -72,7 +75,7 @@ def test_every_series_is_in_the_table(busy: ViewsWorld) -> None:
     for family in text_string_to_metric_families(exposition([busy.journal], per_subscription=True).decode()):
         metric = known[family.name]
         assert (family.type, family.documentation) == (metric.kind, metric.help)
-        bounds = {"le"} if metric.kind is Kind.HISTOGRAM else set[str]()
+        bounds = {"le"} if metric.kind is MetricKind.HISTOGRAM else set[str]()
         assert {frozenset(each.labels) - bounds for each in family.samples} == {frozenset(metric.labels)}
 
 

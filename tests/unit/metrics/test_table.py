@@ -9,8 +9,7 @@ from dataclasses import fields
 import pytest
 
 from spark_queue.core.replies import QueueStatus
-from spark_queue.metrics import METRICS, Metric
-from spark_queue.metrics.table import LABELS, Kind, Scope
+from spark_queue.metrics.table import LABELS, METRICS, Metric, MetricKind, Scope
 
 #: Figures of a status that are no numbers: they are told as labels, or not at all.
 TEXTS = {"queue", "message_type", "semantics", "longest_batch_subscription"}
@@ -19,13 +18,13 @@ TEXTS = {"queue", "message_type", "semantics", "longest_batch_subscription"}
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_names_and_units_are_as_prometheus_has_them(metric: Metric) -> None:
     assert re.fullmatch(r"sparkqueue(_[a-z]+)+", metric.name)
-    assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+    assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
     # Base units stand in the name.
     for unit in ("seconds", "bytes"):
         assert (metric.unit == unit) == (unit in metric.name.removesuffix("_total").split("_"))
     assert not re.search(r"_(ms|milliseconds|minutes|kb|mb)(_|$)", metric.name)
     assert metric.help.endswith(".")
-    assert metric.kind is not Kind.HISTOGRAM or metric.unit == "seconds"
+    assert metric.kind is not MetricKind.HISTOGRAM or metric.unit == "seconds"
 
 
 def test_each_name_stands_once() -> None:

@@ -71,6 +71,9 @@ RECORDS: dict[str, tuple[str, dict[str, Any], Change, str]] = {
     "a name of two messages": ("pulled", {}, names([0, 1, "of-osaka", 0], [1, 1, "of-osaka", 0]), "enter twice"),
     "numbers of publishers that are none": ("entered", {"rows": 2}, detail(publishers={"app": [0, 2**60]}), "publishers"),
     "a publisher of megabytes": ("entered", {"rows": 2}, detail(publishers={"x" * 2_000_000: [0, 1]}), "publishers"),
+    "more publishers than messages": (
+        "entered", {"rows": 2}, detail(publishers={name: [0, 1] for name in "abc"}), "more publishers than messages",
+    ),
     "clashes that are none": ("entered", {"rows": 2}, detail(clashes=[[0, 1, "app", -1]]), "clashes"),
     "an origin under two names": (
         "pulled", {}, lambda row: row["detail"].update(peer="osaka"), "is instance 'osaka', and it is 'tokyo'",

@@ -123,8 +123,7 @@ def test_what_a_peer_let_go_in_the_end_is_told_and_somebody_may_skip_it(pair: tu
     here.decide(commands.SkipLost(peer="virginia"))
     here.pull("virginia")
     assert here.values() == {0: "c"}
-    counts = [record.detail.get("lost") for record in here.records() if record.kind == Kind.PULLED]
-    assert counts[-1] == 2
+    assert lost(here) == 2
     assert here.state.peer_changes.skips == set(), "what is lost later is told again"
 
 

@@ -88,8 +88,7 @@ def forget(work: PeersWork, command: ForgetPeer) -> Forgotten:
     for name, ledger in work.state.queues.items():
         if ledger.ownership is None:
             continue
-        remote = ledger.ownership.by_owner(ledger.rows[State.REMOTE])
-        rows = BitMap64.union(BitMap64(), *(part for _, owner, part in remote if owner == peer))
+        rows = ledger.ownership.of_others(ledger.rows[State.REMOTE], {peer}).get(peer, BitMap64())
         if rows and ledger.definition.at_most_once:
             left[name] = len(rows)
         elif rows:

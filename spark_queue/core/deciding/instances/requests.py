@@ -129,7 +129,7 @@ def _absent(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str,
     absent = dict(origins.of(here - work.ledger.entered, own=own))
     for origin, there in wanted.items():
         instance = state.instances.get(origin, "")
-        if origin != own and (instance == asked.peer or peer.passes(instance)):
+        if origin != own and (instance == asked.peer or peer.passes(instance, origins.groups.get(instance, instance))):
             left_out = there - origins.held.get(origin, BitMap64())
             absent[origin] = absent.get(origin, BitMap64()) | left_out
     return {origin: rows for origin, rows in absent.items() if rows}

@@ -60,9 +60,9 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
 
 def _to_name(waited: BitMap64, before: Request | None) -> BitMap64:
     """Return the oldest messages that one request can name, or those behind the last request that named so many in vain."""
-    is_full = before is not None and len(before.rows) >= NAMED_MOST
-    behind = waited - below(waited, before.rows.max() + 1) if before is not None and is_full else waited
-    return oldest(behind or waited, NAMED_MOST)
+    if before is not None and len(before.rows) >= NAMED_MOST:
+        waited = waited - below(waited, before.rows.max() + 1) or waited
+    return oldest(waited, NAMED_MOST)
 
 
 def _patient_since_ms(work: UnitOfWork, ownership: Ownership) -> dict[str, int]:
