@@ -65,6 +65,10 @@ CONFIG: dict[str, str] = {
     "DEFINITION_IN_USE": ("{what} '{name}' cannot be dropped or changed in that way: {reason} {next_step}"),
     "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),
     "EXPRESSION_UNSUPPORTED": ("The {what} expression {text!r} is not accepted {place}: {reason} {next_step}"),
+    "DASHBOARD_UNSAFE": ("The dashboard on '{host}' needs {option}: {reason}"),
+    "EXTRA_MISSING": (
+        "{what} needs the package {package}, which is not installed. Install spark-queue[{extra}]. Everything else works without."
+    ),
     "DELTA_JARS_MISSING": ("Spark needs Delta's jars, and they are not here: {reason} {next_step}"),
     "EXTRA_MISSING": (
         "{what} needs packages that are not installed: no module '{module}'. Install them: pip install 'spark-queue[{extra}]'."
@@ -278,8 +282,7 @@ COORDINATOR: dict[str, str] = {
         "Set the clock, or run `sparkq serve --accept-clock`."
     ),
     "UNAUTHENTICATED": (
-        "The coordinator at {address} refused the token. Run as the user who runs the coordinator, or use its token file; where "
-        "the journal has principals, a token of one of them, by SPARKQ_TOKEN_FILE or SPARKQ_TOKEN."
+        "The coordinator at {address} refused the token. Use that of who runs it, or of a principal: SPARKQ_TOKEN_FILE, SPARKQ_TOKEN."
     ),
     "TOKEN_FILE_UNSAFE": (
         "The token file '{file}' {problem}, so somebody else could speak for you or read your queues. Check who wrote it, "

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, open_target
+from spark_queue.cli.dashboard import dashboard
 from spark_queue.cli.definitions import apply, init
 from spark_queue.cli.metrics import metrics
 from spark_queue.cli.options import options
@@ -70,7 +71,7 @@ def doctor(
 
 for verb in (
     *(pause, unpause, purge, settle, redrive, unsubscribe, proxied_transfer),
-    *(init, apply, options, publish, status, peek, explain, metrics, verify, serve, stop, restored, doctor),
+    *(init, apply, options, publish, status, peek, explain, metrics, dashboard, verify, serve, stop, restored, doctor),
 ):
     app.command()(verb)
 app.add_typer(peers)

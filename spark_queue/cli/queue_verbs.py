@@ -124,12 +124,18 @@ def redrive(
     *,
     where: OnlyWhere = None,
     per_second: Annotated[int | None, typer.Option(metavar="N", help="Most messages each second; default: all at once.")] = None,
+    dry_run: DryRun = False,
     coordinator: Coordinator = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Give dead letters back to their queue. Ctrl-C ends it; a repeat goes on with the rest."""
     target = open_target(journal, storage, coordinator).queue(queue)
+    if dry_run:
+        would = target.redrive(where, dry_run=True)
+        text = f"Queue '{queue}': {would.redriven:,} of {would.requested:,} dead letters would be back. Nothing was changed."
+        show({"queue": queue, **_marked(_counts(would), dry_run=True)}, text, as_json=json)
+        return
     with progress(counted=True) as bar:
         task = bar.add_task("redriven", total=None)
         done = target.redrive(

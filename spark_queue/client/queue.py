@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
+
+from pyroaring import BitMap64
 
 from spark_queue import tracing
 from spark_queue.client.coordinator_client import call_once
@@ -155,8 +157,10 @@ class Queue:
         self,
         where: str | None = None,
         *,
+        bookmarks: Iterable[int] | None = None,
         per_second: int | None = None,
         on_progress: Callable[[int, int], None] | None = None,
+        dry_run: bool = False,
     ) -> replies.Redriven:
         """Give dead letters back to this queue, oldest first, with their bookmarks and as if never delivered (DESIGN 15.11).
 
@@ -167,10 +171,14 @@ class Queue:
         ----------
         where
             Only those that match this filter in Spark SQL over the message type's columns.
+        bookmarks
+            Only those among these; what is no dead letter is skipped.
         per_second
             Most messages each second; default: all in one commit.
         on_progress
             Called with how many are done, and how many there are.
+        dry_run
+            Only tell what it would do now; starts nothing and changes nothing.
 
         Returns
         -------
@@ -187,9 +195,15 @@ class Queue:
         if per_second is not None and per_second < 1:
             where, expected = f"redrive of queue '{self.name}'", "a whole number from 1"
             raise ConfigError("BAD_VALUE", key="per_second", where=where, value=per_second, expected=expected)
-        found = cast(replies.DeadLetters, self._ask(commands.FindDeadLetters(queue=self.name, where=where)))
+        asked = commands.FindDeadLetters(queue=self.name, where=where)
+        found = cast(replies.DeadLetters, self._ask(asked, dry_run=dry_run))
         left = to_bitmap(found.ranges)
         requested, redriven = len(left) + found.skipped, 0
+        if bookmarks is not None:
+            named = BitMap64(bookmarks)
+            left, requested = left & named, len(named)
+        if dry_run:
+            return replies.Redriven(requested=requested, redriven=len(left), skipped=requested - len(left))
         while left:
             # Each second is a request of its own, so that it can be interrupted.
             part = left if per_second is None else oldest(left, per_second)

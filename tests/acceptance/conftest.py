@@ -10,6 +10,7 @@ import pytest
 
 from spark_queue import Journal
 from tests.integration.source_journal import end_coordinator
+from tests.unit.dashboard.finding import chromium
 
 #: Makes a journal of some definitions; its coordinator ends with the test.
 MakeJournal = Callable[..., Journal]
@@ -27,3 +28,7 @@ def make_journal(tmp_path: Path) -> Iterator[MakeJournal]:
     yield make
     for journal in made:
         end_coordinator(journal)
+
+
+#: Where no browser is at hand, its tests are not collected.
+collect_ignore = [] if chromium() else ["test_dashboard.py"]

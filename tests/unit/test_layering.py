@@ -35,6 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.source",),
     # The two handles that wrap a function for Spark.
     ("spark_queue.client.journal", "spark_queue.client.queue"),
+    ("spark_queue.dashboard",),
     ("spark_queue", "spark_queue.cli", "jobs", "pyspark_sparkqueue"),
 )
 
@@ -50,6 +51,7 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
     # Jobs read their own sink tables without Spark; the journal is read through the package.
     "deltalake": ("spark_queue.journal", "jobs"),
     "duckdb": ("spark_queue.expression",),
+    "jinja2": ("spark_queue.dashboard",),
     "obstore": ("spark_queue.journal",),
     "opentelemetry": ("spark_queue.metrics.otlp", "spark_queue.tracing"),
     "prometheus_client": ("spark_queue.metrics.prometheus",),
@@ -57,7 +59,9 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
     "pyspark": ("spark_queue.source", "spark_queue.client.queue", "spark_queue.session", "pyspark_sparkqueue", "jobs"),
     "rich": ("spark_queue.cli", "jobs"),
     "sqlglot": ("spark_queue.expression",),
+    "starlette": ("spark_queue.dashboard",),
     "typer": ("spark_queue.cli",),
+    "uvicorn": ("spark_queue.dashboard",),
 }
 
 #: What importing a module may never load, through however many other modules of ours.
@@ -65,6 +69,7 @@ NEVER_LOADS: Mapping[str, frozenset[str]] = {
     # Extras are loaded by who asks for them.
     "spark_queue.coordinator": frozenset({"pyspark", "delta", "opentelemetry", "prometheus_client"}),
     "spark_queue.cli": frozenset({"pyspark", "delta", "opentelemetry", "prometheus_client"}),
+    "spark_queue.dashboard": frozenset({"pyspark", "delta"}),
     "spark_queue.journal": frozenset({"pyspark", "delta"}),
     "spark_queue.views": frozenset({"pyspark", "delta"}),
 }

@@ -29,7 +29,6 @@ from spark_queue.core.definitions.keys import (
     ROUND_ROBIN,
 )
 from spark_queue.core.definitions.peers import check_peers, parse_peer
-from spark_queue.core.definitions.principals import check_principals, parse_principal
 from spark_queue.core.definitions.tables import check_keys, check_names, check_topic_entry, read_keys, read_tables
 from spark_queue.errors import ConfigError, nearest
 
@@ -94,6 +93,11 @@ def _parse_peers(stored: Mapping[str, Any], journal: JournalDefinition) -> dict[
 
 def _parse_principals(stored: Mapping[str, Any]) -> dict[str, PrincipalDefinition]:
     tables = read_tables(stored, "principals")
+    if not tables:
+        return {}
+    # Most journals have none, and load nothing of them.
+    from spark_queue.core.definitions.principals import check_principals, parse_principal  # noqa: PLC0415 - as said above.
+
     check_names("principal", tables)
     principals = {
         name: parse_principal(name, read_keys(table, PRINCIPAL_KEYS, f"[principals.{name}]")) for name, table in tables.items()

@@ -139,6 +139,7 @@ def test_an_ended_reign_answers_scrapes_as_who_stands_by(scraped: Scraped) -> No
 
 def test_refused_calls_are_counted_by_their_code(scraped: Scraped) -> None:
     admission = Admission(path="/journals/j", journal_id="j", refused=lambda _request, code: scraped.metrics.refused(code))
+    admission.claimed(1)
     admission.answer(b"nonsense", lambda: False)
     for _ in range(2):
         admission.answer(codec.encode(wire.Nudge(journal="other", request="r", message_type="json")), lambda: False)

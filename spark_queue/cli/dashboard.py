@@ -1,0 +1,62 @@
+"""``sparkq dashboard``: the page for people."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spark_queue.cli.arguments import Json, StorageOptions, storage_options
+from spark_queue.cli.output import show
+from spark_queue.errors import ConfigError
+
+#: The packages of the extra.
+_EXTRA = ("starlette", "uvicorn", "jinja2", "multipart")
+
+
+def dashboard(
+    journals: Annotated[list[str], typer.Argument(metavar="JOURNAL…", help="Directories or object-store prefixes of journals.")],
+    *,
+    host: Annotated[
+        str, typer.Option(help="Where to listen; another host than loopback needs TLS and a token file.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 for any that is free.")] = 7380,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Let who is logged in redrive, settle and purge; a coordinator is started then.")
+    ] = False,
+    hide_bodies: Annotated[bool, typer.Option("--hide-bodies", help="Show no bodies of messages.")] = False,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the login's token; default: a new token with each start, which is printed.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Private key, PEM.")] = None,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A further name that browsers call this host by; may repeat.")
+    ] = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Show journals in a browser, live: queues, messages, dead letters, history. Reads only, and starts nothing."""
+    for name in _EXTRA:
+        if importlib.util.find_spec(name) is None:
+            raise ConfigError("EXTRA_MISSING", what="The dashboard", package=name, extra="dashboard")
+    from spark_queue.dashboard.serving import ServingOptions, serve
+    from spark_queue.journal.layout import Store
+
+    options = ServingOptions(
+        host=host,
+        port=port,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        token_file=token_file,
+        allowed_hosts=allowed_host or (),
+        allows_changes=allow_changes,
+        hides_bodies=hide_bodies,
+    )
+
+    def announce(address: str) -> None:
+        show({"address": address}, f"Open {address}\nCtrl-C ends it.", as_json=json)
+
+    serve([Store(path, storage_options(storage)) for path in journals], options, announce)

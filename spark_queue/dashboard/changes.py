@@ -1,0 +1,193 @@
+"""What people do from the page: redrive, settle and purge, by group or by filter. The client does it; here is who waits for it."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from pyroaring import BitMap64
+
+from spark_queue.client.journal import Journal
+from spark_queue.clock import SystemClock
+from spark_queue.core.bitmaps.ranges import oldest
+from spark_queue.core.records import Outcome
+from spark_queue.core.replies import Settled
+from spark_queue.errors import SparkQueueError
+
+_LOG = logging.getLogger(__name__)
+
+#: Changes that are remembered, so that their pages can still be read.
+KEPT = 100
+
+#: Messages that are settled in one request: between two of them it can be cancelled.
+PART_MESSAGES = 5_000
+
+#: Most messages that a redrive from the page gives back each second, unless told otherwise.
+REDRIVE_PER_SECOND = 1_000
+
+Verb = Literal["redrive", "settle", "purge"]
+VERBS: tuple[Verb, ...] = ("redrive", "settle", "purge")
+
+
+class CancelledError(Exception):
+    """Somebody cancelled a change; what was done stays done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What somebody wants to be done."""
+
+    verb: Verb
+    #: The queue that it is asked of.
+    queue: str
+    #: Only these messages, or only what matches; neither for all.
+    rows: BitMap64 | None = None
+    where: str | None = None
+    outcome: str = str(Outcome.ACKNOWLEDGE)
+    per_second: int = REDRIVE_PER_SECOND
+
+    def dry_run(self, journal: Journal) -> tuple[int, str]:
+        """Return how many messages it would change now, and that in a sentence; changes nothing.
+
+        Raises
+        ------
+        SparkQueueError
+            What the coordinator would refuse.
+        """
+        queue = journal.queue(self.queue)
+        if self.verb == "redrive":
+            would = queue.redrive(self.where, bookmarks=self.rows, dry_run=True)
+            told = f"{would.redriven:,} dead letters would go back to queue '{self.queue}'."
+            return would.redriven, told + (f" {would.skipped:,} are leased or settled, and stay." if would.skipped else "")
+        if self.verb == "purge":
+            purged = queue.purge(self.where, dry_run=True)
+            told = f"{purged.purged:,} messages would be purged from queue '{self.queue}', for good and without dead letters."
+            return purged.purged, told + (f" {purged.leased:,} are leased, and stay." if purged.leased else "")
+        settled = self._settle(journal, self.rows, dry_run=True)
+        return _changed(settled), f"Of queue '{self.queue}' {_told(settled) or 'nothing would be changed'}."
+
+    def run(self, journal: Journal, on_progress: Callable[[int, int], None]) -> str:
+        """Do it, and return what was done, in a sentence.
+
+        Raises
+        ------
+        SparkQueueError
+            The coordinator's refusal.
+        CancelledError
+            What `on_progress` raises, to end it.
+        """
+        if self.verb == "redrive":
+            done = journal.queue(self.queue).redrive(
+                self.where, bookmarks=self.rows, per_second=self.per_second, on_progress=on_progress
+            )
+            return f"{done.redriven:,} dead letters are back in queue '{self.queue}', {done.skipped:,} were skipped."
+        if self.verb == "purge":
+            purged = journal.queue(self.queue).purge(self.where)
+            return f"{purged.purged:,} messages were purged from queue '{self.queue}', {purged.leased:,} are leased and stay."
+        if self.rows is None:
+            return f"Of queue '{self.queue}' {_told(self._settle(journal, None, dry_run=False)) or 'nothing matched'}."
+        left = self.rows
+        while left:
+            part = oldest(left, PART_MESSAGES)
+            self._settle(journal, part, dry_run=False)
+            left = left - part
+            on_progress(len(self.rows) - len(left), len(self.rows))
+        return f"{len(self.rows):,} messages of queue '{self.queue}' are settled: {self.outcome}."
+
+    def _settle(self, journal: Journal, rows: BitMap64 | None, *, dry_run: bool) -> Settled:
+        queue = journal.queue(self.queue)
+        if rows is None:
+            return queue.settle(where=self.where or "true", outcome=self.outcome, dry_run=dry_run)
+        return queue.settle(list(rows), outcome=self.outcome, dry_run=dry_run)
+
+
+class Change:
+    """Something that is being done, or was.
+
+    Attributes
+    ----------
+    done, total : int
+        How far it is; a total of 0 means that it is one commit, of which nothing is seen before its end.
+    state : str
+        running, done, cancelled or failed.
+    """
+
+    def __init__(self, journal_name: str, wish: Wish, count: int) -> None:
+        self.key = secrets.token_urlsafe(9)
+        self.journal_name = journal_name
+        self.wish = wish
+        self.done, self.total = 0, count
+        self.state = "running"
+        self.text = ""
+        self.began_ms = SystemClock().wall_ms()
+        self.ended_ms: int | None = None
+        self._cancelled = threading.Event()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody has asked for its end."""
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """Ask for its end; the part that is under way is finished."""
+        self._cancelled.set()
+
+    def work(self, journal: Journal) -> None:
+        """Do it, in the caller's thread."""
+        try:
+            self.text, self.state = self.wish.run(journal, self._progress), "done"
+        except CancelledError:
+            self.text, self.state = f"Cancelled after {self.done:,} of {self.total:,}. What was done stays done.", "cancelled"
+        except SparkQueueError as refusal:
+            self.text, self.state = str(refusal), "failed"
+        # Nobody waits for this thread: what it does not say is never known.
+        except Exception as failure:  # noqa: BLE001 - as said above
+            _LOG.exception("A change of queue '%s' failed.", self.wish.queue)
+            self.text, self.state = f"{type(failure).__name__}: {failure}", "failed"
+        self.ended_ms = SystemClock().wall_ms()
+
+    def _progress(self, done: int, total: int) -> None:
+        self.done, self.total = done, total
+        if self.is_cancelled and done < total:
+            raise CancelledError
+
+
+class Changes:
+    """The changes that this process was asked for."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Change] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def start(self, journal: Journal, journal_name: str, wish: Wish, count: int) -> Change:
+        """Begin a change, in a thread of its own."""
+        change = Change(journal_name, wish, count)
+        with self._lock:
+            self._known[change.key] = change
+            for key in [key for key, each in self._known.items() if each.state != "running"][: max(0, len(self._known) - KEPT)]:
+                del self._known[key]
+        threading.Thread(target=change.work, args=(journal,), name=f"change {change.key}", daemon=True).start()
+        return change
+
+    def find(self, key: str) -> Change | None:
+        """Return a change by its key."""
+        return self._known.get(key)
+
+    def of(self, journal_name: str) -> list[Change]:
+        """Return the changes of a journal, newest first."""
+        return [each for each in reversed(self._known.values()) if each.journal_name == journal_name]
+
+
+def _changed(settled: Settled) -> int:
+    return settled.acknowledged + settled.cancelled + settled.expired + settled.deferred
+
+
+def _told(settled: Settled) -> str:
+    names = ("acknowledged", "cancelled", "expired", "deferred", "late", "repeated", "skipped")
+    counts = [f"{getattr(settled, name):,} {name}" for name in names if getattr(settled, name)]
+    return ", ".join(counts)

@@ -1,0 +1,260 @@
+"""One folded state for each journal, which a thread keeps up with the log; pages look at it and never wait for a store."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from spark_queue.clock import SystemClock
+from spark_queue.core.records import Record
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.dashboard.history import KINDS, History
+from spark_queue.dashboard.log_reader import LogReader, LogReplacedError
+from spark_queue.errors import SparkQueueError
+from spark_queue.journal import state_codec
+from spark_queue.journal.control_files import to_records_of
+from spark_queue.journal.entering import PreparedTraits
+from spark_queue.journal.layout import Store
+from spark_queue.journal.open import DeltaJournal, open_journal
+from spark_queue.views.one_message import one_of
+from spark_queue.views.point_in_time import PointInTime
+from spark_queue.views.state_at import Commits, count_on
+
+_LOG = logging.getLogger(__name__)
+
+#: Time between two looks at a log, in seconds; what is new is shown within it and the time of an event, together below five.
+LOOK_S = 2.0
+
+#: How long the first page may wait for the first fold, in seconds; then it says that the log is being read.
+FIRST_WAIT_S = 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A journal as it is now; to be used inside `JournalFollower.look` only."""
+
+    journal: DeltaJournal
+    state: JournalState
+    now_ms: int
+    #: None until all records were read once.
+    history: History | None
+    rows: pa.Table | None
+    #: What keeps messages of a type from entering any further, by its name.
+    troubles: Mapping[str, str]
+
+    @property
+    def point(self) -> PointInTime:
+        """The same for views."""
+        return PointInTime(state=self.state, now_ms=self.now_ms, records=(), troubles=self.troubles)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Followed:
+    """What is known of a journal whose log could be read."""
+
+    journal: DeltaJournal
+    log: LogReader
+    #: The fold of the control log.
+    state: JournalState
+    #: The same with what was published and has no record yet, while nobody enters it.
+    ahead: JournalState | None = None
+    history: History | None = None
+    rows: list[pa.Table] = field(default_factory=list)
+    troubles: dict[str, str] = field(default_factory=dict)
+    #: Newest version of each message log that was looked at, beyond the state's.
+    seen: dict[str, int] = field(default_factory=dict)
+
+
+class JournalFollower:
+    """Keeps up with one journal.
+
+    Parameters
+    ----------
+    name : str
+        What its pages are called by.
+    store : Store
+        The journal's place.
+
+    Attributes
+    ----------
+    revision : int
+        Rises with each change of what pages show.
+    trouble : str or None
+        Why the journal cannot be read now; what was read before is still shown.
+    """
+
+    def __init__(self, name: str, store: Store) -> None:
+        self.name = name
+        self.store = store
+        self.revision = 0
+        self.trouble: str | None = None
+        self._found: _Followed | None = None
+        #: Whether the log must be read from its beginning again.
+        self._reopens = False
+        self._lock = threading.RLock()
+        self._looked = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"follow {name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow the log, in a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End that."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @contextmanager
+    def look(self) -> Iterator[Look | None]:
+        """Yield the journal as it is, which does not change meanwhile; None while its log is read for the first time."""
+        self._looked.wait(FIRST_WAIT_S)
+        with self._lock:
+            found = self._found
+            if found is None:
+                yield None
+                return
+            state = found.ahead or found.state
+            yield Look(
+                journal=found.journal,
+                state=state,
+                # The coordinator's clock may be ahead of this one.
+                now_ms=max(SystemClock().wall_ms(), state.last_at_ms),
+                history=found.history,
+                rows=_joined(found.rows),
+                troubles=found.troubles,
+            )
+
+    def refresh(self) -> None:
+        """Look whether there is something new; a journal that is bad is told of as `trouble`."""
+        try:
+            self._refresh()
+        except SparkQueueError as refusal:
+            self._fail(str(refusal))
+        except LogReplacedError:
+            self._fail("Its control log is not where it was. It is looked for again.")
+            self._reopens = True
+        # Whatever a damaged journal does to its reader: the others, and what was read of this one, are shown on.
+        except Exception as failure:  # noqa: BLE001 - as said above
+            _LOG.exception("Journal '%s' cannot be followed.", self.store.path)
+            self._fail(f"It cannot be read: {type(failure).__name__}: {failure}")
+            self._reopens = True
+        self._looked.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self.refresh()
+            self._ended.wait(LOOK_S)
+
+    def _fail(self, text: str) -> None:
+        if text != self.trouble:
+            self.trouble, self.revision = text, self.revision + 1
+
+    def _refresh(self) -> None:
+        found = self._found
+        if found is None or self._reopens:
+            self._open()
+        else:
+            self._follow(found)
+        if self.trouble is not None:
+            self.trouble, self.revision = None, self.revision + 1
+
+    def _open(self) -> None:
+        journal, log = open_journal(self.store), LogReader(self.store)
+        past = log.open()
+        state = past.state or JournalState(journal.traits)
+        state.traits = journal.traits
+        state.fold_all(past)
+        found = _Followed(journal=journal, log=log, state=state)
+        self._look_ahead(found)
+        with self._lock:
+            self._found, self._reopens, self.revision = found, False, self.revision + 1
+        self._looked.set()
+        self._read_history(found)
+
+    def _read_history(self, found: _Followed) -> None:
+        """Read all records once, for charts and the control log's page; figures are shown before."""
+        rows = found.log.all_rows()
+        history = History()
+        history.follow(_records(found, rows, KINDS), found.state)
+        with self._lock:
+            found.history, found.rows = history, [rows]
+            self.revision += 1
+
+    def _follow(self, found: _Followed) -> None:
+        if found.history is None:
+            self._read_history(found)
+        rows = found.log.new_rows()
+        if rows is None:
+            self._look_ahead(found)
+            return
+        records = to_records_of(self.store, rows)
+        with self._lock:
+            # A fold that fails half-way leaves a state that nothing can be built on.
+            self._reopens = True
+            found.state.fold_all(records)
+            self._reopens = False
+            found.ahead = None
+            found.seen.clear()
+            assert found.history is not None, "it was read above"
+            found.history.follow([each for each in records if each.kind in KINDS], found.state)
+            found.rows.append(rows)
+            self.revision += 1
+
+    def _look_ahead(self, found: _Followed) -> None:
+        """Count what was published and has no record yet: no coordinator may run that would enter it."""
+        base = found.ahead or found.state
+        fresh = [name for name in base.message_types if self._has_more(found, base, name)]
+        if not fresh:
+            return
+        ahead = base
+        if found.ahead is None:
+            # The state of the log alone is folded on when a coordinator has entered them.
+            ahead = state_codec.decode(state_codec.encode(found.state))
+        traits = PreparedTraits(found.journal.traits)
+        now_ms, commits = SystemClock().wall_ms(), Commits(self.store)
+        with self._lock:
+            ahead.traits = traits
+            for name in fresh:
+                trouble = count_on(found.journal, ahead, traits, commits, message_type=name, now_ms=now_ms)
+                _put(found.troubles, name, None if trouble is None else str(trouble))
+            found.ahead = ahead
+            self.revision += 1
+
+    def _has_more(self, found: _Followed, base: JournalState, name: str) -> bool:
+        """Return whether a message log has something that pages should show."""
+        after = max(base.message_types[name].version, found.seen.get(name, -1))
+        has_more = False
+        try:
+            for entry in found.journal.messages(name).tail(after, finds_gaps=False):
+                found.seen[name] = entry.version
+                has_more |= bool(entry.added or entry.merged or entry.foreign_paths)
+        except SparkQueueError as trouble:
+            _put(found.troubles, name, str(trouble))
+            self.revision += 1
+        return has_more
+
+
+def _records(found: _Followed, rows: pa.Table, kinds: tuple[str, ...]) -> Sequence[Record]:
+    chosen = rows.filter(pa.array(one_of(rows.column("kind"), kinds)))
+    return to_records_of(found.journal.store, chosen)
+
+
+def _joined(rows: list[pa.Table]) -> pa.Table | None:
+    """Return all rows as one table, and keep it so."""
+    if len(rows) > 1:
+        rows[:] = [pa.concat_tables(rows)]
+    return rows[0] if rows else None
+
+
+def _put(troubles: dict[str, str], name: str, text: str | None) -> None:
+    if text is None:
+        troubles.pop(name, None)
+    else:
+        troubles[name] = text

@@ -1,0 +1,171 @@
+"""Who may see a page, and from where: what every request passes first, and every answer carries."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import anyio
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from spark_queue.clock import SystemClock
+
+#: What a page may load: its own files, and no script or style that stands in it.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+
+#: What every answer says.
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+
+#: Paths that need no login: the login itself, and what its page loads.
+_OPEN = ("/login", "/static/")
+
+#: Failed logins of the last minute from which on the next one is slowed, and by how much, in seconds.
+_PATIENCE, _MINUTE_MS, _SLOWED_S = 5, 60_000, 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who may come in.
+
+    Attributes
+    ----------
+    token : str
+        What a login must give.
+    hosts : Collection of str
+        The values of a ``Host`` header that are this page: any other one is a stranger's name for it (DNS rebinding).
+    is_secure : bool
+        Whether it is served with TLS.
+    allows_changes : bool
+        Whether forms that change something are there.
+    """
+
+    token: str = field(repr=False)
+    hosts: Collection[str]
+    is_secure: bool
+    allows_changes: bool
+    #: Known to this process alone, so a restart ends every session.
+    _secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    #: When logins failed, in milliseconds.
+    _failures: deque[int] = field(default_factory=lambda: deque(maxlen=100), repr=False)
+
+    @property
+    def cookie(self) -> str:
+        """Name of the session's cookie; pages at other ports of the host have others."""
+        mark = hashlib.blake2s(",".join(sorted(self.hosts)).encode(), digest_size=4).hexdigest()
+        return f"{'__Host-' if self.is_secure else ''}sparkq-{mark}"
+
+    @property
+    def session(self) -> str:
+        """What the cookie of somebody who logged in holds."""
+        return self._signed("session")
+
+    @property
+    def form_token(self) -> str:
+        """What a form must carry to change something: a page of another site cannot know it."""
+        return self._signed("form")
+
+    def is_token(self, given: str) -> bool:
+        """Return whether a login gives the token; takes as long for any text."""
+        return hmac.compare_digest(given.encode(), self.token.encode())
+
+    def is_session(self, cookie: str | None) -> bool:
+        """Return whether a cookie is that of somebody who logged in."""
+        return hmac.compare_digest((cookie or "").encode(), self.session.encode())
+
+    def is_form_token(self, given: str) -> bool:
+        """Return whether a form carries what it must."""
+        return hmac.compare_digest(given.encode(), self.form_token.encode())
+
+    async def slow_down(self) -> None:
+        """Count a failed login, and let its answer wait where there were many."""
+        now_ms = SystemClock().monotonic_ms()
+        recent = sum(now_ms - each < _MINUTE_MS for each in self._failures)
+        self._failures.append(now_ms)
+        if recent >= _PATIENCE:
+            await anyio.sleep(_SLOWED_S)
+
+    def _signed(self, what: str) -> str:
+        return hmac.new(self._secret, what.encode(), hashlib.sha256).hexdigest()
+
+
+class Guard:
+    """Stands before the application: refuses strangers' hosts, other sites and who has not logged in, and adds `HEADERS`.
+
+    Parameters
+    ----------
+    app : ASGIApp
+        What it stands before.
+    access : Access
+        Who may come in.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or refuse it."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                if self._access.is_secure:
+                    headers["Strict-Transport-Security"] = "max-age=31536000"
+            await send(message)
+
+        refusal = self._refusal(Request(scope))
+        await (refusal or self._app)(scope, receive, send_guarded)
+
+    def _refusal(self, request: Request) -> Response | None:
+        access = self._access
+        if request.headers.get("host", "").lower() not in access.hosts:
+            text = "This page is not served under that name. --allowed-host names further hosts."
+            return PlainTextResponse(text, status_code=421)
+        if request.method not in ("GET", "HEAD", "POST"):
+            return PlainTextResponse("There is nothing to do in that way.", status_code=405)
+        if request.method == "POST" and not _is_own(request.headers, access):
+            return PlainTextResponse("The form is of another site.", status_code=403)
+        path = request.url.path
+        if path.startswith(_OPEN) or access.is_session(request.cookies.get(access.cookie)):
+            return None
+        if request.method == "GET" and "text/html" in request.headers.get("accept", "text/html"):
+            return RedirectResponse("/login", status_code=303)
+        return PlainTextResponse("Log in first.", status_code=401)
+
+
+def _is_own(headers: Headers, access: Access) -> bool:
+    """Return whether a form comes from a page of our own, as far as the browser tells."""
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if site is not None and site not in ("same-origin", "none"):
+        return False
+    if origin is None:
+        # No browser then, or an old one: the form's token decides.
+        return True
+    parts = urlsplit(origin)
+    return parts.netloc.lower() in access.hosts and parts.scheme == ("https" if access.is_secure else "http")

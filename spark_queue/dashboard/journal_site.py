@@ -1,0 +1,256 @@
+"""The pages of one journal and of its queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from anyio import to_thread
+from pyroaring import BitMap64
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from spark_queue.client.journal import Journal
+from spark_queue.clock import SystemClock
+from spark_queue.core.bitmaps.ranges import oldest
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.dashboard import control_rows, journal_page, letters, message_rows, queue_page, shown
+from spark_queue.dashboard.following import JournalFollower, Look
+from spark_queue.dashboard.life import life_of
+from spark_queue.dashboard.moments import Moments
+from spark_queue.dashboard.overview import journal_rows, status_of
+from spark_queue.dashboard.templating import Pages
+from spark_queue.errors import ConfigError, SparkQueueError
+from spark_queue.journal.schema import user_schema
+from spark_queue.views.explain import explain
+
+#: Bodies of a group of dead letters that its page shows.
+GROUP_BODIES = 25
+
+
+class JournalSite:
+    """Handlers of everything below ``/j/JOURNAL``.
+
+    Parameters
+    ----------
+    followers : Mapping of str to JournalFollower
+        The journals, by what their pages are called; no other name leads anywhere.
+    pages : Pages
+        Renders.
+    """
+
+    def __init__(self, followers: Mapping[str, JournalFollower], pages: Pages) -> None:
+        self._followers = followers
+        self._pages = pages
+        self._moments = Moments()
+
+    def routes(self) -> list[Route]:
+        """Return the routes, below ``/j``."""
+        queue = "/{journal}/queues/{queue}"
+        return [
+            Route("/{journal}", self._shows(self._journal_queues, "journal_queues.html")),
+            Route("/{journal}/log", self._shows(self._log, "log.html")),
+            Route("/{journal}/peers", self._shows(self._peers, "peers.html")),
+            Route("/{journal}/journal", self._shows(self._journal, "journal.html")),
+            Route(queue, self._shows(self._queue, "queue.html")),
+            Route(f"{queue}/messages", self._shows(self._messages, "messages.html")),
+            Route(f"{queue}/messages/{{bookmark:int}}", self._shows(self._message, "message.html")),
+            Route(f"{queue}/dead-letters", self._shows(self._dead_letters, "dead_letters.html")),
+        ]
+
+    def _shows(self, values_of: Callable[[Request, JournalFollower], dict[str, Any]], template: str) -> Any:
+        """Return a handler that shows what a function finds out, which runs in a thread of its own."""
+
+        async def handle(request: Request) -> Response:
+            follower = self.follower(request)
+            values = await to_thread.run_sync(values_of, request, follower)
+            return self._pages.render(request, template, journal=follower.name, **values)
+
+        return handle
+
+    def follower(self, request: Request) -> JournalFollower:
+        """Return the journal that a path names; 404 for any other name."""
+        found = self._followers.get(request.path_params["journal"])
+        if found is None:
+            raise HTTPException(404)
+        return found
+
+    def _journal_queues(self, _: Request, follower: JournalFollower) -> dict[str, Any]:
+        return {"rows": journal_rows(follower)}
+
+    def _queue(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
+        asked, at_ms = request.query_params, queue_page.moment_ms(request.query_params.get("at"))
+        with looking(follower) as look:
+            name = known_queue(look.state, request)
+            span = queue_page.span_of(look, name, asked.get("span", "6h"), asked.get("end"))
+            # The end of the slider means now.
+            at_ms = None if at_ms is None or (at_ms >= span.end_ms - span.step_s * 1_000 and not asked.get("end")) else at_ms
+            charts = queue_page.queue_charts(look, name, span, at_ms)
+            now = queue_page.figures(look.state, name, look.now_ms) if at_ms is None else None
+            alarm, journal = status_of(look, name).alarm, look.journal
+            definition = look.state.definitions.stored.get("queues", {}).get(name, {})
+            has_history, now_ms = look.history is not None, look.now_ms
+        refused = None
+        if now is None and at_ms is not None:
+            try:
+                then = self._moments.at(journal, at_ms)
+                now = queue_page.figures(then.state, name, at_ms)
+            except SparkQueueError as refusal:
+                refused = str(refusal)
+        return {
+            "queue": name, "figures": now, "charts": charts, "span": span, "spans": list(queue_page.SPANS_MS), "at_ms": at_ms,
+            "alarm": alarm if at_ms is None else None, "definition": definition, "has_history": has_history, "now_ms": now_ms,
+            "refused": refused, "trouble": follower.trouble,
+        }  # fmt: skip
+
+    def _messages(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
+        asked = request.query_params
+        states, where = asked.get("state", "in the queue"), asked.get("where", "").strip() or None
+        if states not in message_rows.STATES:
+            expected = f"one of {', '.join(message_rows.STATES)}"
+            raise ConfigError("BAD_VALUE", key="state", where="the address", value=states, expected=expected)
+        bookmark, after = number(request, "bookmark"), number(request, "after") or 0
+        with looking(follower) as look:
+            name, journal = known_queue(look.state, request), look.journal
+            refused = None
+            try:
+                chosen = message_rows.choose(look.state, name, states=states, bookmark=bookmark, after=after, where=where)
+            except ConfigError as refusal:
+                refused, where = str(refusal), None
+                chosen = message_rows.choose(look.state, name, states=states, bookmark=bookmark, after=after, where=None)
+            letters_count = status_of(look, name).dead_letters
+        found, next_after, is_cut = message_rows.search(journal.traits, chosen, where, limit=message_rows.PAGE_ROWS)
+        columns = message_rows.body_columns(chosen.columns)
+        values, trouble = ([], None) if self._pages.hides_bodies else message_rows.read_values(
+            follower.store, chosen.message_type, chosen.columns, found
+        )  # fmt: skip
+        with looking(follower) as look:
+            rows = message_rows.message_rows(look.state.ledger(name), found, look.now_ms)
+        page = message_rows.MessagePage(
+            rows=message_rows.with_values(rows, values, columns), columns=columns, total=chosen.total, next_after=next_after,
+            trouble=trouble, is_cut=is_cut,
+        )  # fmt: skip
+        return {"queue": name, "page": page, "states": list(message_rows.STATES), "state": states, "where": asked.get("where", ""),
+                "refused": refused, "letters": letters_count, "trouble": follower.trouble}  # fmt: skip
+
+    def _message(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
+        bookmark = request.path_params["bookmark"]
+        with looking(follower) as look:
+            name, journal, now_ms = known_queue(look.state, request), look.journal, look.now_ms
+            definition = look.state.ledger(name).definition
+            message_type = message_rows.frozen(look.state.message_types[definition.message_type])
+        history = explain(journal, name, bookmark)
+        values: list[tuple[str, str]] = []
+        trouble = history.trouble
+        if not self._pages.hides_bodies and trouble is None:
+            rows = BitMap64([bookmark])
+            found, trouble = message_rows.read_values(follower.store, message_type, definition.columns, rows)
+            names = [] if not found else user_schema(definition.columns).names
+            values = [(column, shown.body(found[0][column])) for column in names]
+        return {"queue": name, "history": history, "life": life_of(history, now_ms), "values": values, "body_trouble": trouble,
+                "trouble": follower.trouble}  # fmt: skip
+
+    def _dead_letters(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
+        key = request.query_params.get("group")
+        with looking(follower) as look:
+            name = known_queue(look.state, request)
+            groups = letters.letter_groups(look.state, name)
+            homes = letters.homes_of(look.state, name)
+            source = look.state.ledger(homes.source).definition
+            message_type = message_rows.frozen(look.state.message_types[source.message_type])
+            count = status_of(look, name).dead_letters
+        group = next((each for each in groups if each.key == key), None)
+        values, trouble, bookmarks = list[dict[str, Any]](), None, list[int]()
+        columns = message_rows.body_columns(source.columns)
+        if group is not None:
+            rows = oldest(group.rows, GROUP_BODIES)
+            bookmarks = list(rows)
+            if not self._pages.hides_bodies:
+                values, trouble = message_rows.read_values(follower.store, message_type, source.columns, rows)
+        cells = [[shown.cell(value[column]) for column in columns] for value in values]
+        return {"queue": name, "groups": groups[: letters.GROUPS], "more": max(0, len(groups) - letters.GROUPS), "homes": homes,
+                "group": group, "bookmarks": bookmarks, "cells": cells, "columns": columns, "letters": count,
+                "body_trouble": trouble, "trouble": follower.trouble}  # fmt: skip
+
+    def _log(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
+        asked = request.query_params
+        with looking(follower) as look:
+            rows, queues = look.rows, list(look.state.definitions.queues)
+        page = None
+        if rows is not None:
+            page = control_rows.record_page(
+                follower.store, rows, queue=asked.get("queue"), kind=asked.get("kind"), by_people=asked.get("people") == "1",
+                before=number(request, "before"),
+            )  # fmt: skip
+        return {"page": page, "queues": queues, "trouble": follower.trouble}
+
+    def _peers(self, _: Request, follower: JournalFollower) -> dict[str, Any]:
+        with looking(follower) as look:
+            definitions = look.state.definitions
+        found, refused = [], None
+        if definitions.peers:
+            try:
+                found = Journal(follower.store.path, storage_options=follower.store.storage_options).peer_status()
+            except SparkQueueError as refusal:
+                refused = str(refusal)
+        return {"instance": definitions.journal.instance, "peers": found, "defined": definitions.peers, "refused": refused,
+                "trouble": follower.trouble}  # fmt: skip
+
+    def _journal(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
+        with looking(follower) as look:
+            rows, state, now_ms = look.rows, look.state, SystemClock().wall_ms()
+            types, text = journal_page.type_rows(state), journal_page.definitions_text(state)
+            found = journal_page.findings(state, list(look.troubles.values()), now_ms)
+            facts = {"id": state.journal_id, "epoch": state.epoch, "claim": dict(state.claim)}
+            journal_id, records = state.journal_id, state.next_record
+        found += journal_page.store_findings(follower.store, journal_id, records)
+        versions = [] if rows is None else journal_page.applied_versions(follower.store, rows)
+        older, newer = number(request, "older"), number(request, "newer")
+        if older is None or newer is None:
+            older, newer = (versions[1].record, versions[0].record) if len(versions) > 1 else (None, None)
+        lines = (
+            [] if rows is None or older is None or newer is None else journal_page.difference(follower.store, rows, older, newer)
+        )
+        sizes, refused = journal_page.sizes(follower.store)
+        return {"types": types, "text": text, "findings": found, "facts": facts, "records": records, "versions": versions,
+            "older": older,
+                "newer": newer, "lines": lines, "sizes": sizes, "refused": refused, "path": follower.store.path,
+                "trouble": follower.trouble}  # fmt: skip
+
+
+@contextmanager
+def looking(follower: JournalFollower) -> Iterator[Look]:
+    """Yield a journal as it is; while it cannot be read, a page of its own says why."""
+    with follower.look() as look:
+        if look is None:
+            text = "The log is being read for the first time. The page is there in a moment."
+            raise HTTPException(503, follower.trouble or text)
+        yield look
+
+
+def known_queue(state: JournalState, request: Request) -> str:
+    """Return the queue that a path names; 404 where there is none, and an error where it is set aside."""
+    name = str(request.path_params["queue"])
+    if name not in state.definitions.queues:
+        raise HTTPException(404)
+    state.ledger(name)
+    return name
+
+
+def number(request: Request, name: str) -> int | None:
+    """Return a whole number of the address.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE.
+    """
+    text = request.query_params.get(name, "").strip().replace(",", "")
+    if not text:
+        return None
+    if not text.isdecimal() or len(text) > 18:
+        raise ConfigError("BAD_VALUE", key=name, where="the address", value=text, expected="a whole number")
+    return int(text)

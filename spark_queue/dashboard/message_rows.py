@@ -1,0 +1,189 @@
+"""Messages of a queue as rows of a page: found by state, bookmark or filter, with as much of their bodies as is shown."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from spark_queue.clock import SystemClock
+from spark_queue.core import commands
+from spark_queue.core.bitmaps.ranges import oldest, to_bitmap
+from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.message_files.segment import Segment, TraitSource
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import IN_QUEUE, State
+from spark_queue.dashboard import shown
+from spark_queue.errors import JournalError
+from spark_queue.journal.expressions import check_command
+from spark_queue.journal.layout import Store
+from spark_queue.journal.schema import ENVELOPE, stored_schema, user_schema
+from spark_queue.views.bodies import read_bodies
+
+#: Rows of a page.
+PAGE_ROWS = 50
+
+#: How long a search may read message files, in milliseconds; it then tells how far it came.
+SEARCH_MS = 3_000
+
+#: The states that can be chosen, and what "in the queue" means.
+STATES = {"in the queue": IN_QUEUE, **{str(state): (state,) for state in State}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRow:
+    """One message."""
+
+    bookmark: int
+    state: str
+    subscription: str | None
+    lease: int | None
+    due_ms: int | None
+    deliveries: int
+    cancels: int
+    is_barrier: bool
+    #: The columns of its message type, then topic, publisher and when it was published; None where the body is not shown.
+    values: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagePage:
+    """Some messages, and where it goes on."""
+
+    rows: Sequence[MessageRow]
+    columns: Sequence[str]
+    #: How many there are in the chosen state, before any filter.
+    total: int
+    #: Bookmark to go on from; None at the end.
+    next_after: int | None
+    #: Why bodies cannot be shown.
+    trouble: str | None
+    #: Whether the search ended for its time was over.
+    is_cut: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What was found out about messages while the state could not change; reading files comes after."""
+
+    message_type: MessageTypeState
+    columns: str
+    rows: BitMap64
+    total: int
+
+
+def choose(state: JournalState, queue: str, *, states: str, bookmark: int | None, after: int, where: str | None) -> Chosen:
+    """Return the messages in question.
+
+    Raises
+    ------
+    ConfigError
+        EXPRESSION_INVALID or EXPRESSION_UNSUPPORTED.
+    """
+    ledger = state.ledger(queue)
+    found = BitMap64.union(BitMap64(), *(ledger.rows[each] for each in STATES[states]))
+    total = len(found)
+    if bookmark is not None:
+        found = ledger.entered & BitMap64([bookmark]) if bookmark >= 0 else BitMap64()
+    if where is not None:
+        check_command(state, commands.Purge(queue=queue, where=where))
+    found.remove_range(0, after)
+    return Chosen(
+        message_type=frozen(state.message_types[ledger.definition.message_type]),
+        columns=ledger.definition.columns,
+        rows=found,
+        total=total,
+    )
+
+
+def frozen(message_type: MessageTypeState) -> MessageTypeState:
+    """Return where messages stand as it is now, whatever is folded later."""
+    made = copy.copy(message_type)
+    made.segments = list(message_type.segments)
+    return made
+
+
+def search(traits: TraitSource, chosen: Chosen, where: str | None, *, limit: int) -> tuple[BitMap64, int | None, bool]:
+    """Return the oldest that match, the bookmark to go on from if there may be more, and whether time was over."""
+    if where is None:
+        found = oldest(chosen.rows, limit)
+        return found, found.max() + 1 if len(found) < len(chosen.rows) else None, False
+    began_ms, found = SystemClock().monotonic_ms(), BitMap64()
+    for segment in chosen.message_type.segments:
+        part = chosen.rows & to_bitmap([(segment.first, segment.until)])
+        if not part or segment.retired:
+            continue
+        found |= _matching(traits, segment, where, part, chosen.columns)
+        if len(found) > limit:
+            found = oldest(found, limit)
+            return found, found.max() + 1, False
+        if SystemClock().monotonic_ms() - began_ms > SEARCH_MS:
+            return found, segment.until, True
+    return found, None, False
+
+
+def _matching(traits: TraitSource, segment: Segment, where: str, part: BitMap64, columns: str) -> BitMap64:
+    return traits.matches([segment], where, part, columns=columns)
+
+
+def message_rows(ledger: QueueLedger, bookmarks: BitMap64, now_ms: int) -> list[MessageRow]:
+    """Return what a queue knows of some messages."""
+    due = ledger.due(now_ms)
+    return [_row(ledger, bookmark, due) for bookmark in bookmarks]
+
+
+def _row(ledger: QueueLedger, bookmark: int, due: BitMap64) -> MessageRow:
+    state = next((state for state, rows in ledger.rows.items() if bookmark in rows), None)
+    lease = next((lease for lease in ledger.leases.values() if bookmark in lease.leased), None)
+    due_ms = next((at_ms for at_ms, rows in ledger.delayed.items() if bookmark in rows), None)
+    if state == State.DELAYED and bookmark in due:
+        state, due_ms = State.AVAILABLE, None
+    return MessageRow(
+        bookmark=bookmark,
+        state="not in it" if state is None else str(state),
+        subscription=None if lease is None else lease.subscription,
+        lease=None if lease is None else lease.number,
+        due_ms=lease.due_at_ms if lease is not None else due_ms,
+        deliveries=ledger.delivered.of(bookmark),
+        cancels=ledger.cancelled.of(bookmark),
+        is_barrier=bookmark in ledger.barriers,
+    )
+
+
+def body_columns(columns: str) -> list[str]:
+    """Return the names of what is shown of a body, in order."""
+    return [*user_schema(columns).names, "topic", "publisher", "published_at"]
+
+
+def read_values(
+    store: Store, message_type: MessageTypeState, columns: str, bookmarks: BitMap64
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the bodies of messages, or why they cannot be read."""
+    names = body_columns(columns)
+    known = {field.name: field for field in [*stored_schema(columns), *ENVELOPE]}
+    schema = pa.schema([known[name] for name in names])
+    try:
+        found = read_bodies(store, message_type, np.array(list(bookmarks), np.int64), schema)
+    except JournalError as refusal:
+        return [], str(refusal)
+    return found.to_pylist(), None
+
+
+def with_values(rows: Sequence[MessageRow], values: Sequence[dict[str, Any]], names: Sequence[str]) -> list[MessageRow]:
+    """Return rows with what is shown of their bodies."""
+    if not values:
+        return list(rows)
+    return [
+        MessageRow(**{**_fields(row), "values": [shown.cell(value[name]) for name in names]})
+        for row, value in zip(rows, values, strict=True)
+    ]
+
+
+def _fields(row: MessageRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in MessageRow.__slots__}

@@ -1,0 +1,109 @@
+"""The figures of the first page: each queue of each journal in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from spark_queue.core.replies import QueueStatus
+from spark_queue.core.state import status
+from spark_queue.dashboard import charts
+from spark_queue.dashboard.following import JournalFollower, Look
+from spark_queue.dashboard.history import Series
+
+#: The span of the little charts, and of rates, in milliseconds.
+SPARK_MS = 3_600_000
+RATE_MS = 300_000
+
+#: Points of a little chart.
+_POINTS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRow:
+    """One queue."""
+
+    name: str
+    status: QueueStatus | None
+    #: Why it has no figures.
+    trouble: str | None
+    rate_in: float | None = None
+    rate_out: float | None = None
+    line: str = ""
+    area: str = ""
+    #: Highest depth of the span.
+    highest: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalRows:
+    """One journal."""
+
+    name: str
+    path: str
+    trouble: str | None
+    #: Whether its log is being read for the first time.
+    is_reading: bool
+    has_history: bool = False
+    queues: Sequence[QueueRow] = ()
+    records: int = 0
+    now_ms: int = 0
+
+
+def journal_rows(follower: JournalFollower) -> JournalRows:
+    """Return the rows of a journal."""
+    with follower.look() as look:
+        if look is None:
+            reading = follower.trouble is None
+            return JournalRows(name=follower.name, path=follower.store.path, trouble=follower.trouble, is_reading=reading)
+        return JournalRows(
+            name=follower.name,
+            path=follower.store.path,
+            trouble=follower.trouble,
+            is_reading=False,
+            has_history=look.history is not None,
+            queues=[queue_row(look, name) for name in look.state.definitions.queues],
+            records=look.state.next_record,
+            now_ms=look.now_ms,
+        )
+
+
+def queue_row(look: Look, name: str) -> QueueRow:
+    """Return the row of one queue."""
+    if name in look.state.troubles:
+        return QueueRow(name=name, status=None, trouble=str(look.state.troubles[name]))
+    found = status_of(look, name)
+    if look.history is None:
+        return QueueRow(name=name, status=found, trouble=None)
+    series = span(look, name, SPARK_MS, points=_POINTS)
+    line, area = charts.spark(series.depth.astype(np.float64))
+    recent = span(look, name, RATE_MS, points=1)
+    return QueueRow(
+        name=name,
+        status=found,
+        trouble=None,
+        rate_in=float(recent.rate_in[0]),
+        rate_out=float(recent.rate_out[0]),
+        line=line,
+        area=area,
+        highest=int(series.depth.max()),
+    )
+
+
+def status_of(look: Look, name: str) -> QueueStatus:
+    """Return a queue's figures; what keeps messages from entering it is an alarm, too."""
+    found = status.queue_status(look.state, name, now_ms=look.now_ms)
+    trouble = look.troubles.get(found.message_type)
+    has_topic = look.state.definitions.queue(name).underlying_topic is not None
+    if trouble is None or not has_topic:
+        return found
+    return replace(found, alarm=" ".join(filter(None, [found.alarm, trouble])))
+
+
+def span(look: Look, name: str, span_ms: int, *, points: int) -> Series:
+    """Return a queue over the last so many milliseconds, at so many points and one more."""
+    assert look.history is not None, "who asks has looked"
+    times_ms = np.linspace(look.now_ms - span_ms, look.now_ms, points + 1).astype(np.int64)
+    return look.history.series(look.state, name, times_ms)

@@ -1,0 +1,205 @@
+"""What the page of one queue shows, now or at a past moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from spark_queue.core.replies import QueueStatus
+from spark_queue.core.state import status
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import State
+from spark_queue.dashboard import charts
+from spark_queue.dashboard.following import Look
+from spark_queue.errors import ConfigError
+from spark_queue.settings.timestamps import parse_timestamp, to_ms
+
+#: The spans that a chart may have, in milliseconds; None for all that there is.
+SPANS_MS: dict[str, int | None] = {
+    "15min": 900_000, "1h": 3_600_000, "6h": 21_600_000, "24h": 86_400_000, "7d": 604_800_000, "30d": 2_592_000_000, "all": None,
+}  # fmt: skip
+
+#: Units of an age, with their length in seconds, and up to which age each is used.
+_AGE_UNITS = ((1, "seconds", 300), (60, "minutes", 3 * 3_600), (3_600, "hours", 4 * 86_400), (86_400, "days", float("inf")))
+
+#: Moments of a chart.
+_POINTS = 160
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionRow:
+    """One subscription."""
+
+    name: str
+    filter: str | None
+    max_backlog: int
+    backlog: int
+    #: What it could be given now.
+    waiting: int
+    lease: int | None
+    lease_messages: int | None
+    #: How long its batch has been running, and how long ago it was heard, in seconds.
+    batch_s: float | None
+    seen_s: float
+    has_left: bool
+    alarm: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRow:
+    """One lease that has not ended."""
+
+    number: int
+    subscription: str
+    messages: int
+    first: int | None
+    granted_ms: int
+    #: Time until it ends, in seconds; negative when its end is due.
+    left_s: float
+    is_proven: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The time that charts show."""
+
+    name: str
+    start_ms: int
+    end_ms: int
+
+    @property
+    def step_s(self) -> int:
+        """Distance of two places of the slider."""
+        return max(1, (self.end_ms - self.start_ms) // 1_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFigures:
+    """One queue at one moment."""
+
+    status: QueueStatus
+    subscriptions: Sequence[SubscriptionRow]
+    leases: Sequence[LeaseRow]
+    #: The queue that its dead letters go to, and the one whose dead letters come to it.
+    letters_to: str | None
+    letters_from: str | None
+
+
+def figures(state: JournalState, queue: str, now_ms: int) -> QueueFigures:
+    """Return a queue's figures from a state."""
+    ledger = state.ledger(queue)
+    return QueueFigures(
+        status=status.queue_status(state, queue, now_ms=now_ms),
+        subscriptions=_subscriptions(ledger, now_ms),
+        leases=_leases(ledger, now_ms),
+        letters_to=ledger.definition.dead_letter_queue,
+        letters_from=state.definitions.source_of(queue),
+    )
+
+
+def _subscriptions(ledger: QueueLedger, now_ms: int) -> list[SubscriptionRow]:
+    backlogs, rows = ledger.backlogs(), []
+    free = ledger.rows[State.AVAILABLE] | ledger.due(now_ms)
+    for name, known in sorted(ledger.subscriptions.items()):
+        lease = ledger.open_lease(known)
+        matching = None if known.filter is None else ledger.selection.matches.get(known.filter)
+        rows.append(
+            SubscriptionRow(
+                name=name,
+                filter=known.filter,
+                max_backlog=known.max_backlog,
+                backlog=backlogs[name],
+                waiting=len(free if matching is None else free & matching),
+                lease=None if lease is None else lease.number,
+                lease_messages=None if lease is None else len(ledger.outstanding(lease)),
+                batch_s=None if lease is None else max(0, now_ms - lease.begun_at_ms) / 1_000,
+                seen_s=max(0, now_ms - known.last_seen_at_ms) / 1_000,
+                has_left=known.left,
+                alarm=None if known.alarm is None else known.alarm.error,
+            )
+        )
+    return rows
+
+
+def _leases(ledger: QueueLedger, now_ms: int) -> list[LeaseRow]:
+    found = [lease for lease in ledger.leases.values() if lease.leased or not lease.proven]
+    return [
+        LeaseRow(
+            number=lease.number,
+            subscription=lease.subscription,
+            messages=len(ledger.outstanding(lease)),
+            first=lease.leased.min() if lease.leased else None,
+            granted_ms=lease.granted_at_ms,
+            left_s=(lease.due_at_ms - now_ms) / 1_000,
+            is_proven=lease.proven,
+        )
+        for lease in sorted(found, key=lambda lease: lease.due_at_ms)
+    ]
+
+
+def span_of(look: Look, queue: str, name: str, end: str | None) -> Span:
+    """Return the span that somebody asks for.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE for a span that is not offered, or an end that is no time.
+    """
+    if name not in SPANS_MS:
+        raise ConfigError("BAD_VALUE", key="span", where="the address", value=name, expected=f"one of {', '.join(SPANS_MS)}")
+    end_ms = min(look.now_ms, moment_ms(end) or look.now_ms)
+    length_ms = SPANS_MS[name]
+    if length_ms is None:
+        since_ms = look.now_ms - 3_600_000 if look.history is None else look.history.since_ms(queue)
+        return Span(name=name, start_ms=min(since_ms, end_ms - 60_000), end_ms=end_ms)
+    return Span(name=name, start_ms=end_ms - length_ms, end_ms=end_ms)
+
+
+def moment_ms(text: str | None) -> int | None:
+    """Read a moment: whole seconds since 1970, as a slider gives them, or an ISO-8601 time with offset; None for now.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE.
+    CallerError
+        TIMESTAMP_AMBIGUOUS.
+    """
+    if not text:
+        return None
+    if text.isdecimal() and len(text) <= 11:
+        return int(text) * 1_000
+    try:
+        return to_ms(parse_timestamp(text))
+    except ValueError as reason:
+        raise ConfigError("BAD_VALUE", key="at", where="the address", value=text, expected=str(reason)) from None
+
+
+def as_of(at_ms: int) -> datetime:
+    """Return a moment as views take it."""
+    return datetime.fromtimestamp(at_ms / 1_000, UTC)
+
+
+def queue_charts(look: Look, queue: str, span: Span, marker_ms: int | None) -> list[charts.Chart]:
+    """Draw a queue over a span; nothing where its history is still being read."""
+    if look.history is None:
+        return []
+    times_ms = np.unique(np.linspace(span.start_ms, span.end_ms, _POINTS + 1).astype(np.int64))
+    found = look.history.series(look.state, queue, times_ms)
+    began = np.where(times_ms >= look.history.since_ms(queue), 0.0, np.nan)
+    depth, letters = (np.asarray(each, np.float64) + began for each in (found.depth, found.dead_letters))
+    fastest = max(float(found.rate_in.max(initial=0)), float(found.rate_out.max(initial=0)))
+    factor, pace = (1.0, "messages a second") if fastest >= 2 else (60.0, "messages a minute")
+    oldest_s = float(np.nanmax(np.append(found.oldest_age_s, 0.0)))
+    length, unit = next((length, unit) for length, unit, most in _AGE_UNITS if oldest_s <= most)
+    rates = [("in", "in", found.rate_in * factor), ("out", "out", found.rate_out * factor)]
+    return [
+        charts.chart("Depth", "messages in the queue", times_ms, [("depth", "depth", depth)], marker_ms=marker_ms),
+        charts.chart("Rates", pace, times_ms, rates, marker_ms=marker_ms),
+        charts.chart("Age of the oldest", unit, times_ms, [("age", "age", found.oldest_age_s / length)], marker_ms=marker_ms),
+        charts.chart("Dead letters", "standing", times_ms, [("dead", "dead letters", letters)], marker_ms=marker_ms),
+    ]

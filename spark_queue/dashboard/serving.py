@@ -1,0 +1,143 @@
+"""Serving the page: where, to whom, and with what certificate."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import uvicorn
+
+from spark_queue.dashboard.app import make_app
+from spark_queue.dashboard.following import JournalFollower
+from spark_queue.dashboard.guard import Access
+from spark_queue.errors import ConfigError
+from spark_queue.journal.layout import Store
+from spark_queue.protocol.host import is_loopback
+
+#: Fewest characters of a token that somebody chose.
+TOKEN_CHARACTERS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingOptions:
+    """How the page is served."""
+
+    host: str
+    port: int
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    token_file: Path | None = None
+    allowed_hosts: Sequence[str] = ()
+    allows_changes: bool = False
+    hides_bodies: bool = False
+
+
+def serve(stores: Sequence[Store], options: ServingOptions, announce: Callable[[str], None]) -> None:
+    """Serve the page of some journals until the process is told to end; `announce` is given the address to open.
+
+    Raises
+    ------
+    ConfigError
+        MISSING_OPTION or BAD_VALUE: what another host than loopback needs.
+    """
+    # What is not safe is refused before anybody can connect.
+    access_of(options)
+    listening = _listen(options)
+    options = replace(options, port=listening.getsockname()[1])
+    access = access_of(options)
+    followers = [JournalFollower(name, store) for name, store in names_of(stores).items()]
+    app = make_app(followers, access, hides_bodies=options.hides_bodies)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        # Nobody stands before it: a header that says otherwise is a stranger's.
+        proxy_headers=False,
+        ws="none",
+        timeout_graceful_shutdown=2,
+        ssl_certfile=options.tls_cert,
+        ssl_keyfile=options.tls_key,
+    )
+    scheme = "https" if access.is_secure else "http"
+    name = options.allowed_hosts[0] if options.allowed_hosts else _bracketed(options.host)
+    # A token that somebody chose is known to them, and stays out of terminals and their logs.
+    login = f"/login?token={access.token}" if options.token_file is None else "/"
+    announce(f"{scheme}://{name}:{options.port}{login}")
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def _listen(options: ServingOptions) -> socket.socket:
+    """Take the port before anybody is told of it."""
+    try:
+        family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+        return socket.create_server((options.host.strip("[]"), options.port), family=family)
+    except OSError as failure:
+        expected = f"a port of '{options.host}' that can be listened on ({failure.strerror})"
+        raise ConfigError("BAD_VALUE", key="--port", where="the arguments", value=options.port, expected=expected) from None
+
+
+def access_of(options: ServingOptions) -> Access:
+    """Return who may come in.
+
+    Raises
+    ------
+    ConfigError
+        MISSING_OPTION or BAD_VALUE.
+    """
+    if not is_loopback(f"http://{_bracketed(options.host)}"):
+        reason = "other hosts reach it, and without that they could read along, or come in. Give it, or serve on 127.0.0.1."
+        for name, value in {
+            "--tls-cert": options.tls_cert,
+            "--tls-key": options.tls_key,
+            "--token-file": options.token_file,
+        }.items():
+            if value is None:
+                raise ConfigError("DASHBOARD_UNSAFE", host=options.host, option=name, reason=reason)
+    if (options.tls_cert is None) != (options.tls_key is None):
+        given, missing = ("--tls-key", "--tls-cert") if options.tls_cert is None else ("--tls-cert", "--tls-key")
+        path = str(options.tls_cert or options.tls_key)
+        raise ConfigError("BAD_VALUE", key=given, where="the arguments", value=path, expected=f"given together with {missing}")
+    names = {options.host, *options.allowed_hosts}
+    if is_loopback(f"http://{_bracketed(options.host)}"):
+        names |= {"localhost", "127.0.0.1", "::1"}
+    ports = {"", f":{options.port}"} if options.port in (80, 443) else {f":{options.port}"}
+    return Access(
+        token=secrets.token_urlsafe(24) if options.token_file is None else _read_token(options.token_file),
+        hosts=frozenset(f"{_bracketed(name).lower()}{port}" for name in names for port in ports),
+        is_secure=options.tls_cert is not None,
+        allows_changes=options.allows_changes,
+    )
+
+
+def names_of(stores: Sequence[Store]) -> dict[str, Store]:
+    """Return journals by what their pages are called: the last part of their path, with a number where two are alike."""
+    named: dict[str, Store] = {}
+    for store in stores:
+        plain = store.path.rsplit("/", 1)[-1] or "journal"
+        alike = (plain if number == 1 else f"{plain}-{number}" for number in range(1, len(stores) + 1))
+        named[next(name for name in alike if name not in named)] = store
+    return named
+
+
+def _read_token(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as failure:
+        raise _bad_token(path, f"a file that can be read ({type(failure).__name__})") from None
+    if len(text) < TOKEN_CHARACTERS:
+        raise _bad_token(path, f"a file with a token of {TOKEN_CHARACTERS} characters at least")
+    if path.stat().st_mode & 0o077:
+        raise _bad_token(path, "a file that nobody but its owner may read (chmod 600)")
+    return text
+
+
+def _bad_token(path: Path, expected: str) -> ConfigError:
+    return ConfigError("BAD_VALUE", key="--token-file", where="the arguments", value=str(path), expected=expected)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -1,0 +1,185 @@
+"""What people change from the page: first told, then confirmed, then done by the client."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_queue.core import commands
+from spark_queue.dashboard import changes
+from spark_queue.dashboard.changes import Change, Wish
+from spark_queue.errors import CallerError
+from tests.unit.dashboard.asking import Answer, Asker, asker
+from tests.unit.dashboard.dashboard_world import DashboardWorld
+
+QUEUE = "/j/shop/queues/BILLING"
+
+
+class Held(DashboardWorld):
+    """A journal with dead letters, whose engine here answers instead of a coordinator."""
+
+    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(place)
+        self.asked: list[str] = []
+        self.publish(20, 1)
+        self.expire("BILLING", range(6), "card declined", 2)
+        self.expire("BILLING", range(6, 10), "timeout", 3)
+        self.commit()
+        monkeypatch.setattr("spark_queue.client.queue.call_once", self._answer)
+        self.visitor = asker(self.journal, allows_changes=True)
+
+    def _answer(self, _store: Any, _journal: str, command: commands.AnyCommand, *, address: str | None) -> Any:
+        self.asked.append(type(command).__name__)
+        reply = self.decide(command, 60)
+        self.commit()
+        return reply
+
+    def group(self, error: str) -> str:
+        page = self.visitor.get(f"{QUEUE}/dead-letters").text
+        return str(re.search(rf"\?group=([0-9a-f]+)#letters\">{error}", page)[1])  # type: ignore[index]  # It is there.
+
+
+@pytest.fixture
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Held:
+    return Held(tmp_path, monkeypatch)
+
+
+def confirmed(visitor: Asker, path: str, form: dict[str, str]) -> tuple[str, Answer]:
+    """Ask what would be done, confirm it, and return both pages."""
+    asked = visitor.change(path, form).text
+    found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', asked)
+    fields = {name: html.unescape(value) for name, value in found}
+    begun = visitor.post(path, fields)
+    assert begun.status == 303, begun.text
+    shown = visitor.get(begun.headers["location"])
+    while 'id="change" data-live' in shown.text:
+        shown = visitor.get(begun.headers["location"])
+    return asked, shown
+
+
+def test_a_group_is_redriven_after_it_was_told_how_many(held: Held) -> None:
+    form = {"verb": "redrive", "of": "letters", "group": held.group("card declined")}
+    asked, shown = confirmed(held.visitor, f"{QUEUE}/changes", form)
+    assert "6 dead letters would go back to queue &#39;BILLING&#39;." in asked
+    assert "Redrive 6 messages" in asked
+    assert "6 dead letters are back in queue &#39;BILLING&#39;, 0 were skipped." in shown.text
+    assert held.asked == ["FindDeadLetters", "Redrive"]
+    assert held.journal.queue("BILLING").status().dead_letters == 4
+
+
+def test_to_ask_changes_nothing(held: Held) -> None:
+    for verb in ("redrive", "settle", "purge"):
+        asked = held.visitor.change(f"{QUEUE}/changes", {"verb": verb, "of": "letters"})
+        assert asked.status == 200
+        assert "Nothing was changed yet." in asked.text
+    assert held.asked == []
+
+
+def test_a_group_is_settled_where_its_letters_wait(held: Held) -> None:
+    form = {"verb": "settle", "of": "letters", "group": held.group("timeout")}
+    asked, shown = confirmed(held.visitor, f"{QUEUE}/changes", form)
+    assert "4 acknowledged" in asked
+    assert "4 messages of queue &#39;BILLING_FAILED&#39; are settled: acknowledge." in shown.text
+    assert held.journal.queue("BILLING_FAILED").status().queue_depth == 6
+
+
+def test_messages_are_purged_and_settled_by_filter(held: Held) -> None:
+    asked, shown = confirmed(held.visitor, "/j/shop/queues/SHIPPING/changes", {"verb": "purge", "where": "amount > 7"})
+    assert "4 messages would be purged" in asked
+    assert "4 messages were purged from queue &#39;SHIPPING&#39;" in shown.text
+    form = {"verb": "settle", "where": "amount = 5", "outcome": "expire"}
+    _, shown = confirmed(held.visitor, "/j/shop/queues/SHIPPING/changes", form)
+    assert "2 expired" in shown.text
+
+
+def test_dead_letters_are_redriven_by_filter(held: Held) -> None:
+    form = {"verb": "redrive", "of": "letters", "where": "amount < 3"}
+    _, shown = confirmed(held.visitor, "/j/shop/queues/BILLING_FAILED/changes", form)
+    assert "3 dead letters are back in queue &#39;BILLING&#39;" in shown.text
+
+
+def test_another_number_than_was_shown_is_shown_again(held: Held) -> None:
+    form = {"verb": "redrive", "of": "letters", "confirmed": "99"}
+    answer = held.visitor.change(f"{QUEUE}/changes", form)
+    assert answer.status == 200
+    assert "It is another number by now." in answer.text
+    assert held.asked == []
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "0" * 64])
+def test_a_form_without_its_token_changes_nothing(held: Held, token: str) -> None:
+    form = {"verb": "purge", "confirmed": "20", "form_token": token}
+    answer = held.visitor.post("/j/shop/queues/SHIPPING/changes", form)
+    assert (answer.status, held.asked) == (403, [])
+
+
+def test_nothing_changes_by_a_get(held: Held) -> None:
+    token = held.visitor.access.form_token
+    assert held.visitor.get(f"{QUEUE}/changes?verb=purge&confirmed=20&form_token={token}").status == 405
+    assert held.asked == []
+
+
+def test_a_page_that_only_shows_has_no_forms_and_takes_none(held: Held) -> None:
+    visitor = asker(held.journal)
+    for path in (f"{QUEUE}/messages", f"{QUEUE}/dead-letters"):
+        assert "/changes" not in visitor.get(path).text
+    answer = visitor.change(f"{QUEUE}/changes", {"verb": "purge", "confirmed": "20"})
+    assert (answer.status, held.asked) == (403, [])
+    assert "--allow-changes" in answer.text
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"verb": "drop"},
+        {"verb": "settle", "outcome": "lose"},
+        {"verb": "redrive", "per_second": "0"},
+        {"verb": "redrive", "per_second": "fast"},
+        {"verb": "purge", "where": "amount >"},
+    ],
+)
+def test_a_form_that_is_wrong_is_refused_by_name(held: Held, form: dict[str, str]) -> None:
+    answer = held.visitor.change(f"{QUEUE}/changes", form)
+    assert (answer.status, held.asked) == (400, [])
+    assert re.search("BAD_VALUE|EXPRESSION_INVALID", answer.text)
+
+
+def test_letters_that_lie_in_no_queue_are_only_redriven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(tmp_path, monkeypatch)
+    answer = held.visitor.change("/j/shop/queues/SHIPPING/changes", {"verb": "settle", "of": "letters"})
+    assert answer.status == 400
+    assert "they lie in no dead-letter queue" in answer.text.replace("these dead letters", "they")
+
+
+def test_a_cancelled_change_says_what_was_done(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "PART_MESSAGES", 2)
+    rows = held.engine.state.ledger("BILLING_FAILED").entered
+    change = Change("shop", Wish(verb="settle", queue="BILLING_FAILED", rows=rows), len(rows))
+    change.cancel()
+    change.work(held.journal)
+    assert (change.state, change.done) == ("cancelled", 2)
+    assert change.text == "Cancelled after 2 of 10. What was done stays done."
+    assert held.asked == ["Settle"]
+
+
+def test_a_refusal_is_what_a_failed_change_says(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise CallerError("UNKNOWN_SUBSCRIPTION", queue="BILLING", subscription="x", nearest="")
+
+    monkeypatch.setattr("spark_queue.client.queue.call_once", refuse)
+    change = Change("shop", Wish(verb="purge", queue="SHIPPING"), 1)
+    change.work(held.journal)
+    assert change.state == "failed"
+    assert "UNKNOWN_SUBSCRIPTION" in change.text
+
+
+def test_cancel_is_a_form_of_its_own(held: Held) -> None:
+    begun = held.visitor.change(f"{QUEUE}/changes", {"verb": "redrive", "of": "letters", "confirmed": "10"})
+    path = begun.headers["location"]
+    assert held.visitor.post(f"{path}/cancel", {}).status == 403
+    assert held.visitor.change(f"{path}/cancel", {}).status == 303
+    assert held.visitor.change(path.replace(path[-5:], "xxxxx") + "/cancel", {}).status == 404

@@ -1,0 +1,123 @@
+"""One state follows each log: what is new is read, and what is bad breaks nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_queue import Journal
+from spark_queue.core.state import status
+from spark_queue.dashboard import log_reader
+from spark_queue.dashboard.following import JournalFollower
+from spark_queue.journal.layout import Store
+from tests.unit.dashboard.dashboard_world import DashboardWorld
+
+
+def depth_of(follower: JournalFollower, queue: str = "BILLING") -> int:
+    with follower.look() as look:
+        assert look is not None
+        return status.queue_status(look.state, queue, now_ms=look.now_ms).queue_depth
+
+
+def test_new_records_are_folded_and_old_ones_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = DashboardWorld(tmp_path)
+    world.publish(10, 1)
+    world.commit()
+    follower = JournalFollower("shop", world.journal.store)
+    follower.refresh()
+    read: list[int] = []
+    real = log_reader.read_rows
+
+    def read_rows(store: Store, files: Any, *, first: int = 0) -> Any:
+        rows = real(store, files, first=first)
+        read.append(rows.num_rows)
+        return rows
+
+    monkeypatch.setattr(log_reader, "read_rows", read_rows)
+    before = follower.revision
+    follower.refresh()
+    assert (read, follower.revision) == ([], before)
+    world.publish(5, 2)
+    world.expire("BILLING", range(3), "broken", 3)
+    world.commit()
+    follower.refresh()
+    assert depth_of(follower) == 12
+    # One entered, three messages removed here and dead-lettered there.
+    assert sum(read) == 3
+    assert follower.revision > before
+
+
+def test_what_was_published_counts_although_no_coordinator_runs(tmp_path: Path) -> None:
+    world = DashboardWorld(tmp_path)
+    world.publish(10, 1)
+    world.commit()
+    follower = JournalFollower("shop", world.journal.store)
+    follower.refresh()
+    for total in (14, 18):
+        world.journal.publish([{"item": "lamp", "amount": 1}] * 4, topic="ORDERS")
+        follower.refresh()
+        assert depth_of(follower) == total
+    # A coordinator enters them: they are not counted twice.
+    world._entrance.admit("order", now_ms=world.at(170))
+    world.commit()
+    follower.refresh()
+    assert depth_of(follower) == 18
+
+
+def test_a_journal_that_vanishes_is_told_of_and_found_again(tmp_path: Path) -> None:
+    world = DashboardWorld(tmp_path)
+    world.publish(10, 1)
+    world.commit()
+    follower = JournalFollower("shop", world.journal.store)
+    follower.refresh()
+    shutil.move(world.journal.path, tmp_path / "away")
+    for _ in range(2):
+        follower.refresh()
+        assert follower.trouble is not None
+    # What was read is still shown.
+    assert depth_of(follower) == 10
+    shutil.move(tmp_path / "away", world.journal.path)
+    follower.refresh()
+    assert follower.trouble is None
+    assert depth_of(follower) == 10
+
+
+def test_a_journal_that_was_made_anew_is_read_anew(tmp_path: Path) -> None:
+    world = DashboardWorld(tmp_path)
+    world.publish(10, 1)
+    world.commit()
+    follower = JournalFollower("shop", world.journal.store)
+    follower.refresh()
+    shutil.rmtree(world.journal.path)
+    Journal.create(
+        world.journal.path, {"message_types": {"json": {"topics": ["T"]}}, "queues": {"OTHER": {"underlying_topic": "T"}}}
+    )
+    follower.refresh()
+    follower.refresh()
+    with follower.look() as look:
+        assert look is not None
+        assert list(look.state.queues) == ["OTHER"]
+
+
+def test_a_path_without_a_journal_has_a_trouble_and_no_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    follower = JournalFollower("nothing", Store(str(tmp_path / "nothing")))
+    follower.refresh()
+    assert "NOT_A_JOURNAL" in str(follower.trouble)
+    with follower.look() as look:
+        assert look is None
+
+
+def test_damage_that_no_error_names_is_told_of_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = DashboardWorld(tmp_path)
+    world.commit()
+
+    def broken(_: Store) -> None:
+        raise RuntimeError("something odd")
+
+    monkeypatch.setattr("spark_queue.dashboard.following.open_journal", broken)
+    follower = JournalFollower("shop", world.journal.store)
+    follower.refresh()
+    assert follower.trouble == "It cannot be read: RuntimeError: something odd"
