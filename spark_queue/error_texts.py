@@ -66,9 +66,6 @@ CONFIG: dict[str, str] = {
     "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),
     "EXPRESSION_UNSUPPORTED": ("The {what} expression {text!r} is not accepted {place}: {reason} {next_step}"),
     "DASHBOARD_UNSAFE": ("The dashboard on '{host}' needs {option}: {reason}"),
-    "EXTRA_MISSING": (
-        "{what} needs the package {package}, which is not installed. Install spark-queue[{extra}]. Everything else works without."
-    ),
     "DELTA_JARS_MISSING": ("Spark needs Delta's jars, and they are not here: {reason} {next_step}"),
     "EXTRA_MISSING": (
         "{what} needs packages that are not installed: no module '{module}'. Install them: pip install 'spark-queue[{extra}]'."
@@ -210,9 +207,7 @@ JOURNAL: dict[str, str] = {
         "This call is for journal {expected}, but '{path}' is journal {found}: it was deleted and made anew, or restored. "
         "Restart the job against the journal that it belongs to."
     ),
-    "PROTOCOL_NEWER": (
-        "The journal at '{path}' uses {what}, which this version of spark_queue does not know. Upgrade spark_queue."
-    ),
+    "PROTOCOL_NEWER": "The journal at '{path}' uses {what}, which this version of spark_queue does not know. Upgrade spark_queue.",
     "JOURNAL_DAMAGED": (
         "The journal at '{path}' is damaged: {what}. Nothing was changed. Restore the file from a copy; `sparkq verify` names "
         "everything that is wrong. {reason}"

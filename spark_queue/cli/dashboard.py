@@ -41,7 +41,7 @@ def dashboard(
     """Show journals in a browser, live: queues, messages, dead letters, history. Reads only, and starts nothing."""
     for name in _EXTRA:
         if importlib.util.find_spec(name) is None:
-            raise ConfigError("EXTRA_MISSING", what="The dashboard", package=name, extra="dashboard")
+            raise ConfigError("EXTRA_MISSING", what="The dashboard", module=name, extra="dashboard")
     from spark_queue.dashboard.serving import ServingOptions, serve
     from spark_queue.journal.layout import Store
 
