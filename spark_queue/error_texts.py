@@ -205,9 +205,7 @@ JOURNAL: dict[str, str] = {
         "This call is for journal {expected}, but '{path}' is journal {found}: it was deleted and made anew, or restored. "
         "Restart the job against the journal that it belongs to."
     ),
-    "PROTOCOL_NEWER": (
-        "The journal at '{path}' uses {what}, which this version of spark_queue does not know. Upgrade spark_queue."
-    ),
+    "PROTOCOL_NEWER": "The journal at '{path}' uses {what}, which this version of spark_queue does not know. Upgrade spark_queue.",
     "JOURNAL_DAMAGED": (
         "The journal at '{path}' is damaged: {what}. Nothing was changed. Restore the file from a copy; `sparkq verify` names "
         "everything that is wrong. {reason}"
@@ -277,8 +275,7 @@ COORDINATOR: dict[str, str] = {
         "Set the clock, or run `sparkq serve --accept-clock`."
     ),
     "UNAUTHENTICATED": (
-        "The coordinator at {address} refused the token. Run as the user who runs the coordinator, or use its token file; where "
-        "the journal has principals, a token of one of them, by SPARKQ_TOKEN_FILE or SPARKQ_TOKEN."
+        "The coordinator at {address} refused the token. Use that of who runs it, or of a principal, by SPARKQ_TOKEN_FILE."
     ),
     "TOKEN_FILE_UNSAFE": (
         "The token file '{file}' {problem}, so somebody else could speak for you or read your queues. Check who wrote it, "

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from spark_queue.cli.arguments import Json, StorageOptions, storage_options
+from spark_queue.cli.arguments import Coordinator, Json, StorageOptions, bad_argument, storage_options
 from spark_queue.cli.output import show
 from spark_queue.errors import ConfigError
 
@@ -35,6 +35,7 @@ def dashboard(
     allowed_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A further name that browsers call this host by; may repeat.")
     ] = None,
+    coordinator: Coordinator = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
@@ -42,6 +43,8 @@ def dashboard(
     for name in _EXTRA:
         if importlib.util.find_spec(name) is None:
             raise ConfigError("EXTRA_MISSING", what="The dashboard", package=name, extra="dashboard")
+    if coordinator is not None and len(journals) > 1:
+        raise bad_argument("--coordinator", coordinator, "left out where several journals are shown: each has its own")
     from spark_queue.dashboard.serving import ServingOptions, serve
     from spark_queue.journal.layout import Store
 
@@ -52,6 +55,7 @@ def dashboard(
         tls_key=tls_key,
         token_file=token_file,
         allowed_hosts=allowed_host or (),
+        coordinator=coordinator,
         allows_changes=allow_changes,
         hides_bodies=hide_bodies,
     )

@@ -13,10 +13,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from spark_queue.client.journal import Journal
 from spark_queue.core.records import Outcome
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.dashboard.changes import REDRIVE_PER_SECOND, VERBS, Change, Changes, Verb, Wish
+from spark_queue.dashboard.changes import REDRIVE_PER_SECOND, VERBS, Changes, StartedChange, Verb, Wish
 from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.journal_site import known_queue, looking
 from spark_queue.dashboard.letters import group_of, homes_of
@@ -56,11 +55,10 @@ class ChangeSite:
             raise ConfigError("BAD_VALUE", key="verb", where="the form", value=verb, expected=f"one of {', '.join(VERBS)}")
         with looking(follower) as look:
             wish = _wish(look.state, known_queue(look.state, request), verb, form)
-        journal = Journal(follower.store.path, storage_options=follower.store.storage_options)
-        count, text = await to_thread.run_sync(wish.dry_run, journal)
+        count, text = await to_thread.run_sync(wish.dry_run, follower.handle)
         # What was shown is what is confirmed: where it has changed since, it is shown again.
         if form.get("confirmed") == str(count) and count:
-            change = self._changes.start(journal, follower.name, wish, count)
+            change = self._changes.start(follower.handle, follower.name, wish, count)
             return RedirectResponse(f"/j/{follower.name}/changes/{change.key}", status_code=303)
         back = str(request.url.path).removesuffix("/changes")
         kept = {name: str(value) for name, value in form.items() if name not in ("confirmed", "form_token")}
@@ -79,7 +77,7 @@ class ChangeSite:
         change.cancel()
         return RedirectResponse(f"/j/{follower.name}/changes/{change.key}", status_code=303)
 
-    def _change(self, request: Request) -> Change:
+    def _change(self, request: Request) -> StartedChange:
         change = self._changes.find(request.path_params["key"])
         if change is None or change.journal_name != request.path_params["journal"]:
             raise HTTPException(404)

@@ -106,7 +106,7 @@ class Wish:
         return queue.settle(list(rows), outcome=self.outcome, dry_run=dry_run)
 
 
-class Change:
+class StartedChange:
     """Something that is being done, or was.
 
     Attributes
@@ -161,12 +161,12 @@ class Changes:
     """The changes that this process was asked for."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, Change] = OrderedDict()
+        self._known: OrderedDict[str, StartedChange] = OrderedDict()
         self._lock = threading.Lock()
 
-    def start(self, journal: Journal, journal_name: str, wish: Wish, count: int) -> Change:
+    def start(self, journal: Journal, journal_name: str, wish: Wish, count: int) -> StartedChange:
         """Begin a change, in a thread of its own."""
-        change = Change(journal_name, wish, count)
+        change = StartedChange(journal_name, wish, count)
         with self._lock:
             self._known[change.key] = change
             for key in [key for key, each in self._known.items() if each.state != "running"][: max(0, len(self._known) - KEPT)]:
@@ -174,13 +174,9 @@ class Changes:
         threading.Thread(target=change.work, args=(journal,), name=f"change {change.key}", daemon=True).start()
         return change
 
-    def find(self, key: str) -> Change | None:
+    def find(self, key: str) -> StartedChange | None:
         """Return a change by its key."""
         return self._known.get(key)
-
-    def of(self, journal_name: str) -> list[Change]:
-        """Return the changes of a journal, newest first."""
-        return [each for each in reversed(self._known.values()) if each.journal_name == journal_name]
 
 
 def _changed(settled: Settled) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
 
-#: Steps between the lines of a time axis, in milliseconds, and how a time is written at them.
+#: StepSeries between the lines of a time axis, in milliseconds, and how a time is written at them.
 _TIME_STEPS: tuple[tuple[int, str], ...] = (
     *((seconds * 1_000, "%H:%M:%S") for seconds in (1, 5, 10, 15, 30)),
     *((minutes * 60_000, "%H:%M") for minutes in (1, 2, 5, 10, 15, 30)),

@@ -10,19 +10,20 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.dashboard.history import KINDS, History
-from spark_queue.dashboard.log_reader import LogReader, LogReplacedError
+from spark_queue.dashboard.log_reader import LogReader, LogVanishedError
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import state_codec
 from spark_queue.journal.control_files import to_records_of
 from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import DeltaJournal, open_journal
+from spark_queue.views.damage import find_damage
 from spark_queue.views.one_message import one_of
-from spark_queue.views.point_in_time import PointInTime
 from spark_queue.views.state_at import Commits, count_on
 
 _LOG = logging.getLogger(__name__)
@@ -30,12 +31,15 @@ _LOG = logging.getLogger(__name__)
 #: Time between two looks at a log, in seconds; what is new is shown within it and the time of an event, together below five.
 LOOK_S = 2.0
 
+#: Time between two looks at message files, each at those that one queue needs next, in milliseconds.
+FILES_MS = 10_000
+
 #: How long the first page may wait for the first fold, in seconds; then it says that the log is being read.
 FIRST_WAIT_S = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class JournalLook:
     """A journal as it is now; to be used inside `JournalFollower.look` only."""
 
     journal: DeltaJournal
@@ -46,11 +50,8 @@ class Look:
     rows: pa.Table | None
     #: What keeps messages of a type from entering any further, by its name.
     troubles: Mapping[str, str]
-
-    @property
-    def point(self) -> PointInTime:
-        """The same for views."""
-        return PointInTime(state=self.state, now_ms=self.now_ms, records=(), troubles=self.troubles)
+    #: What is wrong with the message files that a queue's consumers need next, by its name.
+    damages: Mapping[str, str]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,6 +67,7 @@ class _Followed:
     history: History | None = None
     rows: list[pa.Table] = field(default_factory=list)
     troubles: dict[str, str] = field(default_factory=dict)
+    damages: dict[str, str] = field(default_factory=dict)
     #: Newest version of each message log that was looked at, beyond the state's.
     seen: dict[str, int] = field(default_factory=dict)
 
@@ -79,23 +81,30 @@ class JournalFollower:
         What its pages are called by.
     store : Store
         The journal's place.
+    coordinator : str or None
+        ``host:port`` of its coordinator, for changes, where that runs on another host.
 
     Attributes
     ----------
+    handle : Journal
+        The journal as its users hold it.
     revision : int
         Rises with each change of what pages show.
     trouble : str or None
         Why the journal cannot be read now; what was read before is still shown.
     """
 
-    def __init__(self, name: str, store: Store) -> None:
+    def __init__(self, name: str, store: Store, *, coordinator: str | None = None) -> None:
         self.name = name
         self.store = store
+        self.handle = Journal(store.path, storage_options=store.storage_options, coordinator=coordinator)
         self.revision = 0
         self.trouble: str | None = None
         self._found: _Followed | None = None
         #: Whether the log must be read from its beginning again.
         self._reopens = False
+        #: Which queue's files are looked at next, and when, by the monotonic clock in milliseconds.
+        self._next_queue, self._next_files_ms = 0, 0
         self._lock = threading.RLock()
         self._looked = threading.Event()
         self._ended = threading.Event()
@@ -112,7 +121,7 @@ class JournalFollower:
             self._thread.join()
 
     @contextmanager
-    def look(self) -> Iterator[Look | None]:
+    def look(self) -> Iterator[JournalLook | None]:
         """Yield the journal as it is, which does not change meanwhile; None while its log is read for the first time."""
         self._looked.wait(FIRST_WAIT_S)
         with self._lock:
@@ -121,7 +130,7 @@ class JournalFollower:
                 yield None
                 return
             state = found.ahead or found.state
-            yield Look(
+            yield JournalLook(
                 journal=found.journal,
                 state=state,
                 # The coordinator's clock may be ahead of this one.
@@ -129,6 +138,7 @@ class JournalFollower:
                 history=found.history,
                 rows=_joined(found.rows),
                 troubles=found.troubles,
+                damages=found.damages,
             )
 
     def refresh(self) -> None:
@@ -137,7 +147,7 @@ class JournalFollower:
             self._refresh()
         except SparkQueueError as refusal:
             self._fail(str(refusal))
-        except LogReplacedError:
+        except LogVanishedError:
             self._fail("Its control log is not where it was. It is looked for again.")
             self._reopens = True
         # Whatever a damaged journal does to its reader: the others, and what was read of this one, are shown on.
@@ -164,6 +174,23 @@ class JournalFollower:
             self._follow(found)
         if self.trouble is not None:
             self.trouble, self.revision = None, self.revision + 1
+        self._look_for_damage()
+
+    def _look_for_damage(self) -> None:
+        """Look at the files of one queue now and then: those of all of them at once would cost a store too much."""
+        found, now_ms = self._found, SystemClock().monotonic_ms()
+        if found is None or now_ms < self._next_files_ms or not found.state.queues:
+            return
+        self._next_files_ms = now_ms + FILES_MS
+        names = list(found.state.queues)
+        name = names[self._next_queue % len(names)]
+        self._next_queue += 1
+        # Only this thread changes the state.
+        damage = find_damage(self.store, found.state, name)
+        if damage != found.damages.get(name):
+            with self._lock:
+                _put(found.damages, name, damage)
+                self.revision += 1
 
     def _open(self) -> None:
         journal, log = open_journal(self.store), LogReader(self.store)

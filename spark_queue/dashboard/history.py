@@ -29,7 +29,7 @@ Numbers = NDArray[np.int64]
 KINDS = (Kind.DEFINITIONS_APPLIED, Kind.REMOVED, Kind.REDRIVEN, Kind.DEAD_LETTERED, Kind.BARRIER_RELEASED, Kind.REPLICATED)
 
 
-class Steps:
+class StepSeries:
     """A number that changes at moments, and what it was at any of them."""
 
     def __init__(self) -> None:
@@ -71,17 +71,15 @@ class QueueTrace:
     #: Everything that ever left it: retired messages are known by nothing else.
     left: BitMap64 = field(default_factory=BitMap64)
     #: How many left and came (again) by a record, in all; and how many dead letters it has.
-    outgoing: Steps = field(default_factory=Steps)
-    incoming: Steps = field(default_factory=Steps)
-    letters: Steps = field(default_factory=Steps)
-    #: How many became dead letters, in all.
-    deaths: Steps = field(default_factory=Steps)
+    outgoing: StepSeries = field(default_factory=StepSeries)
+    incoming: StepSeries = field(default_factory=StepSeries)
+    letters: StepSeries = field(default_factory=StepSeries)
     #: What came by a record is as old as that; oldest first.
     begun: deque[tuple[int, BitMap64]] = field(default_factory=deque)
     later: BitMap64 = field(default_factory=BitMap64)
     #: The time of the oldest that came by a record, and the first message of the others: the bookmark before which all are gone.
-    oldest_later_ms: Steps = field(default_factory=Steps)
-    first_row: Steps = field(default_factory=Steps)
+    oldest_later_ms: StepSeries = field(default_factory=StepSeries)
+    first_row: StepSeries = field(default_factory=StepSeries)
     #: Whatever was ever in it, and what of that has not left and did not come by a record; known while records are followed.
     members: BitMap64 = field(default_factory=BitMap64)
     rest: BitMap64 = field(default_factory=BitMap64)
@@ -94,7 +92,6 @@ class QueueTrace:
             self.outgoing.add(at_ms, len(leaving))
         if dies:
             self.dead |= leaving
-            self.deaths.add(at_ms, len(leaving))
         self.dead -= ending
         if dies or ending:
             self.letters.add(at_ms, (len(leaving) if dies else 0) - len(ending))
@@ -142,7 +139,6 @@ class Series:
     #: Messages each second between two moments.
     rate_in: NDArray[np.float64]
     rate_out: NDArray[np.float64]
-    deaths: Numbers
 
 
 class History:
@@ -184,7 +180,6 @@ class History:
         came, left = trace.incoming.at(times_ms), trace.outgoing.at(times_ms)
         began = times_ms >= trace.since_ms
         seconds = np.maximum(np.diff(times_ms), 1) / 1_000
-        deaths = trace.deaths.at(times_ms)
         depth = np.where(began, np.maximum(entered + came - left, 0), 0)
         # What waits in a dead-letter queue are dead letters, too.
         waiting = depth if state.definitions.source_of(queue) is not None else 0
@@ -195,7 +190,6 @@ class History:
             oldest_age_s=self._ages(trace, members, (entered_ms, untils), until, times_ms),
             rate_in=np.diff(entered + came) / seconds,
             rate_out=np.diff(left) / seconds,
-            deaths=np.diff(deaths),
         )
 
     def _ages(

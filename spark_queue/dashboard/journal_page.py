@@ -57,7 +57,7 @@ class PartSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class JournalFinding:
     """Something to know, or to do."""
 
     level: str
@@ -125,37 +125,39 @@ def sizes(store: Store) -> tuple[list[PartSize], str | None]:
     return [PartSize(name=name, objects=counts[name], size_bytes=counted[name]) for name in sorted(counts)], None
 
 
-def findings(state: JournalState, troubles: Sequence[str], now_ms: int) -> list[Finding]:
+def findings(state: JournalState, troubles: Sequence[str], now_ms: int) -> list[JournalFinding]:
     """Return what somebody should know of a journal, as its state tells; `sparkq doctor` also tries things."""
-    found = [Finding(level="bad", text=text) for text in troubles]
-    found += [Finding(level="bad", text=f"Queue '{name}' is set aside: {trouble}") for name, trouble in state.troubles.items()]
+    found = [JournalFinding(level="bad", text=text) for text in troubles]
+    found += [
+        JournalFinding(level="bad", text=f"Queue '{name}' is set aside: {trouble}") for name, trouble in state.troubles.items()
+    ]
     for name, known in state.message_types.items():
         if known.foreign_files:
             text = (
                 f"Strangers appended {known.foreign_files:,} file(s) to message type '{name}'. They are no messages of the journal."
             )
-            found.append(Finding(level="warn", text=text))
+            found.append(JournalFinding(level="warn", text=text))
     if state.last_at_ms > now_ms + 60_000:
         text = f"The log is {(state.last_at_ms - now_ms) / 1_000:,.0f} s ahead of this host's clock."
-        found.append(Finding(level="warn", text=text))
+        found.append(JournalFinding(level="warn", text=text))
     return found
 
 
-def store_findings(store: Store, journal_id: str, records: int) -> list[Finding]:
+def store_findings(store: Store, journal_id: str, records: int) -> list[JournalFinding]:
     """Return what the store tells beside: how a start goes, and whether a coordinator was seen."""
     try:
         known_snapshots = snapshot.stored(store)
         advertised = read_advertisement(store, journal_id)
     except SparkQueueError as refusal:
-        return [Finding(level="warn", text=str(refusal))]
+        return [JournalFinding(level="warn", text=str(refusal))]
     found = []
     newest = known_snapshots[0][0] if known_snapshots else None
     if newest is None:
-        found.append(Finding(level="ok", text=f"No snapshot yet: a start folds all {records:,} records."))
+        found.append(JournalFinding(level="ok", text=f"No snapshot yet: a start folds all {records:,} records."))
     else:
-        found.append(Finding(level="ok", text=f"The newest snapshot is of record {newest:,} of {records - 1:,}."))
+        found.append(JournalFinding(level="ok", text=f"The newest snapshot is of record {newest:,} of {records - 1:,}."))
     if advertised is None:
-        found.append(Finding(level="ok", text="No coordinator is advertised. The next caller that needs one starts it."))
+        found.append(JournalFinding(level="ok", text="No coordinator is advertised. The next caller that needs one starts it."))
     else:
-        found.append(Finding(level="ok", text=f"A coordinator was last seen at {advertised.address}."))
+        found.append(JournalFinding(level="ok", text=f"A coordinator was last seen at {advertised.address}."))
     return found

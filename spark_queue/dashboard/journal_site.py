@@ -13,12 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
 from spark_queue.core.bitmaps.ranges import oldest
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.dashboard import control_rows, journal_page, letters, message_rows, queue_page, shown
-from spark_queue.dashboard.following import JournalFollower, Look
+from spark_queue.dashboard.following import JournalFollower, JournalLook
 from spark_queue.dashboard.life import life_of
 from spark_queue.dashboard.moments import Moments
 from spark_queue.dashboard.overview import journal_rows, status_of
@@ -193,7 +192,7 @@ class JournalSite:
         found, refused = [], None
         if definitions.peers:
             try:
-                found = Journal(follower.store.path, storage_options=follower.store.storage_options).peer_status()
+                found = follower.handle.peer_status()
             except SparkQueueError as refusal:
                 refused = str(refusal)
         return {"instance": definitions.journal.instance, "peers": found, "defined": definitions.peers, "refused": refused,
@@ -222,7 +221,7 @@ class JournalSite:
 
 
 @contextmanager
-def looking(follower: JournalFollower) -> Iterator[Look]:
+def looking(follower: JournalFollower) -> Iterator[JournalLook]:
     """Yield a journal as it is; while it cannot be read, a page of its own says why."""
     with follower.look() as look:
         if look is None:

@@ -44,20 +44,20 @@ class Happening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class LifePicture:
     """The picture."""
 
     band: Sequence[Stretch]
     events: Sequence[Happening]
 
 
-def life_of(history: MessageHistory, now_ms: int) -> Life:
+def life_of(history: MessageHistory, now_ms: int) -> LifePicture:
     """Draw the life of a message until now."""
     told = [_happening(event, history.queue) for event in history.events]
     own = [event for event in history.events if event.record is not None and event.queue in (None, history.queue)]
     # Publishers' clocks may be ahead of the coordinator's: what they say counts as far as it comes before.
     before = [event for event in history.events if event.record is None and (not own or event.at <= own[0].at)]
-    return Life(band=_band([*before, *own], now_ms), events=told)
+    return LifePicture(band=_band([*before, *own], now_ms), events=told)
 
 
 def _happening(event: MessageEvent, queue: str) -> Happening:

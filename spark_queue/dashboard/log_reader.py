@@ -16,7 +16,7 @@ from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.reader import open_control
 
 
-class LogReplacedError(Exception):
+class LogVanishedError(Exception):
     """What was read is not there any more: the journal is gone, was made anew, or its old entries were cleaned away."""
 
 
@@ -67,7 +67,7 @@ class LogReader:
 
         Raises
         ------
-        LogReplacedError
+        LogVanishedError
             The log must be opened anew.
         JournalError
             JOURNAL_DAMAGED or STORE_FAILED.
@@ -81,7 +81,7 @@ class LogReader:
         if not files:
             # Who reads nothing behind its place cannot tell an idle log from one that is gone.
             if version == self._version and self._store.read(log_key(CONTROL, version)) is None:
-                raise LogReplacedError
+                raise LogVanishedError
             self._version = version
             return None
         rows = read_rows(self._store, sorted(files), first=self.next_record)

@@ -10,7 +10,7 @@ import numpy as np
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state import status
 from spark_queue.dashboard import charts
-from spark_queue.dashboard.following import JournalFollower, Look
+from spark_queue.dashboard.following import JournalFollower, JournalLook
 from spark_queue.dashboard.history import Series
 
 #: The span of the little charts, and of rates, in milliseconds.
@@ -70,7 +70,7 @@ def journal_rows(follower: JournalFollower) -> JournalRows:
         )
 
 
-def queue_row(look: Look, name: str) -> QueueRow:
+def queue_row(look: JournalLook, name: str) -> QueueRow:
     """Return the row of one queue."""
     if name in look.state.troubles:
         return QueueRow(name=name, status=None, trouble=str(look.state.troubles[name]))
@@ -92,17 +92,16 @@ def queue_row(look: Look, name: str) -> QueueRow:
     )
 
 
-def status_of(look: Look, name: str) -> QueueStatus:
-    """Return a queue's figures; what keeps messages from entering it is an alarm, too."""
+def status_of(look: JournalLook, name: str) -> QueueStatus:
+    """Return a queue's figures; what keeps messages from entering it is an alarm, too, and so is a file that cannot be read."""
     found = status.queue_status(look.state, name, now_ms=look.now_ms)
-    trouble = look.troubles.get(found.message_type)
     has_topic = look.state.definitions.queue(name).underlying_topic is not None
-    if trouble is None or not has_topic:
-        return found
-    return replace(found, alarm=" ".join(filter(None, [found.alarm, trouble])))
+    trouble = look.troubles.get(found.message_type) if has_topic else None
+    alarms = dict.fromkeys(filter(None, [found.alarm, trouble, look.damages.get(name)]))
+    return replace(found, alarm=" ".join(alarms) or None)
 
 
-def span(look: Look, name: str, span_ms: int, *, points: int) -> Series:
+def span(look: JournalLook, name: str, span_ms: int, *, points: int) -> Series:
     """Return a queue over the last so many milliseconds, at so many points and one more."""
     assert look.history is not None, "who asks has looked"
     times_ms = np.linspace(look.now_ms - span_ms, look.now_ms, points + 1).astype(np.int64)

@@ -14,7 +14,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
 from spark_queue.dashboard import charts
-from spark_queue.dashboard.following import Look
+from spark_queue.dashboard.following import JournalLook
 from spark_queue.errors import ConfigError
 from spark_queue.settings.timestamps import parse_timestamp, to_ms
 
@@ -141,7 +141,7 @@ def _leases(ledger: QueueLedger, now_ms: int) -> list[LeaseRow]:
     ]
 
 
-def span_of(look: Look, queue: str, name: str, end: str | None) -> Span:
+def span_of(look: JournalLook, queue: str, name: str, end: str | None) -> Span:
     """Return the span that somebody asks for.
 
     Raises
@@ -184,7 +184,7 @@ def as_of(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1_000, UTC)
 
 
-def queue_charts(look: Look, queue: str, span: Span, marker_ms: int | None) -> list[charts.Chart]:
+def queue_charts(look: JournalLook, queue: str, span: Span, marker_ms: int | None) -> list[charts.Chart]:
     """Draw a queue over a span; nothing where its history is still being read."""
     if look.history is None:
         return []

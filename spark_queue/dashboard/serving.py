@@ -31,6 +31,8 @@ class ServingOptions:
     tls_key: Path | None = None
     token_file: Path | None = None
     allowed_hosts: Sequence[str] = ()
+    #: ``host:port`` of the coordinator of the one journal, where it runs on another host.
+    coordinator: str | None = None
     allows_changes: bool = False
     hides_bodies: bool = False
 
@@ -48,7 +50,7 @@ def serve(stores: Sequence[Store], options: ServingOptions, announce: Callable[[
     listening = _listen(options)
     options = replace(options, port=listening.getsockname()[1])
     access = access_of(options)
-    followers = [JournalFollower(name, store) for name, store in names_of(stores).items()]
+    followers = [JournalFollower(name, store, coordinator=options.coordinator) for name, store in names_of(stores).items()]
     app = make_app(followers, access, hides_bodies=options.hides_bodies)
     config = uvicorn.Config(
         app,

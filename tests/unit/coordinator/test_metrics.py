@@ -139,6 +139,8 @@ def test_an_ended_reign_answers_scrapes_as_who_stands_by(scraped: Scraped) -> No
 
 def test_refused_calls_are_counted_by_their_code(scraped: Scraped) -> None:
     admission = Admission(path="/journals/j", journal_id="j", refused=lambda _request, code: scraped.metrics.refused(code))
+    # Who asks whether it serves is not refused.
+    admission.answer(codec.encode(wire.Ping(journal="j", request="r")), lambda: False)
     admission.claimed(1)
     admission.answer(b"nonsense", lambda: False)
     for _ in range(2):
@@ -147,7 +149,7 @@ def test_refused_calls_are_counted_by_their_code(scraped: Scraped) -> None:
     # Who asks whether it lives is not refused.
     admission.answer(codec.encode(wire.Ping(journal="j", request="r")), lambda: False)
     text = scraped.text()
-    codes = {"FRAME_MALFORMED": 1, "JOURNAL_MISMATCH": 2, "COORDINATOR_RECOVERING": 1}
+    codes = {"FRAME_MALFORMED": 1, "JOURNAL_MISMATCH": 2, "COORDINATOR_RECOVERING": 1, "COORDINATOR_STANDS_BY": None}
     assert {code: value(text, "sparkqueue_refusals_total", code=code) for code in codes} == codes
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from spark_queue.core import commands
 from spark_queue.dashboard import changes
-from spark_queue.dashboard.changes import Change, Wish
+from spark_queue.dashboard.changes import StartedChange, Wish
 from spark_queue.errors import CallerError
 from tests.unit.dashboard.asking import Answer, Asker, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld
@@ -158,7 +158,7 @@ def test_letters_that_lie_in_no_queue_are_only_redriven(tmp_path: Path, monkeypa
 def test_a_cancelled_change_says_what_was_done(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "PART_MESSAGES", 2)
     rows = held.engine.state.ledger("BILLING_FAILED").entered
-    change = Change("shop", Wish(verb="settle", queue="BILLING_FAILED", rows=rows), len(rows))
+    change = StartedChange("shop", Wish(verb="settle", queue="BILLING_FAILED", rows=rows), len(rows))
     change.cancel()
     change.work(held.journal)
     assert (change.state, change.done) == ("cancelled", 2)
@@ -171,7 +171,7 @@ def test_a_refusal_is_what_a_failed_change_says(held: Held, monkeypatch: pytest.
         raise CallerError("UNKNOWN_SUBSCRIPTION", queue="BILLING", subscription="x", nearest="")
 
     monkeypatch.setattr("spark_queue.client.queue.call_once", refuse)
-    change = Change("shop", Wish(verb="purge", queue="SHIPPING"), 1)
+    change = StartedChange("shop", Wish(verb="purge", queue="SHIPPING"), 1)
     change.work(held.journal)
     assert change.state == "failed"
     assert "UNKNOWN_SUBSCRIPTION" in change.text

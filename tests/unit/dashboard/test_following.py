@@ -10,8 +10,9 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.core.state import status
-from spark_queue.dashboard import log_reader
 from spark_queue.dashboard.following import JournalFollower
+from spark_queue.dashboard.overview import status_of
+from spark_queue.journal import control_files
 from spark_queue.journal.layout import Store
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 
@@ -29,14 +30,13 @@ def test_new_records_are_folded_and_old_ones_not_read_again(tmp_path: Path, monk
     follower = JournalFollower("shop", world.journal.store)
     follower.refresh()
     read: list[int] = []
-    real = log_reader.read_rows
 
     def read_rows(store: Store, files: Any, *, first: int = 0) -> Any:
-        rows = real(store, files, first=first)
+        rows = control_files.read_rows(store, files, first=first)
         read.append(rows.num_rows)
         return rows
 
-    monkeypatch.setattr(log_reader, "read_rows", read_rows)
+    monkeypatch.setattr("spark_queue.dashboard.log_reader.read_rows", read_rows)
     before = follower.revision
     follower.refresh()
     assert (read, follower.revision) == ([], before)
@@ -121,3 +121,20 @@ def test_damage_that_no_error_names_is_told_of_too(tmp_path: Path, monkeypatch: 
     follower = JournalFollower("shop", world.journal.store)
     follower.refresh()
     assert follower.trouble == "It cannot be read: RuntimeError: something odd"
+
+
+def test_a_message_file_that_is_gone_is_an_alarm_of_its_queue(tmp_path: Path) -> None:
+    world = DashboardWorld(tmp_path)
+    world.publish(10, 1)
+    world.commit()
+    follower = JournalFollower("shop", world.journal.store)
+    follower.refresh()
+    for file in Path(world.journal.path).glob("messages/order/*.parquet"):
+        file.unlink()
+    for _ in follower._found.state.queues if follower._found else ():
+        follower._next_files_ms = 0
+        follower.refresh()
+    with follower.look() as look:
+        assert look is not None
+        assert "MESSAGE_FILE_MISSING" in str(status_of(look, "BILLING").alarm)
+        assert status_of(look, "REFUNDS").alarm is None

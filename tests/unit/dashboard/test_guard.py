@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -76,7 +77,7 @@ def test_many_failed_logins_are_slowed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr(guard.anyio, "sleep", sleep)
+    monkeypatch.setattr("spark_queue.dashboard.guard.anyio.sleep", sleep)
     access = Access(token=TOKEN, hosts=(), is_secure=False, allows_changes=False)
     for _ in range(7):
         anyio.run(access.slow_down)
@@ -133,7 +134,7 @@ def test_paths_lead_nowhere_else(world: DashboardWorld, path: str) -> None:
 
 
 def test_another_host_than_loopback_needs_tls_and_a_token(tmp_path: Path) -> None:
-    given: dict[str, Path] = {}
+    given: dict[str, Any] = {}
     for name in ("tls_cert", "tls_key", "token_file"):
         with pytest.raises(ConfigError, match=f"DASHBOARD_UNSAFE.*--{name.replace('_', '-')}"):
             access_of(ServingOptions(host="0.0.0.0", port=7380, **given))

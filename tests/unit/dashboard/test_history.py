@@ -10,7 +10,7 @@ import pytest
 from spark_queue.core import commands
 from spark_queue.core.state import status
 from spark_queue.dashboard.following import JournalFollower
-from spark_queue.dashboard.history import Steps
+from spark_queue.dashboard.history import StepSeries
 from spark_queue.journal.open import open_journal
 from spark_queue.views import state_at
 from tests.unit.dashboard.dashboard_world import DashboardWorld
@@ -84,7 +84,7 @@ def test_a_reset_queue_begins_where_it_began_anew(tmp_path: Path) -> None:
 
 
 def test_steps_hold_before_between_and_after_their_changes() -> None:
-    steps = Steps()
+    steps = StepSeries()
     steps.add(10, 2)
     steps.add(10, 1)
     steps.add(20, -1)

@@ -95,6 +95,7 @@ def test_message_page_tells_its_life(world: DashboardWorld) -> None:
 
 def test_dead_letters_stand_in_groups(world: DashboardWorld) -> None:
     visitor = asker(world.journal)
+    page = ""
     for queue in ("BILLING", "BILLING_FAILED"):
         page = visitor.get(f"/j/shop/queues/{queue}/dead-letters").text
         assert "7 in 2 groups" in page
