@@ -65,11 +65,10 @@ CONFIG: dict[str, str] = {
     "DEFINITION_IN_USE": ("{what} '{name}' cannot be dropped or changed in that way: {reason} {next_step}"),
     "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),
     "EXPRESSION_UNSUPPORTED": ("The {what} expression {text!r} is not accepted {place}: {reason} {next_step}"),
-    "DASHBOARD_UNSAFE": ("The dashboard on '{host}' needs {option}: {reason}"),
-    "EXTRA_MISSING": (
-        "{what} needs the package {package}, which is not installed. Install spark-queue[{extra}]. Everything else works without."
-    ),
     "DELTA_JARS_MISSING": ("Spark needs Delta's jars, and they are not here: {reason} {next_step}"),
+    "EXTRA_MISSING": (
+        "{what} needs the module '{module}', which is not installed. Install it: pip install 'spark-queue[{extra}]'."
+    ),
     "STORAGE_OPTION_UNSUPPORTED": ("Storage option '{option}' is not supported: {reason} Supported: {supported}."),
 }
 
@@ -165,6 +164,9 @@ JOURNAL: dict[str, str] = {
         "Peer '{peer}' is {found}, so nothing is pulled from it: '{path}'. A peer goes by the name that its journal says under "
         "[journal] instance. Correct the path, or the name."
     ),
+    "BEACON_DOUBTED": (
+        "Of the beacon of peer '{peer}' this is not believed: {reason} All else goes on. Look who writes to that journal."
+    ),
     "PUBLISHER_CLASH": (
         "Publisher '{publisher}' gave number {sequence} to two different messages on two instances; both are here, the later one "
         "as bookmark {bookmark}. One application at a time may use a publisher name, and a repeated number must mean the same "
@@ -257,7 +259,11 @@ COORDINATOR: dict[str, str] = {
     ),
     "COORDINATOR_SERVES": (
         "Another coordinator serves '{path}' already, at {address}; nothing was started. End that one with `sparkq stop`, or run "
-        "`sparkq serve` without --daemon and --no-wait, which takes over when it ends."
+        "`sparkq serve --standby`, which waits and takes over when it ends."
+    ),
+    "COORDINATOR_STANDS_BY": (
+        "The coordinator that was asked stands by: it does not serve '{path}' while another one does. Name all of them in "
+        "'coordinator', such as a:7337,b:7337; the one that serves is found."
     ),
     "COORDINATOR_RECOVERING": ("The coordinator of '{path}' is still reading its log. Try again shortly."),
     "REPLICATION_PENDING": (
@@ -272,7 +278,8 @@ COORDINATOR: dict[str, str] = {
         "Set the clock, or run `sparkq serve --accept-clock`."
     ),
     "UNAUTHENTICATED": (
-        "The coordinator at {address} refused the token. Run as the user who runs the coordinator, or use its token file."
+        "The coordinator at {address} refused the token. Run as the user who runs the coordinator, or use its token file; where "
+        "the journal has principals, a token of one of them, by SPARKQ_TOKEN_FILE or SPARKQ_TOKEN."
     ),
     "TOKEN_FILE_UNSAFE": (
         "The token file '{file}' {problem}, so somebody else could speak for you or read your queues. Check who wrote it, "

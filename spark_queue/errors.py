@@ -7,10 +7,12 @@
     ├── CallerError        a call does not fit: data, columns, bookmarks, sequences, modes
     ├── LeaseError         the caller does not, or no longer, hold what it speaks of
     ├── JournalError       the stored journal is missing, damaged, newer, or was changed by a stranger
+    ├── AccessError        the caller may not do that (R12)
     └── CoordinatorError   no coordinator could be reached, or it may not serve here
 
 Each error carries a stable ``code``, the facts as ``facts``, and a message that says what happened (with values), why, and
-what to do; the texts stand in `error_texts`. The module imports nothing else of ours; it is safe to import anywhere.
+what to do; the texts stand in `error_texts` and `access_error_texts`. The module imports nothing else of ours; it is safe to
+import anywhere.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from spark_queue import error_texts
+from spark_queue import access_error_texts, error_texts
 
 _Parsed = TypeVar("_Parsed")
 
@@ -65,6 +67,10 @@ class JournalError(SparkQueueError):
     """The stored journal is missing, damaged, newer than this software, or was changed by a stranger."""
 
 
+class AccessError(SparkQueueError):
+    """The caller may not do that: its principal lacks a right, or its token is over (R12)."""
+
+
 class CoordinatorError(SparkQueueError):
     """No coordinator could be reached, or one may not serve here and now."""
 
@@ -88,6 +94,7 @@ CATALOGUE: dict[str, Refusal] = {
         (CallerError, error_texts.CALLER),
         (LeaseError, error_texts.LEASE),
         (JournalError, error_texts.JOURNAL),
+        (AccessError, access_error_texts.ACCESS),
         (CoordinatorError, error_texts.COORDINATOR),
     )
     for code, text in texts.items()

@@ -64,8 +64,9 @@ class MessageLogEntry:
     merged: tuple[MergedFile, ...] = ()
     #: Files that retention took from the table; the control log retired their messages before.
     retired_paths: tuple[str, ...] = ()
-    #: The names of the instances from which its messages were pulled, by UUID.
+    #: The names of the instances from which its messages were pulled, by UUID; and groups of them by name.
     instances: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,8 @@ class PulledFiles:
     files: tuple[PulledFile, ...]
     #: The names of the instances that their messages come from, by UUID.
     instances: Mapping[str, str]
+    #: The groups of those of them that are in one of another name, by name.
+    groups: Mapping[str, str] = field(default_factory=dict)
     #: The own bookmark before which everything was looked at for messages that their publishers had brought here already.
     compared_until: int = 0
 
@@ -117,6 +120,7 @@ def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, firs
         expires_max_ms=added.expires_max_ms,
         origins=added.origins,
         instances=entry.instances,
+        groups=entry.groups,
         publishers=added.publishers,
         clashes=added.clashes,
     )
@@ -195,10 +199,8 @@ class JournalPort(Protocol):
     #: For messages and logs.
     path: str
 
-    @property
-    def control(self) -> ControlLog:
-        """The log of what happened to queues."""
-        ...
+    #: The log of what happened to queues.
+    control: ControlLog
 
     @property
     def traits(self) -> TraitSource:

@@ -15,10 +15,9 @@ from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.entering import Entrance, PreparedTraits
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
-from spark_queue.replication.fetching import PullState
+from spark_queue.replication.exchange import Pull, PullState, Standing
 from spark_queue.replication.fitting import Fit
-from spark_queue.replication.puller import Pull, Puller
-from spark_queue.replication.repeats import Standing
+from spark_queue.replication.puller import Puller
 from tests.deciding import claim
 from tests.fake_clock import FakeClock
 

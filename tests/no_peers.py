@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.replication.pullers import PullReport
+from spark_queue.replication.exchange import PullReport
 
 
 class NoPeers:
     """`coordinator.loop.PeerPullers` where nothing is pulled."""
 
-    def keep(self, definitions: Definitions) -> None:
+    def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
         """Pull from nobody."""
 
     def are_level(self) -> bool:

@@ -1,7 +1,7 @@
 """The rules of a queue, and which tests prove each: ``python -m tests.rules`` (``make rules``) writes ``tests/RULES.md``.
 
 A test proves a rule by naming it, as ``R52`` or ``R22 to R31``: in its name, docstring, parameters or body, or in the title of a
-scenario. Parts of replication (R100, R106, R112 to R114, R116, R117) and entitlements (R12) are not built.
+scenario. Parts of replication (R100, R106, R112 to R114, R116, R117) are not built.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ RULES: Mapping[int, str] = {
     9: "only published messages enter",
     10: "a queue can be looked into without taking anything",
     11: "memory does not grow with the size of messages",
+    12: "each call needs a right; read includes to acknowledge, write is on the name alone, a filter hides",
     13: "expiring is an ordinary way to leave",
     14: "at-least-once is the default; a message goes to one subscription at a time",
     15: "at-least-once: settled within the lease, or available again",

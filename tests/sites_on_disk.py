@@ -28,10 +28,10 @@ from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.schema import schema_of
 from spark_queue.protocol import codec
-from spark_queue.replication.fetching import PullState
+from spark_queue.replication.exchange import Look, Pull, PullState
 from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LogReplacedError
-from spark_queue.replication.puller import Look, Pull, Puller
+from spark_queue.replication.puller import Puller
 from spark_queue.views.bodies import read_bodies
 from tests.deciding import claim, leased, started
 from tests.fake_clock import FakeClock

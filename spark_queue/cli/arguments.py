@@ -14,17 +14,28 @@ from spark_queue.settings.timestamps import parse_timestamp
 if TYPE_CHECKING:
     from spark_queue.client.journal import Journal
 
+#: Says which coordinator is asked where no option does.
+COORDINATOR_VARIABLE = "SPARKQ_COORDINATOR"
+
 JournalPath = Annotated[str, typer.Argument(metavar="JOURNAL", help="Directory or object-store prefix of the journal.")]
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
 StorageOptions = Annotated[
     list[str] | None, typer.Option("--storage-option", "-o", metavar="KEY=VALUE", help="Option of the object store; may repeat.")
 ]
-Coordinator = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="A coordinator that `sparkq serve` runs elsewhere.")]
+Coordinator = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT[,...]",
+        envvar=COORDINATOR_VARIABLE,
+        help="A coordinator that `sparkq serve` runs elsewhere, and its stand-ins.",
+    ),
+]
 OnlyWhere = Annotated[
     str | None, typer.Option("--where", metavar="FILTER", help="Only what matches: Spark SQL over the message type's columns.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do; starts and changes nothing.")]
+PerSubscription = Annotated[bool, typer.Option("--per-subscription", help="Metrics also tell subscriptions one by one.")]
 AsOf = Annotated[str | None, typer.Option(metavar="TIME|RECORD", help="ISO-8601 time with offset, or a record number.")]
 
 

@@ -14,16 +14,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 import typer
 
 from spark_queue import delta_jars
 from spark_queue.cli.arguments import open_target
 from spark_queue.cli.output import out, progress, show_json, table
+from spark_queue.cli.store_rights import Finding, try_rights
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
@@ -57,16 +58,6 @@ STOP_S = 5.0
 
 #: How long a coordinator may take to recover before doctor mentions it, in seconds.
 RECOVERY_S = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What one trial gave."""
-
-    result: Literal["ok", "warning", "failed"]
-    found: str
-    #: What to do about it; empty when nothing is to be done.
-    advice: str = ""
 
 
 def doctor(path: str | None, storage: list[str] | None, *, fetch: bool, as_json: bool) -> None:
@@ -104,6 +95,7 @@ def _checks(journal: Journal, *, fetch: bool) -> dict[str, Callable[[], Finding]
         "spark's python": _spark_python,
         "token": _token,
         "store": partial(_store, journal),
+        "rights": partial(try_rights, journal),
         "clock": partial(_clock, journal),
         "control log": partial(_control_log, journal),
         "message files": partial(_files, journal),
@@ -216,6 +208,8 @@ def _run(command: list[str]) -> str:
 
 def _token() -> Finding:
     user_files.token()
+    if os.environ.get(user_files.TOKEN_VARIABLE):
+        return Finding(result="ok", found=f"the environment variable {user_files.TOKEN_VARIABLE}")
     return Finding(result="ok", found=f"{user_files.token_path()}, yours alone")
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, bad_argument, open_target
+from spark_queue.cli.arguments import Coordinator, JournalPath, Json, PerSubscription, StorageOptions, bad_argument, open_target
 from spark_queue.cli.output import show
-from spark_queue.errors import CoordinatorError, SparkQueueError
+from spark_queue.errors import CoordinatorError
 
 if TYPE_CHECKING:
-    from spark_queue.protocol.start_options import Bind
+    from spark_queue.coordinator.process import Environment
+    from spark_queue.protocol.start_options import Bind, MetricsOptions, StartOptions
 
 #: How long a background coordinator may take to say where it serves, in seconds.
 START_S = 60.0
@@ -33,21 +34,34 @@ def serve(
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Private key, PEM.")] = None,
     daemon: Annotated[bool, typer.Option("--daemon", help="Run in the background until `sparkq stop`.")] = False,
-    no_wait: Annotated[
-        bool,
-        typer.Option("--no-wait", help="Exit with 1 where another one serves, as --daemon does; default: take over when it ends."),
-    ] = False,
+    standby: Annotated[
+        bool | None,
+        typer.Option(
+            "--standby/--no-wait",
+            help="While another one serves: wait, and take over when it is silent (the default); or exit with 1, as --daemon does.",
+        ),
+    ] = None,
     accept_clock: Annotated[bool, typer.Option("--accept-clock", help="Serve although the log is ahead of the clock.")] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="[HOST:]PORT", help="Answer Prometheus there; on loopback, unless a host is given. Port 0 finds one."),
+    ] = None,
+    per_subscription: PerSubscription = False,
+    log_format: Annotated[str, typer.Option(metavar="text|json", help="How the log is written.")] = "text",
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Run the journal's coordinator until Ctrl-C; while another one serves, wait for its end."""
+    """Run the journal's coordinator until Ctrl-C, or stand by for the one that runs."""
     from spark_queue.client.launcher import launch
-    from spark_queue.coordinator import process
+    from spark_queue.coordinator import logs, process
     from spark_queue.protocol import user_files
     from spark_queue.protocol.journal_location import location_of
     from spark_queue.protocol.start_options import StartOptions
 
+    if log_format not in logs.FORMATS:
+        raise bad_argument("--log-format", log_format, "text or json")
+    if daemon and standby:
+        raise bad_argument("--daemon", "with --standby", "one of the two: let a service of the system keep a stand-in")
     target = open_target(journal, storage)
     store, journal_id = target.store, target.journal_id()
     options = StartOptions(
@@ -57,6 +71,8 @@ def serve(
         bind=_bind(bind, tls_cert, tls_key),
         ends_idle=False,
         accept_clock=accept_clock,
+        metrics=None if metrics is None else _metrics(metrics, per_subscription=per_subscription),
+        log_format=log_format,
     )
 
     def announce(address: str) -> None:
@@ -68,9 +84,21 @@ def serve(
         if not json:
             typer.echo(f"Its log: {user_files.log_path(journal_id, location_of(store))}")
         return
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    if no_wait:
-        process.serve(options, announce)
+    logs.configure(log_format)
+    told, scraped_at = process.start_metrics(options)
+    if scraped_at is not None:
+        # Before it is known whether it serves or stands by: both are told there.
+        typer.echo(f"Metrics are at {scraped_at}.", err=True)
+    environment = process.Environment(metrics=told)
+    if standby is False:
+        process.serve(options, announce, environment)
+    _stand_by(options, announce, environment)
+
+
+def _stand_by(options: StartOptions, announce: Callable[[str], None], environment: Environment) -> None:
+    """Serve, or wait until that is possible; a signal ends the waiting."""
+    from spark_queue.coordinator import process
+
     told_to_end = Event()
 
     def end(_number: int, _frame: object) -> NoReturn:
@@ -80,15 +108,23 @@ def serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
     try:
-        process.stand_by(options, announce, _waits, told_to_end)
+        process.stand_by(options, announce, _waits, told_to_end, environment)
     except KeyboardInterrupt:
         typer.echo("It ends without having served.", err=True)
 
 
-def _waits(refusal: SparkQueueError) -> None:
-    where = refusal.facts.get("address") or refusal.facts.get("host")
-    found = "Another coordinator serves this journal" + (f" at {where}" if where else "")
-    typer.echo(f"{found}; this one takes over when that one ends. Ctrl-C ends the waiting.", err=True)
+def _waits(address: str) -> None:
+    found = f"Another coordinator serves this journal at {address}"
+    typer.echo(f"{found}; this one takes over when that one is silent. Ctrl-C ends the waiting.", err=True)
+
+
+def _metrics(text: str, *, per_subscription: bool) -> MetricsOptions:
+    from spark_queue.protocol.start_options import MetricsOptions
+
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise bad_argument("--metrics", text, "PORT or HOST:PORT, with port 0 for any")
+    return MetricsOptions(host=host.strip("[]") or "127.0.0.1", port=int(port), per_subscription=per_subscription)
 
 
 def _bind(text: str, cert: Path | None, key: Path | None) -> Bind:

@@ -10,7 +10,15 @@ from spark_queue.client.previews import Preview, has_expressions, preview
 from spark_queue.core.commands import Apply
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.core.definitions.keys import JOURNAL_KEYS, MESSAGE_TYPE_KEYS, PEER_KEYS, QUEUE_KEYS, REPLICATION_KEYS, Key
+from spark_queue.core.definitions.keys import (
+    JOURNAL_KEYS,
+    MESSAGE_TYPE_KEYS,
+    PEER_KEYS,
+    PRINCIPAL_KEYS,
+    QUEUE_KEYS,
+    REPLICATION_KEYS,
+    Key,
+)
 from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError
@@ -123,7 +131,7 @@ def changes_between(old: Definitions, new: Definitions, *, reset: Iterable[str] 
 #: The keys that the tables of each kind have.
 _KINDS: Mapping[str, tuple[Key, ...]] = {
     "journal": JOURNAL_KEYS, "message_types": MESSAGE_TYPE_KEYS, "queues": QUEUE_KEYS, "peers": PEER_KEYS,
-    "replication": REPLICATION_KEYS,
+    "replication": REPLICATION_KEYS, "principals": PRINCIPAL_KEYS,
 }  # fmt: skip
 
 #: A table as parsed, and as the user wrote it.

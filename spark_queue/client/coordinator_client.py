@@ -17,7 +17,7 @@ from spark_queue.core import commands, replies
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
-from spark_queue.protocol.connection import Connection, ConnectionLostError, Verdict, normalise_address
+from spark_queue.protocol.connection import Connection, ConnectionLostError, Verdict, parse_addresses
 from spark_queue.protocol.discovery import Advertisement, read_advertisement
 from spark_queue.protocol.host import host_id, is_loopback
 from spark_queue.protocol.journal_location import location_of
@@ -38,10 +38,19 @@ NUDGE_S = 1.0
 #: How long a ping waits, in seconds.
 PING_S = 1.0
 
+#: How long a call goes on where its caller does not say, in seconds.
+CALL_S = 30.0
+
+#: The same where a stand-in may take over meanwhile, which it does within 20 s.
+FOLLOW_S = 60.0
+
+#: How long to wait before all addresses are tried again, in seconds.
+SEARCH_S = 0.25
+
 _PAUSE_S = (0.02, 0.1)
 
 #: Refusals that say "not this coordinator, or not yet": the same request is sent again.
-_PASSING = frozenset({"COORDINATOR_RECOVERING", "COORDINATOR_DEPOSED"})
+_PASSING = frozenset({"COORDINATOR_RECOVERING", "COORDINATOR_DEPOSED", "COORDINATOR_STANDS_BY"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +81,8 @@ class CoordinatorClient:
     journal_id : str
         Which journal the caller means.
     address : str, optional
-        A coordinator served elsewhere (`sparkq serve`); none is searched or started then.
+        A coordinator served elsewhere (`sparkq serve`), or several addresses with commas between them, of which the one that
+        serves is followed; none is searched or started then.
     start : bool
         Whether to start a coordinator when none answers.
     """
@@ -81,11 +91,13 @@ class CoordinatorClient:
         self._store = store
         self._journal_id = journal_id
         self._fixed_address = address
+        #: Which of several addresses is tried next.
+        self._turn = 0
         self._start = start
         self._connection: Connection | None = None
         self._finding = threading.Lock()
 
-    def call(self, request: wire.AnyRequest, *, timeout_s: float = 30.0) -> wire.AnyReply:
+    def call(self, request: wire.AnyRequest, *, timeout_s: float | None = None) -> wire.AnyReply:
         """Send a request and return its reply.
 
         It is given the journal's id, and an id of its own where it has none. The same request is sent again when no answer
@@ -94,11 +106,12 @@ class CoordinatorClient:
         Raises
         ------
         SparkQueueError
-            The refusal, or COORDINATOR_UNAVAILABLE when nobody answered within `timeout_s`.
+            The refusal, or COORDINATOR_UNAVAILABLE when nobody answered within `timeout_s`: 30 s where that is not given, and 60 s
+            where several addresses are.
         """
         return self._ask(request, timeout_s)[0]
 
-    def rows(self, request: commands.Rows, *, timeout_s: float = 30.0) -> RowRanges:
+    def rows(self, request: commands.Rows, *, timeout_s: float | None = None) -> RowRanges:
         """Ask for the rows of a lease.
 
         Raises
@@ -123,7 +136,9 @@ class CoordinatorClient:
         """Let go of the connection; a later call opens a new one."""
         self._connection = None
 
-    def _ask(self, request: wire.AnyRequest, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
+    def _ask(self, request: wire.AnyRequest, timeout_s: float | None) -> tuple[wire.AnyReply, list[pa.Buffer]]:
+        if timeout_s is None:
+            timeout_s = FOLLOW_S if "," in (self._fixed_address or "") else CALL_S
         request = msgspec.structs.replace(request, journal=self._journal_id, request=request.request or uuid.uuid4().hex)
         deadline_s = time.monotonic() + timeout_s
         reason = "nobody answered."
@@ -140,6 +155,8 @@ class CoordinatorClient:
                     codec.raise_failed(reply)
                     return answer
                 reason = f"{connection.address} answered {reply.code}."
+                if reply.code == "COORDINATOR_STANDS_BY":
+                    self._lose(connection)
             pause_s = random.uniform(*_PAUSE_S)  # noqa: S311  # Spreads callers; nothing secret depends on it.
             time.sleep(min(pause_s, max(0.0, deadline_s - time.monotonic())))
         raise self._unavailable(reason)
@@ -162,6 +179,7 @@ class CoordinatorClient:
         # Not closed here: another thread may be inside a call on it. The last one to let go closes it.
         if self._connection is connection:
             self._connection = None
+            self._turn += 1
 
     def _find(self, deadline_s: float) -> str:
         """Return an address that answered just now, starting a coordinator when there is none.
@@ -172,7 +190,8 @@ class CoordinatorClient:
             COORDINATOR_UNAVAILABLE, or what kept a coordinator from serving.
         """
         if self._fixed_address is not None:
-            return normalise_address(self._fixed_address)
+            addresses = parse_addresses(self._fixed_address)
+            return addresses[0] if len(addresses) == 1 else self._serving_of(addresses, deadline_s)
         address = self._advertised_address()
         if address is not None:
             return address
@@ -181,6 +200,17 @@ class CoordinatorClient:
         with user_files.start_lock(self._journal_id, timeout_s=deadline_s - time.monotonic()):
             # Whoever held the lock before has probably started one.
             return self._advertised_address() or self._launch(deadline_s)
+
+    def _serving_of(self, addresses: tuple[str, ...], deadline_s: float) -> str:
+        """Return the one that serves, beginning after the one that was lost, and wait for a stand-in to take over."""
+        while time.monotonic() < deadline_s:
+            for _ in addresses:
+                address = addresses[self._turn % len(addresses)]
+                if self._serves(address):
+                    return address
+                self._turn += 1
+            time.sleep(SEARCH_S)
+        raise self._unavailable(f"none of {', '.join(addresses)} serves.")
 
     def _launch(self, deadline_s: float) -> str:
         # Most calls find a coordinator that serves, and load nothing that starts one.
@@ -200,11 +230,14 @@ class CoordinatorClient:
 
     def _advertised_address(self) -> str | None:
         advertised = read_advertisement(self._store, self._journal_id)
-        if advertised is None or not _reachable(advertised):
+        if advertised is None or not _reachable(advertised) or not self._serves(advertised.address):
             return None
-        connection = self._open(advertised.address)
+        return advertised.address
+
+    def _serves(self, address: str) -> bool:
+        connection = self._open(address)
         try:
-            return advertised.address if connection.ping(timeout_s=PING_S) is Verdict.SERVES else None
+            return connection.ping(timeout_s=PING_S) is Verdict.SERVES
         finally:
             connection.close()
 
@@ -223,7 +256,7 @@ def call_once(
     *,
     address: str | None = None,
     start: bool = True,
-    timeout_s: float = 30.0,
+    timeout_s: float | None = None,
 ) -> wire.AnyReply:
     """Ask one thing, starting a coordinator when none answers, and let go of the connection.
 
@@ -234,7 +267,7 @@ def call_once(
     request
         What is asked.
     timeout_s
-        How long to go on asking, in seconds.
+        How long to go on asking, in seconds; as `CoordinatorClient.call` where it is not given.
 
     Raises
     ------

@@ -40,7 +40,8 @@ class Journal:
     storage_options : Mapping[str, str], optional
         Options of the object store, as deltalake takes them.
     coordinator : str, optional
-        ``host:port`` of a coordinator that `sparkq serve` runs on another host.
+        ``host:port`` of a coordinator that `sparkq serve` runs on another host; of several, with commas between them, the one that
+        serves is followed.
     """
 
     path: str

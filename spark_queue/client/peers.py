@@ -9,16 +9,15 @@ from spark_queue.client.coordinator_client import call_once
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions.agreement import TEXTS, Rule
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
-from spark_queue.core.records import Record
 from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import open_reader
 from spark_queue.protocol import wire
 from spark_queue.replication import validation
-from spark_queue.replication.peer_log import read_definitions, scan
+from spark_queue.replication.lag import records_behind
+from spark_queue.replication.peer_log import read_definitions
 from spark_queue.replication.peer_stores import peer_store
-from spark_queue.replication.puller import SILENT_KINDS
 from spark_queue.views import PointInTime, state_at
 
 _NONE_RUNS = "no coordinator of this journal runs, so nothing is pulled: keep `sparkq serve` running."
@@ -115,7 +114,7 @@ def _told(store: Store, journal_id: str, coordinator: str | None) -> Mapping[str
 def _status_of(store: Store, now: PointInTime, peer: PeerDefinition, told: Mapping[str, wire.PeerTold] | None) -> PeerStatus:
     state, name = now.state, peer.name
     known = None if told is None else told.get(name)
-    behind, unread = _behind(store, now, peer)
+    behind, unread = records_behind(store, peer, state.pulled.get(name))
     queues = [ledger.ownership for ledger in state.queues.values() if ledger.ownership is not None]
     requests = [each.requests[name] for each in queues if name in each.requests]
     return PeerStatus(
@@ -128,22 +127,12 @@ def _status_of(store: Store, now: PointInTime, peer: PeerDefinition, told: Mappi
         rows_copied=None if known is None else known.rows_copied,
         bytes_copied=None if known is None else known.bytes_copied,
         remote=sum(len(rows) for each in queues for _, owner, rows in each.by_owner(each.remote) if owner == name),
-        requested=sum(len(each.rows) for each in requests if now.now_ms < each.at_ms + OPEN_MS),
+        requested=sum(each.limit for each in requests if now.now_ms < each.at_ms + OPEN_MS),
         transferred_in=sum(each.came_from[name] for each in queues),
         transferred_out=sum(each.given_to[name] for each in queues),
         disagreements=[f"{each.rule}, {each.queue}: {each.reason}" for each in state.disagreements.get(name, ())],
         trouble=_NONE_RUNS if told is None else (None if known is None else known.trouble) or unread,
     )
-
-
-def _behind(store: Store, now: PointInTime, peer: PeerDefinition) -> tuple[list[Record], str | None]:
-    """Return the records that are to be taken over, and why its log cannot be read, if so."""
-    watermark = now.state.pulled.get(peer.name)
-    try:
-        records = list(scan(peer_store(store, peer), peer.name, None, first=0 if watermark is None else watermark.record + 1))
-    except SparkQueueError as trouble:
-        return [], str(trouble)
-    return [record for record in records if record.kind not in SILENT_KINDS], None
 
 
 def check_peers(store: Store) -> PeerCheck:

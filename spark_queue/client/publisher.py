@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import pyarrow as pa
+
+from spark_queue import tracing
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import parse_duration_ms
@@ -17,6 +20,7 @@ from spark_queue.journal.publisher import make_plan, open_name
 from spark_queue.journal.publisher import publish as commit
 from spark_queue.journal.reader import JournalReader, open_reader
 from spark_queue.journal.rows import to_arrow
+from spark_queue.journal.schema import user_schema
 
 if TYPE_CHECKING:
     from spark_queue.client.replicated import ReplicationWait
@@ -173,13 +177,30 @@ class _Target:
     def publish(self, data: Any, *, topic: str | None, expires_after: str | None, first_sequence: int | None) -> Published:
         store, definitions = self._journal.store, self._definitions
         message_type, rows = to_arrow(data, definitions, topic=topic)
+        if definitions.principals:
+            # Where there are none, nothing of this is loaded.
+            from spark_queue.client.writing_rights import check_writes  # noqa: PLC0415 - as said above.
+
+            names = [topic] if topic is not None else rows.column("topic").drop_null().unique().to_pylist()
+            check_writes(definitions, map(str, names))
         number = None if self._numbers is None else self._numbers[message_type]
         identity = Identity(publisher=self._publisher, exclusive=self._publisher is not None, number=number)
         expires_after_ms = None
         if expires_after is not None:
             expires_after_ms = parsed(parse_duration_ms, expires_after, key="expires_after", where="publish")
         plan = make_plan(store, definitions, message_type=message_type, topic=topic, expires_after_ms=expires_after_ms)
-        done = commit(plan, self._journal.journal_id, definitions, rows, identity=identity, first_sequence=first_sequence)
-        if done.rows:
-            self.client.nudge(message_type)
+        with tracing.span("send", topic or message_type, batch__message_count=rows.num_rows) as is_traced:
+            if is_traced:
+                rows = _with_context(rows, definitions.message_type(message_type).columns)
+            done = commit(plan, self._journal.journal_id, definitions, rows, identity=identity, first_sequence=first_sequence)
+            if done.rows:
+                self.client.nudge(message_type)
         return done
+
+
+def _with_context(rows: pa.Table, columns: str) -> pa.Table:
+    """Let rows carry the context of the span that is current, where their message type has a column for it and they have none."""
+    wanted = [field for field in user_schema(columns) if field.name.lower() == tracing.COLUMN and pa.types.is_string(field.type)]
+    if not wanted or any(name.lower() == tracing.COLUMN for name in rows.column_names):
+        return rows
+    return rows.append_column(wanted[0], pa.repeat(pa.scalar(tracing.traceparent(), pa.string()), rows.num_rows))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyroaring import BitMap64
 
+from spark_queue import tracing
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
 from spark_queue.core import commands, replies
@@ -124,10 +125,16 @@ class Queue:
         after_ms = to_delay_ms(retry_after)
         if where is not None:
             check_error(self.name, [outcome], error)
-            command = commands.SettleWhere(queue=self.name, where=where, outcome=outcome, retry_after_ms=after_ms, error=error)
-            return cast(replies.Settled, self._ask(command, dry_run=dry_run))
+            by_filter = commands.SettleWhere(queue=self.name, where=where, outcome=outcome, retry_after_ms=after_ms, error=error)
+            return self._settle(by_filter, dry_run=dry_run)
         outcomes = tuple(to_outcomes(self.name, rows, outcome, after_ms, error))
-        return cast(replies.Settled, self._ask(commands.Settle(queue=self.name, outcomes=outcomes), dry_run=dry_run))
+        return self._settle(commands.Settle(queue=self.name, outcomes=outcomes), dry_run=dry_run)
+
+    def _settle(self, command: commands.Settle | commands.SettleWhere, *, dry_run: bool) -> replies.Settled:
+        if dry_run:
+            return cast(replies.Settled, self._ask(command, dry_run=True))
+        with tracing.span("settle", self.name):
+            return cast(replies.Settled, self._ask(command, dry_run=False))
 
     def purge(self, where: str | None = None, *, dry_run: bool = False) -> replies.Purged:
         """Remove the messages that nobody has leased, for good and without dead letters; dead letters stay.

@@ -25,7 +25,7 @@ The states of a process
 -----------------------
 ::
 
-            started
+            started ── with `--standby`: stands by while another one serves, answers COORDINATOR_STANDS_BY
                │  listens, loads the log
                ▼                    the last claim's address answers
            candidate ──────────────────────────────────────────────▶ gone (tells its starter that address)
@@ -50,6 +50,9 @@ What happens on each failure
 - *Stopped and continued after its reign:* its next swap is refused. If clean-up had removed the version that it writes, the
   write succeeds where nobody reads; the look after the commit finds another head and epoch. A thread that renews the hint
   also finds the newer epoch there and ends the process, should nobody call.
+- *The host that serves is gone:* a stand-in has heard nothing for 12 s, by its own clock, and claims. Callers that know its
+  address go there with the same requests.
+- *A stand-in was wrong:* it has deposed a living coordinator, which ends at its next commit or look. That costs a pause.
 - *Two starters at once:* on one host the second waits for the first. On two, or without the lock, one swap wins.
 - *The driver that started it is killed:* nothing; the coordinator leads a session of its own.
 - *A planner is killed:* its long poll is dropped, its lease ends by time or is taken over by its next start (P2).
@@ -62,7 +65,7 @@ What happens on each failure
 
 Where to read
 -------------
-`server` and `inbox` (how calls arrive), `loop` and `commands` (what is done with them), `election` and `reign_clock` (who reigns),
-`recovery` and `process` (from start to end), `alarm_bell`. What travels, and the files by which callers find a coordinator, are in
-`protocol`; the callers' side is in `client`; how messages join is in `journal.entering`.
+`server` and `inbox` (how calls arrive), `loop` and `commands` (what is done with them), `election`, `reign_clock` and `standby`
+(who reigns), `recovery` and `process` (from start to end), `alarm_bell`. What travels, and the files by which callers find a
+coordinator, are in `protocol`; the callers' side is in `client`; how messages join is in `journal.entering`.
 """

@@ -8,19 +8,23 @@ import sys
 
 import msgspec
 
-from spark_queue.coordinator.process import serve
+from spark_queue.coordinator import logs
+from spark_queue.coordinator.process import Environment, serve, start_metrics
 from spark_queue.errors import SparkQueueError
 from spark_queue.protocol.start_options import Report, StartOptions
 
 
 def main() -> int:
     """Take options from stdin, report one line on stdout, and serve."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=f"%(asctime)s {os.getpid()} %(levelname)s %(message)s")
     options = msgspec.json.decode(sys.stdin.buffer.read(), type=StartOptions)
+    logs.configure(options.log_format)
     # The starter's directory may be unmounted while this process lives on.
     os.chdir("/")
     try:
-        serve(options, lambda address: _report(Report(address=address)))
+        told, scraped_at = start_metrics(options)
+        if scraped_at is not None:
+            logging.getLogger(__name__).info("Metrics are at %s.", scraped_at)
+        serve(options, lambda address: _report(Report(address=address)), Environment(metrics=told))
     except SparkQueueError as refusal:
         if options.ends_idle and refusal.code == "COORDINATOR_SERVES":
             # Whoever wants one on demand is served by any.

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import msgspec
 import pyarrow as pa
 
+from spark_queue.coordinator.logins import Login
+from spark_queue.coordinator.rights import caller_of
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.counts import Counts
 from spark_queue.core.deciding import barrier
 from spark_queue.core.deciding.engine import Engine
-from spark_queue.core.replies import Granted, LeasedRows
+from spark_queue.core.replies import Granted, LeasedRows, QueueStatus
 from spark_queue.core.state.status import queue_status
+from spark_queue.errors import SparkQueueError
 from spark_queue.journal.expressions import check_command
 from spark_queue.journal.segments import cut_pieces
+from spark_queue.metrics.figures import JournalFigures, figures_of
 from spark_queue.ports import JournalPort
-from spark_queue.protocol.wire import AnyReply
+from spark_queue.protocol.wire import AnyReply, PeerTold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +39,7 @@ class Commands:
         self._engine = engine
         self._journal = journal
 
-    def run(self, command: commands.AnyCommand, *, now_ms: int) -> Answer | None:
+    def run(self, command: commands.AnyCommand, *, now_ms: int, who: Login | None = None) -> Answer | None:
         """Return the answer to a command, or None for a `Next` that finds nothing yet.
 
         Raises
@@ -44,7 +49,8 @@ class Commands:
         """
         state = self._engine.state
         before = state.definitions
-        reply = self._engine.decide(command, now_ms=now_ms, check=check_command)
+        caller = caller_of(before, who, command)
+        reply = self._engine.decide(command, now_ms=now_ms, check=check_command, caller=caller)
         if state.definitions is not before:
             # Before the commit, so that no definition is ever durable without its table. A table without definition is harmless.
             for message_type in state.definitions.message_types.values():
@@ -52,18 +58,38 @@ class Commands:
         if isinstance(reply, LeasedRows) and isinstance(command, commands.Rows):
             return Answer(reply=reply.reply, pieces=self._pieces(command, reply))
         if isinstance(reply, Granted) and isinstance(command, commands.Next):
-            return self._with_status(command, reply, now_ms)
+            return self._with_status(command, reply, now_ms, who)
         assert not isinstance(reply, LeasedRows), "only `Rows` gives rows"
         return None if reply is None else Answer(reply=reply)
 
-    def nothing_there(self, poll: commands.Next, *, now_ms: int) -> Answer:
+    def nothing_there(self, poll: commands.Next, *, now_ms: int, who: Login | None = None) -> Answer:
         """Return the answer to a `Next` whose wait is over."""
-        return self._with_status(poll, self._engine.nothing_there(poll, now_ms=now_ms), now_ms)
+        return self._with_status(poll, self._engine.nothing_there(poll, now_ms=now_ms), now_ms, who)
 
-    def _with_status(self, poll: commands.Next, reply: Granted, now_ms: int) -> Answer:
-        """Add the queue's figures, unless it was dropped or set aside while its caller waited."""
+    def figures(self, troubles: Mapping[str, SparkQueueError], told: Mapping[str, PeerTold], *, now_ms: int) -> JournalFigures:
+        """Return what metrics tell of this reign's state.
+
+        Parameters
+        ----------
+        troubles
+            What keeps the messages of a type from entering, which is an alarm of its queues.
+        told
+            How each peer is pulled, by name.
+        """
         state = self._engine.state
-        status = queue_status(state, poll.queue, now_ms=now_ms) if poll.queue in state.queues else None
+
+        def status(queue: str) -> QueueStatus:
+            found = queue_status(state, queue, now_ms=now_ms)
+            trouble = troubles.get(found.message_type) if state.definitions.queue(queue).underlying_topic is not None else None
+            return found if trouble is None else replace(found, alarm=found.alarm or str(trouble))
+
+        return figures_of(state, status, now_ms=now_ms, told=told)
+
+    def _with_status(self, poll: commands.Next, reply: Granted, now_ms: int, who: Login | None) -> Answer:
+        """Add the queue's figures, unless they count what is hidden, or it was dropped or set aside while its caller waited."""
+        state = self._engine.state
+        is_told = poll.queue in state.queues and (who is None or not state.definitions.hiding(who.principal, poll.queue))
+        status = queue_status(state, poll.queue, now_ms=now_ms) if is_told else None
         return Answer(reply=msgspec.structs.replace(reply, status=status))
 
     def _pieces(self, command: commands.Rows, found: LeasedRows) -> pa.Table:

@@ -82,15 +82,24 @@ def elect(control: ControlLog, candidate: Candidate, around: ElectionPorts) -> R
     JournalError
         JOURNAL_MISMATCH, or what keeps the control log from being read.
     """
+    past = load_log(control, candidate)
+    if past.claim is not None:
+        _leave_living_alone(past.claim, candidate, around)
+    return claim_next(control, past, candidate, around.clock)
+
+
+def load_log(control: ControlLog, candidate: Candidate) -> LogTail:
+    """Load the log of the journal that the candidate means.
+
+    Raises
+    ------
+    JournalError
+        JOURNAL_MISMATCH, or what keeps the control log from being read.
+    """
     past = control.load()
     if past.journal_id != candidate.journal_id:
         raise JournalError("JOURNAL_MISMATCH", expected=candidate.journal_id, path=candidate.path, found=past.journal_id)
-    last = past.claim
-    if last is not None:
-        _leave_living_alone(last, candidate, around)
-        address = str(last.detail["address"])
-        _LOG.info("The coordinator of epoch %d at %s does not answer; claiming epoch %d.", last.epoch, address, last.epoch + 1)
-    return _claim(control, past, last, candidate, around.clock)
+    return past
 
 
 def _leave_living_alone(last: Record, candidate: Candidate, around: ElectionPorts) -> None:
@@ -116,7 +125,18 @@ def _watch_advertisement(candidate: Candidate, around: ElectionPorts) -> None:
             raise CoordinatorError("COORDINATOR_ELSEWHERE", path=candidate.path, host=newest.host, age_s=age_s)
 
 
-def _claim(control: ControlLog, past: LogTail, last: Record | None, candidate: Candidate, clock: Clock) -> Reign:
+def claim_next(control: ControlLog, past: LogTail, candidate: Candidate, clock: Clock) -> Reign:
+    """Claim the epoch after the newest of a log, at the head of that log.
+
+    Raises
+    ------
+    CoordinatorError
+        CLOCK_SKEW; COORDINATOR_DEPOSED when somebody else has written since the log was loaded.
+    """
+    last = past.claim
+    if last is not None:
+        address = str(last.detail["address"])
+        _LOG.info("The coordinator of epoch %d at %s does not answer; claiming epoch %d.", last.epoch, address, last.epoch + 1)
     check_skew(clock, last_record_ms=past.last_at_ms, path=candidate.path, accepted=candidate.accept_clock)
     reign_clock = ReignClock(clock, last_record_ms=past.last_at_ms)
     claim = Record(

@@ -1,16 +1,19 @@
-"""Calls on their way from the server's threads to the one loop, and their replies on the way back."""
+"""Calls on their way from the server's threads to the one loop, those that wait there, and their replies on the way back."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
+from spark_queue.coordinator.logins import Login
+from spark_queue.core import commands
+from spark_queue.metrics.figures import JournalFigures, Observe
 from spark_queue.protocol import wire
-from spark_queue.replication.fetching import PullState
-from spark_queue.replication.puller import Look, Pull
+from spark_queue.replication.exchange import Look, Pull, PullState
 
 
 class ClosedError(Exception):
@@ -20,15 +23,21 @@ class ClosedError(Exception):
 class Call:
     """One request and the thread that waits for its reply."""
 
-    __slots__ = ("_answered", "abandoned", "pieces", "pulled", "reply", "request")
+    __slots__ = ("_answered", "abandoned", "figures", "pieces", "pulled", "reply", "request", "who")
 
-    def __init__(self, request: wire.AnyRequest | Look | Pull, abandoned: Callable[[], bool]) -> None:
+    def __init__(
+        self, request: wire.AnyRequest | Look | Pull | Observe, abandoned: Callable[[], bool], who: Login | None = None
+    ) -> None:
         self.request = request
+        #: Whose token came with it; None for what the coordinator asks itself.
+        self.who = who
         self.reply: wire.AnyReply | None = None
         #: Bulk rows that travel beside the reply.
         self.pieces: pa.Table | None = None
         #: What a puller is told.
         self.pulled: PullState | bool | None = None
+        #: What metrics are told.
+        self.figures: JournalFigures | None = None
         #: Whether its caller hung up.
         self.abandoned = abandoned
         # A lock that starts locked is the lightest signal of the standard library, and this one is used per call.
@@ -43,6 +52,17 @@ class Call:
     def wait(self) -> None:
         """Wait for the reply. The loop answers every call or ends the process, so there is no timeout here."""
         self._answered.acquire()
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPoll:
+    """A `Next` that found nothing and waits, until a time of the reign."""
+
+    call: Call
+    request: commands.Next
+    until_ms: int
+    #: Whose log may bring what it waits for.
+    message_type: str
 
 
 class Inbox:

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NoReturn
 
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
-from spark_queue.coordinator.inbox import Call, Inbox
+from spark_queue.coordinator.inbox import Call, Inbox, WaitingPoll
 from spark_queue.coordinator.peers import PeerPullers, Peers
 from spark_queue.coordinator.reign_clock import ReignClock
+from spark_queue.coordinator.rights import refusal
 from spark_queue.core import commands, replies
 from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
+from spark_queue.metrics.figures import Observe
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import codec, wire
-from spark_queue.replication.puller import Look, Pull
+from spark_queue.replication.exchange import Look, Pull
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,17 +37,6 @@ ROUND_MS = 1_000
 
 class ReignEndedError(Exception):
     """A command failed half-way: what this process holds in memory can no longer be trusted, and nothing of it was committed."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Poll:
-    """A `Next` that found nothing and waits, until a time of the reign."""
-
-    call: Call
-    request: commands.Next
-    until_ms: int
-    #: Whose log may bring what it waits for.
-    message_type: str
 
 
 class Loop:
@@ -72,14 +63,11 @@ class Loop:
         self._peers = Peers(journal, engine, entrance, pullers, now_ms=clock.now_ms())
         self._bell = AlarmBell()
         self._stopped = False
-        self._polls: list[_Poll] = []
+        self._polls: list[WaitingPoll] = []
         self._ready: list[tuple[Call, Answer]] = []
         #: Message types whose logs must be read before this group is answered, and whether gaps are looked for.
         self._tails: dict[str, bool] = {}
-        now_ms = clock.now_ms()
-        self._called_at_ms = now_ms
-        self._round_at_ms = now_ms
-        self._polled_tail_at_ms = now_ms
+        self._called_at_ms = self._round_at_ms = self._polled_tail_at_ms = clock.now_ms()
 
     def run(self) -> None:
         """Serve until the end; calls still waiting then are told to ask elsewhere."""
@@ -88,13 +76,17 @@ class Loop:
         for poll in self._polls:
             poll.call.answer(None)
 
+    @property
+    def definitions(self) -> Definitions:
+        """The definitions that hold now."""
+        return self._engine.state.definitions
+
     def is_over(self) -> bool:
         """Return whether it was stopped, or has been idle for long enough."""
         idle_ms = self._clock.now_ms() - self._called_at_ms
         # Peers count on one who answers their requests.
-        ends_idle = self._ends_idle and not self._engine.state.definitions.peers
-        is_idle = ends_idle and not self._polls and idle_ms >= self._engine.state.definitions.journal.coordinator_idle_ms
-        return self._stopped or is_idle
+        may_end = self._ends_idle and not self.definitions.peers and not self._polls
+        return self._stopped or (may_end and idle_ms >= self.definitions.journal.coordinator_idle_ms)
 
     def wait_ms(self) -> int:
         """Return how long the next step may wait for a call, in milliseconds."""
@@ -130,20 +122,24 @@ class Loop:
     def _note_polls(self, calls: Iterable[Call], now_ms: int) -> None:
         """Let the core know everybody who waits before it gives anybody a share, so that nobody gains by being first."""
         for call in calls:
-            if isinstance(call.request, commands.Next) and not call.abandoned():
+            if isinstance(call.request, commands.Next) and not call.abandoned() and self._refusal(call, now_ms) is None:
                 self._engine.note_poll(call.request, now_ms=now_ms)
 
     def _serve(self, call: Call, now_ms: int) -> None:
-        if not isinstance(call.request, Look | Pull):
+        if not isinstance(call.request, Look | Pull | Observe):
             self._called_at_ms = now_ms
+        assert not isinstance(call.request, wire.Ping), "pings are answered before they come here"
         match call.request:
+            case _ if (refused := self._refusal(call, now_ms)) is not None:
+                self._answer(call, Answer(reply=codec.failed(refused)))
             case wire.Stop():
                 self._stopped = True
                 self._answer(call, Answer(reply=replies.Done()))
             case wire.Nudge(message_type=message_type):
                 self._nudged(call, message_type)
-            case wire.Ping():
-                raise AssertionError("pings are answered before they come here")
+            case Observe():
+                call.figures = self._commands.figures(self._entrance.trouble, self._peers.told(now_ms=now_ms), now_ms=now_ms)
+                self._answer(call, Answer(reply=replies.Done()))
             case Look() | Pull() | wire.AskPeers() as about_peers:
                 self._answer(call, self._peers.serve(call, about_peers, now_ms=now_ms))
             case commands.Next() as poll:
@@ -164,6 +160,10 @@ class Loop:
                     self._admit_everything(now_ms)
                 self._run(call, command, now_ms)
 
+    def _refusal(self, call: Call, now_ms: int) -> SparkQueueError | None:
+        """Return why its caller may not ask that; None where it may."""
+        return refusal(self._engine.state, call.who, call.request, now_ms=now_ms)
+
     def _nudged(self, call: Call, message_type: str) -> None:
         try:
             self._engine.state.definitions.message_type(message_type)
@@ -179,7 +179,7 @@ class Loop:
             return
         message_type = self._engine.state.ledger(request.queue).definition.message_type
         wait_ms = max(0, min(request.wait_ms, wire.LONG_POLL_LIMIT_MS))
-        self._polls.append(_Poll(call, request, now_ms + wait_ms, message_type))
+        self._polls.append(WaitingPoll(call, request, now_ms + wait_ms, message_type))
         # Whoever still waits at the next round hears of a gap then.
         self._read_log(message_type, finds_gaps=now_ms + wait_ms < self._round_at_ms)
 
@@ -188,7 +188,7 @@ class Loop:
         state = self._engine.state
         before = (state.next_record, state.definitions)
         try:
-            answer = self._commands.run(command, now_ms=now_ms)
+            answer = self._commands.run(command, now_ms=now_ms, who=call.who)
         except SparkQueueError as refusal:
             if (state.next_record, state.definitions) != before:
                 self._break(call, refusal, refusal)
@@ -256,27 +256,27 @@ class Loop:
                 # Nobody would hear of the lease that this poll might get.
                 poll.call.answer(None)
                 continue
-            if self._peers.are_heard(poll.request.queue, now_ms=now_ms):
+            trouble = self._refusal(poll.call, now_ms)
+            if trouble is None and self._peers.are_heard(poll.request.queue, now_ms=now_ms):
                 if self._run(poll.call, poll.request, now_ms):
                     continue
                 self._engine.ask_owners(poll.request, now_ms=now_ms)
-            trouble = self._entrance.trouble.get(poll.message_type)
+            trouble = trouble or self._entrance.trouble.get(poll.message_type)
             if trouble is not None:
                 self._answer(poll.call, Answer(reply=codec.failed(trouble)))
             elif now_ms >= poll.until_ms:
-                self._answer(poll.call, self._commands.nothing_there(poll.request, now_ms=now_ms))
+                self._answer(poll.call, self._commands.nothing_there(poll.request, now_ms=now_ms, who=poll.call.who))
             else:
                 self._polls.append(poll)
 
     def _release_polls(self, leave: commands.Leave, now_ms: int) -> None:
         """Let go the poll of a planner that said goodbye, before it is granted a lease that nobody would work on."""
         gone = (leave.queue, leave.subscription, leave.incarnation)
-        leaving = [
-            poll for poll in self._polls if (poll.request.queue, poll.request.subscription, poll.request.incarnation) == gone
-        ]
+        asked = [(poll, (poll.request.queue, poll.request.subscription, poll.request.incarnation)) for poll in self._polls]
+        leaving = [poll for poll, planner in asked if planner == gone]
         self._polls = [poll for poll in self._polls if poll not in leaving]
         for poll in leaving:
-            self._answer(poll.call, self._commands.nothing_there(poll.request, now_ms=now_ms))
+            self._answer(poll.call, self._commands.nothing_there(poll.request, now_ms=now_ms, who=poll.call.who))
 
     def _commit(self) -> bool:
         """Make the group durable, or check that this reign still holds (P7), and only then answer; tells what it was."""
@@ -292,9 +292,8 @@ class Loop:
         return bool(records)
 
     def _keep_up(self) -> None:
-        now_ms = self._clock.host_ms()
         try:
-            self._journal.upkeep(epoch=self._epoch, state=self._engine.state, now_ms=now_ms)
+            self._journal.upkeep(epoch=self._epoch, state=self._engine.state, now_ms=self._clock.host_ms())
         except JournalError as trouble:
             # Logs that stay long are slow, not wrong; the next look tries again.
             _LOG.warning("The logs could not be shortened: %s", trouble)

@@ -18,10 +18,7 @@ from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import codec, wire
-from spark_queue.replication.fetching import PullState
-from spark_queue.replication.puller import Look, Pull
-from spark_queue.replication.pullers import PullReport
-from spark_queue.replication.repeats import Standing
+from spark_queue.replication.exchange import Look, Pull, PullReport, PullState, Standing
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,8 +29,8 @@ HEARS_MS = 30_000
 class PeerPullers(Protocol):
     """Pulls from the peers of the journal, beside the loop."""
 
-    def keep(self, definitions: Definitions) -> None:
-        """Pull from the peers that are defined now, and from no others."""
+    def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
+        """Pull from the peers that are defined now, and from no others, and hear of them and of the instances that are known."""
         ...
 
     def are_level(self) -> bool:
@@ -53,7 +50,7 @@ class PeerPullers(Protocol):
         ...
 
     def numbers(self) -> Mapping[str, int]:
-        """Return the newest beacon of each instance that was heard of, by name."""
+        """Return a number of each instance that was heard of, by name, which rises with its beacon."""
         ...
 
     def reports(self) -> Mapping[str, PullReport]:
@@ -73,23 +70,24 @@ class Peers:
 
     def look(self, *, now_ms: int) -> None:
         """Pull from those who are defined now, and note who is heard of."""
-        self._pullers.keep(self._engine.state.definitions)
+        state = self._engine.state
+        owners = (ledger.ownership.others() for ledger in state.queues.values() if ledger.ownership is not None)
+        self._pullers.keep(state.definitions, frozenset(state.instances.values()).union(*owners))
         self._engine.reach.listen(self._engine.state.definitions.peers, now_ms=now_ms)
         self._engine.reach.hear(self._pullers.numbers(), now_ms=now_ms)
         self._engine.reach.restored = self._pullers.restored()
         self._engine.reach.pulled_here = self._pullers.pulled_here()
         self._engine.reach.is_level = self._pullers.are_level()
 
-    def _told(self, *, now_ms: int) -> wire.PeersTold:
-        """Return how the peers are pulled."""
-        told = {
+    def told(self, *, now_ms: int) -> dict[str, wire.PeerTold]:
+        """Return how each peer is pulled, by name."""
+        return {
             name: wire.PeerTold(
                 silent_ms=self._engine.reach.silent_ms(name, now_ms=now_ms), rows_copied=report.rows, bytes_copied=report.bytes,
                 trouble=None if report.trouble is None else str(report.trouble),
             )
             for name, report in self._pullers.reports().items()
         }  # fmt: skip
-        return wire.PeersTold(peers=told)
 
     def are_heard(self, queue: str, *, now_ms: int) -> bool:
         """Return whether a queue may grant: an owner who was away must first hear what was claimed."""
@@ -112,7 +110,7 @@ class Peers:
     def serve(self, call: Call, request: Look | Pull | wire.AskPeers, *, now_ms: int) -> Answer:
         """Tell a puller what it must know, or a caller how peers are pulled, or take over what was read: in one commit."""
         if isinstance(request, wire.AskPeers):
-            return Answer(reply=self._told(now_ms=now_ms))
+            return Answer(reply=wire.PeersTold(peers=self.told(now_ms=now_ms)))
         if isinstance(request, Look):
             call.pulled = self._state(request.peer)
             return Answer(reply=replies.Done())

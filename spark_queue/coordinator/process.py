@@ -16,27 +16,33 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from spark_queue import tracing
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator.election import SILENCE_S, WATCH_S, Candidate, ElectionPorts, Reign, elect
+from spark_queue.coordinator.election import WATCH_S, Candidate, ElectionPorts, Reign, elect
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
+from spark_queue.coordinator.logins import Logins
+from spark_queue.coordinator.logs import RefusalLog
 from spark_queue.coordinator.loop import Loop, ReignEndedError
 from spark_queue.coordinator.recovery import recover
-from spark_queue.coordinator.server import Admission, Server
+from spark_queue.coordinator.server import Admission, Refused, Server
+from spark_queue.coordinator.standby import LOOK_S, Waiting, wait_to_reign
 from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.ports import Clock, JournalPort
 from spark_queue.protocol import codec, user_files, wire
-from spark_queue.protocol.connection import Verdict, ping
+from spark_queue.protocol.connection import ping
 from spark_queue.protocol.discovery import Advertisement, Advertiser, read_advertisement
 from spark_queue.protocol.host import host_id
 from spark_queue.protocol.journal_location import location_of
 from spark_queue.protocol.start_options import Bind, StartOptions
-from spark_queue.replication.fetching import PullState
-from spark_queue.replication.puller import Look, Pull
-from spark_queue.replication.pullers import EndedError, Pullers
+from spark_queue.replication.exchange import EndedError, Look, Pull, PullState
+from spark_queue.replication.pullers import Pullers
+
+if TYPE_CHECKING:
+    from spark_queue.coordinator.metrics import ProcessMetrics
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,12 +55,6 @@ SHORT_FAREWELL_S = 0.5
 #: How long a coordinator that cannot recover stays to tell callers why, in seconds.
 REFUSAL_S = 2.0
 
-#: How often somebody who waits looks whether the coordinator that serves is still there, in seconds.
-LOOK_S = 1.0
-
-#: What ends by itself when the other coordinator does.
-_OTHERS_SERVE = frozenset({"COORDINATOR_SERVES", "COORDINATOR_ELSEWHERE", "COORDINATOR_DEPOSED"})
-
 #: Exit code after a doubt.
 EXIT_DOUBT = 70
 
@@ -66,6 +66,21 @@ class Environment:
     open_journal: Callable[[Store], JournalPort] = open_journal
     clock: Clock = field(default_factory=SystemClock)
     host: str = field(default_factory=host_id)
+    #: What is to be told of it, if somebody asked.
+    metrics: ProcessMetrics | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Post:
+    """A process that listens, and what it takes to be elected."""
+
+    store: Store
+    server: Server
+    admission: Admission
+    logins: Logins
+    candidate: Candidate
+    ports: ElectionPorts
+    metrics: ProcessMetrics | None
 
 
 def serve(options: StartOptions, announce: Callable[[str], None], environment: Environment | None = None) -> NoReturn:
@@ -84,12 +99,65 @@ def serve(options: StartOptions, announce: Callable[[str], None], environment: E
     around = environment or Environment()
     store = Store(options.path, options.storage_options)
     journal = around.open_journal(store)
-    admission = Admission(path=store.path, journal_id=options.journal_id)
+    post = _listen(options, store, around)
+    try:
+        reign = elect(journal.control, post.candidate, post.ports)
+    except BaseException:
+        post.server.shutdown()
+        raise
+    _begin(reign, journal, post, announce, ends_idle=options.ends_idle)
+
+
+def stand_by(
+    options: StartOptions,
+    announce: Callable[[str], None],
+    waits: Callable[[str], None],
+    told_to_end: threading.Event,
+    environment: Environment | None = None,
+) -> NoReturn:
+    """Serve a journal as `serve` does, as soon as nobody else does; until then callers hear that this one stands by.
+
+    Parameters
+    ----------
+    waits : callable
+        Called once with the address of the one that serves, if this process has to wait.
+    told_to_end : Event
+        Set by whoever wants the waiting to end. What a signal raises is lost where it meets a call of Flight.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        It was told to end.
+    SparkQueueError
+        What waiting does not mend.
+    """
+    around, waiting = environment or Environment(), Waiting(waits, told_to_end)
+    store = Store(options.path, options.storage_options)
+    post = None
+    while post is None:
+        try:
+            post = _listen(options, store, around)
+        except CoordinatorError as refusal:
+            if refusal.code != "COORDINATOR_SERVES":
+                raise
+            # The one that serves has this very port, which is free when it ends.
+            waiting.pause(str(refusal.facts["address"]))
+    try:
+        reign, journal = wait_to_reign(lambda: around.open_journal(store), post.candidate, post.ports, waiting)
+    except BaseException:
+        post.server.shutdown()
+        raise
+    _begin(reign, journal, post, announce, ends_idle=options.ends_idle)
+
+
+def _listen(options: StartOptions, store: Store, around: Environment) -> _Post:
+    admission = Admission(path=store.path, journal_id=options.journal_id, refused=_hearing_of_refusals(around.metrics))
     # One that was started on demand has callers, who must have got their token from elsewhere.
     token = user_files.token(makes_named=not options.ends_idle)
     _refuse_own_port(options.bind, store, options.journal_id, around)
+    logins = Logins(token)
     server = Server(
-        bind=options.bind, token=token, journal_id=options.journal_id, admission=admission, location=lambda: location_of(store)
+        bind=options.bind, logins=logins, journal_id=options.journal_id, admission=admission, location=lambda: location_of(store)
     )
     candidate = Candidate(
         journal_id=options.journal_id, path=store.path, host=around.host, address=server.address, pid=os.getpid(),
@@ -101,61 +169,51 @@ def serve(options: StartOptions, announce: Callable[[str], None], environment: E
         clock=around.clock,
         pause=time.sleep,
     )
-    try:
-        reign = elect(journal.control, candidate, ports)
-    except BaseException:
-        server.shutdown()
-        raise
-    admission.claimed(reign.epoch)
+    return _Post(
+        store=store, server=server, admission=admission, logins=logins, candidate=candidate, ports=ports, metrics=around.metrics
+    )
+
+
+def _begin(reign: Reign, journal: JournalPort, post: _Post, announce: Callable[[str], None], *, ends_idle: bool) -> NoReturn:
+    candidate = post.candidate
+    post.admission.claimed(reign.epoch)
     advertisement = Advertisement(
-        journal=options.journal_id, address=candidate.address, host=candidate.host, epoch=reign.epoch, pid=candidate.pid,
+        journal=candidate.journal_id, address=candidate.address, host=candidate.host, epoch=reign.epoch, pid=candidate.pid,
         renewed_at_ms=0,
     )  # fmt: skip
-    advertiser = Advertiser(store, advertisement, wall_ms=around.clock.wall_ms, deposed=_end_deposed)
+    advertiser = Advertiser(post.store, advertisement, wall_ms=post.ports.clock.wall_ms, deposed=_end_deposed)
     # Before the starter goes on: whoever waited behind it must find the advertisement.
     advertiser.start()
     announce(candidate.address)
-    _reign(reign, journal, server, admission, advertiser, store=store, ends_idle=options.ends_idle)
+    _reign(reign, journal, post, advertiser, ends_idle=ends_idle)
 
 
-def stand_by(
-    options: StartOptions, announce: Callable[[str], None], waits: Callable[[SparkQueueError], None], told_to_end: threading.Event
-) -> NoReturn:
-    """Serve a journal as `serve` does, as soon as nobody else does.
-
-    Parameters
-    ----------
-    waits : callable
-        Called once with what keeps this process from reigning, if it has to wait.
-    told_to_end : Event
-        Set by whoever wants the waiting to end. What a signal raises is lost where it meets a call of Flight.
+def start_metrics(options: StartOptions) -> tuple[ProcessMetrics | None, str | None]:
+    """Make the metrics of this process, None where nobody asks for them; and the address to scrape, if there is one.
 
     Raises
     ------
-    KeyboardInterrupt
-        It was told to end.
-    SparkQueueError
-        What waiting does not mend.
+    ConfigError
+        EXTRA_MISSING.
+    CoordinatorError
+        ADDRESS_UNUSABLE.
     """
-    location, told = location_of(Store(options.path, options.storage_options)), False
-    while True:
-        try:
-            serve(options, announce)
-        except CoordinatorError as refusal:
-            if refusal.code not in _OTHERS_SERVE:
-                raise
-            if not told:
-                waits(refusal)
-            told, address = True, refusal.facts.get("address")
-        _pause(told_to_end)
-        # An election reads the log, so the next one waits until it may be won; it is the one that decides.
-        while address is not None and ping(str(address), options.journal_id, location, SILENCE_S) is Verdict.SERVES:
-            _pause(told_to_end)
+    if options.metrics is None and not tracing.is_configured("METRICS"):
+        return None, None
+    from spark_queue.coordinator import metrics  # noqa: PLC0415 - nobody else pays for it.
+
+    return metrics.start(options)
 
 
-def _pause(told_to_end: threading.Event) -> None:
-    if told_to_end.wait(LOOK_S):
-        raise KeyboardInterrupt
+def _hearing_of_refusals(metrics: ProcessMetrics | None) -> Refused:
+    told = RefusalLog()
+
+    def refused(request: wire.AnyRequest | None, code: str) -> None:
+        told.refused(request, code)
+        if metrics is not None:
+            metrics.refused(code)
+
+    return refused
 
 
 def _refuse_own_port(bind: Bind, store: Store, journal_id: str, around: Environment) -> None:
@@ -168,32 +226,28 @@ def _refuse_own_port(bind: Bind, store: Store, journal_id: str, around: Environm
             raise CoordinatorError("COORDINATOR_SERVES", path=store.path, address=newest.address)
 
 
-def _reign(
-    reign: Reign,
-    journal: JournalPort,
-    server: Server,
-    admission: Admission,
-    advertiser: Advertiser,
-    *,
-    store: Store,
-    ends_idle: bool,
-) -> NoReturn:
+def _reign(reign: Reign, journal: JournalPort, post: _Post, advertiser: Advertiser, *, ends_idle: bool) -> NoReturn:
     try:
         inbox = Inbox()
         _stop_on_signals(inbox)
-        pullers = Pullers(store, partial(_ask, inbox), SystemClock())
-        loop = _recover(reign, journal, inbox, admission, pullers=pullers, ends_idle=ends_idle)
-        admission.open(inbox)
-        _LOG.info("Epoch %d serves %s at %s.", reign.epoch, journal.path, server.address)
+        pullers = Pullers(post.store, partial(_ask, inbox), SystemClock())
+        if post.metrics is not None:
+            journal.control = post.metrics.measured(journal.control)
+        loop = _recover(reign, journal, inbox, post.admission, pullers=pullers, ends_idle=ends_idle)
+        post.logins.know(lambda: loop.definitions)
+        post.admission.open(inbox)
+        if post.metrics is not None:
+            post.metrics.serves(open_journal(post.store), inbox)
+        _LOG.info("Epoch %d serves %s at %s.", reign.epoch, journal.path, post.server.address)
         loop.run()
         for call in inbox.close():
             call.answer(None)
         advertiser.end()
         _LOG.info("Epoch %d ends in good order.", reign.epoch)
-        _exit(0, server, FAREWELL_S)
+        _exit(0, post.server, FAREWELL_S)
     except ReignEndedError:
         _LOG.exception("Epoch %d ends: a command failed half-way. The next coordinator recovers from the log.", reign.epoch)
-        _exit(EXIT_DOUBT, server, SHORT_FAREWELL_S)
+        _exit(EXIT_DOUBT, post.server, SHORT_FAREWELL_S)
     except BaseException:  # noqa: BLE001  # Any doubt ends the process (DESIGN 3.5).
         _LOG.exception("Epoch %d ends in doubt. The next coordinator recovers from the log.", reign.epoch)
         _exit(EXIT_DOUBT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
+from spark_queue.coordinator.logins import Login, Logins, address_of
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.protocol import codec, wire
 from spark_queue.protocol.connection import LOCATION_HEADER, TOKEN_REFUSAL
@@ -24,23 +24,36 @@ _LOCATION_NOT_OURS = "its journal is at another place: one is a copy of the othe
 _PART_BYTES = 4 * 1024 * 1024
 
 
+#: Hears of calls that are refused.
+Refused = Callable[[wire.AnyRequest | None, str], None]
+
+
 class Admission:
     """What every call passes before the loop: it must be well-formed, of this version and for this journal.
 
     Pings are answered here, also while the loop is busy: they say that the process lives, not what the queues hold. Until
-    `open` every other call is told that the coordinator still recovers, or after `refuse` why it cannot.
+    `claimed` every call is told that this one stands by. From then until `open` every other call is told that the coordinator
+    still recovers, or after `refuse` why it cannot.
+
+    Parameters
+    ----------
+    refused : callable
+        Told of each call that is refused: the request, None where it could not be understood, and the code.
     """
 
-    def __init__(self, *, path: str, journal_id: str) -> None:
+    def __init__(self, *, path: str, journal_id: str, refused: Refused = lambda *_: None) -> None:
         self._path = path
         self._journal_id = journal_id
+        #: Told of each call that is refused.
+        self.refused = refused
         self._epoch = 0
         self._inbox: Inbox | None = None
-        self._refusal: SparkQueueError = CoordinatorError("COORDINATOR_RECOVERING", path=path)
+        self._refusal: SparkQueueError = CoordinatorError("COORDINATOR_STANDS_BY", path=path)
 
     def claimed(self, epoch: int) -> None:
         """Say from now on which epoch answers."""
         self._epoch = epoch
+        self._refusal = CoordinatorError("COORDINATOR_RECOVERING", path=self._path)
 
     def open(self, inbox: Inbox) -> None:
         """Let calls through."""
@@ -50,31 +63,52 @@ class Admission:
         """Tell every caller from now on what keeps the coordinator from recovering."""
         self._refusal = trouble
 
-    def answer(self, frame: bytes, abandoned: Callable[[], bool]) -> tuple[wire.AnyReply, pa.Table | None]:
-        """Return the reply to a frame, waiting for the loop.
+    def answer_unknown(self, frame: bytes) -> wire.AnyReply | None:
+        """Return the reply to somebody who may be a principal, while nobody knows; None for who means another journal."""
+        try:
+            request = codec.decode_request(frame)
+        except SparkQueueError:
+            return None
+        if request.journal != self._journal_id:
+            return None
+        if isinstance(request, wire.Ping) and self._epoch:
+            return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=True)
+        # Not where the journal is, nor what may be wrong with it: this may be a stranger.
+        code = "COORDINATOR_RECOVERING" if self._epoch else "COORDINATOR_STANDS_BY"
+        return self._refuse(request, codec.failed(CoordinatorError(code, path=self._journal_id)))
+
+    def answer(
+        self, frame: bytes, abandoned: Callable[[], bool], who: Login | None = None
+    ) -> tuple[wire.AnyReply, pa.Table | None]:
+        """Return the reply to a frame, waiting for the loop, which decides whether `who` may ask that.
 
         Raises
         ------
         ClosedError
             When the coordinator is ending.
         """
+        request = None
         try:
             request = codec.decode_request(frame)
             if request.journal != self._journal_id:
                 raise JournalError("JOURNAL_MISMATCH", expected=request.journal, path=self._path, found=self._journal_id)
         except SparkQueueError as refusal:
-            return codec.failed(refusal), None
-        if isinstance(request, wire.Ping):
+            return self._refuse(request, codec.failed(refusal)), None
+        if isinstance(request, wire.Ping) and self._epoch:
             is_recovering = self._inbox is None
             return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=is_recovering), None
         if self._inbox is None:
-            return codec.failed(self._refusal), None
-        call = Call(request, abandoned)
+            return self._refuse(request, codec.failed(self._refusal)), None
+        call = Call(request, abandoned, who)
         self._inbox.submit(call)
         call.wait()
         if call.reply is None:
             raise ClosedError
-        return call.reply, call.pieces
+        return self._refuse(request, call.reply) if isinstance(call.reply, wire.Failed) else call.reply, call.pieces
+
+    def _refuse(self, request: wire.AnyRequest | None, reply: wire.Failed) -> wire.Failed:
+        self.refused(request, reply.code)
+        return reply
 
 
 class Server(flight.FlightServerBase):
@@ -82,14 +116,18 @@ class Server(flight.FlightServerBase):
 
     Parameters
     ----------
+    logins : Logins
+        Tells callers by their tokens.
     location : callable
         Tells where the journal's path leads now (`location_of`): a copy may have taken the original's place.
     """
 
-    def __init__(self, *, bind: Bind, token: str, journal_id: str, admission: Admission, location: Callable[[], str]) -> None:
+    def __init__(self, *, bind: Bind, logins: Logins, journal_id: str, admission: Admission, location: Callable[[], str]) -> None:
         self._bind = bind
         self._admission = admission
-        options: dict[str, Any] = {"middleware": {"caller": _CallerCheck(token, journal_id, location)}}
+        self._logins = logins
+        self._refusal = f"{TOKEN_REFUSAL}{journal_id}"
+        options: dict[str, Any] = {"middleware": {"caller": _CallerCheck(logins, location)}}
         address = bind.location()
         try:
             if bind.tls_cert is not None and bind.tls_key is not None:
@@ -109,29 +147,68 @@ class Server(flight.FlightServerBase):
         """Answer one call."""
         if action.type != wire.ACTION:
             raise flight.FlightServerError(_ACTION_NOT_OURS)
+        caller, frame = context.get_middleware("caller"), action.body.to_pybytes()
         try:
-            reply, pieces = self._admission.answer(action.body.to_pybytes(), context.is_cancelled)
+            if isinstance(caller, _Stranger):
+                reply, pieces = self._answer_stranger(caller, frame, context), None
+            else:
+                who = Login(caller.name if isinstance(caller, _Principal) else None, address_of(context.peer()))
+                reply, pieces = self._admission.answer(frame, context.is_cancelled, who)
         except ClosedError:
             raise flight.FlightUnavailableError("the coordinator is ending") from None
         yield flight.Result(pa.py_buffer(_encode_reply(reply)))
         if pieces is not None:
             yield from (flight.Result(part) for part in _stream_parts(pieces))
 
+    def _answer_stranger(self, caller: _Stranger, frame: bytes, context: flight.ServerCallContext) -> wire.AnyReply:
+        reply = self._admission.answer_unknown(frame) if caller.may_be_known_later else None
+        if reply is None:
+            self._logins.refused(address_of(context.peer()))
+            self._admission.refused(None, "UNAUTHENTICATED")
+            raise flight.FlightUnauthenticatedError(self._refusal)
+        return reply
+
+
+class _Principal(flight.ServerMiddleware):
+    """A call with the token of a principal."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+
+class _Stranger(flight.ServerMiddleware):
+    """A call with a token that nobody has, or that nobody knows yet."""
+
+    def __init__(self, *, may_be_known_later: bool) -> None:
+        super().__init__()
+        self.may_be_known_later = may_be_known_later
+
 
 class _CallerCheck(flight.ServerMiddlewareFactory):
-    def __init__(self, token: str, journal_id: str, location: Callable[[], str]) -> None:
-        self._location = location
-        self._expected = f"Bearer {token}".encode()
-        self._refusal = f"{TOKEN_REFUSAL}{journal_id}"
+    """Tells who calls; nothing for the user who runs the coordinator."""
 
-    def start_call(self, info: flight.CallInfo, headers: dict[str, list[str] | list[bytes]]) -> None:  # noqa: ARG002  # Flight's.
+    def __init__(self, logins: Logins, location: Callable[[], str]) -> None:
+        self._location = location
+        self._logins = logins
+
+    def start_call(
+        self,
+        info: flight.CallInfo,  # noqa: ARG002  # Flight's.
+        headers: dict[str, list[str] | list[bytes]],
+    ) -> flight.ServerMiddleware | None:
         # Before the token: another user's copy must not be kept from having a coordinator. Older callers do not say where.
         meant = headers.get(LOCATION_HEADER)
         if meant is not None and meant[0] != self._location():
             raise flight.FlightServerError(_LOCATION_NOT_OURS)
         given = str(headers.get("authorization", [""])[0]).encode()
-        if not hmac.compare_digest(given, self._expected):
-            raise flight.FlightUnauthenticatedError(self._refusal)
+        # A principal may run the coordinator, and is held to its rights all the same.
+        principal = self._logins.principal_of(given)
+        if principal is not None:
+            return _Principal(principal)
+        if self._logins.is_own(given):
+            return None
+        return _Stranger(may_be_known_later=self._logins.may_be_known_later(given))
 
 
 def _encode_reply(reply: wire.AnyReply) -> bytes:

@@ -19,7 +19,7 @@ EXPRESSION_KEYS = {"filter": FILTER, "barrier": BARRIER, "priority": PRIORITY, "
 
 
 def check_expressions(definitions: Definitions) -> None:
-    """Check the expressions of all queues against the columns of their message types.
+    """Check the expressions of all queues, and of all principals, against the columns of message types.
 
     Raises
     ------
@@ -29,6 +29,9 @@ def check_expressions(definitions: Definitions) -> None:
     for queue in definitions.queues.values():
         for key, wanted in wanted_by_key(TraitRequest(queue=queue)).items():
             _check(wanted, queue.columns, f"{key} of [queues.{queue.name}]")
+        for principal in definitions.principals.values():
+            for text in principal.filters(queue.name):
+                _check(Wanted(text, FILTER), queue.columns, f"filter of [principals.{principal.name}] for queue '{queue.name}'")
 
 
 def check_command(state: JournalState, command: AnyCommand) -> None:

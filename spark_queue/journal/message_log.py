@@ -61,6 +61,8 @@ class DeltaMessageLog:
             "origin": [list(map(list, file.origins)) for file in files.files],
             "instances": dict(files.instances),
         }
+        if files.groups:
+            pulled["groups"] = dict(files.groups)
         raised: Mapping[str, int] = {}
         if files.publishers:
             pulled["publishers"] = [{name: list(found) for name, found in file.publishers.items()} for file in files.files]
@@ -140,7 +142,7 @@ class DeltaMessageLog:
                 foreign_rows += statistics.get("numRecords", 0)
         return MessageLogEntry(
             version=entry.version, token=entry.token, added=tuple(added), foreign_paths=tuple(foreign), foreign_rows=foreign_rows,
-            instances=entry.mark.get("instances", {}),
+            instances=entry.mark.get("instances", {}), groups=entry.mark.get("groups", {}),
         )  # fmt: skip
 
     def _interpret_change(self, entry: LogEntry) -> MessageLogEntry:

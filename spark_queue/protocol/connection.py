@@ -122,6 +122,22 @@ def ping(address: str, journal_id: str, location: str, timeout_s: float) -> Verd
         return connection.ping(timeout_s=timeout_s)
 
 
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """Return the Flight URIs in ``host:port,host:port``, in order: a coordinator, and those that stand in for it.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE for what is no address.
+    """
+    addresses = [address.strip() for address in text.split(",")]
+    if not all(addresses):
+        raise ConfigError(
+            "BAD_VALUE", key="coordinator", where="the caller", value=text, expected="HOST:PORT or HOST:PORT,HOST:PORT"
+        )
+    return tuple(map(normalise_address, addresses))
+
+
 def normalise_address(address: str) -> str:
     """Return an address as a Flight URI: ``host:port`` means TLS, except on loopback.
 

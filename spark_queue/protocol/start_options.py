@@ -37,6 +37,16 @@ class Bind:
         return location
 
 
+class MetricsOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a coordinator process is scraped for metrics."""
+
+    host: str = "127.0.0.1"
+    #: 0 lets the system choose.
+    port: int
+    #: Whether subscriptions are told one by one, too.
+    per_subscription: bool = False
+
+
 class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a coordinator process is told. Storage options hold secrets, so they travel on stdin only (DESIGN 15.14)."""
 
@@ -49,6 +59,10 @@ class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
     ends_idle: bool = True
     #: Reign although the log is more than a day ahead of this host's clock.
     accept_clock: bool = False
+    #: Where it is scraped for metrics; None for nowhere.
+    metrics: MetricsOptions | None = None
+    #: How its log is written: ``text`` or ``json``.
+    log_format: str = "text"
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,9 @@ from pathlib import Path
 
 from spark_queue.errors import ConfigError, CoordinatorError
 
+#: Holds a token itself, for where secrets come in the environment; it goes before every file.
+TOKEN_VARIABLE = "SPARKQ_TOKEN"  # noqa: S105  # A name, not a secret.
+
 #: Names a token file other than the user's own, for callers of a coordinator that another user or host runs.
 TOKEN_FILE_VARIABLE = "SPARKQ_TOKEN_FILE"  # noqa: S105  # A name, not a secret.
 
@@ -58,7 +61,7 @@ def token_path() -> Path:
 
 
 def token(*, makes_named: bool = False) -> str:
-    """Read the token, making the user's own on first use.
+    """Return the token of the environment, or read it from its file, making the user's own on first use.
 
     Parameters
     ----------
@@ -72,6 +75,9 @@ def token(*, makes_named: bool = False) -> str:
     CoordinatorError
         TOKEN_FILE_UNSAFE when others could read or replace it, or when it is empty.
     """
+    given = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if given:
+        return given
     path = token_path()
     if not path.exists():
         named = os.environ.get(TOKEN_FILE_VARIABLE)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -12,6 +14,8 @@ from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store, TooLargeError
 from spark_queue.ports import Clock
 from spark_queue.replication.record_forms import Name, Number
+
+_LOG = logging.getLogger(__name__)
 
 #: Where it lies in a journal.
 BEACON_KEY = "beacon.json"
@@ -21,6 +25,9 @@ RENEWAL_S = 5.0
 
 #: A beacon that is larger than this is none, in bytes.
 _SIZE_MAX = 100_000
+
+#: Most instances that the own beacon tells of; names have up to 249 bytes.
+_SEEN_MAX = 300
 
 
 class Beacon(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +48,68 @@ def read_beacon(store: Store) -> Beacon | None:
     return None
 
 
+class Hearing:
+    """What is heard of instances: by their own beacons, and by those of peers that have seen them.
+
+    Whoever writes to a peer's journal may claim to have seen anything. So a number rises above what the same peer said before, and
+    is news only where it is above what the instance says itself: nobody can make another one seem silent.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        #: The newest number of each instance, by the peer that tells it.
+        self._said: dict[tuple[str, str], int] = {}
+        #: What may be told of each instance, and how often its number rose.
+        self._newest: dict[str, int] = {}
+        self._rises: Counter[str] = Counter()
+        #: Peers of which it was told that they speak of instances that nobody knows.
+        self._with_strangers: set[str] = set()
+
+    def hear(self, beacon: Beacon, *, own: str, own_number: int | None, known: Collection[str]) -> str | None:
+        """Take what a peer's beacon says of itself and of others that are known; returns what in it cannot be.
+
+        Parameters
+        ----------
+        own : str
+            The name of this instance.
+        own_number : int or None
+            Its newest number; None before the first.
+        known : Collection of str
+            The names of instances that anything else tells of.
+        """
+        strangers = set(beacon.seen).difference(known, (own, beacon.instance))
+        others = {name: number for name, number in beacon.seen.items() if name not in {*strangers, own, beacon.instance}}
+        with self._lock:
+            for instance, number in {**others, beacon.instance: beacon.number}.items():
+                self._note(beacon.instance, instance, number)
+        if strangers and beacon.instance not in self._with_strangers:
+            # At the far end of a chain may be one that has nothing to say yet.
+            _LOG.warning("Peer '%s' has seen instance '%s', of which nothing else tells.", beacon.instance, min(strangers))
+            self._with_strangers.add(beacon.instance)
+        claimed = beacon.seen.get(own, 0)
+        if own_number is None or claimed <= own_number:
+            return None
+        return f"it has seen number {claimed} of this instance, which is at {own_number}."
+
+    def _note(self, peer: str, instance: str, number: int) -> None:
+        before, of_itself = self._said.get((peer, instance), -1), self._said.get((instance, instance), -1)
+        self._said[peer, instance] = max(number, before)
+        if number > before and (peer == instance or number > of_itself):
+            self._newest[instance] = number
+            self._rises[instance] += 1
+
+    def rises(self) -> dict[str, int]:
+        """Return how often the beacon of each instance rose that was heard of, by name."""
+        with self._lock:
+            return dict(self._rises)
+
+    def newest(self) -> dict[str, int]:
+        """Return the newest numbers, for the own beacon: of peers first, and of no more instances than it has room for."""
+        with self._lock:
+            by_nearness = sorted(self._newest.items(), key=lambda each: (each[0], each[0]) not in self._said)
+            return dict(by_nearness[:_SEEN_MAX])
+
+
 class BeaconThread(threading.Thread):
     """Renews the beacon of an instance until it is told to end.
 
@@ -57,6 +126,8 @@ class BeaconThread(threading.Thread):
         self._seen = seen
         self._clock = clock
         self._told_to_end = threading.Event()
+        #: The newest number that somebody may have seen; None before the first.
+        self.number: int | None = None
 
     def end(self) -> None:
         """Let it end."""
@@ -70,6 +141,7 @@ class BeaconThread(threading.Thread):
             # As seconds it is above all earlier numbers, also where the last beacon was lost, or could not be read just now.
             number = max(number + 1, self._clock.wall_ms() // 1_000)
             beacon = Beacon(instance=self._instance, number=number, seen=self._seen())
+            self.number = number
             # Peers find the instance silent while its store cannot be written, and so it is.
             with contextlib.suppress(SparkQueueError):
                 self._store.write(BEACON_KEY, msgspec.json.encode(beacon))

@@ -210,6 +210,8 @@ def _entered_fault(record: Record, message_type: MessageTypeState, known: Known)
         return f"bookmarks go on at {message_type.entered_until}, and it begins at {segment.first}."
     if segment.row_count != record.detail["rows"]:
         return f"it has {segment.row_count} bookmarks for {record.detail['rows']} messages."
+    if len(segment.publishers) > segment.row_count:
+        return "it has more publishers than messages."
     return _origins_fault(segment.origins, segment.row_count, message_type, {**known.instances, **segment.instances}, known)
 
 

@@ -26,10 +26,11 @@ from spark_queue.journal.schema import Field
 from spark_queue.journal.staging import ROW_GROUP_ROWS, write_file
 from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.replication.bounded_files import BoundedFile, UnboundedFileError
+from spark_queue.replication.exchange import Standing
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_records import DAMAGE, refused
-from spark_queue.replication.record_forms import NUMBER_MAX, PUBLISHER_MAX
-from spark_queue.replication.repeats import Repeats, Standing
+from spark_queue.replication.record_forms import NUMBER_MAX, PUBLISHER_MAX, PUBLISHERS_BYTES
+from spark_queue.replication.repeats import Repeats
 from spark_queue.replication.taking import Taking, WantedRows
 
 #: Rows of a peer's file that are in memory at once.
@@ -51,6 +52,12 @@ class CopyFailedError(Exception):
         super().__init__(str(reason))
         self.segment = segment
         self.reason = reason
+
+
+def refused_file(peer: str, segment: Segment, reason: object) -> JournalError:
+    """Make PEER_REFUSED for a peer's file of messages."""
+    what = f"file {segment.path} of message type '{segment.message_type}' (its messages from {segment.first})"
+    return refused(peer, what, reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +127,11 @@ class Copier:
                 written.append(file)
         instances = {origin: fold.instances[origin] for file in written for _, _, origin, _ in file.origins}
         named = {origin: fold.instances[origin] for _, _, origin, _ in names}
-        files = PulledFiles(message_type=message_type, files=tuple(written), instances=instances, compared_until=standing.until)
+        groups = {name: fold.group_of(name, message_type) for name in instances.values()}
+        files = PulledFiles(
+            message_type=message_type, files=tuple(written), instances=instances, compared_until=standing.until,
+            groups={name: group for name, group in groups.items() if group != name},
+        )  # fmt: skip
         others = OtherNames(message_type=message_type, rows=tuple(names), instances=named)
         return Copied(files=files if written else None, names=others if names else None)
 
@@ -134,7 +145,8 @@ class Copier:
         """Return whether any row is, before its file is looked at; the cost follows stretches, not rows."""
         known = fold.message_types[segment.message_type].origins
         return any(
-            self._passes(fold, origin) and (origin not in held or held[origin].range_cardinality(bookmark, bookmark + rows) < rows)
+            self._passes(fold, segment, origin)
+            and (origin not in held or held[origin].range_cardinality(bookmark, bookmark + rows) < rows)
             for _, rows, origin, bookmark in known.between(segment.first, segment.until, own=fold.journal_id)
         )
 
@@ -151,7 +163,7 @@ class Copier:
         kept = np.ones(segment.row_count, dtype=np.bool_)
         for number, origin in enumerate(names):
             of_origin = whole.origins == number
-            if not self._passes(fold, origin):
+            if not self._passes(fold, segment, origin):
                 kept &= ~of_origin
             elif origin in held:
                 # Only what is held between the first and the last of them: all that is held would cost its number each time.
@@ -160,9 +172,12 @@ class Copier:
                 kept &= ~(of_origin & np.isin(whole.bookmarks, to_array(here)))
         return whole.among(kept)
 
-    def _passes(self, fold: PeerFold, origin: str) -> bool:
+    def _passes(self, fold: PeerFold, segment: Segment, origin: str) -> bool:
         """Return whether messages of an origin may come through this peer."""
-        return fold.is_own(origin) or self._definition.passes(fold.instances[origin])
+        if fold.is_own(origin):
+            return True
+        instance = fold.instances[origin]
+        return self._definition.passes(instance, fold.group_of(instance, segment.message_type))
 
     def _rows(
         self, schema: pa.Schema, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64], taking: Taking
@@ -180,6 +195,12 @@ class Copier:
                 pulled = np.array([takes[topic] for topic in rows.column("topic").to_pylist()], dtype=np.bool_)
                 rows, mine = rows.filter(pa.array(pulled)), mine.among(pulled)
             rows = taking.take(rows, mine)
+            if taking.publishers_bytes > PUBLISHERS_BYTES:
+                # They would stand in a record of here, and in the memory of everybody who reads it.
+                reason = (
+                    f"a record would need {taking.publishers_bytes} bytes for its publishers, and {PUBLISHERS_BYTES} are the most"
+                )
+                raise CopyFailedError(segment, refused_file(self._definition.name, segment, reason))
             if len(rows):
                 yield rows
 
@@ -195,14 +216,11 @@ class Copier:
                 for rows in file.parts(segment.first_row, segment.row_count, most_rows=_PART_ROWS):
                     yield _checked(fitted(rows, schema))
         except DAMAGE as reason:
-            raise CopyFailedError(segment, self._refused(segment, self._peer.reason(reason))) from None
+            raise CopyFailedError(segment, refused_file(self._definition.name, segment, self._peer.reason(reason))) from None
         except JournalError as failure:
-            is_damage = failure.code == "MESSAGE_FILE_CORRUPT"
-            raise CopyFailedError(segment, self._refused(segment, failure.facts["reason"]) if is_damage else failure) from None
-
-    def _refused(self, segment: Segment, reason: object) -> JournalError:
-        what = f"file {segment.path} of message type '{segment.message_type}' (its messages from {segment.first})"
-        return refused(self._definition.name, what, reason)
+            if failure.code == "MESSAGE_FILE_CORRUPT":
+                failure = refused_file(self._definition.name, segment, failure.facts["reason"])
+            raise CopyFailedError(segment, failure) from None
 
     def _differs(self, segment: Segment, field: Field) -> ConfigError:
         facts = {"peer": self._definition.name, "column": field.name, "found": str(field.type)[:200]}

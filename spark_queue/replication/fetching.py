@@ -4,48 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_ranges
-from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.checking import check_move
-from spark_queue.replication.copying import Copied, Copier, CopyFailedError
+from spark_queue.replication.copying import Copied, Copier, CopyFailedError, refused_file
+from spark_queue.replication.exchange import PullState
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_log import PeerLog
-from spark_queue.replication.peer_records import refused
-from spark_queue.replication.repeats import Standing
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class PullState:
-    """What a puller must know of the own journal: its UUID, how far the peer is pulled, and what is here by message type."""
-
-    journal: str
-    watermark: Watermark | None
-    held: Mapping[str, Mapping[str, BitMap64]]
-    #: What publishers have brought here.
-    standing: Mapping[str, Standing]
-    #: Whether to go on without the messages that the peer let go before they were pulled.
-    skips: bool = False
-    #: UUIDs of the own origin since the journal was restored from a backup, oldest first.
-    renewed: Sequence[str] = ()
-    #: How the peer's definitions break rules, as the own log says.
-    disagreements: Sequence[Disagreement] = ()
-    #: The names of instances by the UUID of their journal, this one's too.
-    instances: Mapping[str, str] = field(default_factory=dict)
 
 
 class Fetcher:
@@ -85,15 +63,15 @@ class Fetcher:
         """What keeps messages of a type from being pulled, while all else is."""
         return next(iter(self._stopped.values()), None)
 
-    def fetch(self, entered: Sequence[Segment], state: PullState, *, may_miss: bool) -> tuple[list[Copied], int]:
+    def fetch(self, entered: Sequence[Segment], state: PullState, *, gaps_after: int) -> tuple[list[Copied], int]:
         """Copy what of some messages is pulled and not here; returns the copies, and how many the peer let go before.
 
         Parameters
         ----------
         entered : Sequence of Segment
             They stand in the fold, and the log was read up to them, at least.
-        may_miss : bool
-            Whether it is no loss that the peer has let messages go, since it did not know yet who pulls.
+        gaps_after : int
+            Up to which record it is no gap that the peer has let messages go; see `Watermark`.
 
         Raises
         ------
@@ -102,13 +80,12 @@ class Fetcher:
         JournalError
             STORE_FAILED of the own journal.
         """
-        skips = may_miss or state.skips
         copies, lost = list[Copied](), 0
         for message_type in dict.fromkeys(segment.message_type for segment in entered):
             if message_type in state.held and message_type not in self._stopped:
                 mine = [segment for segment in entered if segment.message_type == message_type]
                 try:
-                    copied, gone = self._copied(mine, state, skips=skips)
+                    copied, gone = self._copied(mine, state, gaps_after=gaps_after)
                 except ConfigError as differs:
                     if differs.code != "MESSAGE_TYPE_DIFFERS":
                         raise
@@ -119,7 +96,7 @@ class Fetcher:
                     lost += gone
         return copies, lost
 
-    def _copied(self, entered: Sequence[Segment], state: PullState, *, skips: bool) -> tuple[Copied, int]:
+    def _copied(self, entered: Sequence[Segment], state: PullState, *, gaps_after: int) -> tuple[Copied, int]:
         """Copy what entered, from where it stands by now; returns how many of it the peer has let go, too."""
         held, standing = state.held[entered[0].message_type], state.standing[entered[0].message_type]
         for segment in entered:
@@ -127,7 +104,7 @@ class Fetcher:
             self._check_origins(segment, state.renewed[-1] if state.renewed else state.journal, held)
         known = self._fold.message_types[entered[0].message_type]
         placed = [known.segment_of(each.first) for each in entered]
-        lost = self._lost(placed, held, skips=skips)
+        lost = self._lost(placed, held, gaps_after=gaps_after)
         try:
             return self._copier.copy(self._fold, placed, held, standing, now_ms=self._clock.wall_ms()), lost
         except CopyFailedError as failed:
@@ -139,22 +116,22 @@ class Fetcher:
             moved = [foresight.place(each) for each in placed]
             if moved == placed:
                 raise
-            lost = self._lost(moved, held, skips=skips)
+            lost = self._lost(moved, held, gaps_after=gaps_after)
             return self._copier.copy(self._fold, moved, held, standing, now_ms=self._clock.wall_ms()), lost
 
-    def _lost(self, segments: Sequence[Segment], held: Mapping[str, BitMap64], *, skips: bool) -> int:
+    def _lost(self, segments: Sequence[Segment], held: Mapping[str, BitMap64], *, gaps_after: int) -> int:
         """Return how many messages the peer let go before they were pulled.
 
         Raises
         ------
         CopyFailedError
-            With PEER_GAP, where it was pulled before, and nobody has said that they may be missed.
+            With PEER_GAP, where they may not be missed.
         """
         count = 0
         for segment in segments:
             lost = self._copier.missing(self._fold, segment, held) if segment.retired else BitMap64()
             count += len(lost)
-            if lost and not skips:
+            if lost and segment.record > gaps_after:
                 facts = {"peer": self._definition.name, "message_type": segment.message_type, "count": len(lost)}
                 ranges = ", ".join(f"{first} to {until - 1}" for first, until in to_ranges(lost))
                 raise CopyFailedError(segment, JournalError("PEER_GAP", bookmarks=ranges, journal=self._own_path, **facts))
@@ -164,9 +141,8 @@ class Fetcher:
         """Refuse messages that are said to have been published here, and were not."""
         for _, rows, origin, bookmark in segment.origins:
             if origin == own_origin and held.get(origin, BitMap64()).range_cardinality(bookmark, bookmark + rows) != rows:
-                what = f"file {segment.path} of message type '{segment.message_type}' (its messages from {segment.first})"
                 reason = f"messages {bookmark} to {bookmark + rows - 1} of this journal were never published here"
-                raise CopyFailedError(segment, refused(self._definition.name, what, reason))
+                raise CopyFailedError(segment, refused_file(self._definition.name, segment, reason))
 
     def _within(self, moves: Iterable[Record], message_type: str, until: int) -> Iterator[Record]:
         """Yield records that say where messages of a type went, cut to those that are known."""

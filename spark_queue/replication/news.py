@@ -24,10 +24,7 @@ from spark_queue.replication.record_forms import is_sound
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
 _TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")
 _OF_LETTERS = ("source", "error")
-_OF_REQUESTS = ("requester", "owner", "passed", "life")
-
-#: Most messages that one range of an answer names; a request is for what some polls have room for.
-_MOST_ASKED = 1 << 24
+_OF_REQUESTS = ("requester", "owner", "passed", "limit", "life")
 
 
 class PeerFold:
@@ -61,6 +58,12 @@ class PeerFold:
     def is_own(self, origin: str) -> bool:
         """Return whether its messages have or had an origin."""
         return origin == self.journal_id or any(origin == each.origin for each in self.restorations)
+
+    def group_of(self, instance: str, message_type: str) -> str:
+        """Return the group of an instance whose messages of a type are there."""
+        if instance == self.instance:
+            return self.definitions.journal.group or instance
+        return self.message_types[message_type].origins.groups.get(instance, instance)
 
     def foresee(self, records: Iterable[Record]) -> None:
         """Learn from records, before they are folded, that the journal was restored: they tell it after what entered since."""
@@ -115,7 +118,11 @@ class PeerFold:
             return None
         names = _OF_REQUESTS if value is None else _OF_LETTERS if record.kind == Kind.DEAD_LETTERED else _TRAVELLING
         detail: Mapping[str, Any] = {name: record.detail[name] for name in names if name in record.detail}
-        news = News(queue=str(record.queue), rows=self._by_origin(record), value=value, reason=_reason(record), detail=detail)
+        queue = self.definitions.queues[str(record.queue)]
+        news = News(
+            queue=queue.name, message_type=queue.message_type, rows=self._by_origin(record), value=value, reason=_reason(record),
+            detail=detail,
+        )  # fmt: skip
         return news if value is not None else replace(news, of_several=self._of_several(record))
 
     def _value(self, record: Record) -> MessageValue | None:
@@ -141,11 +148,7 @@ class PeerFold:
     def _by_origin(self, record: Record) -> dict[str, BitMap64]:
         if record.kind == Kind.NOT_IN_QUEUE:
             # It is told by origin, since the peer may not have it at all.
-            asked = {
-                origin: [(first, min(until, first + _MOST_ASKED)) for first, until in ranges]
-                for origin, ranges in record.detail["origins"].items()
-            }
-            return {origin: to_bitmap(ranges) for origin, ranges in asked.items()}
+            return {origin: to_bitmap(ranges) for origin, ranges in record.detail["origins"].items()}
         known = self._type_of(record)
         return dict(known.origins.of(_clipped(record, known), own=self.journal_id))
 

@@ -64,6 +64,8 @@ class PeerLog:
     ----------
     has_more : bool
         Whether more was found than has been read.
+    last_found : int
+        Number of the last record that was found; -1 before the first.
     """
 
     def __init__(self, store: Store, peer: str, *, first: int = 0, kinds: Collection[str] | None = None) -> None:
@@ -74,6 +76,7 @@ class PeerLog:
         self._reader = RecordReader(store, peer, first, kinds)
         self._rows: Iterator[pa.Table] = iter(())
         self.has_more = False
+        self.last_found = -1
         self._refusal: JournalError | None = None
         self._idle_looks = 0
         #: Of the commit that made the version that was looked at last; empty before the first.
@@ -110,6 +113,7 @@ class PeerLog:
         if not self.has_more:
             files = self._found()
             self._rows, self.has_more = self._rows_of(files), bool(files)
+            self.last_found = max(self.last_found, *(file.last for file in files), -1)
         chunk: list[Record] = []
         size_bytes = 0
         try:

@@ -6,7 +6,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
@@ -16,16 +16,16 @@ from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
-from spark_queue.ports import Clock, PulledFiles
+from spark_queue.ports import Clock
 from spark_queue.replication.checking import check_path
 from spark_queue.replication.chunks import Chunk, parts_of
 from spark_queue.replication.copying import Copied, CopyFailedError
-from spark_queue.replication.fetching import Fetcher, PullState
+from spark_queue.replication.exchange import Pull, PullState
+from spark_queue.replication.fetching import Fetcher
 from spark_queue.replication.fitting import Fit
 from spark_queue.replication.news import PeerFold
-from spark_queue.replication.peer_log import PeerLog, digest_of, scan
-from spark_queue.replication.record_forms import is_sound
-from spark_queue.replication.restored import check_own, is_common, shared_until
+from spark_queue.replication.peer_log import PeerLog, digest_of
+from spark_queue.replication.restored import check_own, is_common, shared_until, told_ahead
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,23 +36,6 @@ SILENT_KINDS = frozenset(
 
 #: After so many silent records one watermark is written all the same.
 _SILENT_RECORDS = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pull:
-    """What was read of a peer, for the loop: files of messages first, then what the records say."""
-
-    pulled: Pulled
-    #: By which it was read.
-    definitions: Definitions
-    files: Sequence[PulledFiles] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The question for the `PullState` about one peer."""
-
-    peer: str
 
 
 class Puller:
@@ -101,8 +84,9 @@ class Puller:
         self._last: Record | None = None
         #: Whether a queue fits again whose news were withheld, so that all of it is read again.
         self._reads_again = False
-        #: Whether it goes on where it was: what the peer has let go since is missed.
-        self._goes_on = False
+        #: Up to which record it is no gap that the peer let messages go, and whether the own log is still to say so.
+        self._gaps_after = -1
+        self._tells_gaps = False
         self._newest: tuple[int, Definitions] = (-1, parsing.parse({}))
         self._log = PeerLog(self._peer, self._definition.name)
         self._fold = PeerFold(self._definition.name)
@@ -135,7 +119,6 @@ class Puller:
             if not self._log.has_more:
                 break
             records = self._log.read()
-        self._goes_on = self._goes_on or found
         return self._tell_fit() or found
 
     def _tell_fit(self) -> bool:
@@ -144,19 +127,26 @@ class Puller:
             return False
         self._fit.look(self._newest[1])
         again = self._reads_again or self._fit.fits_again
-        if again or self._fit.has_changed:
+        if again or self._fit.has_changed or self._tells_gaps:
             # A queue fits again whose news were withheld: they are read from the first record.
             record, digest = (-1, "") if again else (self._last.record, digest_of(self._last))
-            pulled = Pulled(
-                peer=self._definition.name, journal=self._fold.journal_id, record=record, digest=digest, origin=self._fold.origin,
-                disagreements=self._fit.changed,
-            )  # fmt: skip
             # Nothing is copied, so it is refused for no rows that came by another way.
-            self._hand_over(Pull(pulled=pulled, definitions=self._definitions))
-            self._fit.note_told()
+            self._hand_over(Pull(pulled=self._pulled(record, digest), definitions=self._definitions))
+            self._note_told()
         if again:
             self._begin()
         return again
+
+    def _pulled(self, record: int, digest: str) -> Pulled:
+        """Return how far the peer is pulled, and what else the own log is to say of it from now on."""
+        return Pulled(
+            peer=self._definition.name, journal=self._fold.journal_id, record=record, digest=digest, origin=self._fold.origin,
+            disagreements=self._fit.changed, gaps_after=self._gaps_after if self._tells_gaps else None,
+        )  # fmt: skip
+
+    def _note_told(self) -> None:
+        self._fit.note_told()
+        self._tells_gaps = False
 
     def _take(self, records: Sequence[Record]) -> None:
         self._fold.foresee(records)
@@ -193,14 +183,11 @@ class Puller:
         records = read.records
         self._silent += len(records)
         is_silent = all(record.kind in SILENT_KINDS for record in records) and self._silent < _SILENT_RECORDS
-        if not records or (is_silent and not self._fit.has_changed):
+        if not records or (is_silent and not self._fit.has_changed and not self._tells_gaps):
             return
         self._silent = 0
-        pulled = Pulled(
-            peer=self._definition.name, journal=self._fold.journal_id, record=records[-1].record, digest=digest_of(records[-1]),
-            news=[news for _, news in read.news if not self._fit.withholds(news.queue)], origin=self._fold.origin,
-            disagreements=self._fit.changed,
-        )  # fmt: skip
+        told = [news for _, news in read.news if not self._fit.withholds(news.queue)]
+        pulled = replace(self._pulled(records[-1].record, digest_of(records[-1])), news=told)
         try:
             taken = False
             while not taken:
@@ -209,7 +196,7 @@ class Puller:
                 names = [copy.names for copy in copies if copy.names is not None]
                 found = replace(pulled, names=names, lost=lost)
                 taken = self._hand_over(Pull(pulled=found, definitions=self._definitions, files=files))
-            self._fit.note_told()
+            self._note_told()
         except CopyFailedError as failed:
             self._give(read.before(failed.segment))
             raise failed.reason from None
@@ -218,7 +205,7 @@ class Puller:
         # The loop tells what is held in its own time, so it is asked for only where there is something to copy.
         if not entered:
             return (), 0
-        return self._fetcher.fetch(entered, self._look(), may_miss=not self._goes_on)
+        return self._fetcher.fetch(entered, self._look(), gaps_after=self._gaps_after)
 
     def pulled_here(self) -> int | None:
         """Return the last record of the own journal that the peer has pulled; -1 before the first, None where it pulls nothing."""
@@ -228,24 +215,12 @@ class Puller:
         # Before this journal was restored its log had other records of the same numbers.
         return watermark.record if watermark is not None and watermark.origin == self._own_origin else -1
 
-    def _told(self) -> list[Record]:
-        """Return what the whole log says of how far it has pulled, and of restored backups, before anything of it is believed."""
-        told = list[Record]()
-        try:
-            for record in scan(self._peer, self._definition.name, (Kind.PULLED, Kind.RESTORED, Kind.DEFINITIONS_APPLIED)):
-                told += [record] if is_sound(record) else []
-        except JournalError as refusal:
-            # It is refused again where it stands, once what came before is taken.
-            if refusal.code not in ("PEER_REFUSED", "PROTOCOL_NEWER"):
-                raise
-        return told
-
     def _foresee_definitions(self, told: Sequence[Record]) -> None:
         """Learn which definitions are the newest before the log is read: whether a queue fits is told by them alone."""
         applied = [record for record in told if record.kind == Kind.DEFINITIONS_APPLIED]
         if applied:
-            # What is wrong with them is refused where they stand.
-            with suppress(SparkQueueError):
+            # Of what a peer calls definitions anything can be the matter; it is refused where they stand.
+            with suppress(Exception):
                 self._newest = (applied[-1].record, parsing.parse(applied[-1].detail["definitions"]))
 
     def _check_name(self) -> None:
@@ -262,12 +237,15 @@ class Puller:
         """Fold what was taken over by an earlier reign; returns the records after it, of those that are read."""
         own = self._look()
         self._own_journal, self._own_origin = own.journal, own.renewed[-1] if own.renewed else ""
-        told = self._told()
+        told = told_ahead(self._peer, self._definition.name)
         check_own(self._own, self._definition.name, told, origins=[own.journal, *own.renewed])
         self._fold.instances.update(own.instances)
         self._fold.foresee(told)
         self._foresee_definitions(told)
         watermark, created = own.watermark, records[0].detail.get("journal")
+        # Nothing was pulled yet, or somebody said that what is gone by now may be missed.
+        self._tells_gaps = watermark is None or own.skips
+        self._gaps_after = self._log.last_found if watermark is None or own.skips else watermark.gaps_after
         self._fit.begin(own.disagreements, reads_all=watermark is None or watermark.record < 0)
         if watermark is None or records[0].kind != Kind.JOURNAL_CREATED:
             return records
@@ -282,7 +260,9 @@ class Puller:
             # What was taken over stands, and taking news twice changes nothing.
             until = shared_until(self._own, self._peer, watermark, peer=name)
             _LOG.warning("Peer '%s' was restored from a backup; it is read on behind record %d.", name, until)
-        self._goes_on = True
+            if not own.skips and self._gaps_after > until:
+                # What was no gap of its lost records may be one of those that have their numbers now.
+                self._gaps_after, self._tells_gaps = until, True
         while records:
             done = bisect_right(records, until, key=lambda record: record.record)
             for record in records[:done]:

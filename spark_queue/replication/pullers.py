@@ -6,44 +6,24 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
-from spark_queue.replication.beacon import RENEWAL_S, BeaconThread, read_beacon
-from spark_queue.replication.fetching import PullState
-from spark_queue.replication.fitting import Fit
+from spark_queue.replication.beacon import RENEWAL_S, Beacon, BeaconThread, Hearing, read_beacon
+from spark_queue.replication.exchange import EndedError, Look, Pull, PullReport, PullState
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.peer_stores import peer_store
-from spark_queue.replication.puller import Look, Pull, Puller
+
+if TYPE_CHECKING:
+    from spark_queue.replication.puller import Puller
 
 _LOG = logging.getLogger(__name__)
 
 #: Longest pause after failures, in seconds.
 _PAUSE_S = 30.0
-
-
-class EndedError(Exception):
-    """The loop has ended, and nothing is pulled any more."""
-
-
-@dataclass(slots=True)
-class PullReport:
-    """How a peer is pulled since its puller began."""
-
-    #: What was copied of its messages.
-    rows: int = 0
-    bytes: int = 0
-    #: What keeps it from being pulled.
-    trouble: BaseException | None = None
-
-    def count(self, pull: Pull) -> None:
-        """Count what was copied."""
-        files = [file for files in pull.files for file in files.files]
-        self.rows += sum(rows for file in files for _, rows, _, _ in file.origins)
-        self.bytes += sum(file.size_bytes for file in files)
 
 
 class Pullers:
@@ -65,10 +45,14 @@ class Pullers:
         #: The definitions of peers, by name, as far as they were read.
         self._read: dict[str, Definitions] = {}
         self._beacon: BeaconThread | None = None
+        self._hearing = Hearing()
+        #: The instances that the own log tells of.
+        self._known: frozenset[str] = frozenset()
         self._threads: dict[str, _PullThread] = {}
 
-    def keep(self, definitions: Definitions) -> None:
-        """Pull from the peers that are defined now, and from no others."""
+    def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
+        """Pull from the peers that are defined now, and from no others, and hear of them and of the instances that are known."""
+        self._known = known
         if definitions is self._definitions:
             return
         self._definitions, self._read = definitions, {}
@@ -77,7 +61,7 @@ class Pullers:
             self._beacon.end()
             self._beacon = None
         if definitions.peers and definitions.journal.instance is not None:
-            self._beacon = BeaconThread(self._own, definitions.journal.instance, self.numbers, self._clock)
+            self._beacon = BeaconThread(self._own, definitions.journal.instance, self._hearing.newest, self._clock)
             self._beacon.start()
 
     def _replace(self, definitions: Definitions) -> None:
@@ -101,12 +85,8 @@ class Pullers:
         return {peer: thread.pulled_here for peer, thread in self._threads.items() if thread.is_read}
 
     def numbers(self) -> dict[str, int]:
-        """Return the newest beacon of each instance that was heard of, by name."""
-        newest: dict[str, int] = {}
-        for thread in self._threads.values():
-            for instance, number in thread.numbers.items():
-                newest[instance] = max(number, newest.get(instance, number))
-        return newest
+        """Return how often the beacon of each instance rose that was heard of, by name."""
+        return self._hearing.rises()
 
     def are_level(self) -> bool:
         """Return whether each peer that can be read is pulled to where it was when its puller began."""
@@ -130,11 +110,21 @@ class Pullers:
                 thread.report.count(pull)
             return taken
 
+        # A journal without peers starts without all that reads those of others.
+        from spark_queue.replication.fitting import Fit  # noqa: PLC0415 - as said above.
+        from spark_queue.replication.puller import Puller  # noqa: PLC0415 - as said above.
+
         def make(store: Store) -> Puller:
             fit = Fit(definitions, peer, self._read)
             return Puller(self._own, store, definitions, peer, look=look, hand_over=hand_over, clock=self._clock, fit=fit)
 
-        thread = _PullThread(make, lambda: peer_store(self._own, peer), peer)
+        def hear(beacon: Beacon) -> str | None:
+            of_peers = (each.peers for each in list(self._read.values()))
+            known = self._known.union(definitions.peers, *of_peers)
+            own_number = None if self._beacon is None else self._beacon.number
+            return self._hearing.hear(beacon, own=str(definitions.journal.instance), own_number=own_number, known=known)
+
+        thread = _PullThread(make, lambda: peer_store(self._own, peer), peer, hear)
         thread.start()
         return thread
 
@@ -142,13 +132,17 @@ class Pullers:
 class _PullThread(threading.Thread):
     """Runs a puller until it is told to end; after what went wrong it makes another, ever later."""
 
-    def __init__(self, make: Callable[[Store], Puller], find: Callable[[], Store], definition: PeerDefinition) -> None:
+    def __init__(
+        self, make: Callable[[Store], Puller], find: Callable[[], Store], definition: PeerDefinition,
+        hear: Callable[[Beacon], str | None],
+    ) -> None:  # fmt: skip
         super().__init__(name=f"pull-{definition.name}", daemon=True)
         self._make = make
         #: Returns the peer's store, with the options of now.
         self._find = find
-        #: The newest beacons, of the peer and of those that it has heard of.
-        self.numbers: dict[str, int] = {}
+        #: Takes a beacon of the peer, and returns what of it is not believed.
+        self._take_beacon = hear
+        self._doubt: JournalError | None = None
         self._heard_at_s = 0.0
         self._interval_s = definition.pull_interval_ms / 1_000
         self._peer = definition.name
@@ -179,8 +173,8 @@ class _PullThread(threading.Thread):
                 self._hear(store)
                 puller.step()
                 self.is_read, self.pulled_here = True, puller.pulled_here()
-                # What is wrong with one message type keeps nothing else from being pulled.
-                self.is_level, self.report.trouble, failures = True, puller.trouble, 0
+                # What is wrong with one message type, or with a beacon, keeps nothing else from being pulled.
+                self.is_level, self.report.trouble, failures = True, puller.trouble or self._doubt, 0
             except EndedError:
                 return
             except LogReplacedError:
@@ -197,5 +191,10 @@ class _PullThread(threading.Thread):
         if time.monotonic() < self._heard_at_s + RENEWAL_S:
             return
         self._heard_at_s, beacon = time.monotonic(), read_beacon(store)
-        if beacon is not None and beacon.instance == self._peer:
-            self.numbers = {**beacon.seen, self._peer: beacon.number}
+        if beacon is None or beacon.instance != self._peer:
+            return
+        reason = self._take_beacon(beacon)
+        doubt = None if reason is None else JournalError("BEACON_DOUBTED", peer=self._peer, reason=reason)
+        if doubt is not None and str(doubt) != str(self._doubt):
+            _LOG.warning("%s", doubt)
+        self._doubt = doubt

@@ -26,6 +26,9 @@ _TOKEN_MAX = 200
 #: Longest name of a publisher, in bytes; in records, in characters.
 PUBLISHER_MAX = 1_000
 
+#: Most bytes of what a record says of the publishers of one file: of 50,000 where their names are as long as ours are mostly.
+PUBLISHERS_BYTES = 4 * 1024 * 1024
+
 #: Most instances that a transfer request has passed.
 _PASSED_MAX = 100
 
@@ -64,6 +67,7 @@ class EnteredForm(msgspec.Struct):
     barriers: dict[Name, list[tuple[Number, Number]]] = {}
     origin: list[tuple[Number, Number, _Id, Number]] = []
     instances: dict[_Id, Name] = {}
+    groups: dict[Name, Name] = {}
     publishers: dict[_Publisher, tuple[Number, Number]] = {}
     clashes: list[tuple[Number, Number, _Publisher, Number]] = []
 
@@ -120,15 +124,16 @@ class ValueForm(msgspec.Struct):
 
 
 class RequestForm(msgspec.Struct):
-    """Who asks whom for messages."""
+    """Who asks whom for messages, and for how many of those that it names."""
 
     requester: Name
     owner: Name
     passed: Annotated[list[Name], msgspec.Meta(max_length=_PASSED_MAX)] = []
+    limit: Annotated[int, msgspec.Meta(ge=1, lt=NUMBER_MAX)] | msgspec.UnsetType = msgspec.UNSET
     life: _Count = 0
 
 
-#: Most messages that one record may say were never in a queue; requests are as large as what polls take.
+#: Most messages that one record may say were never in a queue; requests name fewer.
 ABSENT_MOST = 2**24
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,24 +15,13 @@ from spark_queue.core.message_files.publishers import SequenceRange, is_named, o
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import MessageFiles, fitted
+from spark_queue.replication.exchange import Standing
 
 #: What a message says of its publishing rather than of itself: two publishes of the same may differ in it.
 _OF_PUBLISHING = frozenset({"publisher", "sequence", "published_at", "expires_at"})
 
 #: Most rows of one publisher and number that are compared at once; an honest peer has one for each instance.
 _SAME_NUMBER_MAX = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What is here of a message type, as far as publishers may have brought the same elsewhere."""
-
-    #: Oldest first; none where no publisher has a name.
-    segments: Sequence[Segment] = ()
-    #: The highest number of each named publisher.
-    highest: Mapping[str, int] = field(default_factory=dict)
-    #: Bookmark after the last message.
-    until: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,26 @@ from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.replication.peer_log import digest_of, scan
+from spark_queue.replication.record_forms import is_sound
 
 #: What errors call the own log.
 _OWN = "this journal"
+
+
+def told_ahead(store: Store, peer: str) -> list[Record]:
+    """Return what the whole log of a peer says of how far it has pulled, of restored backups, and of its definitions.
+
+    It is looked at before anything of the log is believed.
+    """
+    told = list[Record]()
+    try:
+        for record in scan(store, peer, (Kind.PULLED, Kind.RESTORED, Kind.DEFINITIONS_APPLIED)):
+            told += [record] if is_sound(record) else []
+    except JournalError as refusal:
+        # It is refused again where it stands, once what came before is taken.
+        if refusal.code not in ("PEER_REFUSED", "PROTOCOL_NEWER"):
+            raise
+    return told
 
 
 def check_own(own: Store, peer: str, told: Sequence[Record], *, origins: Sequence[str]) -> None:
@@ -38,8 +55,7 @@ def check_own(own: Store, peer: str, told: Sequence[Record], *, origins: Sequenc
     if origin in origins[:-1]:
         # It has pulled nothing since somebody said that the journal was restored.
         return
-    found = list(scan(own, _OWN, None, first=newest.record)) if origin == origins[-1] else []
-    if found and digest_of(found[0]) == newest.digest:
+    if origin == origins[-1] and is_common(own, _OWN, newest):
         return
     log = list(scan(own, _OWN, None))
     common = _newest_common(marks, log)

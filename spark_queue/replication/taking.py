@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.publishers import ClashingRows, SequenceRange, joined
-from spark_queue.replication.repeats import Repeats, Standing, numbers_of
+from spark_queue.replication.exchange import Standing
+from spark_queue.replication.repeats import Repeats, numbers_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,11 @@ class Taking:
         self.publishers: dict[str, SequenceRange] = {}
         self.clashes: list[ClashingRows] = []
         self.names: list[OriginRows] = []
+
+    @property
+    def publishers_bytes(self) -> int:
+        """How much its record will say of publishers."""
+        return len(msgspec.json.encode(self.publishers)) if self.publishers else 0
 
     def take(self, rows: pa.Table, wanted: WantedRows) -> pa.Table:
         """Return those of the next rows that no publisher has brought here, and note what they and the others are.

@@ -142,7 +142,7 @@ def _hearing(origin: str, queue: str, known: Mapping[str, Definitions]) -> set[s
 
 def _brings(peer: PeerDefinition, origin: str, hearing: set[str], known: Mapping[str, Definitions]) -> bool:
     hears = peer.name in hearing or peer.name not in known
-    return hears and (peer.name == origin or peer.passes(origin))
+    return hears and (peer.name == origin or peer.passes(origin, known[origin].journal.group or origin))
 
 
 def _disagreement(rule: Rule, queue: str, reason: str) -> Disagreement:

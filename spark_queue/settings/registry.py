@@ -108,7 +108,13 @@ _STARTS = {Purpose.TOPIC_STREAM: "latest", Purpose.TOPIC_BATCH: "earliest"}
 
 OPTIONS = (
     Option("journal", _ALL, _parse_text, None, "Path of the journal; also load(path), save(path), start(path).", required=True),
-    Option("coordinator", _ALL, _parse_text, None, "Address of a coordinator on another host; default: found or started here."),
+    Option(
+        "coordinator",
+        _ALL,
+        _parse_text,
+        None,
+        "Addresses of coordinators on other hosts, such as a:7337,b:7337; default: found or started here.",
+    ),
     Option("queue", {Purpose.QUEUE_STREAM}, _parse_name, None, "The queue to consume.", required=True),
     Option("queue", {Purpose.VIEW_BATCH}, _parse_name, None, "The queue to look at; may be absent for history and status."),
     Option(

@@ -46,6 +46,8 @@ def key_rows() -> list[RegistryRow]:
         ("[queues.NAME]", keys.QUEUE_KEYS),
         ("[peers.NAME]", keys.PEER_KEYS),
         ("[replication]", keys.REPLICATION_KEYS),
+        ("[principals.NAME]", keys.PRINCIPAL_KEYS),
+        ("[[principals.NAME.rights]]", keys.ENTITLEMENT_KEYS),
     )
     return [_key_row(key, where) for where, table in tables for key in table]
 

@@ -12,6 +12,7 @@ from uuid import UUID
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_queue import tracing
 from spark_queue.client.outcome_table import evaluated, outcome_columns, read_outcomes
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError
@@ -102,7 +103,9 @@ class BatchWrapper:
         run = started.run
         self._listen(reporter)
         try:
-            outcomes = self._run(self._on_barrier if started.is_barrier else self._fn, batch, batch_id)
+            of_batch = {"destination__subscription__name": self._subscription, "spark_queue__batch": batch_id}
+            with tracing.span("process", self._queue, links=_contexts(batch), begun_ms=None, **of_batch):
+                outcomes = self._run(self._on_barrier if started.is_barrier else self._fn, batch, batch_id)
         except Exception as failure:
             # An error may name a file that is no text, and the failure of its report would then hide it.
             error = "".join(traceback.format_exception_only(failure)).strip().encode(errors="replace").decode()
@@ -140,6 +143,20 @@ class BatchWrapper:
         if query_id is not None:
             self._listener = self._listener or ProofListener(self._session, reporter.prove)
             self._listener.listen(UUID(query_id))
+
+
+def _contexts(batch: DataFrame) -> list[str]:
+    """Return the contexts of the sends whose messages are in a batch, which it costs a small job of Spark's to find out."""
+    # Only then the columns: Spark Connect asks its server for them.
+    column = next((name for name in batch.columns if name.lower() == tracing.COLUMN), None) if tracing.is_on() else None
+    if column is None:
+        return []
+    try:
+        found = batch.select(column).dropna().distinct().limit(tracing.LINKS_LIMIT).collect()
+    except Exception as reason:  # noqa: BLE001 - a span without links is no reason to fail a batch.
+        _log.warning("a batch is not linked to the sends of its messages: %s", reason)
+        return []
+    return [str(row[0]) for row in found]
 
 
 def _is_slip(failure: Exception) -> bool:

@@ -10,7 +10,9 @@ import logging
 from itertools import count
 from typing import Any, TypeVar, cast
 
+from spark_queue import tracing
 from spark_queue.client.coordinator_client import CoordinatorClient, RowRanges, call_once
+from spark_queue.clock import SystemClock
 from spark_queue.core import commands, replies
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
@@ -63,12 +65,24 @@ class QueuePlanner:
         CoordinatorError
             When no coordinator answers in time.
         """
+        begun_ms = SystemClock().wall_ms()
         granted = self._client.call(self._numbered(commands.Next, finished=finished, limit=limit, wait_ms=wait_ms))
         assert isinstance(granted, replies.Granted)
+        if granted.lease != finished:
+            # Only now: polls that find nothing are no news.
+            self._trace(granted, begun_ms)
         self._lease_period_ms = granted.lease_period_ms
         # The finished one is proven.
         self._renewer.hold(None if granted.lease == finished else granted.lease, lease_period_ms=self._lease_period_ms)
         return granted
+
+    def _trace(self, granted: replies.Granted, begun_ms: int) -> None:
+        """Make a span of a poll that was granted a lease."""
+        with tracing.span(
+            "receive", self._options.queue, begun_ms=begun_ms, batch__message_count=granted.messages,
+            spark_queue__lease=granted.lease, destination__subscription__name=self._options.subscription,
+        ):  # fmt: skip
+            pass
 
     def rows(self, lease: int) -> RowRanges:
         """Get the rows of a lease; the first call of a new start resumes it (P2).

@@ -10,6 +10,9 @@ from spark_queue.errors import LeaseError, SparkQueueError
 
 _log = logging.getLogger(__name__)
 
+#: Attempts in one interval while the coordinator is away: who takes over leaves an open lease no more than one interval.
+_ATTEMPTS = 10
+
 
 class LeaseRenewer:
     """Renews at most one lease, every third of the lease period, until it is proven or another one is held.
@@ -23,6 +26,7 @@ class LeaseRenewer:
     def __init__(self, renew: Callable[[int], int]) -> None:
         self._renew = renew
         self._interval_s = 0.0
+        self._is_away = False
         self._lease: int | None = None
         self._stopped = False
         self._changed = threading.Condition()
@@ -51,7 +55,8 @@ class LeaseRenewer:
             with self._changed:
                 if self._stopped:
                     return
-                if self._changed.wait(self._interval_s if self._lease is not None else None):
+                pause_s = self._interval_s / _ATTEMPTS if self._is_away else self._interval_s
+                if self._changed.wait(pause_s if self._lease is not None else None):
                     continue
                 lease = self._lease
             if lease is not None and not self._renewed(lease):
@@ -62,12 +67,14 @@ class LeaseRenewer:
         try:
             # The queue may have been altered since the lease was granted.
             self._interval_s = self._renew(lease) / 3_000
+            self._is_away = False
         except LeaseError as reason:
             _log.warning("lease %d is not renewed any more: %s", lease, reason)
             return False
         except SparkQueueError as reason:
             # The lease stands for two more thirds of its period: the coordinator may be back by the next attempt.
-            _log.warning("lease %d could not be renewed, which is tried again in %.1f s: %s", lease, self._interval_s, reason)
+            self._is_away = True
+            _log.warning("lease %d could not be renewed, which is tried again at once: %s", lease, reason)
         return True
 
     def _give_up(self, lease: int) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
+from spark_queue import tracing
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core import commands, replies
 from spark_queue.errors import CallerError, LeaseError, SparkQueueError
@@ -94,7 +95,9 @@ class RunReporter:
         run = self._unproven
         if run is None or not run.lease or not self._is_of(run, offset):
             return
-        self._prover.call(commands.Prove(**self._who, run=run), timeout_s=_PROOF_TIMEOUT_S)
+        subscription = self._who["subscription"]
+        with tracing.span("settle", self._who["queue"], destination__subscription__name=subscription, spark_queue__lease=run.lease):
+            self._prover.call(commands.Prove(**self._who, run=run), timeout_s=_PROOF_TIMEOUT_S)
         # Asked from the listener's thread: meanwhile a newer run may have ended, whose proof is still to come.
         if self._unproven is run:
             self._unproven = None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructType
 
+from spark_queue.client.writing_rights import check_writes
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.errors import CallerError
 from spark_queue.journal.layout import Store
@@ -37,6 +38,8 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     journal = open_reader(store)
     definitions = journal.definitions()
     message_type = None if given.topic is None else definitions.route(given.topic)[1].name
+    if definitions.principals and given.topic is not None:
+        check_writes(definitions, [given.topic])
     names = definitions.message_types if message_type is None else (message_type,)
     plans = {
         name: make_plan(store, definitions, message_type=name, topic=given.topic, expires_after_ms=given.expires_after_ms)

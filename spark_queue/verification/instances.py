@@ -30,7 +30,7 @@ def of_origins(state: JournalState) -> Iterator[str]:
 
 
 def of_what_was_pulled(
-    hearer: JournalState, speaker: JournalState, queues: tuple[str, ...], *, passes: Callable[[str], bool], who: str, whom: str
+    hearer: JournalState, speaker: JournalState, queues: tuple[str, ...], *, passes: Callable[[str, str], bool], who: str, whom: str
 ) -> Iterator[str]:
     """Yield what a hearer does not know of what it has pulled from a speaker.
 
@@ -43,7 +43,7 @@ def of_what_was_pulled(
     queues : tuple of str
         What the hearer pulls.
     passes : callable
-        Returns whether messages of an instance may come this way.
+        Returns whether messages of an instance, which is in a group, may come this way.
     who, whom : str
         How the hearer and the speaker are called.
     """
@@ -51,6 +51,9 @@ def of_what_was_pulled(
         here, there = hearer.queues.get(queue), speaker.queues.get(queue)
         # What a side has set aside, or does not replicate, says nothing.
         if here is None or there is None or here.ownership is None or there.ownership is None:
+            continue
+        if here.definition.message_type != there.definition.message_type:
+            # It is another queue there, and its news wait.
             continue
         names = _Names(hearer, speaker, here.definition.message_type)
         for value, rows in _values(there, there.ownership):
@@ -71,7 +74,7 @@ class _Names:
         self._here: MessageTypeState = hearer.message_types[message_type]
         self._there: MessageTypeState = speaker.message_types[message_type]
 
-    def of_hearer(self, rows: BitMap64, passes: Callable[[str], bool]) -> tuple[BitMap64, BitMap64]:
+    def of_hearer(self, rows: BitMap64, passes: Callable[[str, str], bool]) -> tuple[BitMap64, BitMap64]:
         """Return bookmarks of the speaker as the hearer's; and those, of the speaker, that the hearer should have and has not."""
         known, told, unknown = BitMap64(), BitMap64(), BitMap64()
         for origin, there in self._there.origins.of(rows, own=self._speaker.journal_id):
@@ -80,7 +83,9 @@ class _Names:
             missing = there - published - origins.held.get(origin, BitMap64())
             known |= published | origins.here(origin, there)
             told |= self._of_speaker(origin, there - missing, rows)
-            if origin in (self._hearer.journal_id, self._speaker.journal_id) or passes(self._speaker.instances[origin]):
+            instance = self._speaker.instances.get(origin, "")
+            group = self._there.origins.groups.get(instance, instance)
+            if origin in (self._hearer.journal_id, self._speaker.journal_id) or passes(instance, group):
                 unknown |= self._of_speaker(origin, missing, rows)
         # One name that is known is enough.
         return known, unknown - told

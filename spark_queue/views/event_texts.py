@@ -118,7 +118,7 @@ def _transferred(record: Record) -> str:
 
 
 def _requested(record: Record) -> str:
-    return f"instance '{record.detail['requester']}' asked its owner, instance '{record.detail['owner']}', for it"
+    return f"instance '{record.detail['requester']}' asked its owner, instance '{record.detail['owner']}', for it, or for others"
 
 
 _TEXTS: Mapping[str, Callable[[Record], str]] = {

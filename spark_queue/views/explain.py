@@ -110,7 +110,6 @@ class _Life:
         except JournalError as refusal:
             trouble = trouble or str(refusal)
         origin = self._origin()
-        seen = any(event.event == Kind.ENTERED for event in self._events)
         published: Mapping[str, Any] = {
             name: body.get(name) for name in ("topic", "publisher", "sequence", "published_at", "expires_at")
         }
@@ -123,7 +122,7 @@ class _Life:
             committed_at=_instant(self._commits.time_ms(self._type, segment.version)),
             file=segment.path,
             row=_row(segment, self._bookmark),
-            entered_at=_instant(segment.entered_at_ms) if seen else None,
+            entered_at=_instant(segment.entered_at_ms) if any(each.event == Kind.ENTERED for each in self._events) else None,
             events=(*self._published(body, segment), *self._events),
             origin=None if origin is None else origin[0],
             origin_bookmark=None if origin is None else origin[1],
@@ -146,7 +145,7 @@ class _Life:
         return next(((name, there) for _, name, there in found), None)
 
     def _step(self, state: JournalState, record: Record) -> None:
-        """Fold a record, and note what it means for the message."""
+        """Fold a record, and note what it means for the message; who waits asks again and again, which is told once."""
         before = {name: (ledger, self._bookmark in ledger.entered) for name, ledger in state.queues.items()}
         segment = self._segment()
         left = record.kind == Kind.REMOVED and record.queue == self._queue and holds(record.ranges, self._bookmark)
@@ -156,7 +155,8 @@ class _Life:
         after = state.queues
         self._depends |= bool(record.detail.get("alone") and record.queue == self._queue)
         self._depends |= self._queue in after and bool(after[self._queue].definition.target_queue_depth)
-        if self._tells(state, record):
+        is_repeated = record.kind == Kind.TRANSFER_REQUESTED and bool(self._events) and self._events[-1].event == record.kind
+        if self._tells(state, record) and not is_repeated:
             self._note(record, record.kind, event_text(record))
         now = self._segment()
         if record.kind == Kind.MOVED and segment is not None and now is not None and segment.path != now.path:

@@ -35,8 +35,8 @@ _COMMITS_PER_S = 50
 #: Requests that reading one file of an object store takes: its size, its footer and its rows.
 _REQUESTS_PER_FILE = 3
 
-#: Messages that each of three peers lived through, or one instance alone three times.
-_LIVED_MESSAGES = 1_000_000
+#: Messages that each of three peers lived through, or one instance alone three times; a commit for each 200 of them.
+_LIVED_MESSAGES = 200_000
 
 #: Powers by which the time to pull may grow: with messages it is in step with them, and so it is with those who are pulled.
 _BUDGETS = {"messages": 1.0, "peers": 1.2}
@@ -117,7 +117,8 @@ def memory(bench: Bench) -> Iterator[Figure]:
     there.publish_numbers(MANY_MESSAGES)
     for number, drawn in enumerate(_halves()):
         detail = {"requester": "here", "owner": "there", "passed": []}
-        news = News(queue=QUEUE, rows={there.journal_id: to_bitmap([(row, row + 1) for row in drawn])}, value=None, detail=detail)
+        rows = {there.journal_id: to_bitmap([(row, row + 1) for row in drawn])}
+        news = News(queue=QUEUE, message_type="json", rows=rows, value=None, detail=detail)
         there.engine.pull(Pulled(peer="here", journal=here.journal_id, record=number, digest="", news=[news]), now_ms=there.now_ms)
         there.commit()
     here.pull("there")
@@ -160,7 +161,7 @@ def _halves() -> Iterator[list[int]]:
 
 
 def _live(instance: BenchInstance) -> None:
-    """Publish a million messages, and acknowledge every other hundred of them."""
+    """Publish messages, and acknowledge every other hundred of them."""
     begins = instance.engine.state.message_types["json"].entered_until
     instance.publish_numbers(_LIVED_MESSAGES)
     for first in range(begins, begins + _LIVED_MESSAGES, 200):

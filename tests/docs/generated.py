@@ -24,6 +24,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "rows": reference.rows,
     "views": reference.views,
     "verbs": reference.verbs,
+    "metrics": reference.metrics,
     "lifecycle": reference.lifecycle,
 }
 

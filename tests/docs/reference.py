@@ -16,6 +16,7 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.lifecycle import TRANSITIONS, State
 from spark_queue.errors import CATALOGUE
+from spark_queue.metrics.table import LABELS, METRICS, Scope
 from spark_queue.settings.read import load_definitions
 from spark_queue.settings.types import VIEWS
 from spark_queue.source.columns import read_columns
@@ -55,6 +56,18 @@ def _with_gaps(text: str) -> str:
 def figures() -> str:
     """Return the figures of a queue's status."""
     return _table(("Figure", "Meaning"), [(f"`{entry.name}`", FIGURES[entry.name]) for entry in fields(QueueStatus)])
+
+
+def metrics() -> str:
+    """Return every metric, by what it is about."""
+    parts = []
+    for scope in Scope:
+        mine = [metric for metric in METRICS if metric.scope is scope]
+        labels = ", ".join(f"`{label}`" for label in LABELS[scope])
+        cells = [(f"`{each.name}`", f"{each.kind}, by `{each.by}`" if each.by else str(each.kind), each.help) for each in mine]
+        heading = f"## Of each {scope}" if scope is not Scope.PROCESS else "## Of the process of a coordinator"
+        parts.append(f"{heading}\n\nLabels: {labels}.\n\n{_table(('Metric', 'Type', 'Meaning'), cells)}")
+    return "\n" + "\n".join(parts) + "\n"
 
 
 def rows() -> str:

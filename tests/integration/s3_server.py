@@ -25,6 +25,9 @@ BUCKET = "journals"
 #: A server started with this argument ignores conditions, as old object stores do.
 UNCONDITIONAL = "--ignore-conditions"
 
+#: Before the address that it listens on, where that is not this host's loopback.
+HOST = "--host"
+
 _Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
@@ -141,9 +144,10 @@ def main(arguments: list[str]) -> None:
     is_gone = threading.Event()
     moto = DomainDispatcherApplication(create_backend_app)
     application = _one_at_a_time(moto, is_gone, ignores_conditions=UNCONDITIONAL in arguments)
-    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler)
+    host = arguments[arguments.index(HOST) + 1] if HOST in arguments else "127.0.0.1"
+    server = make_server(host, 0, application, threaded=True, request_handler=MotoRequestHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    sys.stdout.write(f"http://127.0.0.1:{server.port}\n")
+    sys.stdout.write(f"http://{host}:{server.port}\n")
     sys.stdout.flush()
     for order in sys.stdin:
         if order == _VANISH:

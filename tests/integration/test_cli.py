@@ -127,8 +127,8 @@ def test_serve_answers_until_ctrl_c_and_ends_in_good_order(journal: Journal) -> 
 
 @contextmanager
 def waiting(journal: Journal, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Run `sparkq serve` while another one serves, until it has said that it waits."""
-    command = [sys.executable, "-m", "spark_queue.cli", "serve", journal.path, "--json", *arguments]
+    """Run `sparkq serve --standby` while another one serves, until it has said that it waits."""
+    command = [sys.executable, "-m", "spark_queue.cli", "serve", journal.path, "--standby", "--json", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert "Another coordinator serves this journal at grpc://127.0.0.1:" in process.stderr.readline()
@@ -173,10 +173,10 @@ def test_who_waits_to_serve_ends_when_told_to(journal: Journal, how: signal.Sign
         assert (ping(journal).pid, ping(journal).epoch) == (first.pid, 1)
 
 
-@pytest.mark.parametrize("argument", ["--no-wait", "--daemon"])
-def test_serve_is_refused_where_another_serves_and_it_may_not_wait(journal: Journal, argument: str) -> None:
+@pytest.mark.parametrize("arguments", [("--no-wait",), ("--daemon",)])
+def test_serve_is_refused_where_another_serves_and_it_does_not_stand_by(journal: Journal, arguments: tuple[str, ...]) -> None:
     with served(journal) as process:
-        second = sparkq("serve", journal.path, argument)
+        second = sparkq("serve", journal.path, *arguments)
         assert second.returncode == 1
         assert f"[COORDINATOR_SERVES] Another coordinator serves '{journal.path}' already, at grpc://127.0.0.1:" in second.stderr
         assert (ping(journal).pid, ping(journal).epoch) == (process.pid, 1)
@@ -195,6 +195,7 @@ def test_serve_as_a_daemon_lives_on_and_stop_ends_it(journal: Journal) -> None:
         (("--bind", "0.0.0.0:0"), "ADDRESS_UNSAFE"),
         (("--bind", "nowhere"), "BAD_VALUE"),
         (("--tls-cert", "a.pem"), "BAD_VALUE"),
+        (("--daemon", "--standby"), "BAD_VALUE"),
     ],
 )
 def test_serve_refuses_what_is_unsafe_or_makes_no_sense(journal: Journal, arguments: tuple[str, ...], code: str) -> None:

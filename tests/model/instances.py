@@ -39,6 +39,8 @@ class News:
     value: Value | None = None
     deliveries: int = 0
     requester: str = ""
+    #: How many of the messages who asks wants.
+    limit: int = 0
 
 
 @dataclass
@@ -182,11 +184,15 @@ class Instance:
             self.log.append(News("value", [each], value, news.deliveries))
 
     def _answer(self, request: News, now: int) -> None:
-        """Give who asks what is free here, unless somebody here waits for it (R105, R109)."""
+        """Give who asks the oldest that are free here, unless somebody here waits for them (R105, R109).
+
+        A request may come by several ways: what who asks has of it by now counts.
+        """
         waits = self.polled_at is not None and now < self.polled_at + WINDOW_MS
-        if request.requester != self.name and not waits:
-            free = {*self.having("available"), *self.claimable()}
-            self._move([each for each in request.ids if each in free], request.requester)
+        left = request.limit - sum(self.messages[each].value.owner == request.requester for each in request.ids)
+        if request.requester != self.name and not waits and left > 0:
+            free = {*self.having("available"), *self.claimable()} & {*request.ids}
+            self._move([each for each in self.messages if each in free][:left], request.requester)
 
     def _move(self, ids: Sequence[Id], owner: str) -> None:
         """Give messages to an owner, in a term above all that they had."""

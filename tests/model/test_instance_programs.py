@@ -50,10 +50,11 @@ class Sides:
         self.core = core.Instance(name, peers, clock)
         self.model = model.Instance(name)
         self.consumer: core.Consumer | None = None
-        #: Records that were looked at for requests; when each message came in each life, and the last request of each owner.
-        self.looked = 0
+        #: How far the core's records were looked at for requests, and the model's for what came.
+        self.looked = self.told = 0
+        #: When each message came in each life; of the last request of each owner when it was, and what it named, in which lives.
         self.came_at: dict[tuple[Id, int], int] = {}
-        self.asked: dict[str, tuple[int, set[Id]]] = {}
+        self.asked: dict[str, tuple[int, set[tuple[Id, int]]]] = {}
         self.reach()
 
     def reach(self) -> None:
@@ -63,6 +64,13 @@ class Sides:
     def ids(self, rows: Any) -> list[Id]:
         """Return the messages at some bookmarks, in their order."""
         return [(origin.removeprefix("uuid-of-"), row) for each in rows for origin, row in self.core.ids([each])]
+
+    def note_what_came(self) -> None:
+        """Forget requests of which something came since the last look; it may be somebody else's again."""
+        told, self.told = self.model.log[self.told :], len(self.model.log)
+        values = [(each, news.value) for news in told if news.kind == "value" for each in news.ids]
+        came = {(each, value.life) for each, value in values if value is not None and value.owner == self.name}
+        self.asked = {owner: asked for owner, asked in self.asked.items() if not asked[1] & came}
 
     def row(self, each: Id) -> int:
         """Return the bookmark of a message."""
@@ -102,6 +110,7 @@ class InstanceProgram(RuleBasedStateMachine):
         side.consumer = side.consumer or core.Consumer(side.core)
         taken = side.ids(side.consumer.take(limit))
         assert taken == side.model.take(limit, self.clock.wall_ms())
+        side.note_what_came()
         self._look(side, limit, must_ask=not taken)
 
     def _look(self, side: Sides, limit: int, *, must_ask: bool) -> None:
@@ -111,11 +120,11 @@ class InstanceProgram(RuleBasedStateMachine):
         for record in requests:
             owner, ids = record.detail["owner"], side.ids(to_bitmap(record.ranges))
             theirs = [each for each in remote if side.model.messages[each].value.owner == owner]
-            assert 0 < len(ids) <= limit
-            passed_over = [each for each in theirs[: theirs.index(ids[-1])] if each not in ids]
-            assert all(self._is_new(side, each, now) for each in passed_over), "the oldest that wait are asked for first"
+            assert 0 < record.detail["limit"] <= min(limit, len(ids))
+            assert {*ids} <= {*theirs}
+            assert all(each in ids or self._is_new(side, each, now) for each in theirs), "all are named that have waited"
             assert not self._is_open(side, owner, now), "one request is open for each owner"
-            side.asked[owner] = (now, set(ids))
+            side.asked[owner] = (now, {(each, side.model.messages[each].value.life) for each in ids})
             assert record.detail["requester"] == side.name
         for each in remote if must_ask and not requests else ():
             is_asked = self._is_open(side, side.model.messages[each].value.owner, now)
@@ -131,14 +140,13 @@ class InstanceProgram(RuleBasedStateMachine):
         requests = [record for record in records[side.looked :] if record.kind == Kind.TRANSFER_REQUESTED]
         side.looked = len(records)
         for record in requests:
-            side.model.log.append(News("request", side.ids(to_bitmap(record.ranges)), requester=record.detail["requester"]))
+            asked = {name: record.detail[name] for name in ("requester", "limit")}
+            side.model.log.append(News("request", side.ids(to_bitmap(record.ranges)), **asked))
         return requests
 
     def _is_open(self, side: Sides, owner: str, now: int) -> bool:
-        asked_at, ids = side.asked.get(owner, (now - OPEN_MS, set()))
-        return now < asked_at + OPEN_MS and all(
-            side.model.state(each) == "remote" and side.model.messages[each].value.owner == owner for each in ids
-        )
+        asked_at, named = side.asked.get(owner, (now - OPEN_MS, set()))
+        return now < asked_at + OPEN_MS and any(side.model.state(each) == "remote" for each, _ in named)
 
     @rule(number=st.integers(0, 5))
     def pull(self, number: int) -> None:
@@ -170,6 +178,7 @@ class InstanceProgram(RuleBasedStateMachine):
         sides = {each.name: each for each in self.sides}
         sides[one].core.pull(sides[other].core)
         sides[one].model.pull(sides[other].model, self.clock.wall_ms())
+        sides[one].note_what_came()
         self._requests(sides[one])
         for each, known in sides[one].model.messages.items():
             sides[one].came_at.setdefault((each, known.value.life), self.clock.wall_ms())
@@ -256,22 +265,18 @@ class InstanceProgram(RuleBasedStateMachine):
 def _values(side: Sides) -> dict[Id, tuple[Value, str]]:
     ledger = side.core.world.state.queues["WORK"]
     states = {row: state.value for state, rows in ledger.rows.items() for row in rows}
-    values = {row: side.core.value("WORK", row) for row in ledger.entered}
-    return {
-        each: (Value(value.life, int(value.stage), value.term, value.owner), states[row])
-        for row, value in values.items()
-        for each in side.ids([row])
-    }
+    return {each: (_value(side, "WORK", row), states[row]) for row in ledger.entered for each in side.ids([row])}
 
 
 def _letters(side: Sides) -> dict[Id, Value]:
     ledger = side.core.world.state.queues["FAILED"]
-    values = {row: side.core.value("FAILED", row) for row in ledger.entered - ledger.rows[State.REMOVED]}
-    return {
-        each: Value(value.life, int(value.stage), value.term, value.owner)
-        for row, value in values.items()
-        for each in side.ids([row])
-    }
+    standing = ledger.entered - ledger.rows[State.REMOVED]
+    return {each: _value(side, "FAILED", row) for row in standing for each in side.ids([row])}
+
+
+def _value(side: Sides, queue: str, row: int) -> Value:
+    value = side.core.value(queue, row)
+    return Value(value.life, int(value.stage), value.term, value.owner)
 
 
 # Shrinking what fails may take five minutes.

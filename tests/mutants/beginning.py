@@ -44,7 +44,7 @@ BEGINNING = (
     ),
     Mutant(
         "who hung up has a share",
-        f"{_COORDINATOR}/loop.py", "(call.request, commands.Next) and not call.abandoned():", "(call.request, commands.Next):",
+        f"{_COORDINATOR}/loop.py", "(call.request, commands.Next) and not call.abandoned()", "(call.request, commands.Next)",
         _FAIRNESS,
     ),
     Mutant(
@@ -55,8 +55,8 @@ BEGINNING = (
     Mutant(
         "a filter of which nothing is known sets its queue aside",
         f"{_STATE}/journal_state.py",
-        "        self._prepared.clear()\n        if filter_sql is not None and",
-        "        self._prepared.clear()\n        if filter_sql == '' and",
+        "        self._prepared.clear()\n        for text in texts:",
+        "        self._prepared.clear()\n        for text in ():",
         ("tests/unit/core/test_troubles.py",),
     ),
     Mutant(

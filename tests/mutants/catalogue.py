@@ -9,9 +9,11 @@ from tests.mutants.failing_over import FAILING_OVER
 from tests.mutants.instances import INSTANCES
 from tests.mutants.keeping import KEEPING
 from tests.mutants.letters import LETTERS
+from tests.mutants.metrics import METRICS
 from tests.mutants.mutant import Mutant
 from tests.mutants.ordering import ORDERING
 from tests.mutants.peers import PEERS
+from tests.mutants.rights import RIGHTS
 
 _CORE = "spark_queue/core"
 _DECIDING = f"{_CORE}/deciding"
@@ -31,6 +33,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *INSTANCES,
     *PEERS,
     *FAILING_OVER,
+    *RIGHTS,
+    *METRICS,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",

@@ -57,7 +57,7 @@ INSTANCES = (
     ),
     Mutant(
         "an owner gives away what its own subscription could take",
-        _REQUESTS, "            free -= ledger.selection.matching(free, subscription.filter)\n", "            pass\n",
+        _REQUESTS, "            free -= work.allowed(subscription, free)\n", "            pass\n",
         _TESTS,
     ),
     Mutant(
@@ -66,8 +66,33 @@ INSTANCES = (
         _TESTS,
     ),
     Mutant(
+        "a request names only the oldest, which a busy owner has leased",
+        _TRANSFERS, "named = _to_name(", "named = oldest(waited, room) if room else _to_name(",
+        _TESTS,
+    ),
+    Mutant(
+        "what was asked for in vain is asked for again and again",
+        _TRANSFERS, "    if before is not None and len(before.rows) >= NAMED_MOST:\n", "    if False:\n",
+        _TESTS,
+    ),
+    Mutant(
+        "a request that comes by two ways is answered twice",
+        _REQUESTS, "    return asked.limit - sum(map(len, given.values()))\n", "    return asked.limit\n",
+        _TESTS,
+    ),
+    Mutant(
+        "the next request is not passed on though the one before was answered",
+        _OWNERSHIP, "if requester != owner or not each.rows.intersect(rows)", "if True",
+        _TESTS,
+    ),
+    Mutant(
+        "who asks gets all that it names",
+        _REQUESTS, "    given = oldest(free, left)\n", "    given = free\n",
+        _TESTS,
+    ),
+    Mutant(
         "a request is made again at once",
-        _TRANSFERS, "now_ms < request.at_ms + OPEN_MS", "now_ms < request.at_ms",
+        _TRANSFERS, "work.now_ms >= request.at_ms + OPEN_MS", "work.now_ms >= request.at_ms",
         _TESTS,
     ),
     Mutant(
@@ -102,7 +127,7 @@ INSTANCES = (
     ),
     Mutant(
         "what may come by another way is called gone",
-        _REQUESTS, "(instance == asked.peer or peer.passes(instance))", "True",
+        _REQUESTS, "(instance == asked.peer or peer.passes(instance, origins.groups.get(instance, instance)))", "True",
         _TESTS,
     ),
     Mutant(
@@ -124,6 +149,11 @@ INSTANCES = (
         "an acknowledgement before its turn ends a later life",
         _REPLICATING, "by_life(acknowledged) if life == value.life)", "by_life(acknowledged))",
         _TESTS,
+    ),
+    Mutant(
+        "what was said of an earlier queue of the name is believed",
+        _REPLICATING, " or ledger.definition.message_type != news.message_type:", ":",
+        ("tests/unit/core/test_replication.py",),
     ),
     Mutant(
         "values are forgotten while a queue is pulled from nobody",

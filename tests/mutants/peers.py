@@ -41,7 +41,7 @@ PEERS = (
     ),
     Mutant(
         "what may not pass through reaches everybody",
-        "spark_queue/replication/validation.py", " and (peer.name == origin or peer.passes(origin))", "",
+        "spark_queue/replication/validation.py", "peer.passes(origin, known[origin]", "True or (origin, known[origin]",
         _FITTING_TESTS,
     ),
     Mutant(
@@ -52,7 +52,7 @@ PEERS = (
     ),
     Mutant(
         "a coordinator with peers ends when nobody calls",
-        "spark_queue/coordinator/loop.py", "self._ends_idle and not self._engine.state.definitions.peers", "self._ends_idle",
+        "spark_queue/coordinator/loop.py", "self._ends_idle and not self.definitions.peers", "self._ends_idle",
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(
@@ -114,8 +114,20 @@ PEERS = (
         ("tests/unit/replication",),
     ),
     Mutant(
+        "who skips what is lost skips only the first part of it",
+        "spark_queue/core/state/folds/peers.py", 'gaps_after = detail.get("gaps_after", before.gaps_after)',
+        'gaps_after = detail.get("gaps_after", -1)',
+        ("tests/unit/replication/test_sites.py",),
+    ),
+    Mutant(
+        "what waits is noted as told before the log says so",
+        "spark_queue/replication/puller.py", "        try:\n            taken = False\n",
+        "        self._note_told()\n        try:\n            taken = False\n",
+        ("tests/unit/replication/test_changed_definitions.py",),
+    ),
+    Mutant(
         "what was lost before it was pulled is passed over in silence",
-        "spark_queue/replication/fetching.py", "if lost and not skips:", "if False:",
+        "spark_queue/replication/fetching.py", "if lost and segment.record > gaps_after:", "if False:",
         ("tests/unit/replication/test_sites.py",),
     ),
     Mutant(
@@ -161,14 +173,29 @@ PEERS = (
     ),
     Mutant(
         "messages pass through where they may not",
-        "spark_queue/replication/copying.py", "            if not self._passes(fold, origin):\n", "            if False:\n",
+        "spark_queue/replication/copying.py", "if not self._passes(fold, segment, origin):", "if False:",
         ("tests/unit/replication",),
+    ),
+    Mutant(
+        "messages of a group pass through for the next instance only",
+        "spark_queue/journal/message_log.py", 'groups=entry.mark.get("groups", {}),', "groups={},",
+        ("tests/unit/replication/test_passthrough.py",),
     ),
     Mutant(
         "an archive hears of outcomes",
         "spark_queue/replication/puller.py", "found is not None and found.queue in self._definition.queues and not is_over:",
         "found is not None and not is_over:",
         (_TOPOLOGIES,),
+    ),
+    Mutant(
+        "a file of a peer may have any number of publishers",
+        "spark_queue/replication/copying.py", "if taking.publishers_bytes > PUBLISHERS_BYTES:", "if False:",
+        (f"{_JOURNALS}::test_a_file_of_ever_more_publishers_is_refused",),
+    ),
+    Mutant(
+        "a peer makes another instance seem silent by a number that it never had",
+        "spark_queue/replication/beacon.py", "self._said.get((peer, instance), -1), ", "self._newest.get(instance, -1), ",
+        ("tests/unit/replication/test_pullers.py",),
     ),
     Mutant(
         "a file of a peer may have any path",
@@ -198,7 +225,7 @@ PEERS = (
     Mutant(
         "a peer publishes in the name of this journal",
         "spark_queue/replication/fetching.py", "            if origin == own_origin and ", "            if False and ",
-        (f"{_JOURNALS}::test_messages_that_were_never_published_here_are_no_messages_of_ours",),
+        ("tests/unit/replication/test_hostile_names.py::test_messages_that_were_never_published_here_are_no_messages_of_ours",),
     ),
     Mutant(
         "what came before a refusal is not taken",

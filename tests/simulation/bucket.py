@@ -113,9 +113,12 @@ class Bucket:
 
     def is_readable(self, table: str) -> bool:
         """Return whether a reader who comes now finds what it needs: a checkpoint, or the beginning, and every entry since."""
-        head = len(self.tables[table]) - 1
-        served = [-1, *(version for version in range(head + 1) if self._checkpoint(table, version) in self.objects)]
-        return all(f"{table}/_delta_log/{version:020d}.json" in self.objects for version in range(served[-1] + 1, head + 1))
+        for version in reversed(range(len(self.tables[table]))):
+            if self._checkpoint(table, version) in self.objects:
+                return True
+            if f"{table}/_delta_log/{version:020d}.json" not in self.objects:
+                return False
+        return True
 
     def checkpoint(self, table: str, version: int, size: int) -> None:
         """Write a checkpoint and the hint at it."""
@@ -176,11 +179,9 @@ class SimulatedStore(Store):
     def list(self, prefix: str, *, after: str | None = None) -> list[StoredObject]:
         folder = f"{prefix}/" if prefix else ""
         with self.step(f"listing {prefix}"):
-            return [
-                StoredObject(key=key, size_bytes=len(data), modified_ms=modified_ms)
-                for key, (data, modified_ms) in sorted(self.bucket.objects.items())
-                if key.startswith(folder) and (after is None or key > after)
-            ]
+            found = sorted(key for key in self.bucket.objects if key.startswith(folder) and (after is None or key > after))
+            written = [(key, *self.bucket.objects[key]) for key in found]
+            return [StoredObject(key=key, size_bytes=len(data), modified_ms=at_ms) for key, data, at_ms in written]
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:

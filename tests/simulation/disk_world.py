@@ -30,7 +30,7 @@ from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.ports import MessageLogEntry
 from spark_queue.protocol import wire
-from spark_queue.replication import peer_log
+from spark_queue.replication import peer_log, peer_records
 from tests.fake_clock import FakeClock
 from tests.simulation import simulated_table
 from tests.simulation.bucket import Bucket, LateCreateError, SimulatedStore
@@ -38,6 +38,9 @@ from tests.simulation.loop_node import START_MS, HeardCall, KilledError, Node
 from tests.simulation.loop_world import NESTED_MAX, TYPE, LoopWorld
 from tests.simulation.publishers import Application, Publisher
 from tests.simulation.upkeep_thread import InlineReaders, UpkeepThread
+
+#: Where a queue has barriers, every so many messages one is published as a barrier, by its id.
+BARRIER_EVERY = 9
 
 #: How long nobody does anything, now and then: long enough for leftovers to be deleted.
 NIGHT_MS = 25 * 3600 * 1000
@@ -125,6 +128,14 @@ class DiskWorld(LoopWorld):
         """Draw ids of new messages."""
         self._messages += count
         return list(range(self._messages - count, self._messages))
+
+    def is_barrier_message(self, message: int) -> bool:
+        """Return whether a message is published as a barrier, by its id."""
+        return "barrier" in self.settings and message % BARRIER_EVERY == 0
+
+    def is_barrier(self, bookmark: int) -> bool:
+        """Return whether a message was published as a barrier."""
+        return self.is_barrier_message(self.order[bookmark])
 
     def publish(self, messages: int) -> None:
         """Let a publisher go on."""
@@ -225,6 +236,7 @@ _PLACES = ("path", "first_row", "rows", "bookmark")
 @contextmanager
 def simulated_delta(world_random: Callable[[int], int]) -> Iterator[None]:
     """Put simulated tables in delta-rs's place, let names be drawn from a seed, and let upkeep be due soon."""
+    known: dict[str, pa.Table] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delta, "DeltaTable", simulated_table.SimulatedTable)
         patch.setattr(delta, "create_table_with_add_actions", simulated_table.create_table)
@@ -232,7 +244,8 @@ def simulated_delta(world_random: Callable[[int], int]) -> Iterator[None]:
         for module in (control_files, peer_log):
             patch.setattr(module, "ThreadPoolExecutor", InlineReaders)
         for module in (control_files, reader):
-            patch.setattr(module, "read_known", simulated_table.known_files(control_files.read_known))
+            patch.setattr(module, "read_known", simulated_table.known_files(control_files.read_known, known))
+        patch.setattr(peer_log, "parts_of", simulated_table.known_parts(peer_records.parts_of, known))
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=world_random(128), version=4))
         patch.setattr(upkeep, "CONTROL_CHECKPOINT_COMMITS", 4)
         patch.setattr(upkeep, "CONTROL_KEPT_COMMITS", 2)

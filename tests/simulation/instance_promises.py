@@ -5,15 +5,16 @@ A message is known everywhere by what it says, its id, which is read from the fi
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+import copy
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from spark_queue.core import commands, replies
 from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, Kind, Record, Removal
 from tests.simulation.coordinator import QUEUE
-from tests.simulation.instances_world import InstancesWorld
+from tests.simulation.instances_world import Commit, InstancesWorld
 from tests.simulation.promises import rows_of
 from tests.simulation.whole_instance import WholeInstance
 
@@ -51,28 +52,42 @@ class Judgement:
     #: How often a message that was given to somebody may be given again: it came back, was redriven, or was claimed.
     again: Counter[int] = field(default_factory=Counter)
     claimed: set[int] = field(default_factory=set)
-
-
-def records(world: InstancesWorld) -> Iterator[tuple[WholeInstance, Record, list[int]]]:
-    """Yield the records of all instances in the order in which they became durable, with the ids of their messages."""
-    logs = {name: each.log for name, each in world.instances.items()}
-    for commit in world.commits:
-        instance = world.instances[commit.instance]
-        for record in logs[commit.instance][commit.first : commit.last + 1]:
-            yield instance, record, [instance.order[row] for row in rows_of(record) if row < len(instance.order)]
+    #: What somebody had entered whose journal was put back from a backup.
+    rewound: set[int] = field(default_factory=set)
+    #: To which instances each message was published.
+    published: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
 
 
 def judge(world: InstancesWorld) -> Judgement:
-    """Read what all instances said, one record after the other."""
+    """Read what all instances said, one record after the other, in the order in which they became durable."""
     found = Judgement({name: Said(name) for name in world.instances})
-    for instance, record, ids in records(world):
-        _read(world, found, found.said[instance.name], record, ids)
+    logs = {
+        name: [*((life.log, life.order) for life in each.lives), (each.log, each.order)] for name, each in world.instances.items()
+    }
+    backups: dict[str, Said] = {}
+    for moment in world.commits:
+        here = found.said[moment.instance]
+        if isinstance(moment, Commit):
+            log, order = logs[moment.instance][moment.life]
+            for record in log[moment.first : moment.last + 1]:
+                _read(world, found, here, record, order)
+        elif moment.is_back:
+            # Until it has heard what it had said since, it may do all of that again.
+            found.rewound.update(here.values)
+            found.again.update(list(here.values))
+            found.said[moment.instance] = backups[moment.instance]
+        else:
+            backups[moment.instance] = copy.deepcopy(here)
     return found
 
 
-def _read(world: InstancesWorld, found: Judgement, here: Said, record: Record, ids: list[int]) -> None:
+def _read(world: InstancesWorld, found: Judgement, here: Said, record: Record, order: Sequence[int]) -> None:
+    # Nobody owns a barrier: each instance releases it by itself (R117).
+    is_barrier = world.instances[here.name].is_barrier_message
+    messages = {row: order[row] for row in rows_of(record) if row < len(order) and not is_barrier(order[row])}
+    ids = list(messages.values())
     if record.kind == Kind.ENTERED:
-        here.values.update((each, Value(owner=world.settings.get("initial_owner", world.published_at[each]))) for each in ids)
+        _enter(world, found, here, record, messages)
     if record.queue != QUEUE:
         return
     if record.kind == Kind.PROXIED_TRANSFER:
@@ -90,16 +105,31 @@ def _read(world: InstancesWorld, found: Judgement, here: Said, record: Record, i
             _judge_change(found, here, record, each, value)
 
 
+def _enter(world: InstancesWorld, found: Judgement, here: Said, record: Record, messages: Mapping[int, int]) -> None:
+    """Let messages begin with the instance that they were published to; which one, of several, only the log tells."""
+    first, stretches = record.ranges[0][0], record.detail.get("origin", ())
+    origins = {first + at: origin for row, rows, origin, _ in stretches for at in range(row, row + rows)}
+    several = {each for batch in world.application.batches for each in batch}
+    for row, each in messages.items():
+        at = record.detail["instances"][origins[row]] if row in origins else here.name
+        if each not in several and at != world.published_at[each]:
+            found.wrong.append(f"{here.name} in record {record.record}: {each} was not published to {at}")
+        found.published[each].add(at)
+        here.values[each] = Value(owner=world.settings.get("initial_owner", at))
+
+
 def _judge_grant(found: Judgement, here: Said, record: Record, ids: list[int]) -> None:
     """Who leases a message owns it, and nobody else has it leased, but where it was claimed."""
     told = f"{here.name} {record.kind} in record {record.record}"
     for each in ids:
         value = here.values[each]
         # A batch that goes on, goes on with what was claimed from it meanwhile.
-        if (value.stage != PRESENT or value.owner != here.name) and not (each in found.claimed and record.kind == Kind.RESUMED):
+        goes_on = each in found.claimed and record.kind == Kind.RESUMED
+        if (value.stage != PRESENT or value.owner != here.name) and not goes_on:
             found.wrong.append(f"{told}: {each} is {value}")
         others = [other.name for other in found.said.values() if other is not here and each in other.leased]
-        if others and each not in found.claimed:
+        # Until each to whom it was published has pulled the other, both may deliver it.
+        if len(others) >= len(found.published[each]) and each not in found.claimed | found.rewound:
             found.wrong.append(f"{told}: {each} is leased by {others}")
 
 
@@ -140,14 +170,21 @@ def _value(world: InstancesWorld, here: Said, record: Record, before: Value) -> 
 
 def committed_at(instance: WholeInstance) -> Counter[int]:
     """Return how often each message stood in a batch that Spark committed, by its id."""
-    batches = (rows for each in instance.drivers for rows in each.checkpoint.contents[: each.checkpoint.committed])
-    return Counter(instance.order[row] for rows in batches for row in rows)
+    lives = [*((life.drivers, life.order) for life in instance.lives), (instance.drivers, instance.order)]
+    return Counter(
+        order[row]
+        for drivers, order in lives
+        for each in drivers
+        for rows in each.checkpoint.contents[: each.checkpoint.committed]
+        for row in rows
+        if not instance.is_barrier_message(order[row])
+    )
 
 
 def delivered_again_without_reason(world: InstancesWorld, judged: Judgement) -> list[int]:
     """Return the messages that stood in more committed batches of the world than there is a reason for (R14, R15)."""
     times = sum((committed_at(each) for each in world.sharing), Counter[int]())
-    return [each for each, count in times.items() if count > 1 + judged.again[each]]
+    return [each for each, count in times.items() if count > len(judged.published[each]) + judged.again[each]]
 
 
 def acknowledged_by_nobody(instance: WholeInstance) -> list[int]:
@@ -158,8 +195,8 @@ def acknowledged_by_nobody(instance: WholeInstance) -> list[int]:
     return [instance.order[row] for record in acknowledged for row in rows_of(record) if not contained[instance.order[row]]]
 
 
-def read_by_two(world: InstancesWorld) -> list[int]:
-    """Return the messages of an at-most-once queue that two planner starts of the world were told to read (R16)."""
+def read_by_more(world: InstancesWorld, judged: Judgement) -> list[int]:
+    """Return the messages of an at-most-once queue that more planner starts were told to read than they were published to (R16)."""
     readers: dict[int, set[object]] = {}
     for instance in world.sharing:
         for request, reply, pieces in instance.answers:
@@ -167,7 +204,7 @@ def read_by_two(world: InstancesWorld) -> list[int]:
                 for first, rows in zip(*(pieces.column(name).to_pylist() for name in ("bookmark", "rows")), strict=True):
                     for each in instance.order[first : first + rows]:
                         readers.setdefault(each, set()).add((instance.name, request.subscription, request.incarnation))
-    return [each for each, by in readers.items() if len(by) > 1]
+    return [each for each, by in readers.items() if len(by) > len(judged.published[each])]
 
 
 def said_differently(judged: Judgement, names: list[str]) -> list[str]:

@@ -9,21 +9,20 @@ import msgspec
 
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
-from spark_queue.errors import SparkQueueError
+from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.protocol import codec
-from spark_queue.replication.beacon import BEACON_KEY, RENEWAL_S, Beacon, read_beacon
-from spark_queue.replication.fetching import PullState
+from spark_queue.replication.beacon import BEACON_KEY, RENEWAL_S, Beacon, Hearing, read_beacon
+from spark_queue.replication.exchange import EndedError, Look, Pull, PullReport, PullState
 from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LogReplacedError
-from spark_queue.replication.puller import Look, Pull, Puller
-from spark_queue.replication.pullers import EndedError, PullReport
+from spark_queue.replication.puller import Puller
 from tests.simulation.loop_node import KilledError, Node
 
 if TYPE_CHECKING:
     from tests.simulation.whole_instance import WholeInstance
 
-#: What a puller may fail with where nothing but the store and the network misbehave.
-_PASSING = frozenset({"STORE_FAILED"})
+#: What a puller may fail with where nothing but the store and the network misbehave, and where backups are put back.
+_PASSING = frozenset({"STORE_FAILED", "JOURNAL_RESTORED", "PEER_RESTORED"})
 
 
 class InstancePullers:
@@ -37,26 +36,25 @@ class InstancePullers:
         #: The definitions of peers, by name, as far as they were read.
         self.read: dict[str, Definitions] = {}
         self._store = instance.way(node)
-        self._number = 0
+        self.hearing = Hearing()
+        self.known: frozenset[str] = frozenset()
+        self.number = 0
         self._renewed_at_ms: int | None = None
 
-    def keep(self, definitions: Definitions) -> None:
+    def keep(self, definitions: Definitions, known: frozenset[str]) -> None:
         """Pull from the peers that are defined now, and from no others."""
+        self.known = known.union(definitions.peers)
         if definitions is not self._definitions:
             self._definitions, self.read = definitions, {}
-            self.threads = {peer.name: PullThread(self, definitions, peer) for peer in definitions.peers.values()}
+            self.begin_anew()
 
     def are_level(self) -> bool:
         """Return whether each peer that can be read is pulled to where it was when its puller began."""
         return all(thread.is_level or thread.trouble is not None for thread in self.threads.values())
 
     def numbers(self) -> dict[str, int]:
-        """Return the newest beacon of each instance that was heard of, by name."""
-        newest: dict[str, int] = {}
-        for thread in self.threads.values():
-            for instance, number in thread.numbers.items():
-                newest[instance] = max(number, newest.get(instance, number))
-        return newest
+        """Return how often the beacon of each instance rose that was heard of, by name."""
+        return self.hearing.rises()
 
     def pulled_here(self) -> dict[str, int | None]:
         """Return how far the peers that were read have pulled from here."""
@@ -66,13 +64,19 @@ class InstancePullers:
         """Return nothing: nobody asks."""
         return {}
 
-    def restored(self) -> None:
-        """Return that no journal here is ever restored."""
+    def restored(self) -> JournalError | None:
+        """Return what tells that this journal was restored from a backup."""
+        troubles = (thread.trouble for thread in self.threads.values())
+        found = [each for each in troubles if isinstance(each, JournalError) and each.code == "JOURNAL_RESTORED"]
+        return min(found, key=lambda each: int(str(each.facts["since"])), default=None)
 
     def begin_anew(self) -> None:
         """Let each puller begin anew."""
         for thread in self.threads.values():
-            thread.begin_anew()
+            thread.is_over = True
+        definitions = self._definitions
+        assert definitions is not None, "the loop has looked before"
+        self.threads = {peer.name: PullThread(self, definitions, peer) for peer in definitions.peers.values()}
 
     def go_on(self) -> bool:
         """Let the beacon, and one of those who pull, take a step; returns whether a peer had something new."""
@@ -101,10 +105,10 @@ class InstancePullers:
             return
         if self._renewed_at_ms is None:
             known = read_beacon(self._store)
-            self._number = 0 if known is None else known.number
+            self.number = 0 if known is None else known.number
         self._renewed_at_ms = now_ms
-        self._number = max(self._number + 1, self.node.clock.wall_ms() // 1_000)
-        beacon = Beacon(instance=self.instance.name, number=self._number, seen=self.numbers())
+        self.number = max(self.number + 1, self.node.clock.wall_ms() // 1_000)
+        beacon = Beacon(instance=self.instance.name, number=self.number, seen=self.hearing.newest())
         with suppress(SparkQueueError):
             self._store.write(BEACON_KEY, msgspec.json.encode(beacon))
 
@@ -114,12 +118,13 @@ class PullThread:
 
     def __init__(self, pullers: InstancePullers, definitions: Definitions, peer: PeerDefinition) -> None:
         self.is_busy = False
+        #: Whether another one pulls from the peer now.
+        self.is_over = False
         self.is_level = False
         #: How far the peer has pulled from here, once it was read.
         self.is_read = False
         self.pulled_here: int | None = None
         self.trouble: SparkQueueError | None = None
-        self.numbers: dict[str, int] = {}
         self._pullers = pullers
         self._node = pullers.node
         self._definitions = definitions
@@ -152,17 +157,14 @@ class PullThread:
         finally:
             self.is_busy = False
 
-    def begin_anew(self) -> None:
-        """Read the peer's log with another puller."""
-        self._puller = None
-
     def _hear(self) -> None:
         now_ms = self._node.clock.monotonic_ms()
         if self._heard_at_ms is not None and now_ms < self._heard_at_ms + RENEWAL_S * 1_000:
             return
         self._heard_at_ms, beacon = now_ms, read_beacon(self._store)
         if beacon is not None and beacon.instance == self._peer.name:
-            self.numbers = {**beacon.seen, self._peer.name: beacon.number}
+            known = self._pullers.known.union(*(each.peers for each in self._pullers.read.values()))
+            self._pullers.hearing.hear(beacon, own=self._pullers.instance.name, own_number=self._pullers.number, known=known)
 
     def _make(self) -> Puller:
         return Puller(
@@ -180,6 +182,8 @@ class PullThread:
         """Ask the loop, as `coordinator.process` does; other calls may be served before, and the process may end."""
         # Its thread may wait for its turn, while another one takes over the same rows.
         self._pullers.instance.let_others_go_on()
+        if self.is_over:
+            raise EndedError
         call = Call(request, lambda: False)
         self._node.mailbox.append(call)
         while call.reply is None:

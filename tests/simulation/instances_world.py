@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.simulation.backups import Backup, Rewinding
 from tests.simulation.disk_world import NIGHT_MS
+from tests.simulation.publishers import Application, Publisher
 from tests.simulation.whole_instance import Archive, WholeInstance
 
 #: Who pulls from whom.
@@ -22,6 +24,9 @@ TOPOLOGIES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "archive": {"a": ["b"], "b": ["a"], "archive": ["b"]},
 }
 
+#: How many commits somewhere a backup lacks at least that is put back.
+OLD_COMMITS = 25
+
 #: Whether instances pass on requests for messages of others, so that the ends of a chain give each other their backlogs.
 PASSES_ON = True
 
@@ -31,6 +36,8 @@ class Commit:
     """Which records of an instance became durable together."""
 
     instance: str
+    #: How often its journal had been put back from a backup.
+    life: int
     first: int
     last: int
 
@@ -42,9 +49,15 @@ class InstancesWorld:
     ----------
     claims : bool
         Whether somebody allows proxied transfer now and then.
+    fails_over : bool
+        Whether an application publishes under one name to whatever instance it reaches.
+    restores : bool
+        Whether a backup of instance `a` is taken and put back.
     """
 
-    def __init__(self, seed: int, *, topology: str, settings: dict[str, Any], claims: bool) -> None:
+    def __init__(
+        self, seed: int, *, topology: str, settings: dict[str, Any], claims: bool, fails_over: bool = False, restores: bool = False,
+    ) -> None:  # fmt: skip
         self.random = random.Random(seed)
         self.claims = claims
         self.topology = topology
@@ -58,7 +71,10 @@ class InstancesWorld:
         self.cuts: set[frozenset[str]] = set()
         self.lost: set[str] = set()
         #: In the order in which they became durable.
-        self.commits: list[Commit] = []
+        self.commits: list[Commit | Rewinding] = []
+        self._restores = restores
+        self._backup: Backup | None = None
+        self._backed_up_at = 0
         #: Where each message was published, by its id.
         self.published_at: list[str] = []
         self.instances: dict[str, WholeInstance] = {}
@@ -66,6 +82,9 @@ class InstancesWorld:
             kind = Archive if name == "archive" else WholeInstance
             self.instances[name] = kind(self, name, peers, settings=settings)
             self.instances[name].is_asleep = self.random.random() < 0.5
+        #: The application that fails over, and its publisher at each instance.
+        self.application = Application(name="failing-over", kind="named", forgets=0.4)
+        self.failing_over = {each.name: Publisher(each, self.application) for each in self.sharing if fails_over}
 
     @property
     def sharing(self) -> list[WholeInstance]:
@@ -74,7 +93,7 @@ class InstancesWorld:
 
     def note_commit(self, instance: WholeInstance, first: int, last: int) -> None:
         """Note that records became durable."""
-        self.commits.append(Commit(instance.name, first, last))
+        self.commits.append(Commit(instance.name, len(instance.lives), first, last))
 
     def new_messages(self, instance: WholeInstance, count: int) -> list[int]:
         """Draw ids of new messages."""
@@ -111,8 +130,28 @@ class InstancesWorld:
             instance.switch(on=self.random.random() < 0.8)
         elif draw < 0.42:
             self.advance(self.random.choice((300, 1_500, 6_000)))
+        elif draw < 0.45 and self.failing_over:
+            self.random.choice(list(self.failing_over.values())).step()
+        elif draw < 0.48 and self._restores:
+            self._rewind()
         else:
             instance.step()
+
+    def _rewind(self) -> None:
+        """Take a backup, put it back, or let somebody say that this was done."""
+        instance = self.instances["a"]
+        if self._backup is None:
+            self._backup, self._backed_up_at = Backup(instance), len(self.commits)
+            self.commits.append(Rewinding(instance.name, is_back=False))
+        elif not instance.lives and len(self.commits) < self._backed_up_at + OLD_COMMITS:
+            # Too little would be lost.
+            return
+        elif not instance.lives:
+            publishers = [*instance.publishers, *(self.failing_over[each] for each in self.failing_over if each == instance.name)]
+            self._backup.put_back(instance, publishers)
+            self.commits.append(Rewinding(instance.name, is_back=True))
+        else:
+            instance.say_restored()
 
     def drain(self, *, without: str | None = None, rounds: int = 600) -> None:
         """Stop all trouble, and let everything reach its end everywhere; a store may be away for ever."""
@@ -123,6 +162,10 @@ class InstancesWorld:
         self._wake(remaining)
         for each in remaining:
             each.stop_trouble(claims=without is not None)
+        while not all(self.failing_over[each.name].is_done for each in remaining if each.name in self.failing_over):
+            for each in remaining:
+                if each.name in self.failing_over:
+                    self.failing_over[each.name].finish()
         for turn in range(rounds):
             busy = [each.settle(pulls=turn % 4 == 3) for each in remaining]
             if turn % 4 == 3 and not any(busy):
@@ -140,7 +183,8 @@ class InstancesWorld:
         """Let somebody consume to whom each of the others can give what it has."""
         for each in instances:
             near = [other for other in instances if other.queues and (PASSES_ON or other.name in each.peers)]
-            if all(other.is_asleep for other in near if other is not each):
+            # A barrier waits for somebody who subscribes, on every instance.
+            if "barrier" in self.settings or all(other.is_asleep for other in near if other is not each):
                 each.is_asleep = False
 
     def remaining(self) -> list[WholeInstance]:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_queue.coordinator.election import Candidate, ElectionPorts, elect
+from spark_queue.coordinator.election import Candidate, ElectionPorts, Reign, elect
 from spark_queue.coordinator.inbox import Call, Inbox
 from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
+from spark_queue.coordinator.standby import Holder, succeed
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Verdict
@@ -50,8 +51,12 @@ class Node:
     bad_luck = 1
     outage = 0
 
-    def __init__(self, world: LoopWorld, number: int) -> None:
+    def __init__(self, world: LoopWorld, number: int, *, host: str = "h", silent_epoch: int | None = None) -> None:
         self.world = world
+        self.host = host
+        #: Whom a stand-in found in the log, instead of claiming a reign.
+        self.holder: Holder | None = None
+        self._silent_epoch = silent_epoch
         self.rate = world.random.choice((0.97, 1.0, 1.0, 1.05))
         self.clock = FakeClock(START_MS + world.elapsed_ms + world.random.choice((0, 0, 0, -7_200_000, 3_600_000)))
         self.address = f"grpc://127.0.0.1:{number}"
@@ -94,10 +99,20 @@ class Node:
 
     def _begin(self) -> None:
         journal = self.world.open(self)
-        candidate = Candidate(journal_id=self.world.journal_id, path=journal.path, host="h", address=self.address, pid=1)
+        candidate = Candidate(journal_id=self.world.journal_id, path=journal.path, host=self.host, address=self.address, pid=1)
         around = ElectionPorts(
-            advertisements=NoAdvertisements(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None
+            advertisements=NoAdvertisements(),
+            ping=lambda *_: Verdict.GONE,
+            clock=self.clock,
+            # Only one on another host waits at all.
+            pause=lambda seconds: self.clock.advance(round(seconds * 1000)),
         )
-        outcome = elect(journal.control, candidate, around)
+        if self._silent_epoch is None:
+            outcome: Reign | Holder = elect(journal.control, candidate, around)
+        else:
+            outcome = succeed(journal.control, candidate, around, silent_epoch=self._silent_epoch)
+        if isinstance(outcome, Holder):
+            self.holder, self.alive = outcome, False
+            return
         self.epoch = outcome.epoch
         self.loop = recover(outcome, journal, Inbox(), pullers=self.world.pullers(self), ends_idle=False)

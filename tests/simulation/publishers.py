@@ -32,6 +32,8 @@ class Application:
     #: How many batches it need not publish any more, and the ids of which it was told that they are in the log.
     done: int = 0
     confirmed: set[int] = field(default_factory=set)
+    #: Chance that a process dies after it published, before it notes that.
+    forgets: float = 0.0
 
     def sequence(self, batch: int) -> int:
         """Return the number of a batch's first message."""
@@ -63,6 +65,11 @@ class Publisher:
         """Publish what was begun; an older process may still land before."""
         if not self.is_done:
             self.step()
+
+    def end(self) -> None:
+        """End its processes."""
+        for process in self._processes:
+            process.alive = False
 
     @property
     def is_done(self) -> bool:
@@ -130,13 +137,16 @@ class _Process:
             # It is not repeated, whatever becomes of it.
             app.done = max(app.done, batch + 1)
         self._send(plan, batch, ids)
+        if app.forgets and self._world.troubled and self._world.random.random() < app.forgets:
+            raise KilledError
         self._next_sequence += len(ids)
         app.confirmed.update(ids)
         app.done = max(app.done, batch + 1)
 
     def _send(self, plan: StagingPlan, batch: int, ids: list[int]) -> Published:
         app, world = self._app, self._world
-        rows = pa.table({"n": pa.array(ids, pa.int64()), "b": pa.array([0] * len(ids), pa.int64())})
+        barriers = [int(world.is_barrier_message(each)) for each in ids]
+        rows = pa.table({"n": pa.array(ids, pa.int64()), "b": pa.array(barriers, pa.int64())})
         common: dict[str, Any] = {"clock": self._clock}
         if self._opened is not None:
             identity = Identity(publisher=app.name, exclusive=True, number=self._opened.numbers[TYPE])

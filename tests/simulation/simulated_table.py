@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -12,6 +12,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction
 
 from spark_queue.errors import JournalError
+from spark_queue.journal.control_files import ControlFile
 from spark_queue.journal.layout import CONTROL, log_key
 from tests.simulation.bucket import SimulatedStore, TableState
 
@@ -99,17 +100,32 @@ def create_table(uri: str, schema: Any, actions: Sequence[AddAction], **options:
     SimulatedTable.schemas[key] = pa.schema(schema)
 
 
-def known_files(read: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
-    """Let a reader of control files decode each only once: it takes longer than all the rest, and they never change."""
-    known: dict[bytes, pa.Table] = {}
+def known_files(read: Callable[..., pa.Table], known: dict[str, pa.Table]) -> Callable[..., pa.Table]:
+    """Let a reader of control files decode each only once: it takes longer than all the rest, and they never change.
+
+    Parameters
+    ----------
+    known
+        What was decoded, by path; every file of a world has a name of its own.
+    """
 
     def read_once(store: SimulatedStore, path: str, *, first: int = 0) -> pa.Table:
-        data = store.read(f"{CONTROL}/{path}")
-        if data is None:
+        if store.read(f"{CONTROL}/{path}") is None:
             return read(store, path, first=first)
-        if data not in known:
-            known[data] = read(store, path)
-        return known[data].slice(max(0, first - int(path[:20])))
+        if path not in known:
+            known[path] = read(store, path)
+        return known[path].slice(max(0, first - int(path[:20])))
+
+    return read_once
+
+
+def known_parts(read: Callable[..., Iterator[pa.Table]], known: dict[str, pa.Table]) -> Callable[..., Iterator[pa.Table]]:
+    """Let readers of peers' logs take what was decoded already, too."""
+
+    def read_once(store: SimulatedStore, peer: str, file: ControlFile, source: Any, *, first: int) -> Iterator[pa.Table]:
+        if file.path not in known:
+            known[file.path] = pa.concat_tables(read(store, peer, file, source, first=file.first)).combine_chunks()
+        yield known[file.path].slice(max(0, first - file.first))
 
     return read_once
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from tests.simulation.seeds import over_seeds
-from tests.simulation.test_instances import STEPS, Message, World, agree, later_lives, message_of
+from tests.simulation.test_instances import Message, World, agree, later_lives, message_of
 
 
-@over_seeds(every=10)
+@over_seeds(every=7)
 def test_publishers_may_fail_over_at_any_moment(seed: int) -> None:
     world = World(seed, fails_over=True)
-    for _ in range(STEPS):
-        world.step()
+    world.live()
     by_whom: dict[Message, set[str]] = {}
     for instance in world.instances:
         again = later_lives(instance)
@@ -25,21 +24,19 @@ def test_publishers_may_fail_over_at_any_moment(seed: int) -> None:
     world.application.check_all_are_everywhere_once()
 
 
-@over_seeds(every=10)
+@over_seeds(every=7)
 def test_publishers_may_fail_over_while_others_claim(seed: int) -> None:
     world = World(seed, claims=True, fails_over=True)
-    for _ in range(STEPS):
-        world.step()
+    world.live()
     agree(world)
     assert world.application is not None
     world.application.check_all_are_everywhere_once()
 
 
-@over_seeds(every=10)
+@over_seeds(every=7)
 def test_publishers_may_fail_over_along_a_chain(seed: int) -> None:
     world = World(seed, chain=True, fails_over=True)
-    for _ in range(STEPS):
-        world.step()
+    world.live()
     agree(world)
     assert world.application is not None
     world.application.check_all_are_everywhere_once()

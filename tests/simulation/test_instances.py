@@ -16,9 +16,10 @@ from tests.instances import Consumer, Instance, exchange
 from tests.simulation.application import Application, number_of
 from tests.simulation.seeds import over_seeds
 
-STEPS = 120
+#: Steps of a life; each sixth one is longer.
+STEPS, LONG_STEPS = 60, 120
 
-#: Worlds that once failed: a message that died under a lease after another instance had claimed it.
+#: Worlds that once failed, long ones: a message that died under a lease after another instance had claimed it.
 KEPT_SEEDS = (372, 702)
 
 #: A message everywhere: the UUID of its origin, and its bookmark there.
@@ -36,6 +37,7 @@ class World:
 
     def __init__(self, seed: int, *, claims: bool = False, chain: bool = False, fails_over: bool = False) -> None:
         self.random = random.Random(seed)
+        self.steps = STEPS if seed % 6 else LONG_STEPS
         self.claims = claims
         self.chain = chain
         #: Pairs of instances that cannot read each other now.
@@ -54,6 +56,11 @@ class World:
         #: Messages of which everybody knew all names when nobody but their owner had them leased.
         self.settled: set[Message] = set()
         self.consumers = {each.name: [Consumer(each, "one"), Consumer(each, "two")] for each in self.instances}
+
+    def live(self) -> None:
+        """Let one thing happen after the other."""
+        for _ in range(self.steps):
+            self.step()
 
     def step(self) -> None:
         """Let something happen somewhere."""
@@ -87,7 +94,7 @@ class World:
                 instance.pull_queues([] if is_on else ["WORK", "FAILED"])
             case other:
                 self._step_of_application(other, instance)
-        self.check()
+        self.check(instance)
 
     def _step_of_application(self, what: str, instance: Instance) -> None:
         """Let something happen that matters where a publisher fails over."""
@@ -164,16 +171,16 @@ class World:
         if dead.ranges:
             instance.decide(commands.Redrive(queue="WORK", ranges=dead.ranges))
 
-    def check(self) -> None:
-        """Raise unless each message is leased by one instance at most, and every instance is sound."""
+    def check(self, instance: Instance) -> None:
+        """Raise unless each message is leased by one instance at most, and one instance, which has changed, is sound."""
         for message, holders in () if self.claims else self._leased().items():
             assert len(holders) <= self._hands(message), f"{holders} have a message leased"
-        for instance in self.instances:
-            assert invariants.of_state(instance.world.state) == []
+        assert invariants.of_state(instance.world.state) == []
 
     def compare(self) -> None:
         """Raise unless each instance knows all that it has pulled of the others, as `sparkq verify` finds it."""
         for instance in self.instances:
+            assert invariants.of_state(instance.world.state) == []
             assert list(of_origins(instance.world.state)) == []
             for other in self.instances:
                 watermark = instance.world.state.pulled.get(other.name)
@@ -183,7 +190,7 @@ class World:
                 spoken.fold_all(other.world.committed[: watermark.record + 1])
                 queues = instance.world.state.definitions.peers[other.name].queues
                 found = of_what_was_pulled(
-                    instance.world.state, spoken, tuple(queues), passes=lambda _: True, who=instance.name, whom=other.name
+                    instance.world.state, spoken, tuple(queues), passes=lambda *_: True, who=instance.name, whom=other.name
                 )
                 assert list(found) == []
 
@@ -206,37 +213,34 @@ def values(instance: Instance, queue: str) -> dict[Id, MessageValue]:
     return {each: value for each, value in found.items() if queue == "WORK" or value.stage != Stage.GONE}
 
 
-@over_seeds(every=10)
+@over_seeds(every=7)
 def test_instances_come_to_say_the_same(seed: int) -> None:
     world = World(seed)
-    for _ in range(STEPS):
-        world.step()
+    world.live()
     world.compare()
     agree(world)
 
 
-@over_seeds(every=10)
+@over_seeds(every=7)
 def test_a_chain_comes_to_say_the_same(seed: int) -> None:
     world = World(seed, chain=True)
-    for _ in range(STEPS):
-        world.step()
+    world.live()
     agree(world)
 
 
-@over_seeds(every=10)
+@over_seeds(every=7)
 def test_a_chain_agrees_after_claims(seed: int) -> None:
     agree_after_claims(World(seed, claims=True, chain=True))
 
 
-@over_seeds(every=10, kept=KEPT_SEEDS)
+@over_seeds(every=7, kept=KEPT_SEEDS)
 def test_instances_agree_after_claims(seed: int) -> None:
     agree_after_claims(World(seed, claims=True))
 
 
 def agree_after_claims(world: World) -> None:
     """Let a world live in which messages are claimed, and raise unless all say the same in the end."""
-    for _ in range(STEPS):
-        world.step()
+    world.live()
     acknowledged = {each for instance in world.instances for each in instance.acknowledged()}
     world.compare()
     agree(world)

@@ -23,6 +23,7 @@ from tests.simulation.key_promises import delivered_out_of_order
 from tests.simulation.loop_driver import rows_of
 from tests.simulation.loop_world import TYPE, LoopWorld
 from tests.simulation.seeds import over_seeds
+from tests.simulation.stand_ins import StandInWorld
 
 #: Seeds that once failed, and what was broken.
 KEPT_SEEDS: dict[int, str] = {
@@ -42,10 +43,10 @@ QUEUES: tuple[dict[str, Any], ...] = (
 )
 
 
-def run(seed: int) -> LoopWorld:
+def run(seed: int, make_world: type[LoopWorld] = LoopWorld) -> LoopWorld:
     """Run a world to its end and drain it; every tenth is a large one."""
     settings = QUEUES[seed % len(QUEUES)]
-    world = LoopWorld(
+    world = make_world(
         seed,
         settings=settings | ({"order_key_run": seed // 12 % 3} if "order_key" in settings else {}),
         operated=seed // len(QUEUES) % 2 == 1,
@@ -62,7 +63,17 @@ def run(seed: int) -> LoopWorld:
 @over_seeds(kept=KEPT_SEEDS)
 def test_a_troubled_loop_keeps_every_promise(seed: int) -> None:
     """R5, R14 to R16, R19, R56, R68 to R73, P1 to P7."""
-    world = run(seed)
+    keeps_every_promise(run(seed))
+
+
+@over_seeds(every=10)
+def test_stand_ins_that_take_over_at_any_moment_keep_every_promise(seed: int) -> None:
+    """They hear wrongly, sleep, and come late; the log alone decides who reigns (DESIGN 15.16)."""
+    keeps_every_promise(run(seed, StandInWorld))
+
+
+def keeps_every_promise(world: LoopWorld) -> None:
+    """Judge a world from its log, and from what was answered."""
     assert world.is_empty(), "every message reaches an end"
     assert world.deposed_answers == []
     assert answers_without_a_record(world) == []

@@ -19,7 +19,7 @@ from tests.simulation.instance_promises import (
     delivered_again_without_reason,
     judge,
     not_ended,
-    read_by_two,
+    read_by_more,
     said_differently,
 )
 from tests.simulation.instances_world import TOPOLOGIES, InstancesWorld
@@ -31,33 +31,42 @@ from tests.simulation.whole_instance import WholeInstance
 #: Seeds that once failed, and what was broken.
 KEPT_SEEDS: dict[int, str] = {9: "with a planted bug: what came by two ways at once entered twice"}
 
-#: One for each kind of queue, in turn; without expressions, which other tests evaluate.
+#: One for each kind of queue, in turn; other expressions than that of barriers are for other tests.
 QUEUES: tuple[dict[str, Any], ...] = (
     {"max_deliveries": 1, "dead_letter_queue": "FAILED"},
     {"semantics": "at-most-once"},
     {"max_backlog": 12, "fairness": "round-robin"},
     {"ownership": "group_local", "initial_owner": "b", "max_deliveries": 2, "dead_letter_queue": "FAILED"},
+    {"barrier": "b = 1"},
+    {"target_queue_depth": 1_000},
 )
 
 
 def run(seed: int, *, claims: bool) -> InstancesWorld:
-    """Run a world to its end and drain it."""
+    """Run a world to its end and drain it.
+
+    By which numbers a seed is divided sees to it that everything meets everything.
+    """
     kinds = [each for each in QUEUES if not claims or "semantics" not in each]
     topologies = list(TOPOLOGIES)
+    kind = kinds[seed // len(topologies) % len(kinds)]
     world = InstancesWorld(
         seed,
         topology=topologies[seed % len(topologies)],
-        settings={"lease_period": "4s", **kinds[seed // len(topologies) % len(kinds)]},
+        settings={"lease_period": "4s", **kind},
         claims=claims,
+        fails_over=seed % 7 in (2, 5),
+        # A restored journal does not know whom it gave a message at most once, or to whom a barrier.
+        restores=seed % 5 in (1, 3) and not kind.keys() & {"semantics", "barrier"},
     )
     for _ in range(500 if seed % 10 == 0 else 200):
         world.step()
     # Some stores are away for ever; what was published there since somebody heard of it is gone with them.
-    world.drain(without="a" if claims and seed % 5 == 4 else None)
+    world.drain(without="a" if claims and seed % 11 in (4, 9) else None)
     return world
 
 
-@over_seeds(every=10, kept=KEPT_SEEDS)
+@over_seeds(every=125, kept=KEPT_SEEDS)
 def test_a_message_is_in_one_pair_of_hands(seed: int) -> None:
     """R14, R16, R101 to R105, R114: never leased twice in the world, nothing lost, and all say the same in the end."""
     with simulated_delta(random.Random(seed).getrandbits):
@@ -65,10 +74,10 @@ def test_a_message_is_in_one_pair_of_hands(seed: int) -> None:
         judged = check_world(world)
         assert judged.claimed == set()
         if world.settings.get("semantics") == "at-most-once":
-            assert read_by_two(world) == []
+            assert read_by_more(world, judged) == []
 
 
-@over_seeds(every=10, kept=KEPT_SEEDS)
+@over_seeds(every=125, kept=KEPT_SEEDS)
 def test_what_was_claimed_ends_once_everywhere(seed: int) -> None:
     """R107 to R111: what is delivered twice was claimed; in the end all say the same, also where a store never returns."""
     with simulated_delta(random.Random(seed).getrandbits):
@@ -84,6 +93,9 @@ def check_world(world: InstancesWorld) -> Judgement:
     assert not_ended(judged, names) == [], "every message reaches an end"
     assert delivered_again_without_reason(world, judged) == []
     everything = sorted(world.instances["b"].order)
+    # What only a store had that is away for ever is gone with it, and so is what only a journal had before it was put back.
+    lives = [life for each in world.instances.values() for life in each.lives]
+    assert world.lost or lives or world.application.confirmed <= set(everything)
     for instance in world.remaining():
         assert sorted(instance.order) == everything, f"{instance.name} has each message once"
         check_instance(instance, judged)
@@ -94,15 +106,20 @@ def check_instance(instance: WholeInstance, judged: Judgement) -> None:
     """Check what every instance keeps, alone and with what it heard from others."""
     assert instance.deposed_answers == []
     assert instance.misread == []
-    assert published_otherwise(instance) == []
+    assert len(set(instance.order)) == len(instance.order)
+    # What a restored journal had lost is there only if somebody had pulled it, and not in its order.
+    assert instance.lives or published_otherwise(instance) == []
     assert transactions_that_go_back(instance) == []
     state = folded(instance)
     assert problems(state, instance.log, {TYPE: instance.message_log}) == []
     if instance.queues:
         assert acknowledged_by_nobody(instance) == []
         assert promises.committed_after_disconnect(instance) == []
+        assert promises.barriers_not_received_once(instance) == []
+        assert promises.granted_out_of_order(instance) == []
         ledger, said = state.queues[QUEUE], judged.said[instance.name].values
         ended = {Stage.GONE: "removed", Stage.DEAD: "dead"}
         for stage, name in ended.items():
             rows = next(rows for each, rows in ledger.rows.items() if each.value == name)
-            assert {instance.order[row] for row in rows} == {each for each, value in said.items() if value.stage == stage}
+            ended_here = {instance.order[row] for row in rows if not instance.is_barrier(row)}
+            assert ended_here == {each for each, value in said.items() if value.stage == stage}

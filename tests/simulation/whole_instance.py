@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.layout import CONTROL
 from tests.simulation import simulated_table
+from tests.simulation.backups import Life
 from tests.simulation.bucket import ENTRY, Bucket, SimulatedStore, StoreHook
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.disk_world import DiskWorld, Process
@@ -25,6 +27,9 @@ from tests.simulation.publishers import Application, Publisher
 
 if TYPE_CHECKING:
     from tests.simulation.instances_world import InstancesWorld
+
+#: More messages than any target depth of these worlds.
+DEEP = 1_060
 
 #: The dead-letter queue, where there is one.
 LETTERS = "FAILED"
@@ -100,6 +105,8 @@ class WholeInstance(DiskWorld):
         self.queues = [QUEUE, LETTERS] if "dead_letter_queue" in settings else [QUEUE]
         #: Whether its consumers do nothing for a while.
         self.is_asleep = False
+        #: What it was before backups were put back.
+        self.lives: list[Life] = []
         #: Of each living coordinator process, in the order of their starts.
         self.all_pullers: list[InstancePullers] = []
         super().__init__(around.random.getrandbits(32), settings=settings, journal={"instance": name, "group": "sites"})
@@ -120,7 +127,11 @@ class WholeInstance(DiskWorld):
 
     def _make_publishers(self) -> list[Publisher]:
         kinds = ("named", "stream", "plain", "appending")
-        return [Publisher(self, Application(name=f"{self.name}-{kind}", kind=kind)) for kind in kinds]
+        made = [Publisher(self, Application(name=f"{self.name}-{kind}", kind=kind)) for kind in kinds]
+        if "target_queue_depth" in self.settings and self.name == "a":
+            # So many at once that some are beyond it.
+            made[0].application.batches.append(self.new_messages(DEEP))
+        return made
 
     def new_messages(self, count: int) -> list[int]:
         """Draw ids of new messages, which no other instance has."""
@@ -199,6 +210,7 @@ class WholeInstance(DiskWorld):
         for driver in awake:
             driver.step()
         self.nodes[-1].step()
+        self.say_restored()
         found = pulls and self.all_pullers[-1].go_on_all()
         return found or not (all(driver.checkpoint.is_caught_up for driver in awake) and self.is_empty())
 
@@ -214,6 +226,11 @@ class WholeInstance(DiskWorld):
         """Let somebody allow proxied transfer, or forbid it (R108)."""
         for queue in self.queues:
             self.send(self.request(commands.ProxiedTransfer, queue=queue, on=on))
+
+    def say_restored(self) -> None:
+        """Let somebody say that the journal was restored, where a coordinator asks for that."""
+        if any(node.loop._engine.reach.restored for node in self.nodes if node.alive and node.loop is not None):
+            self.send(self.request(commands.Restored, origin=str(uuid.uuid4())))
 
     def operate(self) -> None:
         """Let somebody do something by hand, and mostly be answered."""

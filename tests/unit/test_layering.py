@@ -13,21 +13,23 @@ from tests.source_tree import SourceFile, product_files
 
 #: A module imports from its own line and the lines above it. A name stands for the module and all below it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("spark_queue.error_texts",),
+    ("spark_queue.error_texts", "spark_queue.access_error_texts"),
     ("spark_queue.errors",),
     ("spark_queue.core.bitmaps", "spark_queue.core.definitions"),
     ("spark_queue.core.records",),
     ("spark_queue.core.replies",),
-    ("spark_queue.core.commands",),
+    ("spark_queue.core.commands", "spark_queue.core.caller"),
     ("spark_queue.core.message_files",),
     ("spark_queue.core.state",),
     ("spark_queue.core.retention",),
     ("spark_queue.core.deciding",),
     ("spark_queue.core",),
-    ("spark_queue.clock", "spark_queue.allocator", "spark_queue.expression", "spark_queue.ports", "spark_queue.settings"),
+    ("spark_queue.clock", "spark_queue.allocator", "spark_queue.expression", "spark_queue.ports"),
+    ("spark_queue.settings", "spark_queue.tracing"),
     ("spark_queue.journal",),
     ("spark_queue.protocol", "spark_queue.verification", "spark_queue.views"),
     ("spark_queue.replication",),
+    ("spark_queue.metrics",),
     ("spark_queue.coordinator",),
     ("spark_queue.client", "spark_queue.delta_jars", "spark_queue.session"),
     ("spark_queue.source",),
@@ -51,6 +53,8 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
     "duckdb": ("spark_queue.expression",),
     "jinja2": ("spark_queue.dashboard",),
     "obstore": ("spark_queue.journal",),
+    "opentelemetry": ("spark_queue.metrics.otlp", "spark_queue.tracing"),
+    "prometheus_client": ("spark_queue.metrics.prometheus",),
     "pyarrow.flight": ("spark_queue.coordinator", "spark_queue.protocol"),
     "pyspark": ("spark_queue.source", "spark_queue.client.queue", "spark_queue.session", "pyspark_sparkqueue", "jobs"),
     "rich": ("spark_queue.cli", "jobs"),
@@ -62,8 +66,9 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
 
 #: What importing a module may never load, through however many other modules of ours.
 NEVER_LOADS: Mapping[str, frozenset[str]] = {
-    "spark_queue.coordinator": frozenset({"pyspark", "delta"}),
-    "spark_queue.cli": frozenset({"pyspark", "delta"}),
+    # Extras are loaded by who asks for them.
+    "spark_queue.coordinator": frozenset({"pyspark", "delta", "opentelemetry", "prometheus_client"}),
+    "spark_queue.cli": frozenset({"pyspark", "delta", "opentelemetry", "prometheus_client"}),
     "spark_queue.dashboard": frozenset({"pyspark", "delta"}),
     "spark_queue.journal": frozenset({"pyspark", "delta"}),
     "spark_queue.views": frozenset({"pyspark", "delta"}),

@@ -15,11 +15,12 @@ import typer
 
 from spark_queue import Journal
 from spark_queue.cli.app import app
+from spark_queue.cli.arguments import COORDINATOR_VARIABLE
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.lifecycle import TRANSITIONS, Event, State
 from spark_queue.errors import CATALOGUE
 from spark_queue.protocol.connection import TLS_ROOTS_VARIABLE
-from spark_queue.protocol.user_files import TOKEN_FILE_VARIABLE
+from spark_queue.protocol.user_files import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from spark_queue.replication.peer_stores import STORES_FILE_VARIABLE
 from spark_queue.settings.read import load_definitions
 from spark_queue.settings.tables import key_rows, option_rows
@@ -135,11 +136,14 @@ def test_command_line_exists(command: str) -> None:
 
 
 def test_error_codes_exist() -> None:
-    variables = {TOKEN_FILE_VARIABLE, TLS_ROOTS_VARIABLE, STORES_FILE_VARIABLE, "XDG_CACHE_HOME", "PYSPARK_PYTHON"}
+    ours = {TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, TLS_ROOTS_VARIABLE, STORES_FILE_VARIABLE, COORDINATOR_VARIABLE}
+    variables = ours | {"XDG_CACHE_HOME", "PYSPARK_PYTHON"}
     headings = "\n".join(re.findall(r"^#+ .+$", TEXT, re.MULTILINE))
     named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", TEXT)) | set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", headings))
     # Topics and queues of the one example in the rules.
     of_example = {name for name in named if name.startswith("ORDERS_")}
+    # OpenTelemetry's own.
+    variables |= {name for name in named if name.startswith("OTEL_")}
     assert named
     assert named - of_example <= CATALOGUE.keys() | variables
 

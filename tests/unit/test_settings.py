@@ -152,7 +152,10 @@ def test_a_definition_file_that_cannot_be_read_is_refused_with_its_path(tmp_path
 def test_the_tables_for_people_hold_every_key_and_option() -> None:
     assert {row.name for row in key_rows()} == {
         key.name
-        for table in (keys.JOURNAL_KEYS, keys.MESSAGE_TYPE_KEYS, keys.QUEUE_KEYS, keys.PEER_KEYS, keys.REPLICATION_KEYS)
+        for table in (
+            *(keys.JOURNAL_KEYS, keys.MESSAGE_TYPE_KEYS, keys.QUEUE_KEYS, keys.PEER_KEYS, keys.REPLICATION_KEYS),
+            *(keys.PRINCIPAL_KEYS, keys.ENTITLEMENT_KEYS),
+        )
         for key in table
     }
     names = [row.name for row in option_rows()]

@@ -33,16 +33,16 @@ def release(work: UnitOfWork) -> None:
     waiting = [rows.min() for state in (*ACTIVE, State.INACTIVE, State.REMOTE) if (rows := ledger.rows[state])]
     due = below(ledger.rows[State.HELD], min(waiting)) if waiting else ledger.rows[State.HELD].copy()
     while due:
-        names, rows = _oldest_with_takers(ledger, due)
+        names, rows = _oldest_with_takers(work, due)
         work.emit(Kind.BARRIER_RELEASED, rows, detail={"subscriptions": names})
         due -= rows
 
 
-def _oldest_with_takers(ledger: QueueLedger, due: BitMap64) -> tuple[list[str], BitMap64]:
+def _oldest_with_takers(work: UnitOfWork, due: BitMap64) -> tuple[list[str], BitMap64]:
     """Return the subscriptions whose filter matches the oldest of `due`, and the barriers up to the first that others get (R73)."""
     names, until = [], due.max() + 1
-    for name, subscription in sorted(ledger.subscriptions.items()):
-        matching = due if subscription.filter is None else due & ledger.selection.matches[subscription.filter]
+    for name, subscription in sorted(work.ledger.subscriptions.items()):
+        matching = work.allowed(subscription, due)
         if due.min() in matching:
             names.append(name)
         others = due - matching if due.min() in matching else matching

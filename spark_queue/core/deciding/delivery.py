@@ -12,6 +12,7 @@ from spark_queue.core.deciding.isolation import isolate
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.session import Session
 from spark_queue.core.deciding.settlement import end_lease, give_back_failed, in_queue, prove
+from spark_queue.core.deciding.subscribing import belonging, end_subscription, hand_to_caller
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.definitions.keys import valid_name
 from spark_queue.core.records import Incarnation, Kind, Removal, Return
@@ -63,8 +64,11 @@ def _attach(work: UnitOfWork, command: Attach, session: Session) -> None:
             # The reply to this very call was lost; nothing came after it that a second record might undo.
             return
     wanted = {"ack_mode": command.ack_mode, "max_backlog": command.max_backlog, "filter": command.filter}
+    known = hand_to_caller(work, known)
+    if work.caller is not None:
+        wanted |= belonging(work.caller.principal, work.hiding())
     if known is None or any(getattr(known, each) != value for each, value in wanted.items()):
-        work.state.prepare_filter(work.ledger, command.filter)
+        work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.hiding()) if text is not None])
         work.emit(Kind.SUBSCRIBED, subscription=name, detail=wanted)
     detail = {"incarnation": list(incarnation), "call": call}
     if command.available_now:
@@ -185,13 +189,6 @@ def unsubscribe(work: UnitOfWork, command: Unsubscribe) -> Done:
     end_subscription(work, work.subscription(command.subscription), reason="user")
     work.sessions.forget(command.subscription)
     return Done()
-
-
-def end_subscription(work: UnitOfWork, subscription: Subscription, *, reason: str) -> None:
-    """End a subscription; what it holds returns."""
-    for lease in [lease for lease in work.ledger.leases.values() if lease.subscription == subscription.name]:
-        end_lease(work, lease, Return.UNSUBSCRIBED)
-    work.emit(Kind.UNSUBSCRIBED, subscription=subscription.name, reason=reason)
 
 
 def _is_handed_over_once(work: UnitOfWork, lease: Lease) -> bool:

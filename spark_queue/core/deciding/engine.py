@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from spark_queue.core import commands
+from spark_queue.core.caller import Caller
 from spark_queue.core.deciding import alteration, batch_runs, delivery, granting, manual_settlement, pausing, redriving, timers
 from spark_queue.core.deciding.barrier import release
 from spark_queue.core.deciding.expression_failures import count_failed_expressions
@@ -24,10 +27,11 @@ from spark_queue.core.deciding.instances.replicating import Pulled, end_letters_
 from spark_queue.core.deciding.removal import end_letters, remove_reached
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
+from spark_queue.core.deciding.subscribing import renew_entitlements
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.message_files.segment import Segment, to_record
 from spark_queue.core.records import Emit, Kind, Record
-from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows
+from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows, Purged
 from spark_queue.core.retention import Retention
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
@@ -110,11 +114,17 @@ class Engine:
         self.reach = Reach()
 
     def decide(
-        self, command: commands.AnyCommand, *, now_ms: int, check: Callable[[JournalState, commands.AnyCommand], None] | None = None
+        self,
+        command: commands.AnyCommand,
+        *,
+        now_ms: int,
+        check: Callable[[JournalState, commands.AnyCommand], None] | None = None,
+        caller: Caller | None = None,
     ) -> CoreReply | LeasedRows | None:
         """Do what a command asks, and return the reply; None for a `Next` for which nothing is there yet.
 
         What took effect before is only answered again. `check` may refuse any other command, by what the core does not know.
+        Whether the `caller` may ask is not looked at here; what is hidden from it is.
 
         Raises
         ------
@@ -123,17 +133,17 @@ class Engine:
         """
         answer_again = DONE_BEFORE.get(type(command))
         if answer_again is not None and self.state.has_done(command.request):
-            return answer_again(self.state, command)
+            return self._without_hidden(answer_again(self.state, command), command, now_ms, caller)
         if check is not None:
             check(self.state, command)
         self._refuse_restored(command)
         before = self.state.next_record
         if isinstance(command, commands.Apply):
-            reply: CoreReply | LeasedRows | None = self._apply(command, now_ms=now_ms)
+            reply: CoreReply | LeasedRows | None = self._apply(command, now_ms=now_ms, caller=caller)
         elif isinstance(command, commands.InstanceCommand):
-            reply = PEER_HANDLERS[type(command)](self._work_on_peers(now_ms, command.request), command)
+            reply = PEER_HANDLERS[type(command)](self._work_on_peers(now_ms, command.request, caller), command)
         else:
-            reply = HANDLERS[type(command)](self._work(command.queue, now_ms, command.request), command)
+            reply = HANDLERS[type(command)](self._work(command.queue, now_ms, command.request, caller), command)
         if self.state.next_record != before:
             self._release_barriers(now_ms)
         return reply
@@ -234,9 +244,19 @@ class Engine:
         if self.state.definitions.is_replicated(command.queue):
             raise self.reach.restored
 
-    def _apply(self, command: commands.Apply, *, now_ms: int) -> Done:
+    def _without_hidden(self, reply: CoreReply, command: Any, now_ms: int, caller: Caller | None) -> CoreReply:
+        """Return the answer to a repeat without counting what is hidden from who asks."""
+        if caller is None or not isinstance(reply, Purged):
+            return reply
+        work = self._work(command.queue, now_ms, caller=caller)
+        return structs.replace(reply, leased=len(work.seen(work.ledger.rows[State.LEASED])))
+
+    def _apply(self, command: commands.Apply, *, now_ms: int, caller: Caller | None) -> Done:
         """Replace the whole set of definitions."""
-        self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=alteration.apply(self.state, command))
+        signed = {"by": caller.signature()} if caller is not None else {}
+        self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=alteration.apply(self.state, command) | signed)
+        for work in list(self._work_of_all(now_ms)):
+            renew_entitlements(work)
         self._ticked_at_ms = 0  # By the new ones more may be due than was by then.
         self.expire(now_ms=now_ms)
         return Done()
@@ -260,19 +280,20 @@ class Engine:
 
         return emit
 
-    def _work_on_peers(self, now_ms: int, request: str) -> PeersWork:
+    def _work_on_peers(self, now_ms: int, request: str, caller: Caller | None) -> PeersWork:
         return PeersWork(
-            state=self.state, reach=self.reach, now_ms=now_ms, request=request, emit_record=self._emit(now_ms),
-            work_on=lambda queue: self._work(queue, now_ms, request),
+            state=self.state, reach=self.reach, now_ms=now_ms, request=request, emit_record=self._emit(now_ms), caller=caller,
+            work_on=lambda queue: self._work(queue, now_ms, request, caller),
         )  # fmt: skip
 
     def _work_of_all(self, now_ms: int) -> Iterator[UnitOfWork]:
         return (self._work(queue, now_ms) for queue in list(self.state.queues))
 
-    def _work(self, queue: str, now_ms: int, request: str = "") -> UnitOfWork:
+    def _work(self, queue: str, now_ms: int, request: str = "", caller: Caller | None = None) -> UnitOfWork:
         ledger = self.state.ledger(queue)
         sessions, shares = self._sessions.setdefault(queue, Sessions()), self._shares.setdefault(queue, Shares())
         return UnitOfWork(
             state=self.state, ledger=ledger, sessions=sessions, shares=shares, reach=self.reach,
             patience=self._patience.setdefault(queue, Patience()), now_ms=now_ms, request=request, emit_record=self._emit(now_ms),
+            caller=caller,
         )  # fmt: skip

@@ -22,6 +22,9 @@ from spark_queue.core.state.lease import Lease, Subscription
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
 
+#: What is the same for all subscriptions that may be given the same.
+_Alike = tuple[str | None, str | None, str]
+
 
 def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, call: int, limit: int) -> Lease | None:
     """Lease the next messages to a subscription; None when there is nothing for it now (R47, R48).
@@ -79,7 +82,7 @@ def _free(work: UnitOfWork, subscription: Subscription) -> BitMap64:
     if subscription.barriers:
         # One that waits for the next run still comes before everything behind it.
         rows = below(rows, subscription.barriers.min())
-    return work.ledger.selection.matching(before_held(work.ledger, rows), subscription.filter)
+    return work.allowed(subscription, before_held(work.ledger, rows))
 
 
 def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
@@ -153,7 +156,7 @@ def _with_runs(
 
 
 def _candidates(
-    work: UnitOfWork, rooms: Mapping[str, int], backlogs: Counter[str], known: dict[tuple[str | None, str], BitMap64]
+    work: UnitOfWork, rooms: Mapping[str, int], backlogs: Counter[str], known: dict[_Alike, BitMap64]
 ) -> list[Contender]:
     """Return those who have room, each with what it may be given; subscriptions that are alike share one bitmap.
 
@@ -182,10 +185,10 @@ def _candidates(
     return candidates
 
 
-def _alike(subscription: Subscription) -> tuple[str | None, str]:
-    """Return what is the same for all subscriptions that may be given the same: the filter, unless a run or a barrier bounds it."""
+def _alike(subscription: Subscription) -> _Alike:
+    """Return what is the same for all that may be given the same: principal and filter, unless a run or a barrier bounds it."""
     is_bound = subscription.run_until is not None or bool(subscription.barriers)
-    return subscription.filter, subscription.name if is_bound else ""
+    return subscription.principal, subscription.filter, subscription.name if is_bound else ""
 
 
 def _served_last(ledger: QueueLedger) -> str:

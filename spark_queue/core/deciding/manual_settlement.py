@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.commands import Purge, Settle, SettleWhere
 from spark_queue.core.deciding.instances.transfers import claim, claim_matching, claimable
-from spark_queue.core.deciding.outcomes import check_outcomes, read_outcome, read_staged, refuse_barriers, stage
+from spark_queue.core.deciding.outcomes import Said, check_outcomes, read_outcome, read_staged, refuse_barriers, stage
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.settlement import apply_outcome, give_back_followers, in_queue
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
@@ -44,7 +44,9 @@ def settle(work: UnitOfWork, command: Settle) -> Settled:
     accepted. Somebody who holds no lease acts at once.
     """
     given = [read_outcome(work, each) for each in command.outcomes]
-    check_outcomes(work, given, work.ledger.entered, "never entered the queue")
+    # What is hidden from who asks is for them as if it were not there.
+    known = _seen_of(work, given) if work.hiding() else work.ledger.entered
+    check_outcomes(work, given, known, "never entered the queue")
     refuse_barriers(work, given)
     if work.ledger.definition.at_most_once:
         # R40: these messages are gone already; the proof of their batch frees the backlog (R17).
@@ -76,7 +78,8 @@ def settle_where(work: UnitOfWork, command: SettleWhere) -> Settled:
     ledger = work.ledger
     leased = ledger.rows[State.LEASED]
     claim_matching(work, command.where)
-    rows = work.matching(command.where, leased.copy() if said[0] == Outcome.CANCEL else in_queue(work, ledger.entered))
+    among = leased.copy() if said[0] == Outcome.CANCEL else in_queue(work, ledger.entered)
+    rows = work.matching(command.where, work.seen(among))
     untouched = rows if ledger.definition.at_most_once else rows & leased if ledger.definition.leasing == "strict" else BitMap64()
     counts = Counter(skipped=len(untouched))
     _settle_now(work, [_Part(said=said, rows=rows - untouched)], counts)
@@ -85,13 +88,19 @@ def settle_where(work: UnitOfWork, command: SettleWhere) -> Settled:
 
 def purge(work: UnitOfWork, command: Purge) -> Purged:
     """Remove what is not leased, active or not, or what of it matches a filter; purged messages are no dead letters (R13)."""
-    leased = work.ledger.rows[State.LEASED].copy()
     claim_matching(work, command.where)
-    rows = (in_queue(work, work.ledger.entered) - leased) | work.ledger.rows[State.INACTIVE]
+    leased = work.seen(work.ledger.rows[State.LEASED].copy())
+    rows = work.seen((in_queue(work, work.ledger.entered) - work.ledger.rows[State.LEASED]) | work.ledger.rows[State.INACTIVE])
     if command.where is not None:
         rows, leased = work.matching(command.where, rows), work.matching(command.where, leased)
     remove(work, rows, Removal.PURGED)
     return Purged(purged=len(rows), leased=len(leased))
+
+
+def _seen_of(work: UnitOfWork, given: Collection[Said]) -> BitMap64:
+    """Return which of the messages that outcomes name are not hidden from who asks; what retention let go is."""
+    named = BitMap64.union(BitMap64(), *(rows for _, rows in given))
+    return work.seen(named & work.ledger.entered)
 
 
 def settled_before(_: JournalState, command: Settle) -> Settled:
@@ -179,7 +188,7 @@ def _settle_now(work: UnitOfWork, parts: Collection[_Part], counts: Counter[str]
     for part in parts:
         if part.said[0] == Outcome.CANCEL:
             behind |= give_back_followers(work, part.rows, work.ledger.rows[State.LEASED], lease=part.lease)
-    counts["behind"] = len(behind)
+    counts["behind"] = len(work.seen(behind))
     for part in parts:
         _act(work, replace(part, rows=part.rows - behind), counts)
 

@@ -21,7 +21,7 @@ from spark_queue.core.state.lifecycle import State
 
 def find_dead_letters(work: UnitOfWork, command: FindDeadLetters) -> DeadLetters:
     """Name the dead letters that are free to go; changes nothing."""
-    rows = dead_letters(work.state, command.queue, command.where)
+    rows = work.seen(dead_letters(work.state, command.queue, command.where))
     free = rows & free_letters(work.state, command.queue)
     return DeadLetters(ranges=tuple(to_ranges(free)), skipped=len(rows) - len(free))
 
@@ -34,8 +34,8 @@ def redrive(work: UnitOfWork, command: Redrive) -> Redriven:
     letters = work.dead_letters
     if letters is not None:
         there = replace(work, ledger=letters)
-        claim(there, _named(work.state, command) & claimable(there))
-    free = _named(work.state, command) & free_letters(work.state, command.queue)
+        claim(there, work.seen(_named(work.state, command) & claimable(there)))
+    free = work.seen(_named(work.state, command) & free_letters(work.state, command.queue))
     if free:
         if letters is not None and free.intersect(letters.entered):
             work.emit(Kind.REDRIVEN, free & letters.entered, queue=letters.definition.name)

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import below
-from spark_queue.core.deciding.delivery import end_subscription
 from spark_queue.core.deciding.redriving import purge_old
 from spark_queue.core.deciding.removal import remove_aged
 from spark_queue.core.deciding.settlement import end_lease
 from spark_queue.core.deciding.shares import Shares
+from spark_queue.core.deciding.subscribing import end_subscription
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Return
 from spark_queue.core.state.age import oldest_ms

@@ -8,10 +8,12 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.caller import Caller
 from spark_queue.core.deciding.instances.patience import Patience
 from spark_queue.core.deciding.instances.reach import Reach
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
+from spark_queue.core.definitions.keys import READ
 from spark_queue.core.records import Emit, Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease, Subscription
@@ -33,12 +35,16 @@ class UnitOfWork:
     #: Id of the request that is being served; empty for a timer's work.
     request: str
     emit_record: Emit
+    #: Who asks; None for a timer's work, and where there are no principals.
+    caller: Caller | None = None
 
     def emit(self, kind: Kind, rows: BitMap64 | None = None, *, of: Lease | None = None, **fields: Any) -> None:
         """Record `kind` for this queue, about `rows`, and `of` a lease and its subscription when given."""
         detail = dict(fields.pop("detail", {}))
         if self.request:
             detail["request"] = self.request
+        if self.caller is not None and self.caller.signs:
+            detail["by"] = self.caller.signature()
         if of is not None:
             fields = {"lease": of.number, "subscription": of.subscription, **fields}
         fields.setdefault("queue", self.ledger.definition.name)
@@ -56,6 +62,28 @@ class UnitOfWork:
     def matching(self, where: str, rows: BitMap64) -> BitMap64:
         """Return which of `rows` match a filter."""
         return self.state.matching(self.ledger, where, rows)
+
+    def seen(self, rows: BitMap64) -> BitMap64:
+        """Return those of `rows` that are not hidden from who asks (R12)."""
+        for text in self.hiding():
+            rows = self.matching(text, rows)
+        return rows
+
+    def hiding(self) -> tuple[str, ...]:
+        """Return the filters that hide messages of this queue from who asks."""
+        return () if self.caller is None else self.state.definitions.hiding(self.caller.principal, self.ledger.definition.name)
+
+    def allowed(self, subscription: Subscription, rows: BitMap64) -> BitMap64:
+        """Return those of `rows` that a subscription's filter takes and its principal may read (R12, R47, R49)."""
+        definitions, selection = self.state.definitions, self.ledger.selection
+        rows = selection.matching(rows, subscription.filter)
+        if not definitions.principals:
+            return rows
+        if not definitions.may(subscription.principal, READ, self.ledger.definition.name):
+            return BitMap64()
+        for text in subscription.entitlement:
+            rows = selection.matching(rows, text)
+        return rows
 
     @property
     def dead_letters(self) -> QueueLedger | None:

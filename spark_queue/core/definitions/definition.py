@@ -1,4 +1,4 @@
-"""What a journal is configured to hold: message types, queues, peers, and the journal's own settings.
+"""What a journal is configured to hold: message types, queues, peers, principals, and the journal's own settings.
 
 The stored form (in `definitions_applied`) is the user's own: nested tables of the keys in `keys`, whose durations are strings
 with units. `parsing.parse` reads it and checks every key and every relation between definitions before anything is touched.
@@ -12,7 +12,7 @@ from typing import Any
 
 import re2
 
-from spark_queue.core.definitions.keys import AT_MOST_ONCE, Backoff, valid_name
+from spark_queue.core.definitions.keys import ADMINISTER, AT_MOST_ONCE, Backoff, valid_name
 from spark_queue.errors import ConfigError, nearest
 
 #: Column names that the journal or the reader adds (DESIGN 4).
@@ -66,9 +66,9 @@ class PeerDefinition:
         """Return whether all messages of a queue's topic are pulled; of a pattern that is told where it stands as it is."""
         return underlying_topic in self.topics if is_pattern(underlying_topic) else self.takes(underlying_topic)
 
-    def passes(self, instance: str) -> bool:
-        """Return whether messages of another instance may come through this peer."""
-        return any(topic_matches(entry, instance) for entry in self.passthrough)
+    def passes(self, instance: str, group: str) -> bool:
+        """Return whether messages of another instance, which is in a group, may come through this peer."""
+        return any(topic_matches(entry, name) for entry in self.passthrough for name in (instance, group))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +78,42 @@ class ReplicationDefinition:
     keep_ms: int
     transfer_after_ms: int
     unreachable_after_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entitlement:
+    """Some rights on some queues. Fields are the keys of `ENTITLEMENT_KEYS`."""
+
+    #: A name, or a pattern.
+    queues: str
+    rights: tuple[str, ...]
+    #: With `read`: what does not match is hidden.
+    filter: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrincipalDefinition:
+    """Somebody who may call, told by a token, and what for (R12). Fields are the keys of `PRINCIPAL_KEYS`."""
+
+    name: str
+    token_hash: tuple[str, ...]
+    rights: tuple[Entitlement, ...]
+    #: None for never.
+    expires_ms: int | None
+
+    def may(self, right: str, name: str) -> bool:
+        """Return whether it has a right on a queue, or on a name that is published to."""
+        return any(right in each.rights and topic_matches(each.queues, name) for each in self.rights)
+
+    def filters(self, queue: str) -> tuple[str, ...]:
+        """Return the filters that hide messages of a queue from it: what it sees matches all of them, whichever else it may do."""
+        found = {each.filter for each in self.rights if each.filter is not None and topic_matches(each.queues, queue)}
+        return tuple(sorted(found))
+
+    @property
+    def administers(self) -> bool:
+        """Whether it may administer the journal."""
+        return any(ADMINISTER in each.rights for each in self.rights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +185,8 @@ class Definitions:
     queues: Mapping[str, QueueDefinition]
     peers: Mapping[str, PeerDefinition]
     replication: ReplicationDefinition
+    #: Without any, the token of who runs the coordinator has every right.
+    principals: Mapping[str, PrincipalDefinition]
     #: The form that is stored and that `parse` reads.
     stored: Mapping[str, Any]
     #: The message type of each topic that is named, and of each pattern: rows of many topics are routed one topic at a time.
@@ -169,6 +207,22 @@ class Definitions:
     def is_replicated(self, queue: str) -> bool:
         """Return whether the messages of a queue are owned by one of several instances."""
         return any(queue in peer.queues for peer in self.peers.values())
+
+    def principal_with(self, token_hash: str) -> PrincipalDefinition | None:
+        """Return the principal of a token, by its hash; None for a token that nobody has."""
+        return next((each for each in self.principals.values() if token_hash in each.token_hash), None)
+
+    def may(self, principal: str | None, right: str, queue: str) -> bool:
+        """Return whether somebody has a right on a queue: everybody has, where there are no principals."""
+        if not self.principals:
+            return True
+        known = self.principals.get(principal or "")
+        return known is not None and known.may(right, queue)
+
+    def hiding(self, principal: str | None, queue: str) -> tuple[str, ...]:
+        """Return the filters that hide messages of a queue from a principal."""
+        known = self.principals.get(principal or "")
+        return () if known is None else known.filters(queue)
 
     def source_of(self, queue: str) -> str | None:
         """Return the queue whose dead letters come to a queue; None for one that is no dead-letter queue."""

@@ -6,7 +6,7 @@ It feeds validation, `sparkq options`, the reference's tables and did-you-mean e
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,6 +21,12 @@ LOCAL = "local"
 FAST = "fast"
 ROUND_ROBIN = "round-robin"
 PROPORTIONAL = "proportional"
+
+#: What a principal may do (R12): consume a queue; publish to its name; change what is in it; and everything about the journal.
+READ, WRITE, CHANGE, ADMINISTER = RIGHTS = ("read", "write", "change", "administer")
+
+#: Tokens that a principal has at once: one takes the other's place.
+_TOKENS_MAX = 2
 
 #: Longest duration: a century, so that no time stored with it can overflow.
 DURATION_LIMIT_MS = 36_500 * 86_400_000
@@ -161,6 +167,29 @@ def _parse_texts(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _parse_token_hashes(value: Any) -> tuple[str, ...]:
+    hashes = (value,) if isinstance(value, str) else _parse_texts(value)
+    if not 1 <= len(hashes) <= _TOKENS_MAX or not all(re.fullmatch(r"[0-9a-f]{64}", each) for each in hashes):
+        raise ValueError("the hash that `sparkq token new` printed, or a list of two while one token takes the other's place")
+    return hashes
+
+
+def _parse_entitlements(value: Any) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(entry, Mapping) for entry in value):
+        raise ValueError('a list of tables, such as [{queues = "ORDERS", rights = ["read"]}]')
+    return tuple(value)
+
+
+def _parse_moment(value: Any) -> int:
+    return parse_timestamp_ms(_parse_text(value))
+
+
+def _parse_rights(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not value or not all(each in RIGHTS for each in value):
+        raise ValueError(f"a list of {', '.join(RIGHTS)}")
+    return tuple(value)
+
+
 def _one_of(*allowed: str) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
         if value not in allowed:
@@ -207,6 +236,21 @@ REPLICATION_KEYS = (
     _key("keep", parse_duration_ms, "7d", "How long message files wait at most for peers that have not pulled them."),
     _key("transfer_after", parse_duration_ms, "10s", "Longest time that a message waits for its owner before it is asked for."),
     _key("unreachable_after", parse_duration_ms, "30s", "Silence after which an instance counts as not reachable."),
+)
+
+PRINCIPAL_KEYS = (
+    _key("token_hash", _parse_token_hashes, None, "What `sparkq token new` printed; a list of two while one replaces the other."),
+    _key("rights", _parse_entitlements, None, "What it may do: a list of tables with the keys below."),
+    Key(
+        name="expires", field="expires_ms", parse=_parse_moment, default=None,
+        about="From this time on its tokens are refused, an ISO time; default: never.",
+    ),
+)  # fmt: skip
+
+ENTITLEMENT_KEYS = (
+    _key("queues", _parse_text, "^.*", "A queue, or a pattern that starts with ^; for write, of the names that are published to."),
+    _key("rights", _parse_rights, None, "Of read, write, change and administer; the last is for the whole journal (R12)."),
+    _key("filter", _parse_text, None, "With read: SQL expression; what does not match is hidden from the principal."),
 )
 
 MESSAGE_TYPE_KEYS = (

@@ -6,15 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import re2
-
 from spark_queue.core.definitions.definition import (
     BUILT_IN_COLUMNS,
-    QUIET,
     Definitions,
     JournalDefinition,
     MessageTypeDefinition,
     PeerDefinition,
+    PrincipalDefinition,
     QueueDefinition,
     ReplicationDefinition,
     is_pattern,
@@ -25,13 +23,14 @@ from spark_queue.core.definitions.keys import (
     JOURNAL_KEYS,
     MESSAGE_TYPE_KEYS,
     PEER_KEYS,
+    PRINCIPAL_KEYS,
     QUEUE_KEYS,
     REPLICATION_KEYS,
     ROUND_ROBIN,
-    Key,
-    valid_name,
 )
 from spark_queue.core.definitions.peers import check_peers, parse_peer
+from spark_queue.core.definitions.principals import check_principals, parse_principal
+from spark_queue.core.definitions.tables import check_keys, check_names, check_topic_entry, read_keys, read_tables
 from spark_queue.errors import ConfigError, nearest
 
 #: Keys that a dead-letter queue cannot have: nothing is published to it, and no expression is evaluated there.
@@ -49,26 +48,29 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
     ConfigError
         UNKNOWN_KEY, BAD_VALUE, NAME_INVALID, NAME_CASE_CLASH, TOPIC_CLAIMED_TWICE, CONTRADICTORY_SETTINGS, UNKNOWN_TOPIC,
         UNKNOWN_QUEUE, UNKNOWN_MESSAGE_TYPE or LOCAL_QUEUE_REPLICATED.
+    AccessError
+        NOBODY_ADMINISTERS.
     """
-    _check_keys(stored, ("journal", "message_types", "queues", "peers", "replication"), "the definitions")
-    journal = JournalDefinition(**_read(stored.get("journal", {}), JOURNAL_KEYS, "[journal]"))
+    check_keys(stored, ("journal", "message_types", "queues", "peers", "replication", "principals"), "the definitions")
+    journal = JournalDefinition(**read_keys(stored.get("journal", {}), JOURNAL_KEYS, "[journal]"))
     tables: dict[str, Mapping[str, Any]] = {name: {"columns": columns} for name, columns in BUILT_IN_COLUMNS.items()}
-    for name, table in _tables(stored, "message_types").items():
+    for name, table in read_tables(stored, "message_types").items():
         if name in BUILT_IN_COLUMNS:
-            _check_keys(table, ("topics",), f"[message_types.{name}]")
+            check_keys(table, ("topics",), f"[message_types.{name}]")
         tables[name] = {**tables.get(name, {}), **table}
     message_types = {name: _parse_message_type(name, table) for name, table in tables.items()}
-    _check_names("message type", message_types)
+    check_names("message type", message_types)
     _check_topics(message_types.values())
-    queue_tables = _tables(stored, "queues")
-    _check_names("queue", queue_tables)
+    queue_tables = read_tables(stored, "queues")
+    check_names("queue", queue_tables)
     letters = [table.get("dead_letter_queue") for table in queue_tables.values()]
     _check_letters_exist(queue_tables)
     peers = _parse_peers(stored, journal)
-    replication = ReplicationDefinition(**_read(stored.get("replication", {}), REPLICATION_KEYS, "[replication]"))
+    replication = ReplicationDefinition(**read_keys(stored.get("replication", {}), REPLICATION_KEYS, "[replication]"))
     without_queues = Definitions(
-        journal=journal, message_types=message_types, queues={}, peers=peers, replication=replication, stored=stored
-    )
+        journal=journal, message_types=message_types, queues={}, peers=peers, replication=replication,
+        principals=_parse_principals(stored), stored=stored,
+    )  # fmt: skip
     queues = {
         name: _parse_queue(name, table, without_queues, is_dead_letter_queue=name in letters)
         for name, table in queue_tables.items()
@@ -81,89 +83,35 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
 
 
 def _parse_peers(stored: Mapping[str, Any], journal: JournalDefinition) -> dict[str, PeerDefinition]:
-    tables = _tables(stored, "peers")
-    _check_names("peer", tables)
-    peers = {name: parse_peer(name, _read(table, PEER_KEYS, f"[peers.{name}]"), journal) for name, table in tables.items()}
+    tables = read_tables(stored, "peers")
+    check_names("peer", tables)
+    peers = {name: parse_peer(name, read_keys(table, PEER_KEYS, f"[peers.{name}]"), journal) for name, table in tables.items()}
     for peer in peers.values():
         for entry in peer.topics:
-            _check_topic_entry(entry, "topics", f"[peers.{peer.name}]")
+            check_topic_entry(entry, "topics", f"[peers.{peer.name}]")
     return peers
 
 
-def _tables(stored: Mapping[str, Any], key: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return the named tables under `key`; what is no table of tables is refused."""
-    tables = stored.get(key, {})
-    if not isinstance(tables, Mapping):
-        raise ConfigError("BAD_VALUE", key=key, where="the definitions", value=tables, expected="tables of keys by name")
-    for name, table in tables.items():
-        if not isinstance(table, Mapping):
-            raise ConfigError("BAD_VALUE", key=name, where=f"[{key}]", value=table, expected="a table of keys")
-    return tables
-
-
-def _read(table: Mapping[str, Any], keys: Iterable[Key], where: str) -> dict[str, Any]:
-    keys = tuple(keys)
-    _check_keys(table, [key.name for key in keys], where)
-    values: dict[str, Any] = {}
-    for key in keys:
-        value = table.get(key.name, key.default)
-        if value is None and key.name not in table:
-            values[key.field] = None
-            continue
-        try:
-            values[key.field] = key.parse(value)
-        except ValueError as reason:
-            raise ConfigError("BAD_VALUE", key=key.name, where=where, value=value, expected=str(reason)) from None
-    return values
-
-
-def _check_keys(table: Any, known: Iterable[str], where: str) -> None:
-    if not isinstance(table, Mapping):
-        raise ConfigError("BAD_VALUE", key=where, where="the definitions", value=table, expected="a table of keys")
-    known = tuple(known)
-    for key in table:
-        if key not in known:
-            raise ConfigError("UNKNOWN_KEY", key=key, where=where, nearest=nearest(str(key), known))
-
-
-def _check_names(what: str, names: Iterable[str]) -> None:
-    seen: dict[str, str] = {}
-    for name in names:
-        if not valid_name(name):
-            raise ConfigError("NAME_INVALID", what=what, name=name)
-        if name.lower() in seen:
-            raise ConfigError("NAME_CASE_CLASH", what=what, name=name, other=seen[name.lower()])
-        seen[name.lower()] = name
+def _parse_principals(stored: Mapping[str, Any]) -> dict[str, PrincipalDefinition]:
+    tables = read_tables(stored, "principals")
+    check_names("principal", tables)
+    principals = {
+        name: parse_principal(name, read_keys(table, PRINCIPAL_KEYS, f"[principals.{name}]")) for name, table in tables.items()
+    }
+    check_principals(principals)
+    return principals
 
 
 def _parse_message_type(name: str, table: Mapping[str, Any]) -> MessageTypeDefinition:
     where = f"[message_types.{name}]"
-    values = _read(table, MESSAGE_TYPE_KEYS, where)
+    values = read_keys(table, MESSAGE_TYPE_KEYS, where)
     if values["columns"] is None:
         raise ConfigError(
             "BAD_VALUE", key="columns", where=where, value=None, expected='Spark DDL, such as "id BIGINT, item STRING"'
         )
     for entry in values["topics"]:
-        _check_topic_entry(entry, "topics", where)
+        check_topic_entry(entry, "topics", where)
     return MessageTypeDefinition(name=name, **values)
-
-
-def _check_topic_entry(entry: str, key: str, where: str) -> None:
-    if not is_pattern(entry):
-        if not valid_name(entry):
-            raise ConfigError("NAME_INVALID", what="topic", name=entry)
-        return
-    try:
-        re2.compile(entry, QUIET)
-    except re2.error as reason:
-        raise ConfigError(
-            "BAD_VALUE", key=key, where=where, value=entry, expected=f"a valid RE2 pattern ({_re2_text(reason)})"
-        ) from None
-
-
-def _re2_text(reason: Exception) -> str:
-    text = reason.args[0] if reason.args else reason
-    return text.decode() if isinstance(text, bytes) else str(text)
 
 
 def _check_topics(message_types: Iterable[MessageTypeDefinition]) -> None:
@@ -182,7 +130,7 @@ def _check_topics(message_types: Iterable[MessageTypeDefinition]) -> None:
 
 def _parse_queue(name: str, table: Mapping[str, Any], known: Definitions, *, is_dead_letter_queue: bool) -> QueueDefinition:
     where = f"[queues.{name}]"
-    values = _read(table, QUEUE_KEYS, where)
+    values = read_keys(table, QUEUE_KEYS, where)
     values["lease_renewal_limit_ms"] = _renewal_limit_ms(table, values, where)
     if values["semantics"] == AT_MOST_ONCE:
         values["fairness"] = _at_most_once_fairness(table, where)
@@ -190,7 +138,7 @@ def _parse_queue(name: str, table: Mapping[str, Any], known: Definitions, *, is_
         _check_dead_letter_keys(table, where)
     else:
         topic = values["underlying_topic"] = values["underlying_topic"] or name
-        _check_topic_entry(topic, "underlying_topic", where)
+        check_topic_entry(topic, "underlying_topic", where)
         values["default_publish_target"] = _publish_target(table, topic, where)
         _check_exclusions(values, where)
         if values["message_type"] is None:

@@ -76,6 +76,7 @@ class MessageTypeState:
         self.segments.append(segment)
         self.entered_until = segment.until
         self.origins.add(segment.first, segment.origins)
+        self.origins.groups.update(segment.groups)
         for publisher, (_, last) in segment.publishers.items():
             self.publishers[publisher] = max(last, self.publishers.get(publisher, last))
         self.version, self.token = segment.version, segment.token

@@ -89,6 +89,8 @@ class Origins:
     pulled: dict[str, BitMap64] = field(default_factory=dict)
     #: From which own bookmark on what is published here has another origin than before, and its UUID: the journal was restored.
     renewed: list[tuple[int, str]] = field(default_factory=list)
+    #: The groups of instances that are in one of another name.
+    groups: dict[str, str] = field(default_factory=dict)
     _to_here: dict[str, _Translation] = field(default_factory=dict)
     _to_there: dict[str, _Translation] = field(default_factory=dict)
     #: As `_to_there`, of the further names of rows that are here under another one, by the UUID of that origin.

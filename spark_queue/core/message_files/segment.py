@@ -52,6 +52,8 @@ class Segment:
     #: Which of its rows were pulled, and from where; and the names of those instances by UUID.
     origins: tuple[OriginRows, ...] = ()
     instances: Mapping[str, str] = field(default_factory=dict)
+    #: The groups of those of them that are in one of another name.
+    groups: Mapping[str, str] = field(default_factory=dict)
     #: First and last sequence of each named publisher; of a journal that replicates.
     publishers: Mapping[str, SequenceRange] = field(default_factory=dict)
     #: Which of its rows have a number that another message of their publisher has here.
@@ -80,6 +82,8 @@ def to_record(segment: Segment) -> Record:
         detail["barriers"] = dict(segment.barriers)
     if segment.origins:
         detail |= {"origin": [list(each) for each in segment.origins], "instances": dict(segment.instances)}
+    if segment.groups:
+        detail["groups"] = dict(segment.groups)
     if segment.publishers:
         detail["publishers"] = {name: list(found) for name, found in segment.publishers.items()}
     if segment.clashes:
@@ -108,6 +112,7 @@ def from_record(record: Record) -> Segment:
         barriers={queue: tuple((first, until) for first, until in found) for queue, found in detail.get("barriers", {}).items()},
         origins=tuple((row, rows, origin, bookmark) for row, rows, origin, bookmark in detail.get("origin", ())),
         instances=detail.get("instances", {}),
+        groups=detail.get("groups", {}),
         publishers=sequence_ranges(detail.get("publishers", {})),
         clashes=tuple((row, rows, publisher, sequence) for row, rows, publisher, sequence in detail.get("clashes", ())),
         record=record.record,

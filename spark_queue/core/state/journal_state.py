@@ -137,7 +137,7 @@ class JournalState:
                 self._of_files(record)
             case Kind.PULLED | Kind.PEER_CHANGED | Kind.RESTORED:
                 peers.fold(self, record)
-            case Kind.SUBSCRIBED if record.queue in self.queues and not self._match_new_filter(record):
+            case Kind.SUBSCRIBED if record.queue in self.queues and not self._match_new_filters(record):
                 # The queue was set aside.
                 pass
             case _ if record.kind not in _KINDS:
@@ -260,8 +260,8 @@ class JournalState:
         self.troubles[name], self.unanswered[name] = trouble, request
         del self.queues[name]
 
-    def prepare_filter(self, ledger: QueueLedger, filter_sql: str | None) -> None:
-        """Find out what a filter matches, before a record says that a subscription has it.
+    def prepare_filters(self, ledger: QueueLedger, texts: Iterable[str]) -> None:
+        """Find out what filters match, before a record says that a subscription has them.
 
         Raises
         ------
@@ -269,21 +269,21 @@ class JournalState:
             MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT: inside the fold that would set the queue aside.
         """
         self._prepared.clear()
-        if filter_sql is not None and filter_sql not in ledger.selection.matches:
-            self._prepared[ledger.definition.name, filter_sql] = self.matching(ledger, filter_sql, ledger.standing)
+        for text in texts:
+            if text not in ledger.selection.matches:
+                self._prepared[ledger.definition.name, text] = self.matching(ledger, text, ledger.standing)
 
-    def _match_new_filter(self, record: Record) -> bool:
-        """Let a queue know what a new filter matches; returns whether it could be found out."""
-        ledger, filter_sql = self.queues[str(record.queue)], record.detail["filter"]
-        if filter_sql is not None and filter_sql not in ledger.selection.matches:
-            prepared = self._prepared.pop((ledger.definition.name, filter_sql), None)
-            try:
-                ledger.selection.matches[filter_sql] = (
-                    self.matching(ledger, filter_sql, ledger.standing) if prepared is None else prepared
-                )
-            except JournalError as trouble:
-                self._set_aside(TraitRequest(queue=ledger.definition, filters=frozenset({filter_sql})), trouble)
-                return False
+    def _match_new_filters(self, record: Record) -> bool:
+        """Let a queue know what new filters match; returns whether it could be found out."""
+        ledger, asked = self.queues[str(record.queue)], (record.detail["filter"], *record.detail.get("entitlement", ()))
+        texts = [text for text in asked if text is not None and text not in ledger.selection.matches]
+        try:
+            for text in texts:
+                found = self._prepared.pop((ledger.definition.name, text), None)
+                ledger.selection.matches[text] = self.matching(ledger, text, ledger.standing) if found is None else found
+        except JournalError as trouble:
+            self._set_aside(TraitRequest(queue=ledger.definition, filters=frozenset(texts)), trouble)
+            return False
         return True
 
     def matching(self, ledger: QueueLedger, filter_sql: str, rows: BitMap64) -> BitMap64:

@@ -82,6 +82,10 @@ class Subscription:
     subscribed_at_ms: int
     #: It is given only what matches; None for everything (R49).
     filter: str | None = None
+    #: Who it belongs to (R12); None where there were no principals.
+    principal: str | None = None
+    #: The filters of its principal: it is given only what matches these, too.
+    entitlement: tuple[str, ...] = ()
     #: The planner start that owns it; (0, 0) before the first.
     incarnation: Incarnation = (0, 0)
     #: Number of the newest call of that incarnation that left a record (P1).
@@ -110,6 +114,11 @@ class Subscription:
     barriers: BitMap64 = field(default_factory=BitMap64)
     #: How often the oldest of them was delivered to it.
     barrier_deliveries: int = 0
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """All filters that what it is given must match."""
+        return self.entitlement if self.filter is None else (self.filter, *self.entitlement)
 
     @property
     def is_stopped(self) -> bool:

@@ -46,13 +46,16 @@ class Watermark:
     digest: str
     #: UUID of its origin then, where the journal had been restored from a backup.
     origin: str = ""
+    #: What the peer let go before it was pulled is no gap up to this record of it: nothing was pulled then, or somebody said so.
+    gaps_after: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Messages that were asked of their owner, and when, in milliseconds."""
+    """Messages that were asked of their owner, how many of them at most, and when, in milliseconds."""
 
     rows: BitMap64
+    limit: int
     at_ms: int
 
 
@@ -72,7 +75,7 @@ class Ownership:
     requests : dict of str to Request
         What was asked of an owner and has not come, by owner.
     passed_on : dict of (str, str) to Request
-        The newest requests of others that were passed on, by who asks and whom.
+        The newest requests of others that were passed on and of which nothing came to them, by who asks and whom.
     """
 
     instance: str
@@ -95,18 +98,24 @@ class Ownership:
         if rows and (term, owner) != (0, self.instance):
             # In place: copies would cost as much as all that is owned.
             self._owners.setdefault((term, owner), BitMap64()).update(rows)
-        if owner != self.instance:
+        if owner == self.instance:
+            # Something of it came, so that the next may be asked for.
+            self.requests = {name: each for name, each in self.requests.items() if not each.rows.intersect(rows)}
+        else:
             self.remote |= rows
+            self.passed_on = {
+                (requester, asked): each
+                for (requester, asked), each in self.passed_on.items()
+                if requester != owner or not each.rows.intersect(rows)
+            }
 
     def disown(self, rows: BitMap64) -> None:
-        """Forget whose rows are: they are gone, begin anew here, or get an owner; what was asked for of them is no longer open."""
+        """Forget whose rows are: they are gone, begin anew here, or get an owner."""
         for key in [key for key, owned in self._owners.items() if owned.intersect(rows)]:
             self._owners[key] -= rows
             if not self._owners[key]:
                 del self._owners[key]
         self.remote -= rows
-        # Something of it moved, so that the next may be asked for.
-        self.requests = {name: each for name, each in self.requests.items() if not each.rows.intersect(rows)}
 
     def begin_life(self, rows: BitMap64, life: int) -> None:
         """Let rows be in a life."""
@@ -116,6 +125,11 @@ class Ownership:
                 del self._lives[key]
         if life:
             self._lives.setdefault(life, BitMap64()).update(rows)
+
+    @property
+    def all_in_first_life(self) -> bool:
+        """Whether no message of the queue was ever redriven."""
+        return not self._lives
 
     def by_life(self, rows: BitMap64) -> Iterator[tuple[int, BitMap64]]:
         """Yield rows by their life."""

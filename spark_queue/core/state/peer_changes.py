@@ -23,7 +23,7 @@ class PeerChanges:
     Attributes
     ----------
     skips : set of str
-        Whose next records are taken over although messages of them are lost: until something of it is pulled.
+        Whose records are taken over although messages of them are lost: until a watermark says up to which.
     forgotten : set of str
         Who is gone for good: until something of it is pulled.
     restorations : list of Restoration

@@ -1,6 +1,7 @@
 """The kill farm: consumers of one queue on real Spark, a publisher, and a hand that kills parts of them at random.
 
-The queue is in one journal, or on two instances: then whole journals disappear for a while, too.
+The queue is in one journal, or on two instances: then whole journals disappear for a while, too, and in every run, whatever else
+is drawn, one instance is given the backlog of the other, and one claims what the other had (`takeovers`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import psutil
 from spark_queue.errors import SparkQueueError
 from tests.acceptance.farm.load import Load
 from tests.acceptance.farm.site import VICTIMS, Site, command_line
+from tests.acceptance.farm.takeovers import Takeovers
 
 #: Environment variable by which a coordinator tells to which farm it belongs.
 OF_FARM = "SPARK_QUEUE_FARM"
@@ -32,6 +34,9 @@ WEIGHTS = {"coordinator": 5, "planner": 5, "worker": 4, "jvm": 1, "driver": 1}
 
 #: What else is drawn where there are two instances: a journal disappears, or the one that did comes back.
 STORE, STORE_WEIGHT = "store", 5
+
+#: What happens once in each run with two instances.
+TRANSFER, CLAIM = "transfer", "claim"
 
 #: How long a journal is away at least, in seconds: mostly longer than its instance counts as reachable.
 AWAY_S = (1.0, 20.0)
@@ -86,16 +91,15 @@ class Farm:
     def run(self, *, kills: int, patience_s: float) -> None:
         """Publish, consume and kill; then wait for what is left, as long as it gets less, and stop the consumers."""
         publisher = threading.Thread(target=self._publish)
-        weights = WEIGHTS | ({STORE: STORE_WEIGHT} if self.instances else {})
         # Coordinators that the farm itself starts may be killed, too.
         with mock.patch.dict(os.environ, self._environment):
             try:
                 self._await_streams(patience_s)
                 publisher.start()
-                for kind in self.random.choices(list(weights), list(weights.values()), k=kills):
+                for kind in self._drawn(kills):
                     self._over.wait(self.random.uniform(0.3, 2.5))
                     self._bring_back()
-                    while not (self._take_away() if kind == STORE else self._kill_one(kind)):
+                    while not self._let(kind):
                         self._over.wait(LOOK_AGAIN_S)
                         self._keep_running()
                         self._bring_back()
@@ -108,6 +112,26 @@ class Farm:
                 self._bring_back(at_once=True)
                 for site in self.sites:
                     site.stop()
+
+    def _drawn(self, kills: int) -> list[str]:
+        """Draw what happens, one after the other."""
+        weights = WEIGHTS | ({STORE: STORE_WEIGHT} if self.instances else {})
+        kinds = self.random.choices(list(weights), list(weights.values()), k=kills)
+        for certain in (TRANSFER, CLAIM) if self.instances else ():
+            kinds.insert(self.random.randint(0, len(kinds)), certain)
+        return kinds
+
+    def _let(self, kind: str) -> bool:
+        """Let something happen; returns whether it could."""
+        match kind:
+            case "store":
+                return self._take_away()
+            case "transfer" | "claim":
+                self._bring_back(at_once=True)
+                takeovers = Takeovers(self.random, self.sites, keep_running=self._keep_running, allow_claims=self._allow_claims)
+                takeovers.transfer() if kind == TRANSFER else takeovers.claim()
+                return True
+        return self._kill_one(kind)
 
     def _publish(self) -> None:
         for number in itertools.count():

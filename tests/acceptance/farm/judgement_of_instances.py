@@ -93,7 +93,7 @@ class _Holders:
     #: By message: who has delivered it, and has not got it back; an instance that has ended it holds it for ever.
     holding: dict[Id, set[str]] = field(default_factory=lambda: defaultdict(set))
     #: By message: who claimed it, and when.
-    claims: dict[Id, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
+    claims: dict[Id, list[tuple[str, int]]] = field(default_factory=dict)
     shared: list[Id] = field(default_factory=list)
 
     def hear(self, name: str, record: Record, ids: Iterable[Id]) -> None:
@@ -108,11 +108,11 @@ class _Holders:
                     self.holding[each].discard(name)
             case Kind.TRANSFERRED if record.reason == CLAIMED:
                 for each in ids:
-                    self.claims[each].append((name, record.at_ms))
+                    self.claims.setdefault(each, []).append((name, record.at_ms))
 
     def _is_claimed(self, message: Id, by: str, others: set[str], at_ms: int) -> bool:
         """Return whether who delivers had claimed it, or another has, and this one may not have heard of it."""
-        return any(who == by or (who in others and at_ms < then_ms + HEARS_MS) for who, then_ms in self.claims[message])
+        return any(who == by or (who in others and at_ms < then_ms + HEARS_MS) for who, then_ms in self.claims.get(message, ()))
 
 
 def judge_instances(sites: Sequence[Site]) -> Judgement:

@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from spark_queue import Journal
+from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
+from spark_queue.errors import SparkQueueError
 from spark_queue.journal.open import open_journal
 from spark_queue.views import state_at
 from tests.acceptance.farm.load import Load
@@ -48,6 +51,8 @@ class Site:
         self.journal = Journal.create(str(folder / "journal"), dict(definitions))
         self.published = 0
         self._consumers: dict[str, subprocess.Popen[bytes] | None] = dict.fromkeys(consumers)
+        #: Whether its consumers stand still.
+        self._is_frozen = False
         self._lost = folder / "lost"
         #: Nobody may find the journal gone in the middle of a publish: whether that took place would not be known.
         self._there = threading.Lock()
@@ -69,13 +74,27 @@ class Site:
 
     def publish(self, count: int) -> None:
         """Publish the next messages, unless the journal is gone."""
-        rows = [{"value": json.dumps(self.load.body(self.published + number))} for number in range(count)]
         with self._there:
+            rows = [{"value": json.dumps(self.load.body(self.published + number))} for number in range(count)]
             if not self.is_lost:
                 self.published += self.journal.publish(rows, topic="ORDERS").rows
 
+    def freeze(self) -> None:
+        """Stop the consumers where they are, as on a host that is paused: nobody asks here for messages any more."""
+        self._is_frozen = True
+        # What is stopped last may have started others meanwhile.
+        for _ in range(3):
+            self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let the consumers go on where they were."""
+        self._is_frozen = False
+        self._signal(signal.SIGCONT)
+
     def keep_running(self, environment: Mapping[str, str]) -> None:
-        """Start the consumers that do not run."""
+        """Start the consumers that do not run, unless they stand still."""
+        if self._is_frozen:
+            return
         pythons = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         for name, consumer in self._consumers.items():
             if consumer is None or consumer.poll() is not None:
@@ -89,20 +108,44 @@ class Site:
     def parts(self, name: str) -> list[psutil.Process]:
         """Return the parts of a kind of the consumers whose stream has begun: what is only starting proves little by its death."""
         found = []
-        for consumer in filter(None, self._consumers.values()):
-            try:
-                driver = psutil.Process(consumer.pid)
-                parts = {process: command_line(process) for process in (driver, *driver.children(recursive=True))}
-            except psutil.NoSuchProcess:
-                continue
+        for parts in self._processes():
             if any(VICTIMS["planner"] in line for line in parts.values()):
                 found += [process for process, line in parts.items() if name in line]
         return found
 
+    def _processes(self) -> Iterator[dict[psutil.Process, str]]:
+        """Yield the processes of each consumer, and what started them."""
+        for consumer in filter(None, self._consumers.values()):
+            try:
+                driver = psutil.Process(consumer.pid)
+                yield {process: command_line(process) for process in (driver, *driver.children(recursive=True))}
+            except psutil.NoSuchProcess:
+                continue
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Send a signal to all processes of the consumers, but not to a coordinator that one of them has started."""
+        for parts in self._processes():
+            for process, line in parts.items():
+                if VICTIMS["coordinator"] not in line:
+                    with suppress(psutil.NoSuchProcess):
+                        process.send_signal(number)
+
     def left(self) -> int:
         """Count the messages in the queue, and the barriers that were released and wait for a consumer to receive them."""
-        ledger = state_at(open_journal(self.journal.store)).state.ledger("WORK")
+        ledger = self.ledger()
         return ledger.depth + len(ledger.rows[State.REMOTE]) + sum(len(each.barriers) for each in ledger.subscriptions.values())
+
+    def is_served(self) -> bool:
+        """Return whether a coordinator answers; where there was none it is started, as by any caller."""
+        try:
+            self.journal.queue("WORK").unpause()
+        except SparkQueueError:
+            return False
+        return True
+
+    def ledger(self) -> QueueLedger:
+        """Return what the log says of the queue."""
+        return state_at(open_journal(self.journal.store)).state.ledger("WORK")
 
     def stop(self) -> None:
         """Stop the consumers, and the coordinator."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from spark_queue import Journal
 from spark_queue.cli import doctor
 from spark_queue.protocol import wire
-from tests.source_tree import ROOT
 from tests.unit.cli.sparkq import Terminal
 
 
@@ -38,15 +36,6 @@ def test_doctor_says_when_nobody_pulls(tmp_path: Path, journal: Journal, monkeyp
     assert doctor._peers(journal).found == "none"
     monkeypatch.setattr(doctor, "call_once", lambda *_, **__: wire.Pong(journal="j", epoch=1, pid=1, recovering=False))
     assert (doctor._peers(here).result, doctor._peers(here).found[:2]) == ("ok", "1,")
-
-
-def test_the_service_keeps_a_coordinator_running() -> None:
-    service = ConfigParser(interpolation=None)
-    service.optionxform = str  # type: ignore[assignment,method-assign]  # As its documentation says.
-    service.read(ROOT / "conf" / "sparkq@.service")
-    program, verb, path = service["Service"]["ExecStart"].split()
-    assert (Path(program).name, verb, path.endswith("/%i")) == ("sparkq", "serve", True)
-    assert service["Service"]["Restart"] == "always"
 
 
 def test_a_check_that_finds_nothing_names_every_rule_and_whom_it_read(sparkq: Terminal, tmp_path: Path) -> None:

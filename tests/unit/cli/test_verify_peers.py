@@ -11,7 +11,7 @@ import pytest
 
 from spark_queue.core import commands
 from spark_queue.core.records import Kind, Outcome, Record
-from spark_queue.replication.puller import Pull
+from spark_queue.replication.exchange import Pull
 from tests.line_sites import Site, exchange, two_sites
 from tests.unit.cli.sparkq import Terminal
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_queue.client import coordinator_client as client_module
-from spark_queue.client.coordinator_client import APPLY_ATTEMPT_S, ATTEMPT_S, CoordinatorClient
+from spark_queue.client.coordinator_client import APPLY_ATTEMPT_S, ATTEMPT_S, FOLLOW_S, CoordinatorClient
 from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
@@ -151,6 +151,39 @@ def test_coordinator_elsewhere_is_neither_searched_nor_started(host: World) -> N
     host.answers = {"grpc://far:1": [replies.Done()]}
     assert client(address="grpc://far:1").call(request()) == replies.Done()
     assert (host.pinged, host.locked) == ([], 0)
+
+
+def test_of_several_addresses_the_one_that_serves_is_asked_and_kept(host: World) -> None:
+    host.answers = {"grpc+tls://b:1": [replies.Done()]}
+    asking = client(address="a:1, b:1")
+    assert [asking.call(request()) for _ in range(2)] == [replies.Done()] * 2
+    assert (host.pinged, len(host.asked), host.locked) == (["grpc+tls://a:1", "grpc+tls://b:1"], 2, 0)
+
+
+def test_one_that_is_lost_or_stands_by_is_left_for_the_next_with_the_same_request(host: World) -> None:
+    stands_by = codec.failed(CoordinatorError("COORDINATOR_STANDS_BY", path="p"))
+    host.answers = {"grpc+tls://a:1": [replies.Done(), 4.0, stands_by], "grpc+tls://b:1": [stands_by, replies.Done()]}
+    asking = client(address="a:1,b:1")
+    asking.call(request())
+    host.requests.clear()
+    assert asking.call(request()) == replies.Done()
+    assert [address[-3] for address, _ in host.asked] == ["a", "a", "b", "a", "b"]
+    assert len({each.request for each in host.requests}) == 1
+
+
+def test_callers_wait_for_a_stand_in_to_take_over_and_not_for_ever(host: World) -> None:
+    host.answers = {}
+    asking = client(address="a:1,b:1")
+    began_s = host.now_s
+    with pytest.raises(CoordinatorError, match=r"COORDINATOR_UNAVAILABLE.*none of grpc\+tls://a:1, grpc\+tls://b:1 serves"):
+        asking.call(request())
+    assert host.now_s - began_s == pytest.approx(FOLLOW_S, abs=1)
+    assert len(host.pinged) < 1_000
+
+
+def test_an_address_that_is_none_is_refused(host: World) -> None:
+    with pytest.raises(ConfigError, match="BAD_VALUE.*coordinator"):
+        client(address="a:1,").call(request())
 
 
 def test_lost_election_is_tried_again_and_any_other_failure_of_a_start_is_told(host: World) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from spark_queue.coordinator.election import Candidate, ElectionPorts, elect
 from spark_queue.coordinator.inbox import Call, Inbox
+from spark_queue.coordinator.logins import Login
 from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
 from spark_queue.core import commands, replies
@@ -51,6 +52,8 @@ class World:
         self.journal_id = self.storage.journal_id
         self.loop, self.journal = self.reign(ends_idle=ends_idle)
         self.requests = 0
+        #: Whose token comes with calls; None for calls of the coordinator's own.
+        self.who: Login | None = None
 
     def reign(self, *, ends_idle: bool = True, state: JournalState | None = None) -> tuple[Loop, MemoryJournal]:
         """Begin the next reign, whatever the last one does; on a state that a snapshot gave, if it is given one."""
@@ -65,10 +68,14 @@ class World:
     def publish(self, messages: int) -> None:
         self.storage.publish("json", [PublishedMessage(topic="ORDERS")] * messages)
 
+    def act_as(self, principal: str | None) -> None:
+        """Let calls from now on have the token of a principal, or of the user who runs the coordinator."""
+        self.who = Login(principal, "10.0.0.7")
+
     def call(self, request: Callable[..., Any], *, abandoned: bool = False, **fields: Any) -> Call:
         """Make a call; it is served when it is given to a step."""
         self.requests += 1
-        return Call(request(journal=self.journal_id, request=f"r{self.requests}", **fields), lambda: abandoned)
+        return Call(request(journal=self.journal_id, request=f"r{self.requests}", **fields), lambda: abandoned, self.who)
 
     def ask(self, request: Callable[..., Any], **fields: Any) -> Any:
         """Serve one call in a group of its own, and give its reply."""

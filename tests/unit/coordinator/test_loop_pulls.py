@@ -18,9 +18,7 @@ from spark_queue.core.state.status import alarms, queue_status
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.protocol import codec, wire
-from spark_queue.replication.fetching import PullState
-from spark_queue.replication.puller import Look, Pull
-from spark_queue.replication.pullers import PullReport
+from spark_queue.replication.exchange import Look, Pull, PullReport, PullState
 from tests.no_peers import NoPeers
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 

@@ -13,6 +13,7 @@ import pytest
 from pyarrow import flight
 
 from spark_queue.coordinator.inbox import Inbox
+from spark_queue.coordinator.logins import Logins
 from spark_queue.coordinator.server import Admission, Server
 from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError, JournalError
@@ -25,14 +26,16 @@ NUDGE = wire.Nudge(journal="j", request="r", message_type="json")
 
 @pytest.fixture(scope="module")
 def admission() -> Admission:
-    return Admission(path="/journals/j", journal_id="j")
+    made = Admission(path="/journals/j", journal_id="j")
+    made.claimed(1)
+    return made
 
 
 @pytest.fixture(scope="module")
 def server(admission: Admission, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        server = Server(bind=Bind(), token=user_files.token(), journal_id="j", admission=admission, location=lambda: "p")
+        server = Server(bind=Bind(), logins=Logins(user_files.token()), journal_id="j", admission=admission, location=lambda: "p")
         yield server
         server.shutdown()
 
@@ -63,12 +66,25 @@ def send(connection: Connection, frame: bytes) -> wire.AnyReply:
 def test_until_it_has_recovered_every_call_but_a_ping_is_told_so(server: Server) -> None:
     admission = server._admission
     recovering = Admission(path="/journals/j", journal_id="j")
+    recovering.claimed(1)
     server._admission = recovering
     try:
         reply, _ = Connection(server.address, "j", "p").call(NUDGE, timeout_s=5.0)
         assert isinstance(reply, wire.Failed)
         assert reply.code == "COORDINATOR_RECOVERING"
         assert ping(server.address, "j", "p", 5.0) is Verdict.SERVES
+    finally:
+        server._admission = admission
+
+
+def test_until_it_has_claimed_a_reign_every_call_is_told_that_it_stands_by_and_a_ping_finds_nobody(server: Server) -> None:
+    admission = server._admission
+    server._admission = Admission(path="/journals/j", journal_id="j")
+    try:
+        reply, _ = Connection(server.address, "j", "p").call(NUDGE, timeout_s=5.0)
+        assert isinstance(reply, wire.Failed)
+        assert reply.code == "COORDINATOR_STANDS_BY"
+        assert ping(server.address, "j", "p", 5.0) is Verdict.GONE
     finally:
         server._admission = admission
 
@@ -187,7 +203,7 @@ def test_a_certificate_serves_tls(tmp_path: Path, admission: Admission, server: 
     cert, key = make_certificate(tmp_path)
     monkeypatch.setenv("SPARKQ_TLS_ROOTS", str(cert))
     bind = Bind(host="localhost", tls_cert=str(cert), tls_key=str(key))
-    over_tls = Server(bind=bind, token=user_files.token(), journal_id="j", admission=admission, location=lambda: "p")
+    over_tls = Server(bind=bind, logins=Logins(user_files.token()), journal_id="j", admission=admission, location=lambda: "p")
     try:
         assert over_tls.address.startswith("grpc+tls://localhost:")
         assert ping(over_tls.address, "j", "p", 5.0) is Verdict.SERVES
@@ -207,13 +223,13 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
 def test_an_address_that_is_taken_is_refused_by_name(server: Server, admission: Admission) -> None:
     port = int(server.address.rpartition(":")[2])
     with pytest.raises(CoordinatorError, match=f"ADDRESS_UNUSABLE.*127.0.0.1:{port}"):
-        Server(bind=Bind(port=port), token="t", journal_id="j", admission=admission, location=lambda: "p")
+        Server(bind=Bind(port=port), logins=Logins("t"), journal_id="j", admission=admission, location=lambda: "p")
 
 
 def test_a_certificate_that_cannot_be_read_is_refused_by_name(admission: Admission) -> None:
     bind = Bind(tls_cert="/nowhere/cert.pem", tls_key="/nowhere/key.pem")
     with pytest.raises(CoordinatorError, match="ADDRESS_UNUSABLE.*/nowhere/cert.pem"):
-        Server(bind=bind, token="t", journal_id="j", admission=admission, location=lambda: "p")
+        Server(bind=bind, logins=Logins("t"), journal_id="j", admission=admission, location=lambda: "p")
 
 
 def test_what_is_no_address_is_refused_by_name() -> None:
@@ -236,7 +252,6 @@ def test_ping_tells_whether_calls_are_let_through_and_which_epoch_answers() -> N
         assert isinstance(reply, wire.Pong)
         return reply.recovering, reply.epoch
 
-    assert pong() == (True, 0)
     admission.claimed(3)
     assert pong() == (True, 3)
     admission.open(Inbox())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spark_queue.core import commands
+from spark_queue.core.deciding.instances.replicating import Pulled
+from spark_queue.core.definitions.agreement import Disagreement, Rule
 from spark_queue.errors import ConfigError, JournalError
 from tests.fake_clock import FakeClock
 from tests.instances import QUEUES, Consumer, Instance, exchange
@@ -55,6 +57,23 @@ def test_messages_of_an_order_key_wait_until_nothing_is_leased(clock: FakeClock)
     assert frankfurt.decide(commands.DrainTo(peer="virginia")).transferred == 3
 
 
+def test_what_was_acknowledged_before_its_turn_is_not_handed_over(clock: FakeClock) -> None:
+    """R83: beyond the target depth an acknowledgement waits for the message's turn, which never comes here any more."""
+    queues = QUEUES | {"WORK": QUEUES["WORK"] | {"target_queue_depth": 1_000}}
+    pair = [Instance(name, [peer], clock, queues=queues) for name, peer in (("frankfurt", "virginia"), ("virginia", "frankfurt"))]
+    frankfurt, virginia = pair
+    frankfurt.publish(1_003)
+    exchange(*pair)
+    said = commands.OutcomeRows(outcome="acknowledge", ranges=((1_002, 1_003),))
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(said,)))
+    assert 1_002 in frankfurt.rows("inactive")
+    assert frankfurt.decide(commands.DrainTo(peer="virginia")).transferred == 1_002
+    exchange(*pair)
+    for each in pair:
+        assert each.rows("removed") == [1_002]
+    assert virginia.value("WORK", 0).owner == "virginia"
+
+
 def test_what_an_instance_owned_that_is_gone_is_claimed(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
     frankfurt, virginia = pair
     virginia.publish(3)
@@ -95,3 +114,23 @@ def test_what_may_be_delivered_once_only_stays_with_who_is_gone(clock: FakeClock
 def test_only_a_peer_is_changed(pair: tuple[Instance, Instance], command: type[commands.PeerCommand]) -> None:
     with pytest.raises(ConfigError, match=r"UNKNOWN_PEER.*virginia"):
         pair[0].decide(command(peer="virgina"))  # type: ignore[arg-type]  # Each of them is one.
+
+
+def test_what_broke_rules_with_a_peer_goes_with_it(pair: tuple[Instance, Instance]) -> None:
+    frankfurt, virginia = pair
+    broken = [Disagreement(Rule.SAME_DEFINITION, "WORK", "filter is None here, and 'x' there.")]
+    pulled = Pulled(peer="virginia", journal=virginia.world.journal_id, record=0, digest="", disagreements=broken)
+    frankfurt.world.engine.pull(pulled, now_ms=frankfurt.world.now_ms)
+    frankfurt.decide(commands.ResetPeer(peer="virginia"))
+    assert frankfurt.world.state.disagreements["virginia"], "it is told until the journal that is there now was read"
+    frankfurt.decide(commands.Apply(definitions={**frankfurt.world.state.definitions.stored, "peers": {}}))
+    assert frankfurt.world.state.disagreements == {}
+
+
+def test_what_a_peer_let_go_before_it_is_read_again_is_no_gap(pair: tuple[Instance, Instance]) -> None:
+    """It was told when it was read for the first time, or may not have been asked for then."""
+    frankfurt, virginia = pair
+    for record in (7, -1):
+        pulled = Pulled(peer="virginia", journal=virginia.world.journal_id, record=record, digest="")
+        frankfurt.world.engine.pull(pulled, now_ms=frankfurt.world.now_ms)
+    assert frankfurt.world.state.pulled["virginia"].gaps_after == 7

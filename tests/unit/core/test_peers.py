@@ -29,7 +29,7 @@ def test_a_peer_is_read_with_its_defaults() -> None:
     found = parse(definitions())
     assert found.is_replicated("WORK")
     assert found.peers["there"].pull_interval_ms == 500
-    assert found.peers["there"].passes("anybody")
+    assert found.peers["there"].passes("anybody", "any group")
     assert found.queues["WORK"].ownership == "distributed"
 
 

@@ -13,7 +13,7 @@ from spark_queue.core.state.status import queue_status
 from spark_queue.errors import ConfigError
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.instances import Consumer, Instance, exchange
+from tests.instances import QUEUES, Consumer, Instance, exchange
 from tests.scenario.traits import PublishedMessage
 
 
@@ -247,3 +247,23 @@ def test_a_dead_letter_queue_with_letters_of_others_keeps_its_source(pair: tuple
     work = {"underlying_topic": "T", "dead_letter_queue": "FAILED"}
     with pytest.raises(ConfigError, match="would take those of queue 'OTHER'"):
         virginia.define({"OTHER": work, "WORK": {"underlying_topic": "T"}, "FAILED": {"message_type": "json"}})
+
+
+def test_what_was_said_of_an_earlier_queue_of_the_name_is_no_news(clock: FakeClock) -> None:
+    """Its bookmarks were those of messages of another type."""
+    frankfurt, virginia = Instance("frankfurt", ["virginia"], clock), Instance("virginia", [], clock)
+    types = {"json": {"topics": ["T"]}, "other": {"topics": ["O"], "columns": "id BIGINT"}}
+    for each in (frankfurt, virginia):
+        each._definitions["message_types"] = types
+        each.define(QUEUES)
+    virginia.define({})
+    virginia.define({"WORK": {"underlying_topic": "O"}})
+    virginia.world.publish("other", [PublishedMessage(topic="O")])
+    virginia.world.commit()
+    said = commands.OutcomeRows(outcome="acknowledge", ranges=((0, 1),))
+    virginia.decide(commands.Settle(queue="WORK", outcomes=(said,)))
+    virginia.define({})
+    virginia.define(QUEUES)
+    virginia.publish(1)
+    exchange(frankfurt, virginia)
+    assert virginia.rows("available") == frankfurt.rows("remote") == [0]

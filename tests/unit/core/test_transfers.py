@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from pyroaring import BitMap64
 
 from spark_queue.core import commands
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.deciding.instances import transfers
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.verification.state_digest import digest
@@ -51,6 +54,115 @@ def test_one_request_is_open_until_it_is_answered_or_over(pair: tuple[Instance, 
     assert virginia.count("transfer_requested") == 2
 
 
+def test_an_idle_instance_gets_messages_of_an_owner_that_is_busy(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R104, R105: its own consumer has the oldest; it gives the oldest of the others, and no more than are wanted."""
+    frankfurt, virginia = pair
+    frankfurt.publish(100)
+    exchange(*pair)
+    busy, idle = Consumer(frankfurt, max_backlog=10), Consumer(virginia)
+    for first in (10, 30, 50):
+        leased = busy.take()
+        assert len(leased) == 10
+        clock.advance(2_000)
+        assert idle.take(limit=10) == []
+        exchange(*pair)
+        assert len(frankfurt.rows("remote")) == 10, "as many as it has room for"
+        assert idle.take(limit=10) == list(range(first, first + 10))
+        clock.advance(2_000)
+        exchange(*pair)
+    assert virginia.count("transfer_requested") == 3
+    agree(*pair)
+
+
+def test_what_comes_to_an_end_meanwhile_is_no_answer(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R104: a request is open until something of it comes."""
+    frankfurt, virginia = pair
+    frankfurt.publish(30)
+    exchange(*pair)
+    busy, idle = Consumer(frankfurt), Consumer(virginia)
+    clock.advance(2_000)
+    for _ in range(3):
+        busy.take(limit=10)
+        exchange(frankfurt, virginia)
+        idle.take(limit=5)
+        clock.advance(500)
+    assert virginia.count("transfer_requested") == 1
+    busy.take()
+    exchange(*pair)
+    frankfurt.publish(1)
+    exchange(*pair)
+    clock.advance(3_000)
+    idle.take()
+    assert virginia.count("transfer_requested") == 2, "nothing is left of the one before"
+
+
+def test_a_request_that_comes_by_two_ways_is_answered_once(clock: FakeClock) -> None:
+    """R105: also where who passes it on has heard of the answer."""
+    names = ["frankfurt", "virginia", "tokyo"]
+    frankfurt, virginia, tokyo = (Instance(name, [each for each in names if each != name], clock) for name in names)
+    frankfurt.publish(9)
+    exchange(frankfurt, virginia, tokyo)
+    waiting = Consumer(virginia)
+    clock.advance(2_000)
+    waiting.take(limit=2)
+    tokyo.pull(virginia)
+    frankfurt.pull(virginia)
+    frankfurt.pull(tokyo)
+    assert (tokyo.count("transfer_requested"), frankfurt.rows("remote")) == (1, [0, 1])
+    exchange(frankfurt, virginia, tokyo)
+    assert waiting.take() == [0, 1]
+    assert waiting.take(limit=2) == []
+    frankfurt.pull(virginia)
+    tokyo.pull(frankfurt)
+    tokyo.pull(virginia)
+    frankfurt.pull(tokyo)
+    assert (tokyo.count("transfer_requested"), frankfurt.rows("remote")) == (1, [2, 3])
+    exchange(frankfurt, virginia, tokyo)
+    agree(frankfurt, virginia, tokyo)
+
+
+def test_who_hears_of_the_answer_passes_the_next_request_on(clock: FakeClock) -> None:
+    """R104: however soon it comes."""
+    frankfurt, virginia, tokyo = chain(clock)
+    frankfurt.publish(9)
+    exchange(frankfurt, virginia, tokyo)
+    waiting = Consumer(tokyo)
+    clock.advance(2_000)
+    for first in (0, 2, 4):
+        assert waiting.take(limit=2) == []
+        exchange(frankfurt, virginia, tokyo)
+        assert waiting.take() == [first, first + 1]
+    agree(frankfurt, virginia, tokyo)
+
+
+def test_what_one_request_cannot_name_is_in_the_next(
+    pair: tuple[Instance, Instance], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R104: behind what was asked for in vain, and then from the beginning."""
+    monkeypatch.setattr(transfers, "NAMED_MOST", 4)
+    frankfurt, virginia = pair
+    frankfurt.publish(10)
+    exchange(*pair)
+    busy, idle = Consumer(frankfurt), Consumer(virginia)
+    assert len(busy.take(limit=9)) == 9
+    for _ in range(3):
+        clock.advance(5_000)
+        idle.take(limit=1)
+        exchange(*pair)
+    asked = [list(to_bitmap(each.ranges)) for each in virginia.world.committed if each.kind == "transfer_requested"]
+    assert asked == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert idle.take() == [9]
+    clock.advance(5_000)
+    idle.take()
+    assert virginia.ownership().requests["frankfurt"].rows == BitMap64([0, 1, 2, 3])
+
+
+def agree(*instances: Instance) -> None:
+    """Raise unless each log says what its instance knows."""
+    for each in instances:
+        assert digest(each.world.folded()) == digest(each.world.state)
+
+
 def chain(clock: FakeClock) -> tuple[Instance, Instance, Instance]:
     """Make three instances of which the first and the last know each other by the one between."""
     peers = {"frankfurt": ["virginia"], "virginia": ["frankfurt", "tokyo"], "tokyo": ["virginia"]}
@@ -74,8 +186,7 @@ def test_a_request_travels_over_an_instance_between(clock: FakeClock) -> None:
     assert virginia.value("WORK", 0) == MessageValue(0, Stage.PRESENT, 1, "tokyo")
     tokyo.pull(virginia)
     assert waiting.take() == [0, 1]
-    for each in (frankfurt, virginia, tokyo):
-        assert digest(each.world.folded()) == digest(each.world.state)
+    agree(frankfurt, virginia, tokyo)
 
 
 def test_a_request_does_not_go_in_circles(clock: FakeClock) -> None:
@@ -121,22 +232,19 @@ def test_what_never_came_into_the_owners_queue_is_gone_for_who_asks(clock: FakeC
     clock.advance(2_000)
     waiting.take(limit=1)
     exchange(frankfurt, virginia, tokyo)
-    assert (tokyo.rows("removed"), virginia.rows("removed")) == ([0], [0])
-    assert tokyo.world.state.queues["WORK"].removed_counts["purged"] == 1
-    asked = tokyo.count("transfer_requested")
-    waiting.take()
-    exchange(frankfurt, virginia, tokyo)
+    assert (tokyo.rows("removed"), virginia.rows("removed")) == ([0, 1], [0, 1])
+    assert tokyo.world.state.queues["WORK"].removed_counts["purged"] == 2
     clock.advance(60_000)
     waiting.take()
-    assert (tokyo.rows("removed"), tokyo.count("transfer_requested")) == ([0, 1], asked + 1), "nothing is left to ask for"
-    for each in (frankfurt, virginia, tokyo):
-        assert digest(each.world.folded()) == digest(each.world.state)
+    assert tokyo.count("transfer_requested") == 1, "nothing is left to ask for"
+    agree(frankfurt, virginia, tokyo)
 
 
 def ask(of: Instance, rows: dict[str, list[int]], **detail: object) -> None:
     """Let an instance read a request of virginia, as if it had pulled her messages."""
     asked = {"requester": "virginia", "owner": of.name, "passed": [], **detail}
-    news = News(queue="WORK", rows={origin: BitMap64(each) for origin, each in rows.items()}, value=None, detail=asked)
+    by_origin = {origin: BitMap64(each) for origin, each in rows.items()}
+    news = News(queue="WORK", message_type="json", rows=by_origin, value=None, detail=asked)
     pulled = Pulled(peer="virginia", journal="uuid-of-virginia", record=99, digest="", news=[news])
     of.world.engine.pull(pulled, now_ms=of.world.now_ms)
     of.world.commit()

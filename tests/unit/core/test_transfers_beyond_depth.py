@@ -137,7 +137,8 @@ def test_an_acknowledgement_before_its_turn_is_of_its_life(deep: tuple[Instance,
     frankfurt, _ = deep
     acknowledge(frankfurt, 1_010, 1_011)
     redriven = MessageValue(1, Stage.PRESENT, 0, "virginia")
-    news = News(queue="WORK", rows={"uuid-of-frankfurt": BitMap64([1_010])}, value=redriven, reason="redriven")
+    rows = {"uuid-of-frankfurt": BitMap64([1_010])}
+    news = News(queue="WORK", message_type="json", rows=rows, value=redriven, reason="redriven")
     pulled = Pulled(peer="virginia", journal="uuid-of-virginia", record=99, digest="", news=[news])
     frankfurt.world.engine.pull(pulled, now_ms=frankfurt.world.now_ms)
     frankfurt.world.commit()

@@ -23,9 +23,9 @@ from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal, open_journal
 from spark_queue.journal.publisher import Identity, Published, make_plan, publish
 from spark_queue.protocol import codec, wire
-from spark_queue.replication.fetching import PullState
+from spark_queue.replication.exchange import Look, Pull, PullState
 from spark_queue.replication.fitting import Fit
-from spark_queue.replication.puller import Look, Pull, Puller
+from spark_queue.replication.puller import Puller
 from tests.no_peers import NoPeers
 from tests.unit.journal.journal_on_disk import claim
 

@@ -24,10 +24,10 @@ from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.protocol import codec
 from spark_queue.protocol.connection import Verdict
-from spark_queue.replication.fetching import PullState
+from spark_queue.replication.exchange import Look, Pull, PullState
 from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LogReplacedError
-from spark_queue.replication.puller import Look, Pull, Puller
+from spark_queue.replication.puller import Puller
 from spark_queue.verification import invariants
 from tests.fake_clock import FakeClock
 from tests.no_peers import NoPeers

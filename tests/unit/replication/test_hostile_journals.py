@@ -42,6 +42,15 @@ def column(name: str, values: Any) -> Callable[[Path], None]:
     return rewritten(change)
 
 
+def rows(count: int) -> Callable[[dict[str, Any]], None]:
+    """Return a change of how many messages entered first of their type."""
+
+    def change(row: dict[str, Any]) -> None:
+        row["ranges"], row["detail"]["rows"] = [{"first": 0, "until": count}], count
+
+    return change
+
+
 def _bomb(file: Path) -> None:
     """Let two rows become 30,000 of a megabyte each, in a file of some kilobytes."""
     rows = pq.read_table(file).slice(0, 1)
@@ -88,16 +97,25 @@ def test_a_file_that_no_peer_may_write_is_refused(attack: Attack, case: str) -> 
 
 
 def test_a_bomb_of_as_many_rows_as_the_log_says_is_refused(attack: Attack) -> None:
-    number = attack.peer.number("entered", message_type="json")
     # Nothing of its type enters after it.
-    file = attack.peer.message_file(number)
-    _bomb_of_values(file)
-
-    def more(row: dict[str, Any]) -> None:
-        row["ranges"], row["detail"]["rows"] = [{"first": 0, "until": 30_000}], 30_000
-
-    attack.peer.rewrite(number, more)
+    number = attack.peer.number("entered", message_type="json")
+    _bomb_of_values(attack.peer.message_file(number))
+    attack.peer.rewrite(number, rows(30_000))
     attack.pull("PEER_REFUSED", "are the most")
+    attack.heal()
+
+
+def test_a_file_of_ever_more_publishers_is_refused(attack: Attack) -> None:
+    number = attack.peer.number("entered", message_type="json")
+    names = pa.array([f"{each:050}" for each in range(100_000)])
+
+    def many(found: pa.Table) -> pa.Table:
+        table = found.take(pa.array([0] * len(names)))
+        return table.set_column(table.column_names.index("publisher"), "publisher", names)
+
+    rewritten(many)(attack.peer.message_file(number))
+    attack.peer.rewrite(number, rows(len(names)))
+    attack.pull("PEER_REFUSED", "bytes for its publishers")
     attack.heal()
 
 
@@ -232,30 +250,6 @@ def test_times_decide_about_nothing(attack: Attack, year: str) -> None:
     attack.pull(None)
     attack.go_on()
     assert attack.here.told() == attack.unharmed
-
-
-def test_a_watermark_that_names_us_with_any_number_is_told_as_a_backup_that_was_put_back(attack: Attack) -> None:
-    """Who may write a peer's journal may say so; somebody looks, and nothing is changed meanwhile."""
-    own = attack.here.state.journal_id
-    number = attack.peer.number("pulled")
-    attack.peer.rewrite(number, lambda row: row["detail"].update(peer="frankfurt", journal=own, number=2**50, digest="0" * 64))
-    attack.pull("JOURNAL_RESTORED", "virginia")
-    attack.go_on()
-
-
-def test_messages_that_were_never_published_here_are_no_messages_of_ours(attack: Attack) -> None:
-    own, number = attack.here.state.journal_id, attack.peer.number("entered", rows=2, message_type="order")
-    mine = {"origin": [[0, 2, own, 7]], "instances": {own: "frankfurt"}, "v": 2}
-    attack.peer.rewrite(number, lambda row: row["detail"].update(mine))
-    attack.pull("PEER_REFUSED", "never published here")
-    attack.heal()
-
-
-def test_this_journal_under_another_name_is_refused(attack: Attack) -> None:
-    own, number = attack.here.state.journal_id, attack.peer.number("entered", rows=2, message_type="order")
-    mine = {"origin": [[0, 2, own, 7]], "instances": {own: "tokyo"}, "v": 2}
-    attack.peer.rewrite(number, lambda row: row["detail"].update(mine))
-    attack.pull("PEER_REFUSED", "is instance 'tokyo', and it is 'frankfurt'")
 
 
 def test_what_may_not_come_through_a_peer_does_not(attack: Attack) -> None:

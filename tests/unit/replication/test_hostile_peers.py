@@ -71,6 +71,9 @@ RECORDS: dict[str, tuple[str, dict[str, Any], Change, str]] = {
     "a name of two messages": ("pulled", {}, names([0, 1, "of-osaka", 0], [1, 1, "of-osaka", 0]), "enter twice"),
     "numbers of publishers that are none": ("entered", {"rows": 2}, detail(publishers={"app": [0, 2**60]}), "publishers"),
     "a publisher of megabytes": ("entered", {"rows": 2}, detail(publishers={"x" * 2_000_000: [0, 1]}), "publishers"),
+    "more publishers than messages": (
+        "entered", {"rows": 2}, detail(publishers={name: [0, 1] for name in "abc"}), "more publishers than messages",
+    ),
     "clashes that are none": ("entered", {"rows": 2}, detail(clashes=[[0, 1, "app", -1]]), "clashes"),
     "an origin under two names": (
         "pulled", {}, lambda row: row["detail"].update(peer="osaka"), "is instance 'osaka', and it is 'tokyo'",
@@ -97,6 +100,8 @@ RECORDS: dict[str, tuple[str, dict[str, Any], Change, str]] = {
     "a request in the name of another": ("transfer_requested", {}, detail(requester="tokyo", owner="frankfurt"), "in the name of"),
     "a request of itself": ("transfer_requested", {}, detail(owner="virginia"), "asks itself"),
     "a request that passed thousands": ("transfer_requested", {}, detail(passed=["osaka"] * 5_000), "passed"),
+    "a request for no message": ("transfer_requested", {}, detail(limit=0), "limit"),
+    "a request beyond all numbers": ("transfer_requested", {}, detail(limit=2**60), "limit"),
     "retired beyond what entered": ("entered", {"message_type": "json"}, _retires_all, "have entered"),
     "a merge of what is not there": (
         "entered", {"message_type": "json"},

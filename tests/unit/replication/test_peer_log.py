@@ -13,11 +13,10 @@ from spark_queue.core.records import Kind
 from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
 from spark_queue.replication import chunks, peer_log, peer_records
-from spark_queue.replication.fetching import PullState
+from spark_queue.replication.exchange import Pull, PullState, Standing
 from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LISTING_LOOKS, PeerLog
-from spark_queue.replication.puller import Pull, Puller
-from spark_queue.replication.repeats import Standing
+from spark_queue.replication.puller import Puller
 from tests.fake_clock import FakeClock
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import Reign, publish_some
@@ -97,7 +96,13 @@ def test_many_messages_come_as_several_commands_each_commit_as_a_whole(
     assert attack.here.told() == attack.unharmed
 
 
-def test_files_that_were_merged_since_are_found_further_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "limits", [((peer_log, "CHUNK_RECORDS", 4), (peer_records, "_PART_RECORDS", 1)), ((chunks, "PART_ROWS", 4),)]
+)
+def test_files_that_were_merged_since_are_found_further_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[tuple[Any, str, int], ...]
+) -> None:
+    """The merge is in a later chunk, or in a later part of the same chunk."""
     disk = Disk(tmp_path / "virginia", journal={"instance": "virginia"})
     reign = Reign(disk, epoch=1)
     publish_some(disk, 6)
@@ -108,8 +113,8 @@ def test_files_that_were_merged_since_are_found_further_on(tmp_path: Path, monke
     for file in (tmp_path / "virginia" / "messages" / "order").glob("*.parquet"):
         if str(file) not in kept:
             file.unlink()
-    monkeypatch.setattr(peer_log, "CHUNK_RECORDS", 4)
-    monkeypatch.setattr(peer_records, "_PART_RECORDS", 1)
+    for module, limit, value in limits:
+        monkeypatch.setattr(module, limit, value)
     taken: list[Pull] = []
 
     def take(pull: Pull) -> bool:

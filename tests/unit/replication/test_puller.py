@@ -17,10 +17,9 @@ from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import create_journal
 from spark_queue.journal.reader import open_reader
-from spark_queue.replication.fetching import PullState
+from spark_queue.replication.exchange import Pull, PullState, Standing
 from spark_queue.replication.fitting import Fit
-from spark_queue.replication.puller import Pull, Puller
-from spark_queue.replication.repeats import Standing
+from spark_queue.replication.puller import Puller
 from tests.fake_clock import FakeClock
 
 

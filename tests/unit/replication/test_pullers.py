@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.journal.layout import Store
-from spark_queue.replication import pullers
-from spark_queue.replication.beacon import BEACON_KEY, BeaconThread, read_beacon
-from spark_queue.replication.fetching import PullState
-from spark_queue.replication.puller import Look, Pull
+from spark_queue.replication import puller, pullers
+from spark_queue.replication.beacon import BEACON_KEY, Beacon, BeaconThread, Hearing, read_beacon
+from spark_queue.replication.exchange import Look, Pull, PullState
 from spark_queue.replication.pullers import Pullers
 from tests.fake_clock import FakeClock
 
@@ -21,6 +23,17 @@ from tests.fake_clock import FakeClock
 def definitions(path: Path) -> Definitions:
     peers = {"virginia": {"journal": str(path), "topics": ["T"], "pull_interval": "1ms"}}
     return parsing.parse({"journal": {"instance": "frankfurt"}, "peers": peers, "message_types": {"json": {"topics": ["T"]}}})
+
+
+def nothing_is_asked(request: Look | Pull) -> PullState | bool:
+    raise AssertionError(f"nothing is asked: {request}")
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < until_s, "it does not come"
+        time.sleep(0.01)
 
 
 def renewed(store: Store, clock: FakeClock) -> int:
@@ -69,14 +82,79 @@ def test_a_puller_goes_on_after_whatever_went_wrong(tmp_path: Path, monkeypatch:
         def step(self) -> bool:
             raise KeyError("virginia")
 
-    def ask(request: Look | Pull) -> PullState | bool:
-        raise AssertionError(f"nothing is asked: {request}")
-
-    monkeypatch.setattr(pullers, "Puller", Broken)
-    running = Pullers(Store(str(tmp_path)), ask, FakeClock())
-    running.keep(definitions(tmp_path / "virginia"))
+    monkeypatch.setattr(puller, "Puller", Broken)
+    running = Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock())
+    running.keep(definitions(tmp_path / "virginia"), frozenset())
     try:
         assert made.acquire(timeout=10)
         assert made.acquire(timeout=10), "it is made anew"
     finally:
-        running.keep(parsing.parse({}))
+        running.keep(parsing.parse({}), frozenset())
+
+
+def test_a_beacon_that_has_seen_what_cannot_be_is_told_and_the_peer_is_pulled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Idle:
+        trouble = None
+
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def step(self) -> bool:
+            return False
+
+        def pulled_here(self) -> int:
+            return -1
+
+    monkeypatch.setattr(puller, "Puller", Idle)
+    monkeypatch.setattr(pullers, "RENEWAL_S", 0.0)
+    for name in ("frankfurt", "virginia"):
+        (tmp_path / name).mkdir()
+    there = Store(str(tmp_path / "virginia"))
+    there.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=5, seen={"frankfurt": 2**50, "tokyo": 9})))
+    running = Pullers(Store(str(tmp_path / "frankfurt")), nothing_is_asked, FakeClock())
+    running.keep(definitions(tmp_path / "virginia"), frozenset({"tokyo"}))
+    try:
+        wait_until(lambda: running.reports()["virginia"].trouble is not None)
+        assert str(running.reports()["virginia"].trouble).startswith("[BEACON_DOUBTED] Of the beacon of peer 'virginia'")
+        assert running.are_level()
+        assert running.numbers() == {"virginia": 1, "tokyo": 1}
+        there.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=6)))
+        wait_until(lambda: running.reports()["virginia"].trouble is None)
+    finally:
+        running.keep(parsing.parse({}), frozenset())
+
+
+def hear(hearing: Hearing, instance: str, number: int, **seen: int) -> str | None:
+    """Let frankfurt, whose own number is 7, hear a beacon; of osaka nothing else tells."""
+    beacon = Beacon(instance=instance, number=number, seen=seen)
+    return hearing.hear(beacon, own="frankfurt", own_number=7, known={"virginia", "tokyo"})
+
+
+def test_what_a_peer_claims_to_have_seen_changes_nothing_but_what_it_says_itself(caplog: pytest.LogCaptureFixture) -> None:
+    hearing = Hearing()
+    assert hear(hearing, "virginia", 5, frankfurt=7) is None
+    assert hear(hearing, "virginia", 6, frankfurt=99) == "it has seen number 99 of this instance, which is at 7."
+    for _ in range(2):
+        assert hear(hearing, "virginia", 6, osaka=3) is None
+    assert caplog.messages == ["Peer 'virginia' has seen instance 'osaka', of which nothing else tells."]
+    assert (hearing.rises(), hearing.newest()) == ({"virginia": 2}, {"virginia": 6})
+
+
+def test_nobody_makes_an_instance_silent_by_a_number_that_it_never_had() -> None:
+    hearing = Hearing()
+    hear(hearing, "virginia", 5, tokyo=2**52)
+    for number in (8, 9):
+        hear(hearing, "virginia", 5, tokyo=2**52)
+        hear(hearing, "tokyo", number)
+    assert (hearing.rises(), hearing.newest()) == ({"virginia": 1, "tokyo": 3}, {"virginia": 5, "tokyo": 9})
+
+
+def test_an_instance_is_heard_of_by_others_where_they_know_more_than_it_said_here() -> None:
+    hearing = Hearing()
+    hear(hearing, "tokyo", 8)
+    hear(hearing, "virginia", 5, tokyo=8)
+    assert hearing.rises()["tokyo"] == 1, "it is no news"
+    hear(hearing, "virginia", 6, tokyo=9)
+    assert hearing.rises()["tokyo"] == 2

@@ -11,7 +11,10 @@ from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import upkeep
+from spark_queue.replication import chunks, peer_log, peer_records
+from spark_queue.replication.chunks import Chunk
 from spark_queue.replication.peer_log import LISTING_LOOKS
+from spark_queue.replication.puller import Puller
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange
 
@@ -120,9 +123,88 @@ def test_what_a_peer_let_go_in_the_end_is_told_and_somebody_may_skip_it(pair: tu
     here.decide(commands.SkipLost(peer="virginia"))
     here.pull("virginia")
     assert here.values() == {0: "c"}
-    lost = [record.detail.get("lost") for record in here.records() if record.kind == Kind.PULLED]
-    assert lost[-1] == 2
+    assert lost(here) == 2
     assert here.state.peer_changes.skips == set(), "what is lost later is told again"
+
+
+def lost(site: Site) -> int:
+    return sum(record.detail.get("lost", 0) for record in site.records() if record.kind == Kind.PULLED)
+
+
+def delete_retired(site: Site) -> None:
+    """Delete the files of everything that was published, all of which is retired."""
+    segments = site.state.message_types["json"].segments
+    assert all(each.retired for each in segments)
+    for each in segments:
+        Path(site.store.path, "messages", "json", each.path).unlink(missing_ok=True)
+
+
+class DiedError(Exception):
+    """The coordinator is no more."""
+
+
+def pull_and_die(site: Site, peer: str, monkeypatch: pytest.MonkeyPatch, *, after: int) -> None:
+    """Let a coordinator take so many parts of what a peer has, and die."""
+    give, given = Puller._give, list[Chunk]()
+
+    def dying(puller: Puller, read: Chunk) -> None:
+        given.append(read)
+        if len(given) > after:
+            raise DiedError
+        give(puller, read)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Puller, "_give", dying)
+        with pytest.raises(DiedError):
+            site.pull(peer)
+    site.begin()
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_who_skips_what_is_lost_skips_all_of_it(
+    pair: tuple[Site, Site], clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, dies: bool
+) -> None:
+    """Over chunks and crashes, up to where the peer was then; what it lets go later is told again."""
+    here, there = pair
+    exchange(*pair)
+    consumed(there, "a", "b")
+    consumed(there, "c", "d")
+    clock.advance(7 * DAY_MS + MINUTE_MS)
+    there.tick()
+    delete_retired(there)
+    monkeypatch.setattr(peer_log, "CHUNK_RECORDS", 2)
+    monkeypatch.setattr(peer_records, "_PART_RECORDS", 1)
+    with pytest.raises(JournalError, match=r"PEER_GAP.*bookmarks 0 to 1"):
+        here.pull("virginia")
+    here.decide(commands.SkipLost(peer="virginia"))
+    if dies:
+        pull_and_die(here, "virginia", monkeypatch, after=2)
+        assert lost(here) == 2, "and two more are to be missed"
+    here.pull("virginia")
+    assert lost(here) == 4
+    consumed(there, "e")
+    clock.advance(7 * DAY_MS + MINUTE_MS)
+    there.tick()
+    delete_retired(there)
+    with pytest.raises(JournalError, match=r"PEER_GAP.*bookmarks 4 to 4"):
+        here.pull("virginia")
+
+
+def test_what_was_gone_before_an_instance_joined_is_no_gap_for_the_next_coordinator(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Site(tmp_path, "virginia", [], clock, journal={"retention": "1h"})
+    consumed(there, "a", "b")
+    consumed(there, "c", "d")
+    clock.advance(2 * HOUR_MS)
+    there.tick()
+    delete_retired(there)
+    there.publish("e")
+    here = Site(tmp_path, "frankfurt", ["virginia"], clock)
+    monkeypatch.setattr(chunks, "PART_ROWS", 1)
+    pull_and_die(here, "virginia", monkeypatch, after=1)
+    here.pull("virginia")
+    assert here.values() == {0: "e"}
 
 
 def test_what_was_gone_before_an_instance_joined_is_no_gap(tmp_path: Path, clock: FakeClock) -> None:

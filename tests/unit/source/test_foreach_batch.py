@@ -10,6 +10,8 @@ from uuid import UUID
 import pandas as pd
 import pyarrow as pa
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
@@ -232,3 +234,45 @@ def test_wrapper_that_is_shipped_takes_no_connection_along(monkeypatch: pytest.M
     shipped("rows", 1)
     assert made == [(("store",), {"coordinator": "grpc://far:1", "queue": "Q", "subscription": "s"})]
     assert shipped._reporter.told == ["start", ("end", "run", (), True)] * 2
+
+
+class Batch:
+    """A micro-batch of messages that carry the contexts of their sends."""
+
+    def __init__(self, contexts: list[str] | Exception) -> None:
+        self.columns = ["item", "traceparent"]
+        self._contexts = contexts
+        self.dropna = self.distinct = lambda: self
+
+    def select(self, column: str) -> Batch:
+        assert column == "traceparent"
+        return self
+
+    def limit(self, _limit: int) -> Batch:
+        return self
+
+    def collect(self) -> list[tuple[str]]:
+        if isinstance(self._contexts, Exception):
+            raise self._contexts
+        return [(each,) for each in self._contexts]
+
+
+def test_a_batch_is_a_span_that_is_linked_to_the_sends_of_its_messages(spans: InMemorySpanExporter) -> None:
+    contexts = [f"00-{'a' * 32}-{digit * 16}-01" for digit in "bc"]
+    wrapper, told = wrapped(nothing)
+    wrapper(Batch(contexts), 3)
+    [span] = spans.get_finished_spans()
+    assert (span.name, span.kind, span.parent) == ("process Q", trace.SpanKind.CONSUMER, None)
+    assert [f"{link.context.span_id:x}" for link in span.links] == ["b" * 16, "c" * 16]
+    attributes = dict(span.attributes or {})
+    assert (attributes["messaging.destination.subscription.name"], attributes["messaging.spark_queue.batch"]) == ("s", 3)
+    # A span without links is no reason to fail a batch.
+    wrapper(Batch(ValueError("gone")), 4)
+    assert told == ["start", ("end", "run", (), False)] * 2
+    assert len(spans.get_finished_spans()[1].links) == 0
+
+
+def test_without_spans_nobody_reads_a_batch() -> None:
+    wrapper, told = wrapped(nothing)
+    wrapper(Batch(AssertionError("read")), 3)
+    assert told == ["start", ("end", "run", (), False)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -113,6 +114,21 @@ def test_renewer_tries_again_when_the_coordinator_is_away(coordinator: Coordinat
     coordinator.refusal = CoordinatorError("COORDINATOR_UNAVAILABLE", path="j", reason="gone.", log="l")
     renewer.hold(3, lease_period_ms=PERIOD_MS)
     assert [coordinator.next(), coordinator.next()] == [3, 3]
+
+
+def test_renewer_asks_more_often_while_the_coordinator_is_away(coordinator: Coordinator, renewer: LeaseRenewer) -> None:
+    """Whoever takes over leaves the lease no more than an interval, and may do so just after an attempt."""
+    coordinator.refusal = CoordinatorError("COORDINATOR_UNAVAILABLE", path="j", reason="gone.", log="l")
+    interval_s = 1.0
+    renewer.hold(3, lease_period_ms=int(3_000 * interval_s))
+    assert coordinator.next() == 3
+    began_s = time.monotonic()
+    assert [coordinator.next() for _ in range(3)] == [3, 3, 3]
+    assert time.monotonic() - began_s < interval_s
+    coordinator.refusal = None
+    coordinator.lease_period_ms = 3_600_000
+    assert coordinator.next() == 3
+    assert coordinator.is_silent()
 
 
 def test_renewer_says_nothing_after_it_was_stopped(coordinator: Coordinator) -> None:

@@ -41,7 +41,7 @@ COUNTED = {"deliveries": 2, "cancels": 1}
         (Kind.REDRIVEN, {"queue": "Q"}, "redriven: in queue 'Q'"),
         (Kind.CLAIMED, LEASE, "its rows were handed to 's'"),
         (Kind.LAPSED, LEASE, "lease 3 ran out"),
-        (Kind.TRANSFER_REQUESTED, {"detail": {"requester": "f", "owner": "v"}}, "'f' asked its owner, instance 'v', for it"),
+        (Kind.TRANSFER_REQUESTED, {"detail": {"requester": "f", "owner": "v"}}, "'f' asked its owner, instance 'v', for it, or"),
         (Kind.TRANSFERRED, {"detail": {"owner": "f", "term": 2}}, "transferred to instance 'f', which had asked for it (term 2)"),
         (Kind.TRANSFERRED, {"reason": "claimed", "detail": {"owner": "f", "term": 2}}, "claimed by this instance, 'f', since"),
         (Kind.NAMED, {"detail": {"names": [], "instances": {"u": "virginia"}}}, "gave it to another instance, too ('virginia')"),

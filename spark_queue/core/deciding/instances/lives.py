@@ -27,6 +27,10 @@ def of_one_life(state: JournalState, kind: str, fields: Mapping[str, Any]) -> It
         ledger = state.queues[detail["source"]]
     assert ledger.ownership is not None, "a dead-letter queue is replicated with its source"
     is_death = kind == Kind.REMOVED and fields.get("reason") in DEAD_LETTER_REASONS
+    if ledger.ownership.all_in_first_life and not is_death and kind in {Kind.REMOVED, Kind.TRANSFERRED}:
+        # Each acknowledgement comes here, and in most queues nothing was ever redriven.
+        yield fields
+        return
     instance = ledger.ownership.instance
     for life, rows in ledger.ownership.by_life(to_bitmap(fields["ranges"])):
         for term, owner, part in ledger.ownership.by_owner(rows) if is_death else [(0, instance, rows)]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyroaring import BitMap64
 
+from spark_queue.core.caller import Caller
 from spark_queue.core.commands import DrainTo, ForgetPeer, ResetPeer, Restored, SkipLost
 from spark_queue.core.deciding.instances.reach import Reach
 from spark_queue.core.deciding.instances.transfers import transfer
@@ -29,12 +30,16 @@ class PeersWork:
     now_ms: int
     request: str
     emit_record: Emit
+    #: Who asks; None where there are no principals.
+    caller: Caller | None
     #: Makes the unit of work of a queue.
     work_on: Callable[[str], UnitOfWork]
 
     def emit(self, kind: str, **fields: Any) -> None:
         """Record something for this request."""
         detail = fields.pop("detail", {}) | ({"request": self.request} if self.request else {})
+        if self.caller is not None:
+            detail["by"] = self.caller.signature()
         self.emit_record(kind, detail=detail, **fields)
 
     def check_peer(self, peer: str) -> None:
@@ -83,8 +88,7 @@ def forget(work: PeersWork, command: ForgetPeer) -> Forgotten:
     for name, ledger in work.state.queues.items():
         if ledger.ownership is None:
             continue
-        remote = ledger.ownership.by_owner(ledger.rows[State.REMOTE])
-        rows = BitMap64.union(BitMap64(), *(part for _, owner, part in remote if owner == peer))
+        rows = ledger.ownership.of_others(ledger.rows[State.REMOTE], {peer}).get(peer, BitMap64())
         if rows and ledger.definition.at_most_once:
             left[name] = len(rows)
         elif rows:

@@ -26,6 +26,8 @@ class News:
     """What one record of a peer says of messages of a queue."""
 
     queue: str
+    #: That of the queue when the peer said it: bookmarks are of messages of this type.
+    message_type: str
     #: The messages, by the UUID of their origin, as bookmarks there.
     rows: Mapping[str, BitMap64]
     #: What they are from now on; None for a transfer request.
@@ -55,6 +57,8 @@ class Pulled:
     news: Sequence[News] = ()
     #: How many of its messages were gone before they were pulled.
     lost: int = 0
+    #: The last record of which that is no gap, where it has changed; None where it has not. See `Watermark`.
+    gaps_after: int | None = None
     #: How its definitions and the own break rules, where that has changed; None where it has not.
     disagreements: Sequence[Disagreement] | None = None
 
@@ -71,9 +75,10 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
         take_names(state, names, peer=pulled.peer, emit=emit)
     for news in pulled.news:
         ledger = state.queues.get(news.queue)
-        if ledger is None or ledger.ownership is None:
+        # What was said of an earlier queue of this name may be about messages of another type.
+        if ledger is None or ledger.ownership is None or ledger.definition.message_type != news.message_type:
             continue
-        here = _here(state, ledger.definition.message_type, news.rows)
+        here = _here(state, news.message_type, news.rows)
         if news.value is None:
             wanted = {origin: there - news.of_several.get(origin, BitMap64()) for origin, there in news.rows.items()}
             answer(work_on(news.queue), Asked.read(news.detail, peer=pulled.peer), here, wanted)
@@ -93,6 +98,8 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
     detail = {"peer": pulled.peer, "journal": pulled.journal, "number": pulled.record, "digest": pulled.digest}
     further = {"lost": pulled.lost, "origin_uuid": pulled.origin}
     detail |= {name: value for name, value in further.items() if value}
+    if pulled.gaps_after is not None:
+        detail["gaps_after"] = pulled.gaps_after
     if pulled.disagreements is not None:
         detail["disagreements"] = [[each.rule, each.queue, each.reason] for each in pulled.disagreements]
     emit(Kind.PULLED, detail=detail)

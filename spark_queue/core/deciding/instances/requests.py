@@ -8,10 +8,10 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.bitmaps.ranges import oldest, to_ranges
 from spark_queue.core.deciding.instances.transfers import OPEN_MS, claimable, transfer
 from spark_queue.core.deciding.removal import remove
-from spark_queue.core.deciding.shares import room_of
+from spark_queue.core.deciding.shares import UNLIMITED, room_of
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Removal
 from spark_queue.core.state.lifecycle import State
@@ -30,6 +30,8 @@ class Asked:
     owner: str
     #: The instances that have passed it on.
     passed: tuple[str, ...]
+    #: How many of the messages it wants, whoever gives them.
+    limit: int
     #: The latest life of the messages, as far as the requester knows.
     life: int
     #: The peer in whose log it was read.
@@ -43,13 +45,14 @@ class Asked:
             requester=str(detail["requester"]),
             owner=str(detail["owner"]),
             passed=passed,
+            limit=int(detail.get("limit", UNLIMITED)),
             life=int(detail.get("life", 0)),
             peer=peer,
         )
 
 
 def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, BitMap64]) -> None:
-    """Transfer what this instance owns and nobody of its own could take now, and pass on what others own.
+    """Transfer the oldest that this instance owns and nobody of its own could take now, and pass on what others own.
 
     Of what its queue does not have the owner says that it is gone: nobody else could, and it would be asked for ever (R105).
 
@@ -64,7 +67,7 @@ def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, 
     if ownership is None or asked.requester == ownership.instance:
         return
     rows = here & work.ledger.entered
-    _grant(work, ownership, rows, asked.requester)
+    _grant(work, ownership, rows, asked)
     _pass_on(work, ownership, rows, asked)
     # A letter that is not in its queue is over, and news of that are under way.
     if asked.owner == ownership.instance and work.ledger.definition.underlying_topic is not None:
@@ -74,33 +77,44 @@ def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, 
             work.emit(Kind.NOT_IN_QUEUE, detail={"origins": ranges, **_life(asked)})
 
 
-def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, requester: str) -> None:
-    ledger = work.ledger
-    if ledger.paused or ledger.definition.order_key is not None:
+def _left(ownership: Ownership, rows: BitMap64, asked: Asked) -> int:
+    """Return how many more messages a request wants: it may come by several ways, and who asks may own some of them by now."""
+    given = ownership.of_others(rows, {asked.requester})
+    return asked.limit - sum(map(len, given.values()))
+
+
+def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked) -> None:
+    ledger, left = work.ledger, _left(ownership, rows, asked)
+    if ledger.paused or ledger.definition.order_key is not None or left <= 0:
         return
-    beyond = rows & ledger.rows[State.INACTIVE]
-    if beyond:
-        # Their turn comes with the request: what was acknowledged before is gone (R83), and up to the others it activates (R84).
-        remove(work, beyond & ledger.deferred_after(work.now_ms), Removal.ACKNOWLEDGED)
     free = (rows & (ledger.rows[State.AVAILABLE] | ledger.rows[State.INACTIVE])) - ownership.remote
     # Also on behalf of an owner that cannot answer (R109).
     free |= rows & claimable(work)
     for subscription, _ in work.shares.polling(ledger, work.now_ms):
         if room_of(ledger, subscription) > 0 and not subscription.is_stopped:
-            free -= ledger.selection.matching(free, subscription.filter)
-    if free:
-        transfer(work, free, requester)
+            free -= work.allowed(subscription, free)
+    given = oldest(free, left)
+    beyond = given & ledger.rows[State.INACTIVE]
+    if beyond:
+        # Their turn comes with the request: what was acknowledged before is gone (R83), and up to the others it activates (R84).
+        acknowledged = beyond & ledger.deferred_after(work.now_ms)
+        remove(work, acknowledged, Removal.ACKNOWLEDGED)
+        given -= acknowledged
+    if given:
+        transfer(work, given, asked.requester)
 
 
 def _pass_on(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked) -> None:
-    if ownership.instance in asked.passed:
+    left = _left(ownership, rows, asked)
+    if ownership.instance in asked.passed or left <= 0:
         return
     for owner, owned in ownership.of_others(rows & work.ledger.rows[State.REMOTE]).items():
         known = ownership.passed_on.get((asked.requester, owner))
         is_repeated = known is not None and work.now_ms < known.at_ms + _ONCE_WITHIN_MS
         part = owned - known.rows if known is not None and is_repeated else owned
         if part and owner != asked.requester and owner not in asked.passed:
-            detail = {"requester": asked.requester, "owner": owner, "passed": [*asked.passed, ownership.instance], **_life(asked)}
+            passed, limit = [*asked.passed, ownership.instance], min(left, len(part))
+            detail = {"requester": asked.requester, "owner": owner, "passed": passed, "limit": limit, **_life(asked)}
             work.emit(Kind.TRANSFER_REQUESTED, part, detail=detail)
 
 
@@ -115,7 +129,7 @@ def _absent(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str,
     absent = dict(origins.of(here - work.ledger.entered, own=own))
     for origin, there in wanted.items():
         instance = state.instances.get(origin, "")
-        if origin != own and (instance == asked.peer or peer.passes(instance)):
+        if origin != own and (instance == asked.peer or peer.passes(instance, origins.groups.get(instance, instance))):
             left_out = there - origins.held.get(origin, BitMap64())
             absent[origin] = absent.get(origin, BitMap64()) | left_out
     return {origin: rows for origin, rows in absent.items() if rows}

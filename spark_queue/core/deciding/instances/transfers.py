@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import oldest
+from spark_queue.core.bitmaps.ranges import below, oldest
 from spark_queue.core.commands import ProxiedTransfer
 from spark_queue.core.deciding.barrier import before_held
 from spark_queue.core.deciding.shares import room_of
@@ -17,14 +17,18 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.ownership import Ownership, Request
 from spark_queue.errors import CallerError
 
-#: How long a request stays open of which nothing moves, in milliseconds.
+#: How long a request stays open of which nothing comes, in milliseconds.
 OPEN_MS = 5_000
+
+#: Most messages that one request names: more than consumers have at a time, and as many as one record can answer.
+NAMED_MOST = 500_000
 
 
 def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None:
     """Ask the owners of messages that a waiting poll could take, once they have waited long enough here (R104).
 
-    One request for each owner is open at a time, until something of it moved or 5 s have passed.
+    A request names all that have waited and says how many of them are wanted: which are free only their owner knows, and the oldest
+    are those that it has leased. One request for each owner is open at a time, until something of it came or 5 s have passed.
 
     Parameters
     ----------
@@ -42,14 +46,23 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     room = min(limit, room_of(ledger, subscription)) if since_ms else 0
     if room <= 0:
         return
-    wanted = ledger.selection.matching(before_held(ledger, ledger.rows[State.REMOTE]), subscription.filter)
+    wanted = work.allowed(subscription, before_held(ledger, ledger.rows[State.REMOTE]))
     parts = ownership.of_others(wanted, since_ms)
     for owner in sorted(parts):
-        asked = oldest(came_by(work.state, ledger, parts[owner], since_ms[owner]), room)
-        if asked:
-            detail = {"requester": ownership.instance, "owner": owner, "passed": [], **_latest_life(ownership, asked)}
-            work.emit(Kind.TRANSFER_REQUESTED, asked, detail=detail)
-            room -= len(asked)
+        waited = came_by(work.state, ledger, parts[owner], since_ms[owner])
+        named = _to_name(waited, ownership.requests.get(owner))
+        limit = min(room, len(named))
+        if limit:
+            told = {"requester": ownership.instance, "owner": owner, "passed": [], "limit": limit}
+            work.emit(Kind.TRANSFER_REQUESTED, named, detail=told | _latest_life(ownership, named))
+            room -= limit
+
+
+def _to_name(waited: BitMap64, before: Request | None) -> BitMap64:
+    """Return the oldest messages that one request can name, or those behind the last request that named so many in vain."""
+    if before is not None and len(before.rows) >= NAMED_MOST:
+        waited = waited - below(waited, before.rows.max() + 1) or waited
+    return oldest(waited, NAMED_MOST)
 
 
 def _patient_since_ms(work: UnitOfWork, ownership: Ownership) -> dict[str, int]:
@@ -58,14 +71,16 @@ def _patient_since_ms(work: UnitOfWork, ownership: Ownership) -> dict[str, int]:
     Empty where none can have been here for so long.
     """
     state, ledger = work.state, work.ledger
-    owners = [owner for owner in ownership.others() if not _is_open(ownership.requests.get(owner), work.now_ms)]
+    owners = [owner for owner in ownership.others() if not _is_open(work, ownership.requests.get(owner))]
     found = {owner: work.now_ms - patience_ms(work, owner) for owner in owners}
     known = state.message_types[ledger.definition.message_type]
     return found if found and ledger.rows[State.REMOTE].min() < known.entered_by(max(found.values())) else {}
 
 
-def _is_open(request: Request | None, now_ms: int) -> bool:
-    return request is not None and now_ms < request.at_ms + OPEN_MS
+def _is_open(work: UnitOfWork, request: Request | None) -> bool:
+    if request is None or work.now_ms >= request.at_ms + OPEN_MS:
+        return False
+    return request.rows.intersect(work.ledger.rows[State.REMOTE])
 
 
 def _latest_life(ownership: Ownership, rows: BitMap64) -> dict[str, int]:
@@ -110,7 +125,7 @@ def claim(work: UnitOfWork, rows: BitMap64) -> None:
 
 def claim_matching(work: UnitOfWork, where: str | None) -> None:
     """Claim what somebody is about to end by a filter, or without one, as far as it may be claimed."""
-    lost = claimable(work)
+    lost = work.seen(claimable(work))
     if lost:
         claim(work, lost if where is None else work.matching(where, lost))
 

@@ -61,8 +61,14 @@ def renew_origins(state: JournalState) -> None:
 def _pulled(state: JournalState, record: Record) -> None:
     """Note how far a peer is pulled."""
     peer, watermark, detail = str(record.detail["peer"]), watermark_of(record), record.detail
-    state.pulled[peer] = watermark
-    state.peer_changes.skips.discard(peer)
+    before = state.pulled.get(peer, watermark)
+    gaps_after = detail.get("gaps_after", before.gaps_after)
+    if watermark.record < 0:
+        # It is read again, and what it had let go until then was told.
+        gaps_after = max(gaps_after, before.record)
+    state.pulled[peer] = replace(watermark, gaps_after=gaps_after)
+    if "gaps_after" in detail:
+        state.peer_changes.skips.discard(peer)
     state.peer_changes.forgotten.discard(peer)
     state.instances[watermark.journal] = peer
     if "disagreements" in detail:
@@ -143,13 +149,18 @@ def pull_from_the_start(state: JournalState, before: Definitions) -> None:
         for name, new in state.definitions.message_types.items()
         if name in before.message_types
     )
+    peers = state.definitions.peers
+    state.disagreements = {
+        name: [each for each in known if each.queue in peers[name].queues]
+        for name, known in state.disagreements.items()
+        if name in peers
+    }
     for name, watermark in state.pulled.items():
-        old, new = before.peers.get(name), state.definitions.peers.get(name)
-        known = state.disagreements.pop(name, [])
+        old, new = before.peers.get(name), peers.get(name)
         if new is None:
             continue
-        standing = [each for each in known if each.queue in new.queues]
-        state.disagreements[name] = standing
         more = old is None or has_other_columns or set(new.topics) - set(old.topics) or set(new.queues) - set(old.queues)
-        if more or any(each.rule in WITHHOLDING for each in standing):
-            state.pulled[name] = replace(watermark, record=-1, digest="")
+        if more or any(each.rule in WITHHOLDING for each in state.disagreements.get(name, ())):
+            # Of what is pulled from now on nothing was told until here.
+            gaps_after = max(watermark.gaps_after, watermark.record)
+            state.pulled[name] = replace(watermark, record=-1, digest="", gaps_after=gaps_after)

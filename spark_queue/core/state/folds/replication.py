@@ -51,7 +51,8 @@ def transferred(ledger: QueueLedger, record: Record) -> None:
 def transfer_requested(ledger: QueueLedger, record: Record) -> None:
     """Note what was asked of an owner (R104), for this instance or for another whose request is passed on."""
     ownership, requester, owner = _ownership(ledger), record.detail["requester"], record.detail["owner"]
-    request = Request(to_bitmap(record.ranges), record.at_ms)
+    rows = to_bitmap(record.ranges)
+    request = Request(rows, record.detail.get("limit", len(rows)), record.at_ms)
     if requester == ownership.instance:
         ownership.requests[owner] = request
     else:

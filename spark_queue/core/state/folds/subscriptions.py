@@ -27,6 +27,8 @@ def subscribed(ledger: QueueLedger, record: Record) -> None:
     ledger.subscriptions[name].ack_mode = detail["ack_mode"]
     ledger.subscriptions[name].max_backlog = detail["max_backlog"]
     ledger.subscriptions[name].filter = detail["filter"]
+    ledger.subscriptions[name].principal = detail.get("principal")
+    ledger.subscriptions[name].entitlement = tuple(detail.get("entitlement", ()))
     _drop_matches(ledger)
 
 
@@ -59,7 +61,7 @@ def left(ledger: QueueLedger, record: Record) -> None:
 
 def _drop_matches(ledger: QueueLedger) -> None:
     """Forget what matches filters that no subscription has any more."""
-    wanted = {subscription.filter for subscription in ledger.subscriptions.values()}
+    wanted = {text for subscription in ledger.subscriptions.values() for text in subscription.filters}
     for text in ledger.selection.matches.keys() - wanted:
         del ledger.selection.matches[text]
 

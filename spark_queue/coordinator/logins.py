@@ -1,0 +1,112 @@
+"""Who calls, as the token tells; and what becomes of those whose token nobody has (R12)."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.protocol.tokens import TOKEN_PREFIX, token_hash
+
+_LOG = logging.getLogger(__name__)
+
+#: Failed logins of an address that are answered at once: a token that was just replaced costs nobody time.
+_FREE_FAILURES = 3
+
+#: How long an answer to a failed login waits after these, in seconds: twice as long each time, and always shorter than a ping,
+#: whose caller would take a coordinator that says nothing for one that hangs.
+_FIRST_DELAY_S = 0.05
+LONGEST_DELAY_S = 0.8
+
+#: Addresses of which failures are remembered; the one that failed longest ago is forgotten first.
+ADDRESSES_MAX = 1_024
+
+#: Answers that wait at one time; more are given at once, since each holds a thread.
+WAITING_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Whose token came with a call: a principal's, or that of the user who runs the coordinator."""
+
+    #: None for the user who runs the coordinator.
+    principal: str | None
+    #: The address that the call came from, without its port.
+    address: str
+
+
+class Logins:
+    """Tells callers by their tokens, counts failed logins by address, and slows them.
+
+    Parameters
+    ----------
+    own_token : str
+        The token of the user who runs the coordinator.
+    pause : callable
+        Waits for so many seconds.
+    """
+
+    def __init__(self, own_token: str, *, pause: Callable[[float], None] = time.sleep) -> None:
+        self._own = f"Bearer {own_token}".encode()
+        self._pause = pause
+        self._definitions: Callable[[], Definitions] | None = None
+        self._lock = threading.Lock()
+        self._failures: OrderedDict[str, int] = OrderedDict()
+        self._waiting = 0
+        #: Failed logins since the start.
+        self.failed = 0
+
+    def know(self, definitions: Callable[[], Definitions]) -> None:
+        """Tell principals from now on, by the definitions that hold."""
+        self._definitions = definitions
+
+    def principal_of(self, header: bytes) -> str | None:
+        """Return the principal whose token an authorization header has; None for none that is known."""
+        definitions = None if self._definitions is None else self._definitions()
+        if definitions is None or not definitions.principals:
+            return None
+        # Hashes are compared, so the time that it takes tells nothing of a token.
+        given = token_hash(header.removeprefix(b"Bearer ").decode(errors="replace"))
+        known = definitions.principal_with(given)
+        return None if known is None else known.name
+
+    def is_own(self, header: bytes) -> bool:
+        """Return whether a header has the token of the user who runs the coordinator."""
+        return hmac.compare_digest(header, self._own)
+
+    def may_be_known_later(self, header: bytes) -> bool:
+        """Return whether a header may have a principal's token, and nobody knows yet who the principals are."""
+        return self._definitions is None and header.startswith(f"Bearer {TOKEN_PREFIX}".encode())
+
+    def refused(self, address: str) -> None:
+        """Count a failed login, and wait before it is answered. Its token is written nowhere."""
+        with self._lock:
+            self.failed += 1
+            count = self._failures.pop(address, 0) + 1
+            self._failures[address] = count
+            if len(self._failures) > ADDRESSES_MAX:
+                self._failures.popitem(last=False)
+            delay_s = 0.0 if count <= _FREE_FAILURES else _FIRST_DELAY_S * 2 ** min(count - _FREE_FAILURES - 1, 30)
+            waits = delay_s > 0 and self._waiting < WAITING_MAX
+            self._waiting += waits
+        if count & (count - 1) == 0:
+            # The first, the second, the fourth and so on: a flood must not fill the log.
+            _LOG.warning("A call from %s was refused, since nobody has its token; so were %d in all from there.", address, count)
+        if waits:
+            try:
+                self._pause(min(delay_s, LONGEST_DELAY_S))
+            finally:
+                with self._lock:
+                    self._waiting -= 1
+
+
+def address_of(peer: str) -> str:
+    """Return the address in what Flight says of a caller, such as ``ipv4:10.0.0.7:40312``: each connection has another port."""
+    kind, _, rest = peer.partition(":")
+    return unquote(rest).rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer

@@ -1,0 +1,81 @@
+"""The coordinator's own log: lines for people, or JSON for programs, with request, queue and subscription where they apply."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from spark_queue.protocol import wire
+from spark_queue.settings.timestamps import to_text
+
+#: How a log may be written.
+FORMATS = ("text", "json")
+
+#: Facts of a line that a program finds under names of their own.
+FACTS = ("code", "request", "queue", "subscription")
+
+#: How long a refusal is not told again of the same queue, subscription and code, in seconds: a caller may ask every second.
+QUIET_S = 60.0
+
+#: Most refusals that are remembered for it.
+_REMEMBERED = 1_000
+
+_LOG = logging.getLogger(__name__)
+
+
+class JsonLines(logging.Formatter):
+    """Writes each line of the log as one JSON object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line = {
+            "time": to_text(int(record.created * 1_000), "milliseconds"), "level": record.levelname, "logger": record.name,
+            "pid": record.process, "message": record.getMessage(),
+        }  # fmt: skip
+        line |= {name: str(getattr(record, name)) for name in FACTS if getattr(record, name, None) is not None}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def configure(log_format: str) -> None:
+    """Let this process write its log to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    text = logging.Formatter(f"%(asctime)s {os.getpid()} %(levelname)s %(message)s")
+    handler.setFormatter(JsonLines() if log_format == "json" else text)
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+class RefusalLog:
+    """Says in the log which calls were refused, each kind once a minute.
+
+    Parameters
+    ----------
+    monotonic_s : callable
+        Reads a clock that never goes back.
+    """
+
+    def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic_s = monotonic_s
+        #: When what was told last, the newest at the end.
+        self._told_at_s: dict[tuple[str, ...], float] = {}
+
+    def refused(self, request: wire.AnyRequest | None, code: str) -> None:
+        """Note a refused call; None for one that could not be understood."""
+        queue, subscription = getattr(request, "queue", None), getattr(request, "subscription", None)
+        kind = "a call" if request is None else type(request).__name__
+        key, now_s = (code, kind, str(queue), str(subscription)), self._monotonic_s()
+        if now_s - self._told_at_s.get(key, -QUIET_S) < QUIET_S:
+            return
+        # Calls are refused by many threads; the worst that a race does is a line too many.
+        self._told_at_s.pop(key, None)
+        self._told_at_s[key] = now_s
+        while len(self._told_at_s) > _REMEMBERED:
+            self._told_at_s.pop(next(iter(self._told_at_s), key), None)
+        of = "".join(f", {name} '{value}'" for name, value in (("queue", queue), ("subscription", subscription)) if value)
+        facts = {"code": code, "request": getattr(request, "request", None), "queue": queue, "subscription": subscription}
+        _LOG.info("Refused %s%s: %s.", kind, of, code, extra=facts)

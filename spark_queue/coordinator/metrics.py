@@ -1,0 +1,169 @@
+"""Metrics of a coordinator: the state that it decides by, asked of its loop, and what only its process knows (DESIGN 18).
+
+Nothing of it exists where nobody asked for metrics. Otherwise a commit costs one measurement of time and one entry in a queue; a
+thread of its own folds what was committed.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+from spark_queue.clock import SystemClock
+from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
+from spark_queue.core.records import Record
+from spark_queue.core.state.log_tail import LogTail
+from spark_queue.errors import SparkQueueError
+from spark_queue.journal.layout import Store
+from spark_queue.metrics import otlp
+from spark_queue.metrics.figures import JournalFigures, Observe
+from spark_queue.metrics.histogram import Histogram
+from spark_queue.metrics.history import History
+from spark_queue.metrics.observing import coordinator_seen_at_ms, lags
+from spark_queue.metrics.prometheus import listen
+from spark_queue.metrics.samples import Family, Observation, PeerLag, ProcessFigures, collect
+from spark_queue.metrics.table import COMMIT_BOUNDS_S
+from spark_queue.ports import ControlLog
+from spark_queue.protocol.start_options import StartOptions
+
+_LOG = logging.getLogger(__name__)
+
+
+class RecordsReader(Protocol):
+    """A journal whose log can be read from its beginning."""
+
+    def records(self) -> Sequence[Record]:
+        """Return every record of the control log."""
+        ...
+
+
+class ProcessMetrics:
+    """The metrics of one process, from its start on; safe to be asked by any thread.
+
+    Parameters
+    ----------
+    store : Store
+        The place of the journal that it serves, or stands by for.
+    journal_id : str
+        Its id.
+    """
+
+    def __init__(self, store: Store, journal_id: str, *, per_subscription: bool) -> None:
+        self._store = store
+        self._journal_id = journal_id
+        self._per_subscription = per_subscription
+        self._lock = threading.Lock()
+        self._commit_duration = Histogram(COMMIT_BOUNDS_S)
+        self._refusals: Counter[str] = Counter()
+        self._committed: queue.SimpleQueue[Sequence[Record]] = queue.SimpleQueue()
+        self._history: History | None = None
+        #: Of the reign that serves; None while this process stands by.
+        self._inbox: Inbox | None = None
+
+    def serves(self, journal: RecordsReader, inbox: Inbox) -> None:
+        """Ask a reign for its figures from now on, and read what its log told before."""
+        self._inbox = inbox
+        threading.Thread(target=self._follow, args=(journal,), name="metrics", daemon=True).start()
+
+    def committed(self, records: Sequence[Record], seconds: float) -> None:
+        """Note a commit to the control log, and how long it took."""
+        with self._lock:
+            self._commit_duration.observe(seconds)
+        self._committed.put(records)
+
+    def refused(self, code: str) -> None:
+        """Count a call that was refused."""
+        with self._lock:
+            self._refusals[code] += 1
+
+    def measured(self, log: ControlLog) -> ControlLog:
+        """Return a control log whose commits are noted here."""
+        return MeasuredLog(log, self)
+
+    def families(self) -> Sequence[Family]:
+        """Return all metrics as they are now."""
+        return collect([self._observation()], per_subscription=self._per_subscription)
+
+    def _observation(self) -> Observation:
+        found, lagging, seen_at_ms = self._ask(), dict[str, PeerLag](), None
+        if found is not None:
+            try:
+                lagging, seen_at_ms = dict(lags(self._store, found)), coordinator_seen_at_ms(self._store, self._journal_id)
+            except SparkQueueError as trouble:
+                _LOG.warning("Metrics are not whole: %s", trouble)
+        with self._lock:
+            history = None if self._history is None else {name: each.copy() for name, each in self._history.queues.items()}
+            process = ProcessFigures(
+                serving=found is not None, commit_duration=self._commit_duration.copy(), refusals=dict(self._refusals)
+            )
+        return Observation(
+            journal=self._store.path, observed_at_ms=SystemClock().wall_ms() if found is None else found.now_ms, figures=found,
+            history=history, lags=lagging, coordinator_seen_at_ms=seen_at_ms, process=process,
+        )  # fmt: skip
+
+    def _ask(self) -> JournalFigures | None:
+        """Return the figures of the reign; None where it is over, or has not begun."""
+        if self._inbox is None:
+            return None
+        call = Call(Observe(), lambda: False)
+        try:
+            self._inbox.submit(call)
+        except ClosedError:
+            return None
+        call.wait()
+        return call.figures
+
+    def _follow(self, journal: RecordsReader) -> None:
+        history = History()
+        try:
+            history.fold(journal.records())
+        except SparkQueueError as trouble:
+            _LOG.warning("Metrics have no history, since the log cannot be read from its beginning: %s", trouble)
+            return
+        # What was committed while it was read is in both; a fold passes over what it knows.
+        with self._lock:
+            self._history = history
+        while True:
+            records = self._committed.get()
+            with self._lock:
+                history.fold(records)
+
+
+class MeasuredLog:
+    """A control log whose commits are noted."""
+
+    def __init__(self, log: ControlLog, metrics: ProcessMetrics) -> None:
+        self._log = log
+        self._metrics = metrics
+
+    def load(self) -> LogTail:
+        """See `ports.ControlLog`."""
+        return self._log.load()
+
+    def check(self, *, epoch: int) -> None:
+        """See `ports.ControlLog`."""
+        self._log.check(epoch=epoch)
+
+    def append(self, records: Sequence[Record], *, epoch: int) -> None:
+        """See `ports.ControlLog`."""
+        begun_s = time.perf_counter()
+        self._log.append(records, epoch=epoch)
+        self._metrics.committed(records, time.perf_counter() - begun_s)
+
+
+def start(options: StartOptions) -> tuple[ProcessMetrics | None, str | None]:
+    """Make what was asked for; see `process.start_metrics`."""
+    asked = options.metrics
+    exporter = otlp.exporter()
+    if asked is None and exporter is None:
+        return None, None
+    store = Store(options.path, options.storage_options)
+    metrics = ProcessMetrics(store, options.journal_id, per_subscription=asked is not None and asked.per_subscription)
+    if exporter is not None:
+        otlp.push(metrics.families, exporter)
+    return metrics, None if asked is None else listen(metrics.families, host=asked.host, port=asked.port)

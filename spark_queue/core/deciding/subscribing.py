@@ -1,0 +1,48 @@
+"""Whose a subscription is, what its principal may read, and its end (R12, R47, R118)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spark_queue.core.deciding.settlement import end_lease
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.records import Kind, Return
+from spark_queue.core.state.lease import Subscription
+
+
+def belonging(principal: str, entitlement: tuple[str, ...]) -> dict[str, Any]:
+    """Return what a `subscribed` record says of whose the subscription is."""
+    return {"principal": principal, "entitlement": entitlement}
+
+
+def hand_to_caller(work: UnitOfWork, known: Subscription | None) -> Subscription | None:
+    """Return a subscription as who attaches may have it.
+
+    One of before there were principals, or of one that is gone, may hold what is hidden from the new one: it ends, and begins
+    anew.
+    """
+    if known is None or work.caller is None or known.principal == work.caller.principal or not work.hiding():
+        return known
+    end_subscription(work, known, reason="principal")
+    work.sessions.forget(known.name)
+    return None
+
+
+def renew_entitlements(work: UnitOfWork) -> None:
+    """Let new definitions say what the principals of subscriptions may read from now on; what is leased stays leased."""
+    definitions, queue = work.state.definitions, work.ledger.definition.name
+    for each in list(work.ledger.subscriptions.values()):
+        entitlement = definitions.hiding(each.principal, queue)
+        if each.principal is not None and entitlement != each.entitlement:
+            asked = {"ack_mode": each.ack_mode, "max_backlog": each.max_backlog, "filter": each.filter}
+            work.emit(Kind.SUBSCRIBED, subscription=each.name, detail=asked | belonging(each.principal, entitlement))
+            if queue in work.state.troubles:
+                # A file that the filter would have to read is not whole.
+                return
+
+
+def end_subscription(work: UnitOfWork, subscription: Subscription, *, reason: str) -> None:
+    """End a subscription; what it holds returns."""
+    for lease in [lease for lease in work.ledger.leases.values() if lease.subscription == subscription.name]:
+        end_lease(work, lease, Return.UNSUBSCRIBED)
+    work.emit(Kind.UNSUBSCRIBED, subscription=subscription.name, reason=reason)

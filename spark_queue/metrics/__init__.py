@@ -1,0 +1,42 @@
+"""Metrics: what machines are told of journals. One table, one collector, and a form for each who asks (DESIGN 18).
+
+`table` names every metric. `figures` takes from a state what it tells, `history` from the control log what no state keeps,
+`observing` looks at a journal from outside; a coordinator asks its own state (`coordinator.metrics`). `samples` makes samples of
+what was seen, `prometheus` and `otlp` write them down. Only these two need packages of the extras, and load them when asked. A
+coordinator without metrics loads `figures` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from spark_queue.journal.layout import Store
+
+
+class OfJournal(Protocol):
+    """A journal, as users hold it or opened."""
+
+    @property
+    def store(self) -> Store:
+        """Its place."""
+        ...
+
+
+def exposition(journals: Iterable[OfJournal], *, per_subscription: bool = False) -> bytes:
+    """Return the metrics of journals in the text format of Prometheus, as their logs tell them; starts nothing.
+
+    Who asks often keeps a `LogObserver` for each journal, and renders what it collects.
+
+    Raises
+    ------
+    ConfigError
+        EXTRA_MISSING.
+    """
+    from spark_queue.metrics.observing import LogObserver
+    from spark_queue.metrics.prometheus import render
+    from spark_queue.metrics.samples import collect
+
+    observations = [LogObserver(journal.store).observe() for journal in journals]
+    return render(collect(observations, per_subscription=per_subscription))

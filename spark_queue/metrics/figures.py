@@ -1,0 +1,106 @@
+"""What a journal's state says for metrics at one moment, as values that another thread may read: a fold makes them, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from spark_queue.core.deciding.instances.transfers import OPEN_MS
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.replies import QueueStatus
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ownership import Watermark
+from spark_queue.protocol import wire
+
+
+@dataclass(frozen=True, slots=True)
+class Observe:
+    """The question for the `JournalFigures` of a reign."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionFigures:
+    """One subscription."""
+
+    subscription: str
+    backlog: int
+    alarm: bool
+    last_seen_at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerFigures:
+    """One peer, as the own log tells of it."""
+
+    watermark: Watermark | None
+    remote: int
+    requested: int
+    transferred_in: int
+    transferred_out: int
+    disagreements: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalFigures:
+    """A journal at one moment."""
+
+    definitions: Definitions
+    now_ms: int
+    records: int
+    epoch: int
+    statuses: Sequence[QueueStatus]
+    #: Queues whose messages cannot be told.
+    set_aside: Sequence[str]
+    #: By queue.
+    subscriptions: Mapping[str, Sequence[SubscriptionFigures]]
+    peers: Mapping[str, PeerFigures]
+    #: What only a running coordinator knows of each peer.
+    told: Mapping[str, wire.PeerTold] = field(default_factory=dict)
+
+
+def figures_of(
+    state: JournalState, status: Callable[[str], QueueStatus], *, now_ms: int, told: Mapping[str, wire.PeerTold] | None = None
+) -> JournalFigures:
+    """Return the figures of a journal; their cost follows leases and bitmaps, as that of `queue_status` does.
+
+    Parameters
+    ----------
+    status : callable
+        Returns the status of a queue as whoever looks knows it.
+    """
+    return JournalFigures(
+        definitions=state.definitions,
+        now_ms=now_ms,
+        records=state.next_record,
+        epoch=state.epoch,
+        statuses=[status(queue) for queue in state.queues],
+        set_aside=list(state.troubles),
+        subscriptions={queue: _subscriptions(state, queue) for queue in state.queues},
+        peers={peer: _peer(state, peer, now_ms) for peer in state.definitions.peers},
+        told=told or {},
+    )
+
+
+def _subscriptions(state: JournalState, queue: str) -> list[SubscriptionFigures]:
+    ledger = state.queues[queue]
+    backlogs = ledger.backlogs()
+    return [
+        SubscriptionFigures(
+            subscription=each.name, backlog=backlogs[each.name], alarm=each.alarm is not None,
+            last_seen_at_s=each.last_seen_at_ms / 1_000,
+        )
+        for each in ledger.subscriptions.values()
+    ]  # fmt: skip
+
+
+def _peer(state: JournalState, peer: str, now_ms: int) -> PeerFigures:
+    queues = [ledger.ownership for ledger in state.queues.values() if ledger.ownership is not None]
+    requests = [each.requests[peer] for each in queues if peer in each.requests]
+    return PeerFigures(
+        watermark=state.pulled.get(peer),
+        remote=sum(len(rows) for each in queues for _, owner, rows in each.by_owner(each.remote) if owner == peer),
+        requested=sum(len(each.rows) for each in requests if now_ms < each.at_ms + OPEN_MS),
+        transferred_in=sum(each.came_from[peer] for each in queues),
+        transferred_out=sum(each.given_to[peer] for each in queues),
+        disagreements=len(state.disagreements.get(peer, ())),
+    )

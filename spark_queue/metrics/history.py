@@ -1,0 +1,163 @@
+"""What the control log tells and no state keeps: why messages left and came back, how long leases lasted and messages waited.
+
+Its cost is one look at each record, and follows ranges, not messages. Whoever folds the same log says the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap64
+
+from spark_queue.core.bitmaps.ranges import count_rows, to_bitmap, to_ranges
+from spark_queue.core.definitions import parsing
+from spark_queue.core.records import Kind, Record, Removal
+from spark_queue.metrics.histogram import Histogram
+from spark_queue.metrics.table import DELAY_BOUNDS_S, LEASE_BOUNDS_S
+
+
+@dataclass(slots=True)
+class _OpenLease:
+    subscription: str
+    granted_at_ms: int
+    #: How many of its messages have neither left nor come back.
+    left: int
+
+
+@dataclass(slots=True)
+class QueueHistory:
+    """What happened to one queue so far."""
+
+    removed: Counter[str] = field(default_factory=Counter)
+    returned: Counter[str] = field(default_factory=Counter)
+    #: How long leases lasted, by subscription.
+    lease_duration: dict[str, Histogram] = field(default_factory=dict)
+    delivery_delay: Histogram = field(default_factory=lambda: Histogram(DELAY_BOUNDS_S))
+
+    def copy(self) -> QueueHistory:
+        """Return one that goes its own way from here."""
+        durations = {name: each.copy() for name, each in self.lease_duration.items()}
+        return QueueHistory(Counter(self.removed), Counter(self.returned), durations, self.delivery_delay.copy())
+
+
+@dataclass(slots=True)
+class _Entries:
+    """When the messages of one type entered: all from a first bookmark on, until the next."""
+
+    firsts: list[int] = field(default_factory=list)
+    times_ms: list[int] = field(default_factory=list)
+
+    def add(self, first: int, at_ms: int) -> None:
+        if not self.times_ms or self.times_ms[-1] != at_ms:
+            self.firsts.append(first)
+            self.times_ms.append(at_ms)
+
+    def parts(self, first: int, until: int) -> Iterator[tuple[int, int]]:
+        """Yield how many of some messages entered when."""
+        index = max(0, bisect_right(self.firsts, first) - 1)
+        while first < until and index < len(self.firsts):
+            end = min(until, self.firsts[index + 1]) if index + 1 < len(self.firsts) else until
+            yield end - first, self.times_ms[index]
+            first, index = end, index + 1
+
+
+class History:
+    """The fold of a control log into histories of its queues.
+
+    Attributes
+    ----------
+    queues : dict of str to QueueHistory
+        By the name of the queue; of queues that are gone, too.
+    """
+
+    def __init__(self) -> None:
+        self.next_record = 0
+        self.queues: dict[str, QueueHistory] = {}
+        self._entries: dict[str, _Entries] = {}
+        #: The message type of each queue whose messages enter from its log.
+        self._types: dict[str, str] = {}
+        self._leases: dict[tuple[str, int], _OpenLease] = {}
+        #: What was leased before, by queue.
+        self._leased: dict[str, BitMap64] = {}
+
+    def fold(self, records: Iterable[Record]) -> None:
+        """Take records in that follow; those that are known already change nothing."""
+        for record in records:
+            if record.record >= self.next_record:
+                self._fold(record)
+                self.next_record = record.record + 1
+
+    def _fold(self, record: Record) -> None:
+        match record.kind:
+            case Kind.DEFINITIONS_APPLIED:
+                self._apply(record)
+            case Kind.ENTERED:
+                entries = self._entries.setdefault(str(record.message_type), _Entries())
+                for first, _ in record.ranges:
+                    entries.add(first, record.at_ms)
+            case Kind.GRANTED:
+                self._grant(record)
+            case Kind.RESUMED if (lease := self._leases.get(_key(record))) is not None:
+                lease.left = count_rows(record.ranges)
+            case Kind.PROVEN | Kind.LAPSED:
+                self._end(record)
+            case Kind.REMOVED:
+                self._count(self._queue(record).removed, record)
+                if record.reason != Removal.DELIVERED:
+                    self._take(record)
+            case Kind.RETURNED:
+                self._count(self._queue(record).returned, record)
+                self._take(record)
+            case _:
+                pass
+
+    def _apply(self, record: Record) -> None:
+        definitions = parsing.parse(record.detail["definitions"])
+        self._types = {name: queue.message_type for name, queue in definitions.queues.items() if queue.underlying_topic}
+        begun = {*record.detail["resets"], *(name for name in self._leased if name not in definitions.queues)}
+        for name in begun:
+            self._leased.pop(name, None)
+        self._leases = {key: lease for key, lease in self._leases.items() if key[0] not in begun}
+
+    def _grant(self, record: Record) -> None:
+        queue = str(record.queue)
+        self._leases[_key(record)] = _OpenLease(str(record.subscription), record.at_ms, count_rows(record.ranges))
+        entries = self._entries.get(self._types.get(queue, ""))
+        # A barrier is held on purpose, and a dead-letter queue's messages entered elsewhere.
+        if entries is None or record.detail.get("barrier"):
+            return
+        leased, rows = self._leased.setdefault(queue, BitMap64()), to_bitmap(record.ranges)
+        delays = self._queue(record).delivery_delay
+        for first, until in to_ranges(rows - leased):
+            for row_count, entered_at_ms in entries.parts(first, until):
+                delays.observe(max(0, record.at_ms - entered_at_ms) / 1_000, row_count)
+        leased |= rows
+
+    def _take(self, record: Record) -> None:
+        """Note that messages of a lease left it."""
+        lease = self._leases.get(_key(record))
+        if lease is not None:
+            lease.left -= count_rows(record.ranges)
+            if lease.left <= 0:
+                self._end(record)
+
+    def _end(self, record: Record) -> None:
+        lease = self._leases.pop(_key(record), None)
+        if lease is not None:
+            durations = self._queue(record).lease_duration
+            duration = durations.setdefault(lease.subscription, Histogram(LEASE_BOUNDS_S))
+            duration.observe(max(0, record.at_ms - lease.granted_at_ms) / 1_000)
+
+    def _queue(self, record: Record) -> QueueHistory:
+        return self.queues.setdefault(str(record.queue), QueueHistory())
+
+    @staticmethod
+    def _count(counts: Counter[str], record: Record) -> None:
+        counts[str(record.reason)] += count_rows(record.ranges)
+
+
+def _key(record: Record) -> tuple[str, int]:
+    return str(record.queue), int(record.lease or 0)

@@ -1,0 +1,84 @@
+"""What pullers and the coordinator's loop say to each other; a journal without peers loads no more of replication than this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap64
+
+from spark_queue.core.deciding.instances.replicating import Pulled
+from spark_queue.core.definitions.agreement import Disagreement
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.message_files.segment import Segment
+from spark_queue.core.state.ownership import Watermark
+from spark_queue.ports import PulledFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What is here of a message type, as far as publishers may have brought the same elsewhere."""
+
+    #: Oldest first; none where no publisher has a name.
+    segments: Sequence[Segment] = ()
+    #: The highest number of each named publisher.
+    highest: Mapping[str, int] = field(default_factory=dict)
+    #: Bookmark after the last message.
+    until: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PullState:
+    """What a puller must know of the own journal: its UUID, how far the peer is pulled, and what is here by message type."""
+
+    journal: str
+    watermark: Watermark | None
+    held: Mapping[str, Mapping[str, BitMap64]]
+    #: What publishers have brought here.
+    standing: Mapping[str, Standing]
+    #: Whether somebody said to go on without the messages that the peer let go before they were pulled.
+    skips: bool = False
+    #: UUIDs of the own origin since the journal was restored from a backup, oldest first.
+    renewed: Sequence[str] = ()
+    #: How the peer's definitions break rules, as the own log says.
+    disagreements: Sequence[Disagreement] = ()
+    #: The names of instances by the UUID of their journal, this one's too.
+    instances: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """What was read of a peer, for the loop: files of messages first, then what the records say."""
+
+    pulled: Pulled
+    #: By which it was read.
+    definitions: Definitions
+    files: Sequence[PulledFiles] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The question for the `PullState` about one peer."""
+
+    peer: str
+
+
+class EndedError(Exception):
+    """The loop has ended, and nothing is pulled any more."""
+
+
+@dataclass(slots=True)
+class PullReport:
+    """How a peer is pulled since its puller began."""
+
+    #: What was copied of its messages.
+    rows: int = 0
+    bytes: int = 0
+    #: What keeps it from being pulled.
+    trouble: BaseException | None = None
+
+    def count(self, pull: Pull) -> None:
+        """Count what was copied."""
+        files = [file for files in pull.files for file in files.files]
+        self.rows += sum(rows for file in files for _, rows, _, _ in file.origins)
+        self.bytes += sum(file.size_bytes for file in files)

@@ -1,0 +1,135 @@
+"""Old and new software take turns on one journal, host by host, while a consumer goes on (docs/operations/upgrades.md).
+
+The old one is the newest release, where the history has it; else a commit from before coordinators had stand-ins; and where
+there is no history at all, a second copy of this software, which takes the same turns.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.integration.coordinator_world import DEADLINE_S, QUEUE, TOPIC, World
+from tests.integration.sites import journal_of
+from tests.integration.test_standby import Consumer
+from tests.source_tree import ROOT
+
+#: The last commit without stand-ins, for as long as there is no release.
+BEFORE = "5e2ac32"
+
+
+def _git(*arguments: str) -> bytes | None:
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=False)
+    return done.stdout if done.returncode == 0 else None
+
+
+@pytest.fixture(scope="module")
+def old_software(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with the package as it was."""
+    place = tmp_path_factory.mktemp("old")
+    tag = _git("describe", "--tags", "--abbrev=0")
+    archive = _git("archive", tag.decode().strip() if tag else BEFORE, "spark_queue")
+    if archive is None:
+        shutil.copytree(ROOT / "spark_queue", place / "spark_queue")
+    else:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+            packed.extractall(place, filter="data")
+    return place
+
+
+class Turns:
+    """A journal, and the versions that serve it at two addresses."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.addresses = [f"127.0.0.{last}:{_free_port()}" for last in (1, 2)]
+
+    @contextmanager
+    def serving(self, software: Path, address: str, *arguments: str, waits: bool = False) -> Iterator[subprocess.Popen[str]]:
+        """Run one version's `sparkq serve`, until it serves or stands by."""
+        command = [sys.executable, "-m", "spark_queue.cli", "serve", self.world.store.path, "--json", "--bind", address, *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(software)}
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, cwd=software, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+            try:
+                if waits:
+                    assert process.stderr is not None
+                    assert "takes over when" in process.stderr.readline()
+                else:
+                    serves(process)
+                yield process
+            finally:
+                process.kill()
+
+    def call(self, software: Path, *arguments: str, said: str = "") -> None:
+        """Run a verb of one version."""
+        command = [sys.executable, "-m", "spark_queue.cli", *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(software), "SPARKQ_COORDINATOR": ",".join(self.addresses)}
+        done = subprocess.run(command, cwd=software, input=said, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def serves(process: subprocess.Popen[str]) -> None:
+    """Wait until a coordinator serves."""
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["address"]
+
+
+def ends(process: subprocess.Popen[str]) -> None:
+    """Stop a coordinator in good order, as a service is stopped."""
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(DEADLINE_S) == 0
+
+
+def test_old_and_new_software_take_turns_while_a_consumer_goes_on(old_software: Path, tmp_path: Path) -> None:
+    world = World(tmp_path / "journal", queue={"lease_period": "20s"})
+    turns = Turns(world)
+    first, second = turns.addresses
+    with ExitStack() as stack:
+        stack.callback(world.end)
+        old = stack.enter_context(turns.serving(old_software, first))
+        new = stack.enter_context(turns.serving(ROOT, second, "--standby", waits=True))
+        consumer = Consumer(world, ",".join(turns.addresses))
+        stack.callback(consumer.end)
+        consumer.wait_for(10)
+
+        ends(old)
+        serves(new)
+        consumer.wait_for(len(consumer.received) + 10)
+        # Callers are upgraded last: the old ones publish to, and speak with, the new coordinator.
+        turns.call(old_software, "publish", world.store.path, "-", "--format", "jsonl", "--topic", TOPIC, said='{"value": "old"}\n')
+        for verb in ("pause", "unpause"):
+            turns.call(old_software, verb, world.store.path, QUEUE, "--coordinator", second)
+        consumer.wait_for(len(consumer.received) + 10)
+
+        # And back, as long as nothing new was used.
+        ends(new)
+        with turns.serving(old_software, first):
+            consumer.wait_for(len(consumer.received) + 10)
+            turns.call(ROOT, "pause", world.store.path, QUEUE)
+            turns.call(ROOT, "unpause", world.store.path, QUEUE)
+            consumer.end()
+    assert sorted(consumer.received) == list(range(len(consumer.received)))
+    status = journal_of(world).queue(QUEUE).status()
+    assert (status.acknowledged, status.queue_depth) == (len(consumer.received), 0)
+    assert [claim.epoch for claim in world.claims()] == [1, 2, 3]
+    for software in (old_software, ROOT):
+        turns.call(software, "verify", world.store.path)

@@ -1,0 +1,101 @@
+"""Rights over a real coordinator: who is told what, by tokens that change while it serves (R12, R47, R48)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from spark_queue import Journal
+from spark_queue.cli.verify import verify
+from spark_queue.errors import AccessError, CallerError, CoordinatorError
+from spark_queue.protocol import user_files
+from spark_queue.protocol.journal_location import location_of
+from spark_queue.protocol.tokens import new_token, token_hash
+from spark_queue.protocol.user_files import TOKEN_VARIABLE
+from tests.integration.coordinator_world import MakeWorld, Planner, World
+
+ADMIN, READER, WRITER = (new_token() for _ in range(3))
+
+
+def principals(reader: Any = READER) -> dict[str, Any]:
+    rights = [{"queues": "WORK", "rights": ["read", "change"], "filter": "value LIKE '%7}'"}]
+    hashes = token_hash(reader) if isinstance(reader, str) else [token_hash(each) for each in reader]
+    return {
+        "admin": {"token_hash": token_hash(ADMIN), "rights": [{"rights": ["administer"]}]},
+        "reader": {"token_hash": hashes, "rights": rights},
+        "writer": {"token_hash": token_hash(WRITER), "rights": [{"queues": "WORK", "rights": ["write"]}]},
+    }
+
+
+@pytest.fixture
+def guarded(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Make a journal with principals, of 20 messages, and its coordinator, started by the user who runs it."""
+    world = make_world()
+    journal(world).apply({**world.definitions, "principals": principals()})
+    world.publish(20)
+    monkeypatch.setenv(TOKEN_VARIABLE, READER)
+    return world
+
+
+def journal(world: World) -> Journal:
+    return Journal(world.store.path)
+
+
+def test_a_reader_is_given_what_it_may_see_and_nothing_else(guarded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R47, R48: of messages 0 to 19 it sees 7 and 17, whatever it asks for."""
+    planner = Planner(guarded)
+    assert planner.consume() == [7, 17]
+    guarded.publish(10)
+    assert planner.consume() == [27]
+    queue = journal(guarded).queue("WORK")
+    with pytest.raises(CallerError, match=r"UNKNOWN_BOOKMARK.*2 bookmark\(s\) that never entered the queue, first 4"):
+        queue.settle([4, 5])
+    assert queue.settle(where="value IS NOT NULL").acknowledged == 0
+    assert queue.purge().purged == 0
+    monkeypatch.setenv(TOKEN_VARIABLE, WRITER)
+    assert journal(guarded).publish(['{"n": 7}'], topic="WORK").rows == 1
+    for refused in (queue.purge, queue.pause, lambda: Planner(guarded, "mine")):
+        with pytest.raises(AccessError, match="ACCESS_DENIED.*'writer'"):
+            refused()
+    assert queue.status().queue_depth == 28
+    verify(guarded.store, as_json=True)
+
+
+def test_tokens_change_while_a_coordinator_serves(guarded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid, planner, later = guarded.ping().pid, Planner(guarded), new_token()
+
+    def applied(reader: Any) -> None:
+        monkeypatch.setenv(TOKEN_VARIABLE, ADMIN)
+        journal(guarded).apply({**guarded.definitions, "principals": principals(reader)})
+
+    applied([READER, later])
+    assert planner.next().messages == 2
+    applied(later)
+    with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
+        planner.next()
+    monkeypatch.setenv(TOKEN_VARIABLE, later)
+    assert Planner(guarded).next().messages == 2, "the lease of before goes on under the new token"
+    assert guarded.ping().pid == pid
+
+
+def test_no_token_is_written_anywhere(guarded: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = new_token()
+    Planner(guarded).consume()
+    pid = guarded.ping().pid
+    for token in (wrong, WRITER):
+        monkeypatch.setenv(TOKEN_VARIABLE, token)
+        with pytest.raises((AccessError, CoordinatorError)):
+            journal(guarded).queue("WORK").pause()
+    monkeypatch.delenv(TOKEN_VARIABLE)
+    log = user_files.log_path(guarded.journal_id, location_of(guarded.store))
+    assert "A call from 127.0.0.1 was refused, since nobody has its token" in log.read_text()
+    own = user_files.token()
+    written = {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != user_files.token_path()}
+    written |= {"arguments": " ".join(psutil.Process(pid).cmdline()).encode()}
+    written |= {"records": json.dumps([dict(each.detail) for each in guarded.records()], default=str).encode()}
+    for token in (ADMIN, READER, WRITER, wrong, own):
+        assert [name for name, data in written.items() if token.encode() in data] == []

@@ -1,0 +1,69 @@
+"""Bugs in rights: who may ask what, and what is hidden from whom."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_RIGHTS = "spark_queue/coordinator/rights.py"
+_CORE = "spark_queue/core"
+_TABLE = ("tests/unit/coordinator/test_rights.py",)
+_HIDDEN = ("tests/unit/coordinator/test_hidden.py",)
+
+RIGHTS = (
+    Mutant(
+        "who may read may also purge",
+        _RIGHTS, "    commands.Purge: _CHANGES,", "    commands.Purge: _READS,",
+        _TABLE,
+    ),
+    Mutant(
+        "a right on one queue is one on all",
+        f"{_CORE}/definitions/definition.py",
+        "any(right in each.rights and topic_matches(each.queues, name)", "any(right in each.rights",
+        _TABLE,
+    ),
+    Mutant(
+        "an expired token goes on",
+        _RIGHTS, "now_ms >= principal.expires_ms:", "now_ms < 0:",
+        _TABLE,
+    ),
+    Mutant(
+        "a reader settles whatever it names together with its own lease",
+        _RIGHTS, "if not all(_holds(lease, first, until)", "if not all(True",
+        _TABLE,
+    ),
+    Mutant(
+        "a subscription is whoever's names it",
+        _RIGHTS, "known.principal == principal.name or", "known.principal is not None or",
+        _TABLE,
+    ),
+    Mutant(
+        "a refused poll has a share",
+        "spark_queue/coordinator/loop.py", " and self._refusal(call, now_ms) is None:", ":",
+        _TABLE,
+    ),
+    Mutant(
+        "a grant forgets what is hidden",
+        f"{_CORE}/deciding/unit_of_work.py", "        for text in subscription.entitlement:\n", "        for text in ():\n",
+        _HIDDEN,
+    ),
+    Mutant(
+        "a purge removes what is hidden",
+        f"{_CORE}/deciding/manual_settlement.py", "    rows = work.seen((in_queue(", "    rows = ((in_queue(",
+        _HIDDEN,
+    ),
+    Mutant(
+        "of a subscription of before, hidden messages are resumed",
+        f"{_CORE}/deciding/subscribing.py", " or not work.hiding():", " or True:",
+        _HIDDEN,
+    ),
+    Mutant(
+        "the figures of a queue count what is hidden",
+        "spark_queue/coordinator/commands.py", "(who is None or not state.definitions.hiding(who.principal, poll.queue))", "True",
+        _HIDDEN,
+    ),
+    Mutant(
+        "the last one who administers may expire",
+        f"{_CORE}/definitions/principals.py", "each.administers and each.expires_ms is None", "each.administers",
+        _TABLE,
+    ),
+)  # fmt: skip

@@ -1,0 +1,195 @@
+"""What a filter of a principal hides from it: neither leased, nor settled, nor counted, nor named in errors (R12, R47, R48)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_queue.core import commands, replies
+from spark_queue.core.definitions.keys import CHANGE, READ
+from spark_queue.protocol import wire
+from tests.scenario.traits import PublishedMessage
+from tests.unit.coordinator.loop_world import PERIOD_MS, Planner, World
+from tests.unit.coordinator.test_rights import ADMIN, code_of, entry, principal
+
+#: Messages 0 to 9 have ids 0 to 9; `few` sees those above 5, by two entries of which each hides something.
+HALF = {"admin": ADMIN, "all": principal(entry(READ, CHANGE), token="all")}
+
+
+def few(text: str = "id > 5") -> dict[str, Any]:
+    return {**HALF, "few": principal(entry(READ, CHANGE, queues="^W.*", filter=text), entry(READ), token="few")}
+
+
+def definitions(principals: dict[str, Any], **queue: Any) -> dict[str, Any]:
+    return {
+        "message_types": {"orders": {"columns": "id BIGINT", "topics": ["ORDERS"]}},
+        "queues": {"WORK": {"underlying_topic": "ORDERS", "message_type": "orders", "lease_period": "10s", **queue}},
+        "principals": principals,
+    }
+
+
+def publish(world: World, count: int = 10) -> None:
+    messages = [PublishedMessage(topic="ORDERS", attributes={"id": number}) for number in range(count)]
+    world.storage.publish("orders", messages)
+    world.clock.advance(1_000)
+    world.loop.step([])
+
+
+def make(**queue: Any) -> World:
+    world = World(definitions(few(), **queue))
+    publish(world)
+    world.act_as("few")
+    return world
+
+
+def rows_of(world: World, planner: Planner) -> list[int]:
+    lease = world.loop._engine.state.queues["WORK"].open_lease(world.loop._engine.state.queues["WORK"].subscriptions["s"])
+    return [] if lease is None else list(lease.rows)
+
+
+@pytest.mark.parametrize("semantics", ["at-least-once", "at-most-once"])
+def test_a_filter_of_the_principal_is_always_anded(semantics: str) -> None:
+    """R47, R48: a message goes to a subscription that is entitled to it, and to no other."""
+    world = make(semantics=semantics)
+    planner = Planner(world)
+    granted = planner.next(limit=100)
+    assert granted.messages == 4
+    assert rows_of(world, planner) == [6, 7, 8, 9]
+    assert granted.status is None, "the figures of the queue count what is hidden"
+    world.act_as("all")
+    everything = Planner(world, "other").next(limit=100)
+    assert everything.messages == 6
+    assert everything.status is not None
+
+
+def test_both_filters_hold_for_what_enters_later() -> None:
+    world = make()
+    asked = {"queue": "WORK", "subscription": "s"}
+    incarnation = world.ask(commands.DrawIncarnation, **asked).incarnation
+    wishes = {"ack_mode": "auto", "max_backlog": 100, "filter": "id < 8"}
+    assert world.ask(commands.Attach, **asked, incarnation=incarnation, call=1, **wishes) == replies.Done()
+    publish(world)
+    reply = world.ask(commands.Next, **asked, incarnation=incarnation, call=2, finished=0, limit=100)
+    assert reply.messages == 4
+    state = world.loop._engine.state.queues["WORK"]
+    assert list(state.leases[reply.lease].rows) == [6, 7, 16, 17]
+
+
+def test_what_is_hidden_is_settled_by_nobody_who_cannot_see_it() -> None:
+    """R12: as if it were not there: what is named is unknown, what is matched is left out, and nothing counts it."""
+    world = make()
+
+    def settle(first: int, until: int) -> Any:
+        said = commands.OutcomeRows(outcome="acknowledge", ranges=((first, until),))
+        return world.ask(commands.Settle, queue="WORK", outcomes=(said,))
+
+    hidden, absent = settle(4, 8), settle(7, 12)
+    assert (code_of(hidden), hidden.facts["count"], hidden.facts["bookmark"]) == ("UNKNOWN_BOOKMARK", 2, 4)
+    assert {**hidden.facts, "count": 2, "bookmark": 10} == absent.facts, "told apart from what was never there"
+    assert settle(6, 7) == replies.Settled(acknowledged=1)
+    where = {"queue": "WORK", "where": "id > 2"}
+    assert world.ask(commands.SettleWhere, **where, outcome="acknowledge") == replies.Settled(acknowledged=3)
+    assert world.ask(commands.Purge, queue="WORK") == replies.Purged(purged=0, leased=0)
+    world.act_as("all")
+    assert world.ask(commands.Purge, queue="WORK") == replies.Purged(purged=6, leased=0)
+
+
+def test_a_purge_counts_no_leased_message_that_is_hidden_also_when_it_is_asked_again() -> None:
+    world = make()
+    world.act_as("all")
+    assert Planner(world, "other").next(limit=8).messages == 8
+    world.act_as("few")
+    call = world.call(commands.Purge, queue="WORK")
+    world.loop.step([call])
+    assert call.reply == replies.Purged(purged=2, leased=2)
+    again = world.call(commands.Purge, queue="WORK")
+    again.request = call.request
+    world.loop.step([again])
+    assert again.reply == replies.Purged(purged=2, leased=2)
+
+
+def test_hidden_dead_letters_are_neither_found_nor_redriven() -> None:
+    world = make()
+    world.act_as("all")
+    assert world.ask(commands.SettleWhere, queue="WORK", where="id >= 0", outcome="expire").expired == 10
+    world.act_as("few")
+    assert world.ask(commands.FindDeadLetters, queue="WORK") == replies.DeadLetters(ranges=((6, 10),), skipped=0)
+    redriven = world.ask(commands.Redrive, queue="WORK", ranges=((0, 10),))
+    assert redriven == replies.Redriven(requested=10, redriven=4, skipped=6)
+
+
+def test_new_definitions_hide_at_once_what_is_not_leased_yet() -> None:
+    world = make()
+    planner = Planner(world)
+    assert planner.next(limit=1).messages == 1
+    world.act_as("admin")
+    assert world.ask(commands.Apply, definitions=definitions(few("id > 7"))) == replies.Done()
+    world.act_as("few")
+    assert planner.next(limit=100).messages == 2
+    assert rows_of(world, planner) == [8, 9]
+    # The next reign folds the same from the log.
+    folded, _ = world.reign()
+    known = folded._engine.state.queues["WORK"].subscriptions["s"]
+    assert (known.principal, known.entitlement) == ("few", ("id > 7",))
+
+
+def test_a_subscription_of_before_gives_its_next_reader_nothing_hidden() -> None:
+    """What it held goes back to the queue, and only what its new principal may see comes again."""
+    world = World({key: value for key, value in definitions({}).items() if key != "principals"})
+    publish(world)
+    world.act_as(None)
+    assert Planner(world).next(limit=100).messages == 10
+    assert world.ask(commands.Apply, definitions=definitions(few())) == replies.Done()
+    world.act_as("few")
+    planner = Planner(world)
+    planner.lease = 1
+    rows = world.ask(commands.Rows, **planner.planner(), lease=1)
+    assert isinstance(rows, replies.RowsOf)
+    assert planner.next(limit=100).messages == 4
+    assert rows_of(world, planner) == [6, 7, 8, 9]
+
+
+def test_a_hidden_barrier_goes_to_those_who_may_see_it() -> None:
+    """R71: a barrier is every subscription's, as far as its filters take it."""
+    world = World(definitions(few(), barrier="id = 3"))
+    world.act_as("few")
+    hidden = Planner(world)
+    world.act_as("all")
+    seeing = Planner(world, "other")
+    publish(world)
+    assert seeing.next(limit=100).messages == 3
+    assert seeing.next(limit=100).messages == 1
+    world.act_as("few")
+    assert not world.loop._engine.state.queues["WORK"].subscriptions["s"].barriers
+    assert hidden.next(limit=100).messages == 4
+
+
+def test_a_filter_that_cannot_be_is_refused_when_it_is_applied(world: World) -> None:
+    reply = world.ask(commands.Apply, definitions=definitions(few("nothing > 1")))
+    assert isinstance(reply, wire.Failed)
+    assert reply.code == "EXPRESSION_INVALID"
+    assert "[principals.few]" in str(reply.facts)
+
+
+def test_a_filtered_reader_gets_no_dead_letter_queue() -> None:
+    """No filter is evaluated there, so nothing of it could be hidden."""
+    reader = principal(entry(READ, queues="^.*", filter="id > 5"), token="few")
+    wanted = definitions({**HALF, "few": reader}, dead_letter_queue="DEAD")
+    wanted["queues"]["DEAD"] = {"message_type": "orders"}
+    world = World(wanted)
+    world.act_as("few")
+    asked = {"queue": "DEAD", "subscription": "s"}
+    assert code_of(world.ask(commands.DrawIncarnation, **asked)) == "ACCESS_DENIED"
+
+
+def test_a_reader_without_its_right_is_given_nothing_by_fairness() -> None:
+    """R47: who lost the right counts no longer; others get all of it within the window."""
+    world = make()
+    Planner(world).next(limit=1)
+    world.act_as("admin")
+    world.ask(commands.Apply, definitions=definitions(HALF))
+    world.act_as("all")
+    world.clock.advance(2 * PERIOD_MS)
+    world.loop.step([])
+    assert Planner(world, "other").next(limit=100).messages == 10

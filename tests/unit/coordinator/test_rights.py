@@ -1,0 +1,248 @@
+"""Who may ask what: each right with each call, as one table says, and whose a subscription is (R12)."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+import pytest
+
+from spark_queue.coordinator.rights import HOST, NEEDED
+from spark_queue.core import commands, replies
+from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ, RIGHTS, WRITE
+from spark_queue.protocol import wire
+from spark_queue.protocol.tokens import token_hash
+from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
+
+WHO = {"queue": "WORK", "subscription": "s"}
+PLANNER = {**WHO, "incarnation": (1, 1), "call": 9}
+RUN = replies.Run(incarnation=(1, 1), lease=0)
+
+#: Of each command one that is well-formed, by its fields.
+SAMPLES: dict[type[commands.Command], dict[str, Any]] = {
+    commands.DrawIncarnation: WHO,
+    commands.Attach: {**PLANNER, "ack_mode": "auto", "max_backlog": 5},
+    commands.Next: {**PLANNER, "finished": 0, "limit": 5},
+    commands.Rows: {**PLANNER, "lease": 0},
+    commands.Renew: {**PLANNER, "lease": 0},
+    commands.Leave: PLANNER,
+    commands.StartRun: WHO,
+    commands.EndRun: {**WHO, "run": RUN},
+    commands.Prove: {**WHO, "run": RUN},
+    commands.Settle: {"queue": "WORK", "outcomes": (commands.OutcomeRows(outcome="acknowledge", ranges=((0, 1),)),)},
+    commands.SettleWhere: {"queue": "WORK", "where": "id > 1", "outcome": "acknowledge"},
+    commands.Purge: {"queue": "WORK"},
+    commands.FindDeadLetters: {"queue": "WORK"},
+    commands.Redrive: {"queue": "WORK", "ranges": ((0, 1),)},
+    commands.Unsubscribe: WHO,
+    commands.Pause: {"queue": "WORK"},
+    commands.Unpause: {"queue": "WORK"},
+    commands.ProxiedTransfer: {"queue": "WORK", "on": True},
+    commands.Apply: {"definitions": {}},
+    commands.SkipLost: {"peer": "B"},
+    commands.ResetPeer: {"peer": "B"},
+    commands.ForgetPeer: {"peer": "B"},
+    commands.DrainTo: {"peer": "B"},
+    commands.Restored: {"origin": "o"},
+    wire.Nudge: {"message_type": "json"},
+    wire.Stop: {},
+    wire.AskPeers: {},
+    wire.Ping: {},
+}
+
+
+def entry(*rights: str, queues: str = "WORK", **more: str) -> dict[str, Any]:
+    return {"queues": queues, "rights": list(rights), **more}
+
+
+def principal(*entries: dict[str, Any], token: str, **more: str) -> dict[str, Any]:
+    return {"token_hash": token_hash(token), "rights": list(entries), **more}
+
+
+ADMIN = principal({"rights": [ADMINISTER]}, token="admin")
+PRINCIPALS = {
+    "admin": ADMIN,
+    READ: principal(entry(READ), token=READ),
+    WRITE: principal(entry(WRITE), token=WRITE),
+    CHANGE: principal(entry(CHANGE), token=CHANGE),
+    ADMINISTER: principal({"rights": [ADMINISTER]}, token=ADMINISTER),
+    "elsewhere": principal(entry(READ, WRITE, CHANGE, queues="^OTHER.*"), token="elsewhere"),
+}
+
+
+def make(principals: dict[str, Any] = PRINCIPALS) -> World:
+    world = World({**DEFINITIONS, "principals": principals})
+    world.act_as("admin")
+    return world
+
+
+@pytest.fixture
+def guarded() -> World:
+    """Make a journal with principals."""
+    return make()
+
+
+def code_of(reply: Any) -> str | None:
+    return reply.code if isinstance(reply, wire.Failed) else None
+
+
+def test_every_command_has_a_row() -> None:
+    """Whoever adds a command says what it needs, or this fails."""
+    assert set(NEEDED) == set(typing.get_args(wire.AnyRequest)) == set(SAMPLES)
+    assert all(needed.field in SAMPLES[command] for command, needed in NEEDED.items() if needed.field)
+
+
+@pytest.mark.parametrize("right", [*RIGHTS, "elsewhere", "gone", None])
+@pytest.mark.parametrize("command", [each for each in SAMPLES if each is not wire.Ping], ids=lambda each: each.__name__)
+def test_each_right_with_each_call(guarded: World, command: type[commands.Command], right: str | None) -> None:
+    """R12: a call is decided where its one right is there, and otherwise refused by name before anything changes."""
+    guarded.act_as(right)
+    before = len(guarded.records())
+    reply = guarded.ask(command, **SAMPLES[command])
+    needed = NEEDED[command]
+    if needed.right == right or (right is None and needed.is_hosts):
+        assert code_of(reply) != "ACCESS_DENIED"
+        return
+    assert code_of(reply) == "ACCESS_DENIED"
+    assert reply.facts["principal"] == (HOST if right is None else right)
+    assert reply.facts["right"] == needed.right
+    assert reply.facts["what"] == ("the journal" if needed.field is None else reply.facts["what"])
+    assert all(name in reply.facts["what"] for name in ([SAMPLES[command][needed.field]] if needed.field else []))
+    assert len(guarded.records()) == before
+
+
+@pytest.mark.parametrize("command", [each for each in SAMPLES if each is not wire.Ping], ids=lambda each: each.__name__)
+def test_without_principals_the_one_token_has_every_right(world: World, command: type[commands.Command]) -> None:
+    world.act_as(None)
+    assert code_of(world.ask(command, **SAMPLES[command])) not in ("ACCESS_DENIED", "SUBSCRIPTION_OF_OTHER", "TOKEN_EXPIRED")
+
+
+def test_the_first_principal_closes_everything_else(world: World) -> None:
+    world.act_as(None)
+    assert world.ask(commands.Pause, queue="WORK") == replies.Done()
+    assert world.ask(commands.Apply, definitions={**DEFINITIONS, "principals": {"admin": ADMIN}}) == replies.Done()
+    assert code_of(world.ask(commands.Unpause, queue="WORK")) == "ACCESS_DENIED"
+    world.act_as("admin")
+    assert world.ask(commands.Apply, definitions=DEFINITIONS) == replies.Done()
+    world.act_as(None)
+    assert world.ask(commands.Unpause, queue="WORK") == replies.Done()
+
+
+@pytest.mark.parametrize(
+    "principals",
+    [
+        {"a": principal(entry(READ, CHANGE), token="a")},
+        {"a": principal({"rights": [ADMINISTER]}, token="a", expires="2999-01-01T00:00:00+00:00")},
+    ],
+    ids=["nobody administers", "the last one who does expires"],
+)
+def test_nobody_locks_everybody_out(guarded: World, principals: dict[str, Any]) -> None:
+    reply = guarded.ask(commands.Apply, definitions={**DEFINITIONS, "principals": principals})
+    assert code_of(reply) == "NOBODY_ADMINISTERS"
+
+
+def test_a_token_that_has_expired_is_refused_by_name() -> None:
+    world = make({"admin": ADMIN, "late": principal(entry(CHANGE), token="late", expires="1970-01-01T00:00:01+00:00")})
+    world.act_as("late")
+    reply = world.ask(commands.Pause, queue="WORK")
+    assert code_of(reply) == "TOKEN_EXPIRED"
+    assert reply.facts == {"principal": "late", "expired_at": "1970-01-01T00:00:01+00:00"}
+
+
+def test_what_people_change_is_in_the_log_with_who_and_from_where(guarded: World) -> None:
+    guarded.act_as(CHANGE)
+    guarded.ask(commands.Pause, queue="WORK")
+    guarded.publish(2)
+    guarded.clock.advance(1_000)
+    guarded.loop.step([])
+    guarded.ask(commands.Purge, queue="WORK")
+    guarded.act_as("admin")
+    guarded.ask(commands.Apply, definitions={**DEFINITIONS, "principals": {"admin": ADMIN}})
+    signed = [(record.kind, record.detail["by"]) for record in guarded.records() if "by" in record.detail]
+    there = {"host": "10.0.0.7"}
+    assert signed == [
+        ("paused", {"principal": CHANGE, **there}),
+        ("removed", {"principal": CHANGE, **there}),
+        ("definitions_applied", {"principal": "admin", **there}),
+    ]
+
+
+def test_what_streams_do_is_not_signed_but_their_subscription_names_its_principal(guarded: World) -> None:
+    guarded.act_as(READ)
+    guarded.publish(2)
+    Planner(guarded).next()
+    assert not [record for record in guarded.records() if "by" in record.detail]
+    assert [each.detail["principal"] for each in guarded.records() if each.kind == "subscribed"] == [READ]
+
+
+def test_a_subscription_is_its_principals() -> None:
+    """R12: another one with the same right neither speaks for it nor takes it over."""
+    world = make({**PRINCIPALS, "second": principal(entry(READ), token="second")})
+    world.act_as(READ)
+    world.publish(4)
+    planner = Planner(world)
+    planner.next(limit=2)
+    world.act_as("second")
+    for command in (commands.Attach, commands.Next, commands.Rows, commands.Renew, commands.Leave, commands.StartRun):
+        asked = {**SAMPLES[command], **({"incarnation": planner.incarnation} if "incarnation" in SAMPLES[command] else {})}
+        reply = world.ask(command, **asked)
+        assert code_of(reply) == "SUBSCRIPTION_OF_OTHER", command
+    world.act_as(READ)
+    assert planner.next(limit=2).messages == 2
+
+
+def test_a_subscription_of_a_principal_that_is_gone_is_free(guarded: World) -> None:
+    guarded.act_as(READ)
+    Planner(guarded)
+    second = {"admin": ADMIN, "second": principal(entry(READ), token="second")}
+    guarded.act_as("admin")
+    guarded.ask(commands.Apply, definitions={**DEFINITIONS, "principals": second})
+    guarded.act_as("second")
+    guarded.publish(1)
+    assert Planner(guarded).next().messages == 1
+
+
+def test_a_reader_settles_what_came_under_its_own_leases_and_nothing_else(guarded: World) -> None:
+    """R12: reading includes the right to acknowledge, of what one was given."""
+    guarded.publish(6)
+    guarded.act_as(READ)
+    lease = Planner(guarded).next(limit=3).lease
+
+    def settle(first: int, until: int, lease: int | None) -> Any:
+        said = commands.OutcomeRows(outcome="acknowledge", ranges=((first, until),), lease=lease)
+        return guarded.ask(commands.Settle, queue="WORK", outcomes=(said,))
+
+    assert settle(0, 2, lease) == replies.Settled(acknowledged=2)
+    for first, until, named in ((0, 1, None), (2, 4, lease), (3, 4, lease), (2, 3, lease + 1), (0, 2**63, lease), (-1, 1, lease)):
+        assert code_of(settle(first, until, named)) == "ACCESS_DENIED", (first, until, named)
+
+
+def test_a_poll_that_waits_is_refused_once_its_right_is_gone(guarded: World) -> None:
+    guarded.act_as(READ)
+    poll = Planner(guarded).next_call(wait_ms=1_000)
+    guarded.loop.step([poll])
+    assert poll.reply is None
+    guarded.act_as("admin")
+    guarded.ask(commands.Apply, definitions={**DEFINITIONS, "principals": {"admin": ADMIN}})
+    guarded.publish(1)
+    guarded.loop.step([])
+    assert code_of(poll.reply) == "ACCESS_DENIED"
+
+
+def test_who_may_not_poll_gets_no_share() -> None:
+    """A refused poll must not be known to fairness: it would keep messages back from who may have them."""
+    world = make({**PRINCIPALS, "second": principal(entry(READ), token="second")})
+    world.act_as(READ)
+    mine = Planner(world, "mine")
+    world.act_as("second")
+    theirs = Planner(world, "theirs")
+    world.publish(4)
+    world.clock.advance(2_000)
+    world.act_as("elsewhere")
+    forged = theirs.next_call(limit=4)
+    world.act_as(READ)
+    granted = mine.next_call(limit=4)
+    world.loop.step([forged, granted])
+    assert code_of(forged.reply) == "ACCESS_DENIED"
+    assert isinstance(granted.reply, replies.Granted)
+    assert granted.reply.messages == 4

@@ -1,0 +1,110 @@
+"""The server and the tokens of principals, over the wire (R12)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_queue.coordinator.inbox import Call, Inbox
+from spark_queue.coordinator.logins import Login, Logins
+from spark_queue.coordinator.server import Admission, Server
+from spark_queue.core import replies
+from spark_queue.core.definitions import parsing
+from spark_queue.errors import CoordinatorError
+from spark_queue.protocol import user_files, wire
+from spark_queue.protocol.connection import Connection, Verdict
+from spark_queue.protocol.start_options import Bind
+from spark_queue.protocol.tokens import new_token, token_hash
+
+TOKEN = new_token()
+NUDGE = wire.Nudge(journal="j", request="r", message_type="json")
+DEFINITIONS = parsing.parse({"principals": {"ops": {"token_hash": token_hash(TOKEN), "rights": [{"rights": ["administer"]}]}}})
+
+
+class Served:
+    """A server whose calls are answered by a thread, which keeps who made them."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+        self.logins = Logins("own", pause=self.waits.append)
+        self.admission = Admission(path="/journals/j", journal_id="j")
+        self.server = Server(bind=Bind(), logins=self.logins, journal_id="j", admission=self.admission, location=lambda: "p")
+        self.inbox = Inbox()
+
+    def recover(self) -> None:
+        self.logins.know(lambda: DEFINITIONS)
+        self.admission.open(self.inbox)
+
+    def ask(self, token: str) -> Call:
+        calls: list[Call] = []
+
+        def answer() -> None:
+            (call,) = self.inbox.take(10.0)
+            calls.append(call)
+            call.answer(replies.Done())
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        reply, _ = self.connection(token).call(NUDGE, timeout_s=10.0)
+        thread.join()
+        assert reply == replies.Done()
+        return calls[0]
+
+    def connection(self, token: str) -> Connection:
+        connection = Connection(self.server.address, "j", "p")
+        connection._headers = [(b"authorization", f"Bearer {token}".encode()), *connection._headers[1:]]
+        return connection
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    served = Served()
+    yield served
+    served.server.shutdown()
+
+
+def test_a_call_carries_whose_token_it_has_and_where_it_came_from(served: Served) -> None:
+    served.recover()
+    assert served.ask(TOKEN).who == Login("ops", "127.0.0.1")
+    assert served.ask("own").who == Login(None, "127.0.0.1")
+
+
+def test_a_token_that_nobody_has_is_refused_counted_and_slowed(served: Served) -> None:
+    served.recover()
+    for _ in range(5):
+        with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
+            served.connection(new_token()).call(NUDGE, timeout_s=10.0)
+    assert served.logins.failed == 5
+    assert served.waits == [0.05, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code", "verdict"),
+    [(0, "COORDINATOR_STANDS_BY", Verdict.GONE), (3, "COORDINATOR_RECOVERING", Verdict.SERVES)],
+    ids=["stands by", "recovers"],
+)
+def test_before_it_serves_a_principal_is_told_why_not_and_a_stranger_is_refused(
+    served: Served, epoch: int, code: str, verdict: Verdict
+) -> None:
+    """Nobody knows the principals yet; who recovers must not be taken for gone, nor who stands by for the one that serves."""
+    if epoch:
+        served.admission.claimed(epoch)
+    reply, _ = served.connection(TOKEN).call(NUDGE, timeout_s=10.0)
+    assert isinstance(reply, wire.Failed)
+    assert (reply.code, reply.facts) == (code, {"path": "j"})
+    assert served.connection(TOKEN).ping(timeout_s=10.0) is verdict
+    with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
+        served.connection("a guess").ping(timeout_s=10.0)
+    with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
+        served.connection(TOKEN).call(wire.Nudge(journal="other", request="r", message_type="json"), timeout_s=10.0)
+
+
+def test_the_token_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv(user_files.TOKEN_VARIABLE, f" {TOKEN}\n")
+    assert user_files.token() == TOKEN
+    assert not (tmp_path / "spark_queue").exists()

@@ -1,0 +1,99 @@
+"""Alert rules and the Grafana board in conf/ name only metrics and labels that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]  # It comes with mkdocs, which has no types of it.
+
+from spark_queue.metrics.table import METRICS
+from tests.source_tree import ROOT
+from tests.unit.metrics.promql import SCRAPED, names, problems, table
+
+RULES: list[dict[str, Any]] = [
+    rule
+    for group in yaml.safe_load((ROOT / "conf" / "prometheus-alerts.yml").read_text(encoding="utf-8"))["groups"]
+    for rule in group["rules"]
+]
+BOARD: dict[str, Any] = json.loads((ROOT / "conf" / "grafana-board.json").read_text(encoding="utf-8"))
+PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
+TARGETS = [(panel["title"], target) for panel in PANELS for target in panel["targets"]]
+
+_LABEL_VALUES = re.compile(r"label_values\((?P<expression>.*), (?P<label>\w+)\)")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_alert_names_what_there_is(rule: dict[str, Any]) -> None:
+    assert list(problems(rule["expr"])) == []
+    assert rule["labels"]["severity"] in {"critical", "warning"}
+    assert re.fullmatch(r"\d+[smh]", rule["for"])
+    told = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
+    known = {label for name in names(rule["expr"]).metrics for label in table()[name].labels}
+    assert told <= known
+    # Grouping leaves only what it names.
+    grouped = re.match(r"(?:max|sum|count) by \(([^)]*)\)", rule["expr"])
+    assert grouped is None or told <= set(grouped[1].split(", "))
+
+
+def test_each_alert_has_a_name_of_its_own() -> None:
+    assert max(Counter(rule["alert"] for rule in RULES).values()) == 1
+
+
+@pytest.mark.parametrize(("title", "target"), TARGETS, ids=lambda each: each if isinstance(each, str) else each["refId"])
+def test_panel_names_what_there_is(title: str, target: dict[str, Any]) -> None:
+    assert list(problems(target["expr"])) == []
+    known = {label for name in names(target["expr"]).metrics for label in table()[name].labels} | SCRAPED
+    assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= known
+
+
+def test_variables_of_the_board_are_labels_that_there_are() -> None:
+    variables = {each["name"]: each for each in BOARD["templating"]["list"]}
+    used = {name for _, target in TARGETS for name in re.findall(r"\$(\w+)", target["expr"])} - {"__rate_interval"}
+    assert used <= variables.keys()
+    for name in used:
+        found = _LABEL_VALUES.fullmatch(variables[name]["query"])
+        assert found is not None
+        assert list(problems(found["expression"])) == []
+        assert found["label"] in table()[next(iter(names(found["expression"]).metrics))].labels
+
+
+def test_panels_stand_beside_each_other() -> None:
+    places = Counter((panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in BOARD["panels"])
+    assert max(places.values()) == 1
+    assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
+
+
+def test_what_must_wake_somebody_has_an_alert() -> None:
+    read = {name for rule in RULES for name in names(rule["expr"]).metrics}
+    assert {
+        "sparkqueue_oldest_message_age_seconds", "sparkqueue_dead_letters", "sparkqueue_queue_alarm",
+        "sparkqueue_coordinator_last_seen_timestamp_seconds", "sparkqueue_peer_behind_seconds", "sparkqueue_peer_trouble",
+        "sparkqueue_coordinator_serving", "sparkqueue_journal_up",
+    } <= read  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ("sparkqueue_nothing > 1", ["there is no metric sparkqueue_nothing"]),
+        ("node_load1 > 1", ["there is no metric node_load1"]),
+        ('sparkqueue_queue_depth{peer="x"}', ["none of its metrics has label peer"]),
+        ("sum by (reason) (rate(sparkqueue_entered_messages_total[5m]))", ["none of its metrics has label reason"]),
+        ("sum by (le) (sparkqueue_queue_depth)", ["none of its metrics has label le"]),
+        ("sparkqueue_lease_duration_seconds", ["there is no metric sparkqueue_lease_duration_seconds"]),
+        ("time() > 5", ["it names no metric"]),
+    ],
+)
+def test_a_name_that_is_not_there_is_told(expression: str, found: list[str]) -> None:
+    assert [each for each in problems(expression) if each != "it names no metric" or found == [each]] == found
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_names_of_metrics_are_found_in_an_expression(metric: Any) -> None:
+    text = f'sum by ({", ".join(metric.labels)}) (rate({metric.name}{{{metric.labels[0]}=~"a|b{{"}}[5m] offset 1h)) > bool 0.5'
+    assert names(text).metrics == {metric.name}
+    assert names(text).labels == set(metric.labels)

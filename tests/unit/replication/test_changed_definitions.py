@@ -1,0 +1,148 @@
+"""Definitions that change while two journals on disk pull from each other: nothing is missed or suspected (DESIGN 17.7)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_queue.core import commands
+from spark_queue.core.state.lifecycle import State
+from spark_queue.errors import JournalError
+from spark_queue.replication import peer_log, peer_records
+from tests.fake_clock import FakeClock
+from tests.sites_on_disk import Site, exchange
+from tests.unit.replication.test_sites import DAY_MS, HOUR_MS, consumed, retired
+
+#: With this, the queue is another one than with the definition of the other site.
+OTHER = "value IS NOT NULL"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def pair(tmp_path: Path, clock: FakeClock) -> tuple[Site, Site]:
+    return Site(tmp_path, "frankfurt", ["virginia"], clock), Site(tmp_path, "virginia", ["frankfurt"], clock)
+
+
+def define(site: Site, *, filter_sql: str | None) -> None:
+    """Define the queue of a site anew, with a filter or without one."""
+    stored = site.definitions.stored
+    queues: dict[str, dict[str, Any]] = {name: dict(queue) for name, queue in stored["queues"].items()}
+    queues["WORK"] |= {} if filter_sql is None else {"filter": filter_sql}
+    site.decide(commands.Apply(definitions={**stored, "queues": queues}))
+    # A coordinator begins to pull anew, too.
+    site._pullers.clear()
+
+
+def define_pulled(site: Site, peer: str, **pulled: list[str]) -> None:
+    """Define what a site pulls of a peer."""
+    stored = site.definitions.stored
+    peers = {**stored["peers"], peer: {**stored["peers"][peer], **pulled}}
+    site.decide(commands.Apply(definitions={**stored, "peers": peers}))
+    site.definitions = site.state.definitions
+    site._pullers.clear()
+
+
+def test_what_waits_is_told_only_once_the_log_says_so(pair: tuple[Site, Site]) -> None:
+    """A file that cannot be read keeps the disagreement from being told; the news that waited by it are read all the same."""
+    here, there = pair
+    there.publish("a")
+    exchange(*pair)
+    define(there, filter_sql=OTHER)
+    assert there.consume(1) == ["a"]
+    there.publish("z")
+    file = Path(there.store.path, "messages", "json", there.state.message_types["json"].segments[-1].path)
+    data = file.read_bytes()
+    file.unlink()
+    with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
+        here.pull("virginia")
+    assert here.in_state(State.REMOTE) == ["a"], "the acknowledgement of another queue waits"
+    define(there, filter_sql=None)
+    file.write_bytes(data)
+    exchange(*pair)
+    assert here.in_state(State.REMOTE) == ["z"]
+
+
+def test_a_queue_that_fits_for_a_moment_is_read_again_all_the_same(
+    pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What entered meanwhile was passed over, whatever is defined when the step ends."""
+    here, there = pair
+    define(there, filter_sql=OTHER)
+    exchange(*pair)
+    define(there, filter_sql=None)
+    there.publish("a")
+    define(there, filter_sql=OTHER)
+    monkeypatch.setattr(peer_log, "CHUNK_RECORDS", 2)
+    monkeypatch.setattr(peer_records, "_PART_RECORDS", 1)
+    here.pull("virginia")
+    assert here.values() == {}
+    here.pull("virginia")
+    assert here.values() == {0: "a"}
+
+
+def test_who_is_read_again_was_not_restored(pair: tuple[Site, Site]) -> None:
+    """A watermark before the first record says nothing of what the log has."""
+    here, there = pair
+    here.publish("a")
+    define(here, filter_sql=OTHER)
+    exchange(*pair)
+    define(here, filter_sql=None)
+    there.pull("frankfurt")
+    assert there.state.pulled["frankfurt"].record == -1
+    here.pull("virginia")
+    assert here.in_state(State.AVAILABLE) == ["a"]
+
+
+def test_what_was_gone_before_an_instance_joined_is_no_gap_when_it_reads_again(tmp_path: Path, clock: FakeClock) -> None:
+    there = Site(tmp_path, "virginia", [], clock, journal={"retention": "1h"})
+    consumed(there, "a", "b")
+    clock.advance(2 * HOUR_MS)
+    there.tick()
+    assert retired(there) == 2
+    there.publish("c")
+    define(there, filter_sql=OTHER)
+    here = Site(tmp_path, "frankfurt", ["virginia"], clock)
+    here.pull("virginia")
+    define(there, filter_sql=None)
+    here.pull("virginia")
+    assert here.state.pulled["virginia"].record == -1
+    here.pull("virginia")
+    assert here.in_state(State.REMOTE) == ["c"]
+
+
+def test_what_is_let_go_while_a_peer_is_to_be_read_again_is_told(tmp_path: Path, clock: FakeClock) -> None:
+    """Only what it had let go when it was pulled before is no gap."""
+    here = Site(tmp_path, "frankfurt", ["virginia"], clock)
+    there = Site(tmp_path, "virginia", ["frankfurt"], clock, journal={"retention": "1h"})
+    define(there, filter_sql=OTHER)
+    exchange(here, there)
+    define(there, filter_sql=None)
+    here.pull("virginia")
+    consumed(there, "a")
+    clock.advance(8 * DAY_MS)
+    there.tick()
+    assert retired(there) == 1
+    with pytest.raises(JournalError, match=r"PEER_GAP.*bookmarks 0 to 0"):
+        here.pull("virginia")
+
+
+def test_what_was_gone_before_its_topic_was_pulled_is_no_gap(tmp_path: Path, clock: FakeClock) -> None:
+    here = Site(tmp_path, "frankfurt", ["virginia"], clock)
+    there = Site(tmp_path, "virginia", [], clock, journal={"retention": "1h"})
+    define_pulled(here, "virginia", topics=["X"], queues=[])
+    here.pull("virginia")
+    consumed(there, "a")
+    here.pull("virginia")
+    clock.advance(2 * HOUR_MS)
+    there.tick()
+    assert retired(there) == 1
+    there.publish("b")
+    define_pulled(here, "virginia", topics=["T"], queues=["WORK", "FAILED"])
+    here.pull("virginia")
+    assert here.in_state(State.REMOTE) == ["b"]
