@@ -101,9 +101,9 @@ def access_of(options: ServingOptions) -> Access:
             reason = f"the dashboard is given no {', no '.join(missing)}."
             raise CoordinatorError("ADDRESS_UNSAFE", address=options.host, reason=reason)
     if (options.tls_cert is None) != (options.tls_key is None):
-        given, missing = ("--tls-key", "--tls-cert") if options.tls_cert is None else ("--tls-cert", "--tls-key")
+        given, other = ("--tls-key", "--tls-cert") if options.tls_cert is None else ("--tls-cert", "--tls-key")
         path = str(options.tls_cert or options.tls_key)
-        raise ConfigError("BAD_VALUE", key=given, where="the arguments", value=path, expected=f"given together with {missing}")
+        raise ConfigError("BAD_VALUE", key=given, where="the arguments", value=path, expected=f"given together with {other}")
     names = {options.host, *options.allowed_hosts}
     if is_loopback(f"http://{_bracketed(options.host)}"):
         names |= {"localhost", "127.0.0.1", "::1"}
