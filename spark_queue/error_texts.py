@@ -66,9 +66,7 @@ CONFIG: dict[str, str] = {
     "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),
     "EXPRESSION_UNSUPPORTED": ("The {what} expression {text!r} is not accepted {place}: {reason} {next_step}"),
     "DELTA_JARS_MISSING": ("Spark needs Delta's jars, and they are not here: {reason} {next_step}"),
-    "EXTRA_MISSING": (
-        "{what} needs the module '{module}', which is not installed. Install it: pip install 'spark-queue[{extra}]'."
-    ),
+    "EXTRA_MISSING": ("{what} needs the module '{module}', which is not installed: pip install 'spark-queue[{extra}]'."),
     "STORAGE_OPTION_UNSUPPORTED": ("Storage option '{option}' is not supported: {reason} Supported: {supported}."),
 }
 
