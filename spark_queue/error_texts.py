@@ -65,8 +65,8 @@ CONFIG: dict[str, str] = {
     "DEFINITION_IN_USE": ("{what} '{name}' cannot be dropped or changed in that way: {reason} {next_step}"),
     "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),
     "EXPRESSION_UNSUPPORTED": ("The {what} expression {text!r} is not accepted {place}: {reason} {next_step}"),
+    "EXTRA_MISSING": ("{what} needs package {package}, which is not installed. Install it: pip install 'spark-queue[{extra}]'."),
     "DELTA_JARS_MISSING": ("Spark needs Delta's jars, and they are not here: {reason} {next_step}"),
-    "EXTRA_MISSING": ("{what} needs the module '{module}', which is not installed: pip install 'spark-queue[{extra}]'."),
     "STORAGE_OPTION_UNSUPPORTED": ("Storage option '{option}' is not supported: {reason} Supported: {supported}."),
 }
 
@@ -204,9 +204,7 @@ JOURNAL: dict[str, str] = {
         "This call is for journal {expected}, but '{path}' is journal {found}: it was deleted and made anew, or restored. "
         "Restart the job against the journal that it belongs to."
     ),
-    "PROTOCOL_NEWER": (
-        "The journal at '{path}' uses {what}, which this version of spark_queue does not know. Upgrade spark_queue."
-    ),
+    "PROTOCOL_NEWER": "The journal at '{path}' uses {what}, which this version of spark_queue does not know. Upgrade spark_queue.",
     "JOURNAL_DAMAGED": (
         "The journal at '{path}' is damaged: {what}. Nothing was changed. Restore the file from a copy; `sparkq verify` names "
         "everything that is wrong. {reason}"
@@ -276,8 +274,7 @@ COORDINATOR: dict[str, str] = {
         "Set the clock, or run `sparkq serve --accept-clock`."
     ),
     "UNAUTHENTICATED": (
-        "The coordinator at {address} refused the token. Run as the user who runs the coordinator, or use its token file; where "
-        "the journal has principals, a token of one of them, by SPARKQ_TOKEN_FILE or SPARKQ_TOKEN."
+        "The coordinator at {address} refused the token. Use that of who runs it, or of a principal, by SPARKQ_TOKEN_FILE."
     ),
     "TOKEN_FILE_UNSAFE": (
         "The token file '{file}' {problem}, so somebody else could speak for you or read your queues. Check who wrote it, "

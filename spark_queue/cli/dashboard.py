@@ -42,7 +42,7 @@ def dashboard(
     """Show journals in a browser, live: queues, messages, dead letters, history. Reads only, and starts nothing."""
     for name in _EXTRA:
         if importlib.util.find_spec(name) is None:
-            raise ConfigError("EXTRA_MISSING", what="The dashboard", module=name, extra="dashboard")
+            raise ConfigError("EXTRA_MISSING", what="The dashboard", package=name, extra="dashboard")
     if coordinator is not None and len(journals) > 1:
         raise bad_argument("--coordinator", coordinator, "left out where several journals are shown: each has its own")
     from spark_queue.dashboard.serving import ServingOptions, serve

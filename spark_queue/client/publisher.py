@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from spark_queue import tracing
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import parse_duration_ms
@@ -189,7 +191,7 @@ class _Target:
         if expires_after is not None:
             expires_after_ms = parsed(parse_duration_ms, expires_after, key="expires_after", where="publish")
         plan = make_plan(store, definitions, message_type=message_type, topic=topic, expires_after_ms=expires_after_ms)
-        with tracing.span("send", topic or message_type, batch__message_count=rows.num_rows) as is_traced:
+        with _span(topic or message_type, rows.num_rows) as is_traced:
             if is_traced:
                 rows = _with_context(rows, definitions.message_type(message_type).columns)
             done = commit(plan, self._journal.journal_id, definitions, rows, identity=identity, first_sequence=first_sequence)
@@ -198,8 +200,19 @@ class _Target:
         return done
 
 
+def _span(destination: str, messages: int) -> AbstractContextManager[bool]:
+    """Return the span of a send, which tells whether there is one; a program without OpenTelemetry loads nothing for that."""
+    if "opentelemetry" not in sys.modules and not any(name.startswith("OTEL_") for name in os.environ):
+        return nullcontext(enter_result=False)
+    from spark_queue import tracing  # noqa: PLC0415 - as said above.
+
+    return tracing.span("send", destination, batch__message_count=messages)
+
+
 def _with_context(rows: pa.Table, columns: str) -> pa.Table:
     """Let rows carry the context of the span that is current, where their message type has a column for it and they have none."""
+    from spark_queue import tracing  # noqa: PLC0415 - it is loaded where there is a span.
+
     wanted = [field for field in user_schema(columns) if field.name.lower() == tracing.COLUMN and pa.types.is_string(field.type)]
     if not wanted or any(name.lower() == tracing.COLUMN for name in rows.column_names):
         return rows

@@ -55,17 +55,22 @@ class RefusalLog:
 
     Parameters
     ----------
+    count : callable or None
+        Counts each of them by its code.
     monotonic_s : callable
         Reads a clock that never goes back.
     """
 
-    def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, count: Callable[[str], None] | None = None, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._count = count
         self._monotonic_s = monotonic_s
         #: When what was told last, the newest at the end.
         self._told_at_s: dict[tuple[str, ...], float] = {}
 
     def refused(self, request: wire.AnyRequest | None, code: str) -> None:
         """Note a refused call; None for one that could not be understood."""
+        if self._count is not None:
+            self._count(code)
         queue, subscription = getattr(request, "queue", None), getattr(request, "subscription", None)
         kind = "a call" if request is None else type(request).__name__
         key, now_s = (code, kind, str(queue), str(subscription)), self._monotonic_s()

@@ -23,7 +23,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.metrics import otlp
 from spark_queue.metrics.figures import JournalFigures, Observe
 from spark_queue.metrics.histogram import Histogram
-from spark_queue.metrics.history import History
+from spark_queue.metrics.history import LogHistory
 from spark_queue.metrics.observing import coordinator_seen_at_ms, lags
 from spark_queue.metrics.prometheus import listen
 from spark_queue.metrics.samples import Family, Observation, PeerLag, ProcessFigures, collect
@@ -61,7 +61,7 @@ class ProcessMetrics:
         self._commit_duration = Histogram(COMMIT_BOUNDS_S)
         self._refusals: Counter[str] = Counter()
         self._committed: queue.SimpleQueue[Sequence[Record]] = queue.SimpleQueue()
-        self._history: History | None = None
+        self._history: LogHistory | None = None
         #: Of the reign that serves; None while this process stands by.
         self._inbox: Inbox | None = None
 
@@ -119,7 +119,7 @@ class ProcessMetrics:
         return call.figures
 
     def _follow(self, journal: RecordsReader) -> None:
-        history = History()
+        history = LogHistory()
         try:
             history.fold(journal.records())
         except SparkQueueError as trouble:

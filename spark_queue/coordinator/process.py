@@ -26,7 +26,7 @@ from spark_queue.coordinator.logins import Logins
 from spark_queue.coordinator.logs import RefusalLog
 from spark_queue.coordinator.loop import Loop, ReignEndedError
 from spark_queue.coordinator.recovery import recover
-from spark_queue.coordinator.server import Admission, Refused, Server
+from spark_queue.coordinator.server import Admission, Server
 from spark_queue.coordinator.standby import LOOK_S, Waiting, wait_to_reign
 from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal.layout import Store
@@ -151,7 +151,8 @@ def stand_by(
 
 
 def _listen(options: StartOptions, store: Store, around: Environment) -> _Post:
-    admission = Admission(path=store.path, journal_id=options.journal_id, refused=_hearing_of_refusals(around.metrics))
+    refusals = RefusalLog(count=None if around.metrics is None else around.metrics.refused)
+    admission = Admission(path=store.path, journal_id=options.journal_id, refused=refusals.refused)
     # One that was started on demand has callers, who must have got their token from elsewhere.
     token = user_files.token(makes_named=not options.ends_idle)
     _refuse_own_port(options.bind, store, options.journal_id, around)
@@ -203,17 +204,6 @@ def start_metrics(options: StartOptions) -> tuple[ProcessMetrics | None, str | N
     from spark_queue.coordinator import metrics  # noqa: PLC0415 - nobody else pays for it.
 
     return metrics.start(options)
-
-
-def _hearing_of_refusals(metrics: ProcessMetrics | None) -> Refused:
-    told = RefusalLog()
-
-    def refused(request: wire.AnyRequest | None, code: str) -> None:
-        told.refused(request, code)
-        if metrics is not None:
-            metrics.refused(code)
-
-    return refused
 
 
 def _refuse_own_port(bind: Bind, store: Store, journal_id: str, around: Environment) -> None:

@@ -94,7 +94,10 @@ class Admission:
                 raise JournalError("JOURNAL_MISMATCH", expected=request.journal, path=self._path, found=self._journal_id)
         except SparkQueueError as refusal:
             return self._refuse(request, codec.failed(refusal)), None
-        if isinstance(request, wire.Ping) and self._epoch:
+        if isinstance(request, wire.Ping):
+            if not self._epoch:
+                # Who only asks who serves is not refused.
+                return codec.failed(self._refusal), None
             is_recovering = self._inbox is None
             return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=is_recovering), None
         if self._inbox is None:

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.counts import Counts
-from spark_queue.core.bitmaps.numbers import to_array
 from spark_queue.core.bitmaps.order_key import OrderKeys
-from spark_queue.core.bitmaps.ranges import to_ranges
+from spark_queue.core.bitmaps.ranges import to_array, to_ranges
 from spark_queue.core.message_files.origins import OriginNames
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.journal.schema import ORIGIN, schema_of

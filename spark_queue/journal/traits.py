@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.numbers import from_array, to_array
-from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.bitmaps.ranges import from_array, to_array, to_bitmap
 from spark_queue.core.definitions.definition import QueueDefinition, is_pattern
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from spark_queue.expression import FILTER, Found, Program, Wanted

@@ -64,7 +64,7 @@ class _Entries:
             first, index = end, index + 1
 
 
-class History:
+class LogHistory:
     """The fold of a control log into histories of its queues.
 
     Attributes
@@ -131,10 +131,12 @@ class History:
             return
         leased, rows = self._leased.setdefault(queue, BitMap64()), to_bitmap(record.ranges)
         delays = self._queue(record).delivery_delay
-        for first, until in to_ranges(rows - leased):
+        # Most leases are first ones.
+        fresh = to_ranges(rows - leased) if leased.intersect(rows) else record.ranges
+        for first, until in fresh:
             for row_count, entered_at_ms in entries.parts(first, until):
                 delays.observe(max(0, record.at_ms - entered_at_ms) / 1_000, row_count)
-        leased |= rows
+        leased.update(rows)
 
     def _take(self, record: Record) -> None:
         """Note that messages of a lease left it."""
@@ -148,11 +150,15 @@ class History:
         lease = self._leases.pop(_key(record), None)
         if lease is not None:
             durations = self._queue(record).lease_duration
-            duration = durations.setdefault(lease.subscription, Histogram(LEASE_BOUNDS_S))
-            duration.observe(max(0, record.at_ms - lease.granted_at_ms) / 1_000)
+            if lease.subscription not in durations:
+                durations[lease.subscription] = Histogram(LEASE_BOUNDS_S)
+            durations[lease.subscription].observe(max(0, record.at_ms - lease.granted_at_ms) / 1_000)
 
     def _queue(self, record: Record) -> QueueHistory:
-        return self.queues.setdefault(str(record.queue), QueueHistory())
+        known = self.queues.get(str(record.queue))
+        if known is None:
+            known = self.queues[str(record.queue)] = QueueHistory()
+        return known
 
     @staticmethod
     def _count(counts: Counter[str], record: Record) -> None:

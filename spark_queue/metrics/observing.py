@@ -9,7 +9,7 @@ from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.metrics.figures import JournalFigures, figures_of
-from spark_queue.metrics.history import History
+from spark_queue.metrics.history import LogHistory
 from spark_queue.metrics.samples import Observation, PeerLag
 from spark_queue.protocol.discovery import read_advertisement
 from spark_queue.replication.lag import records_behind
@@ -29,7 +29,7 @@ class LogObserver:
         self._store = store
         #: Whose history is kept.
         self._journal_id = ""
-        self._history = History()
+        self._history = LogHistory()
 
     def observe(self, point: PointInTime | None = None) -> Observation:
         """Return how the journal is now.
@@ -47,7 +47,7 @@ class LogObserver:
     def _observe(self, point: PointInTime) -> Observation:
         state = point.state
         if state.journal_id != self._journal_id or len(point.records) < self._history.next_record:
-            self._journal_id, self._history = state.journal_id, History()
+            self._journal_id, self._history = state.journal_id, LogHistory()
         self._history.fold(point.records[self._history.next_record :])
         found = figures_of(state, lambda queue: queue_status(point, queue), now_ms=point.now_ms)
         return Observation(

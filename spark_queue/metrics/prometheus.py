@@ -82,8 +82,8 @@ def _registry(families: Callable[[], Sequence[Family]]) -> Any:
 def _client() -> Any:
     try:
         import prometheus_client
-    except ImportError as missing:
-        raise ConfigError("EXTRA_MISSING", what="Telling metrics", module=missing.name, extra="metrics") from None
+    except ImportError:
+        raise ConfigError("EXTRA_MISSING", what="Telling metrics", package="prometheus-client", extra="metrics") from None
     return prometheus_client
 
 

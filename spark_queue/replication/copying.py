@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.numbers import to_array
-from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.bitmaps.ranges import to_array, to_bitmap
 from spark_queue.core.deciding.instances.naming import OtherNames
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.core.definitions.keys import valid_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from spark_queue.core.bitmaps.numbers import from_array
+from spark_queue.core.bitmaps.ranges import from_array
 from spark_queue.core.state.ledger import QueueLedger
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.numbers import to_array
+from spark_queue.core.bitmaps.ranges import to_array
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.journal_state import JournalState

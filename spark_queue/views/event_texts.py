@@ -26,7 +26,9 @@ def event_text(record: Record) -> str:
     """Return what happened, as people read it; a kind that is unknown here gives its name."""
     text = _TEXTS.get(record.kind)
     told = str(record.kind) if text is None else text(record)
-    error = record.detail.get("error")
+    by, error = record.detail.get("by"), record.detail.get("error")
+    if by is not None:
+        told += f", by '{by['principal']}' from {by['host']}"
     return told if error is None else f"{told}: {error}"
 
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.numbers import to_array
-from spark_queue.core.bitmaps.ranges import oldest
+from spark_queue.core.bitmaps.ranges import oldest, to_array
 from spark_queue.core.message_files.origins import OriginNames
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger

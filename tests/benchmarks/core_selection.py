@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.numbers import from_array
+from spark_queue.core.bitmaps.ranges import from_array
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from tests.benchmarks.core import lease_s
 from tests.benchmarks.figure import Bench, Figure, median, spread

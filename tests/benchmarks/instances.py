@@ -70,7 +70,8 @@ class BenchInstance:
         self.engine = Engine(state)
         self._entrance = Entrance(self._journal, self.engine, traits)
         self._epoch = state.epoch + 1
-        claim(self.engine, epoch=self._epoch, now_ms=self.now_ms)
+        # A coordinator that comes after it asks there who lives: nobody.
+        claim(self.engine, epoch=self._epoch, now_ms=self.now_ms, address="grpc://127.0.0.1:1")
         self._entrance.recover()
         self._peers = Peers(self._journal, self.engine, self._entrance, NoPeers(), now_ms=self.now_ms)
         self.commit()

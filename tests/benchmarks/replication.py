@@ -113,13 +113,14 @@ def memory(bench: Bench) -> Iterator[Figure]:
     """Hold 10 million mirrored messages, half of them transferred at random, against as many that nobody shares (1.25 times)."""
     alone = BenchInstance(bench.place, "alone", [])
     alone.publish_numbers(MANY_MESSAGES)
-    there, here = _pair(bench.place)
+    # Who gives messages away shares the queue, too.
+    there, here = (BenchInstance(bench.place, name, [other]) for name, other in (("there", "here"), ("here", "there")))
     there.publish_numbers(MANY_MESSAGES)
-    for number, drawn in enumerate(_halves()):
+    for drawn in _halves():
         detail = {"requester": "here", "owner": "there", "passed": []}
         rows = {there.journal_id: to_bitmap([(row, row + 1) for row in drawn])}
         news = News(queue=QUEUE, message_type="json", rows=rows, value=None, detail=detail)
-        there.engine.pull(Pulled(peer="here", journal=here.journal_id, record=number, digest="", news=[news]), now_ms=there.now_ms)
+        there.engine.pull(Pulled(peer="here", journal=here.journal_id, record=-1, digest="", news=[news]), now_ms=there.now_ms)
         there.commit()
     here.pull("there")
     assert here.count(State.AVAILABLE) == MANY_MESSAGES // 2

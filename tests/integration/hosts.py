@@ -89,6 +89,8 @@ def _namespace(stack: ExitStack, name: str, bridge: str, address: str) -> Host:
     ip("netns", "add", name)
     stack.callback(ip, "netns", "del", name)
     ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+    # A namespace that is deleted lives on until its last process is gone, and so would its cable.
+    stack.callback(ip, "link", "del", name)
     ip("link", "set", name, "master", bridge, "up")
     ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
     ip("-n", name, "link", "set", "eth0", "up")

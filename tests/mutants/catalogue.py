@@ -14,6 +14,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.ordering import ORDERING
 from tests.mutants.peers import PEERS
 from tests.mutants.rights import RIGHTS
+from tests.mutants.standing_by import STANDING_BY
 
 _CORE = "spark_queue/core"
 _DECIDING = f"{_CORE}/deciding"
@@ -33,6 +34,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *INSTANCES,
     *PEERS,
     *FAILING_OVER,
+    *STANDING_BY,
     *RIGHTS,
     *METRICS,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).

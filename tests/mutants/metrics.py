@@ -9,7 +9,7 @@ _METRICS = "spark_queue/metrics"
 METRICS: tuple[Mutant, ...] = (
     Mutant(
         "a redelivery counts as a first delivery",
-        f"{_METRICS}/history.py", "in to_ranges(rows - leased):", "in to_ranges(rows):",
+        f"{_METRICS}/history.py", "to_ranges(rows - leased) if", "to_ranges(rows) if",
         ("tests/unit/metrics/test_history.py",),
     ),
     Mutant(

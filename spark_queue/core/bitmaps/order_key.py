@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.key_numbers import NONE, KeyNumbers, Slots, grown
-from spark_queue.core.bitmaps.numbers import from_array, to_array
-from spark_queue.core.bitmaps.ranges import oldest
+from spark_queue.core.bitmaps.ranges import from_array, oldest, to_array
 
 #: Messages that the search for what follows the oldest ones looks at first; each further step looks at four times as many.
 _FIRST_WINDOW = 1 << 12

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.numbers import from_array, to_array
-from spark_queue.core.bitmaps.ranges import oldest
+from spark_queue.core.bitmaps.ranges import from_array, oldest, to_array
 
 #: Most distinct values that have a bitmap each.
 LEVELS_MAX = 64

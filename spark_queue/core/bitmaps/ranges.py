@@ -1,15 +1,14 @@
-"""Bookmarks as Roaring bitmaps and as half-open ranges; cost follows ranges, not messages (DESIGN 3.1)."""
+"""Bookmarks as Roaring bitmaps, as half-open ranges and as arrays; cost follows ranges, not messages (DESIGN 3.1)."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
-
-from spark_queue.core.bitmaps.numbers import from_array
 
 #: Ranges of fewer messages than this on average become a bitmap by way of their messages, in one step.
 _LONG = 16
@@ -107,3 +106,13 @@ def oldest(rows: BitMap64, count: int) -> BitMap64:
 def below(rows: BitMap64, until: int) -> BitMap64:
     """Return the rows before bookmark `until`, as a new bitmap."""
     return oldest(rows, rows.range_cardinality(0, until))
+
+
+def to_array(rows: BitMap64) -> NDArray[np.int64]:
+    """Return the ascending bookmarks of a bitmap."""
+    return np.frombuffer(rows.to_array(), dtype=np.uint64).astype(np.int64)
+
+
+def from_array(bookmarks: NDArray[np.int64]) -> BitMap64:
+    """Make a bitmap of bookmarks."""
+    return BitMap64(array("Q", bookmarks.astype(np.uint64).tobytes()))

@@ -20,16 +20,13 @@ from spark_queue.core.definitions.definition import (
 )
 from spark_queue.core.definitions.keys import (
     AT_MOST_ONCE,
+    GROUP_LOCAL,
     JOURNAL_KEYS,
     MESSAGE_TYPE_KEYS,
-    PEER_KEYS,
-    PRINCIPAL_KEYS,
     QUEUE_KEYS,
     REPLICATION_KEYS,
     ROUND_ROBIN,
 )
-from spark_queue.core.definitions.peers import check_peers, parse_peer
-from spark_queue.core.definitions.principals import check_principals, parse_principal
 from spark_queue.core.definitions.tables import check_keys, check_names, check_topic_entry, read_keys, read_tables
 from spark_queue.errors import ConfigError, nearest
 
@@ -65,11 +62,11 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
     check_names("queue", queue_tables)
     letters = [table.get("dead_letter_queue") for table in queue_tables.values()]
     _check_letters_exist(queue_tables)
-    peers = _parse_peers(stored, journal)
+    peers = _read_peers(stored, journal)
     replication = ReplicationDefinition(**read_keys(stored.get("replication", {}), REPLICATION_KEYS, "[replication]"))
     without_queues = Definitions(
         journal=journal, message_types=message_types, queues={}, peers=peers, replication=replication,
-        principals=_parse_principals(stored), stored=stored,
+        principals=_read_principals(stored), stored=stored,
     )  # fmt: skip
     queues = {
         name: _parse_queue(name, table, without_queues, is_dead_letter_queue=name in letters)
@@ -78,28 +75,29 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
     definitions = replace(without_queues, queues=queues)
     for queue in queues.values():
         _check_dead_letters(queue, definitions)
-    check_peers(definitions)
+        _check_owner(queue)
+    if peers:
+        from spark_queue.core.definitions.peers import check_peers  # noqa: PLC0415 - as above.
+
+        check_peers(definitions)
     return definitions
 
 
-def _parse_peers(stored: Mapping[str, Any], journal: JournalDefinition) -> dict[str, PeerDefinition]:
-    tables = read_tables(stored, "peers")
-    check_names("peer", tables)
-    peers = {name: parse_peer(name, read_keys(table, PEER_KEYS, f"[peers.{name}]"), journal) for name, table in tables.items()}
-    for peer in peers.values():
-        for entry in peer.topics:
-            check_topic_entry(entry, "topics", f"[peers.{peer.name}]")
-    return peers
+def _read_peers(stored: Mapping[str, Any], journal: JournalDefinition) -> dict[str, PeerDefinition]:
+    if not stored.get("peers"):
+        return {}
+    # Most journals pull from nobody, and their publishers need not load this.
+    from spark_queue.core.definitions.peers import parse_peers  # noqa: PLC0415 - as said above.
+
+    return parse_peers(stored, journal)
 
 
-def _parse_principals(stored: Mapping[str, Any]) -> dict[str, PrincipalDefinition]:
-    tables = read_tables(stored, "principals")
-    check_names("principal", tables)
-    principals = {
-        name: parse_principal(name, read_keys(table, PRINCIPAL_KEYS, f"[principals.{name}]")) for name, table in tables.items()
-    }
-    check_principals(principals)
-    return principals
+def _read_principals(stored: Mapping[str, Any]) -> dict[str, PrincipalDefinition]:
+    if not stored.get("principals"):
+        return {}
+    from spark_queue.core.definitions.principals import parse_principals  # noqa: PLC0415 - as with peers.
+
+    return parse_principals(stored)
 
 
 def _parse_message_type(name: str, table: Mapping[str, Any]) -> MessageTypeDefinition:
@@ -236,3 +234,13 @@ def _check_dead_letters(queue: QueueDefinition, definitions: Definitions) -> Non
         trouble = f"'{letters.name}' has message type '{letters.message_type}', this queue '{queue.message_type}'."
     if trouble is not None:
         raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=trouble, keys="dead_letter_queue")
+
+
+def _check_owner(queue: QueueDefinition) -> None:
+    where = f"[queues.{queue.name}]"
+    if (queue.ownership == GROUP_LOCAL) != (queue.initial_owner is not None):
+        reason = f"ownership {GROUP_LOCAL} needs an initial owner, and no other has one (R115)."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="ownership, initial_owner")
+    if queue.ownership != GROUP_LOCAL and queue.group_local_domain is not None:
+        reason = f"only a queue of ownership {GROUP_LOCAL} has a domain (R116)."
+        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="ownership, group_local_domain")

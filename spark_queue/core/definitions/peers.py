@@ -11,23 +11,29 @@ from spark_queue.core.definitions.definition import (
     PeerDefinition,
     QueueDefinition,
 )
-from spark_queue.core.definitions.keys import DISTRIBUTED, GROUP_LOCAL, LOCAL
+from spark_queue.core.definitions.keys import DISTRIBUTED, GROUP_LOCAL, LOCAL, PEER_KEYS
+from spark_queue.core.definitions.tables import check_names, check_topic_entry, read_keys, read_tables
 from spark_queue.errors import ConfigError, nearest
 
 
-def parse_peer(name: str, values: Mapping[str, Any], journal: JournalDefinition) -> PeerDefinition:
-    """Return a peer.
-
-    Parameters
-    ----------
-    values : Mapping
-        Its keys, each one parsed.
+def parse_peers(stored: Mapping[str, Any], journal: JournalDefinition) -> dict[str, PeerDefinition]:
+    """Return the peers of stored definitions, by name.
 
     Raises
     ------
     ConfigError
-        BAD_VALUE, CONTRADICTORY_SETTINGS.
+        UNKNOWN_KEY, BAD_VALUE, NAME_INVALID, CONTRADICTORY_SETTINGS.
     """
+    tables = read_tables(stored, "peers")
+    check_names("peer", tables)
+    peers = {name: _parse_peer(name, read_keys(table, PEER_KEYS, f"[peers.{name}]"), journal) for name, table in tables.items()}
+    for peer in peers.values():
+        for entry in peer.topics:
+            check_topic_entry(entry, "topics", f"[peers.{peer.name}]")
+    return peers
+
+
+def _parse_peer(name: str, values: Mapping[str, Any], journal: JournalDefinition) -> PeerDefinition:
     where = f"[peers.{name}]"
     if values["journal"] is None:
         raise ConfigError("BAD_VALUE", key="journal", where=where, value=None, expected="the path of the peer's journal")
@@ -48,8 +54,6 @@ def check_peers(definitions: Definitions) -> None:
     ConfigError
         LOCAL_QUEUE_REPLICATED, BAD_VALUE, CONTRADICTORY_SETTINGS.
     """
-    for queue in definitions.queues.values():
-        _check_owner(queue)
     journals: dict[str, str] = {}
     for peer in definitions.peers.values():
         other = journals.setdefault(peer.journal.rstrip("/"), peer.name)
@@ -65,16 +69,6 @@ def check_peers(definitions: Definitions) -> None:
                 raise ConfigError("LOCAL_QUEUE_REPLICATED", queue=name, peer=peer.name)
             for reason, keys in _contradictions(peer, queue, definitions):
                 raise ConfigError("CONTRADICTORY_SETTINGS", where=f"[peers.{peer.name}]", reason=reason, keys=keys)
-
-
-def _check_owner(queue: QueueDefinition) -> None:
-    where = f"[queues.{queue.name}]"
-    if (queue.ownership == GROUP_LOCAL) != (queue.initial_owner is not None):
-        reason = f"ownership {GROUP_LOCAL} needs an initial owner, and no other has one (R115)."
-        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="ownership, initial_owner")
-    if queue.ownership != GROUP_LOCAL and queue.group_local_domain is not None:
-        reason = f"only a queue of ownership {GROUP_LOCAL} has a domain (R116)."
-        raise ConfigError("CONTRADICTORY_SETTINGS", where=where, reason=reason, keys="ownership, group_local_domain")
 
 
 def _contradictions(peer: PeerDefinition, queue: QueueDefinition, definitions: Definitions) -> Iterator[tuple[str, str]]:

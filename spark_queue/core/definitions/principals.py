@@ -6,27 +6,34 @@ from collections.abc import Mapping
 from typing import Any
 
 from spark_queue.core.definitions.definition import Entitlement, PrincipalDefinition
-from spark_queue.core.definitions.keys import ADMINISTER, ENTITLEMENT_KEYS, READ
-from spark_queue.core.definitions.tables import check_topic_entry, read_keys
+from spark_queue.core.definitions.keys import ADMINISTER, ENTITLEMENT_KEYS, PRINCIPAL_KEYS, READ
+from spark_queue.core.definitions.tables import check_names, check_topic_entry, read_keys, read_tables
 from spark_queue.errors import AccessError, ConfigError
 
 #: What the pattern of an entry is that says nothing of queues.
 _EVERY_QUEUE = "^.*"
 
 
-def parse_principal(name: str, values: Mapping[str, Any]) -> PrincipalDefinition:
-    """Return a principal.
-
-    Parameters
-    ----------
-    values : Mapping
-        Its keys, each one parsed but for the tables of its rights.
+def parse_principals(stored: Mapping[str, Any]) -> dict[str, PrincipalDefinition]:
+    """Return the principals of stored definitions, by name.
 
     Raises
     ------
     ConfigError
-        BAD_VALUE, UNKNOWN_KEY, NAME_INVALID, CONTRADICTORY_SETTINGS.
+        BAD_VALUE, UNKNOWN_KEY, NAME_INVALID, CONTRADICTORY_SETTINGS: also of two with one token.
+    AccessError
+        NOBODY_ADMINISTERS: nobody could change them any more.
     """
+    tables = read_tables(stored, "principals")
+    check_names("principal", tables)
+    principals = {
+        name: _parse_principal(name, read_keys(table, PRINCIPAL_KEYS, f"[principals.{name}]")) for name, table in tables.items()
+    }
+    _check_principals(principals)
+    return principals
+
+
+def _parse_principal(name: str, values: Mapping[str, Any]) -> PrincipalDefinition:
     where = f"[principals.{name}]"
     for key, expected in (("token_hash", "the hash that `sparkq token new` prints"), ("rights", "a list of tables of rights")):
         if values[key] is None:
@@ -50,16 +57,7 @@ def _entitlement(table: Mapping[str, Any], where: str) -> Entitlement:
     return found
 
 
-def check_principals(principals: Mapping[str, PrincipalDefinition]) -> None:
-    """Refuse principals of which nobody could change them any more, and two with one token.
-
-    Raises
-    ------
-    ConfigError
-        CONTRADICTORY_SETTINGS.
-    AccessError
-        NOBODY_ADMINISTERS.
-    """
+def _check_principals(principals: Mapping[str, PrincipalDefinition]) -> None:
     owners: dict[str, str] = {}
     for principal in principals.values():
         for token_hash in principal.token_hash:

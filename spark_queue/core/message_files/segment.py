@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.numbers import to_array
-from spark_queue.core.bitmaps.ranges import below, to_bitmap
+from spark_queue.core.bitmaps.ranges import below, to_array, to_bitmap
 from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.publishers import ClashingRows, SequenceRange, sequence_ranges

@@ -22,7 +22,7 @@ def test_a_missing_extra_is_told_with_what_to_install(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *given: None if name == package else real(name, *given))
     answer = sparkq("dashboard", journal.path)
     assert answer.code == 1
-    assert f"[EXTRA_MISSING] The dashboard needs the module '{package}', which is not installed." in answer.err
+    assert f"[EXTRA_MISSING] The dashboard needs package {package}, which is not installed." in answer.err
     assert "spark-queue[dashboard]" in answer.err
 
 

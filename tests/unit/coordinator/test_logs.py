@@ -39,7 +39,8 @@ def test_what_could_not_be_understood_is_told_without_facts(told: pytest.LogCapt
 
 def test_the_same_refusal_is_told_once_a_minute(told: pytest.LogCaptureFixture) -> None:
     now_s = [0.0]
-    log = RefusalLog(lambda: now_s[0])
+    counted: list[str] = []
+    log = RefusalLog(counted.append, lambda: now_s[0])
     call = commands.StartRun(queue="WORK", subscription="east")
     log.refused(call, "STALE_RUN")
     now_s[0] = QUIET_S - 1
@@ -50,6 +51,7 @@ def test_the_same_refusal_is_told_once_a_minute(told: pytest.LogCaptureFixture) 
     now_s[0] = QUIET_S
     log.refused(call, "STALE_RUN")
     assert len(told.records) == 3
+    assert counted == ["STALE_RUN"] * 4, "all of them are counted"
 
 
 def test_a_line_of_json_is_one_line_whatever_it_tells() -> None:

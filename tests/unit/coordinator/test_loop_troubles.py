@@ -93,7 +93,7 @@ def test_a_commit_enters_as_a_whole_or_not_at_all(
             raise JournalError("MESSAGE_FILE_MISSING", file=segment.path, path="memory", reason="it is gone.")
         return real(segment, queues)
 
-    monkeypatch.setattr(source, "facts", missing)
+    monkeypatch.setattr(source, "traits", missing)
     call = planner.next_call()
     with caplog.at_level(logging.ERROR):
         world.loop.step([call])
@@ -102,7 +102,7 @@ def test_a_commit_enters_as_a_whole_or_not_at_all(
     assert call.reply.code == "MESSAGE_FILE_MISSING"
     assert Kind.ENTERED not in world.kinds()
     assert len([line for line in caplog.messages if "MESSAGE_FILE_MISSING" in line]) == 1
-    monkeypatch.setattr(source, "facts", real)
+    monkeypatch.setattr(source, "traits", real)
     assert planner.next().messages == 5
     assert planner.next().messages == 0, "the trouble is over"
 

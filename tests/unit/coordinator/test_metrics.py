@@ -18,7 +18,7 @@ from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.metrics.figures import JournalFigures, Observe
-from spark_queue.metrics.history import History
+from spark_queue.metrics.history import LogHistory
 from spark_queue.metrics.prometheus import render
 from spark_queue.protocol import codec, wire
 from spark_queue.protocol.start_options import StartOptions
@@ -118,7 +118,7 @@ def test_commits_are_measured_and_their_records_counted_once(scraped: Scraped) -
     assert value(text, "sparkqueue_removed_messages_total", reason="acknowledged") == 3
     assert (value(text, "sparkqueue_commit_duration_seconds_count") or 0) >= 3
     assert value(text, "sparkqueue_coordinator_serving") == 1
-    history = History()
+    history = LogHistory()
     history.fold(world.records())
     assert value(text, "sparkqueue_removed_messages_total", reason="acknowledged") == history.queues["WORK"].removed["acknowledged"]
 
@@ -139,6 +139,9 @@ def test_an_ended_reign_answers_scrapes_as_who_stands_by(scraped: Scraped) -> No
 
 def test_refused_calls_are_counted_by_their_code(scraped: Scraped) -> None:
     admission = Admission(path="/journals/j", journal_id="j", refused=lambda _request, code: scraped.metrics.refused(code))
+    # Who asks whether it serves is not refused.
+    admission.answer(codec.encode(wire.Ping(journal="j", request="r")), lambda: False)
+    admission.claimed(1)
     admission.answer(b"nonsense", lambda: False)
     for _ in range(2):
         admission.answer(codec.encode(wire.Nudge(journal="other", request="r", message_type="json")), lambda: False)
@@ -146,7 +149,7 @@ def test_refused_calls_are_counted_by_their_code(scraped: Scraped) -> None:
     # Who asks whether it lives is not refused.
     admission.answer(codec.encode(wire.Ping(journal="j", request="r")), lambda: False)
     text = scraped.text()
-    codes = {"FRAME_MALFORMED": 1, "JOURNAL_MISMATCH": 2, "COORDINATOR_RECOVERING": 1}
+    codes = {"FRAME_MALFORMED": 1, "JOURNAL_MISMATCH": 2, "COORDINATOR_RECOVERING": 1, "COORDINATOR_STANDS_BY": None}
     assert {code: value(text, "sparkqueue_refusals_total", code=code) for code in codes} == codes
 
 

@@ -29,11 +29,13 @@ def nothing_is_asked(request: Look | Pull) -> PullState | bool:
     raise AssertionError(f"nothing is asked: {request}")
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
+def wait_until(is_so: Callable[[], bool], stepped: threading.Event) -> None:
+    """Look after each step of a puller."""
     until_s = time.monotonic() + 10
     while not is_so():
         assert time.monotonic() < until_s, "it does not come"
-        time.sleep(0.01)
+        stepped.clear()
+        stepped.wait(1)
 
 
 def renewed(store: Store, clock: FakeClock) -> int:
@@ -95,6 +97,8 @@ def test_a_puller_goes_on_after_whatever_went_wrong(tmp_path: Path, monkeypatch:
 def test_a_beacon_that_has_seen_what_cannot_be_is_told_and_the_peer_is_pulled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    stepped = threading.Event()
+
     class Idle:
         trouble = None
 
@@ -102,6 +106,7 @@ def test_a_beacon_that_has_seen_what_cannot_be_is_told_and_the_peer_is_pulled(
             pass
 
         def step(self) -> bool:
+            stepped.set()
             return False
 
         def pulled_here(self) -> int:
@@ -116,12 +121,12 @@ def test_a_beacon_that_has_seen_what_cannot_be_is_told_and_the_peer_is_pulled(
     running = Pullers(Store(str(tmp_path / "frankfurt")), nothing_is_asked, FakeClock())
     running.keep(definitions(tmp_path / "virginia"), frozenset({"tokyo"}))
     try:
-        wait_until(lambda: running.reports()["virginia"].trouble is not None)
+        wait_until(lambda: running.reports()["virginia"].trouble is not None, stepped)
         assert str(running.reports()["virginia"].trouble).startswith("[BEACON_DOUBTED] Of the beacon of peer 'virginia'")
         assert running.are_level()
         assert running.numbers() == {"virginia": 1, "tokyo": 1}
         there.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=6)))
-        wait_until(lambda: running.reports()["virginia"].trouble is None)
+        wait_until(lambda: running.reports()["virginia"].trouble is None, stepped)
     finally:
         running.keep(parsing.parse({}), frozenset())
 

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from spark_queue.errors import SparkQueueError
+from spark_queue import Journal
+from spark_queue.errors import AccessError, SparkQueueError
+from spark_queue.protocol.tokens import token_hash
+from spark_queue.protocol.user_files import TOKEN_VARIABLE
 from spark_queue.source.stream_writer import WriteJob
 from spark_queue.source.writing import plan_write
 from tests.unit.journal.journal_on_disk import Disk
@@ -59,3 +62,27 @@ def test_a_wrong_write_is_refused_before_anything_is_staged(
 ) -> None:
     with pytest.raises(SparkQueueError, match=reason):
         planned(disk, *columns, **options)
+
+
+def test_a_write_to_a_name_without_the_right_is_refused_before_spark_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R12: the right is one on the name; where it goes by default is no right on that."""
+    rights = {"admin": ["administer"], "ann": ["write"]}
+    principals = {
+        name: {"token_hash": token_hash(name), "rights": [{"rights": each} | ({} if name == "admin" else {"queues": "WORK"})]}
+        for name, each in rights.items()
+    }
+    queues = {"WORK": {"underlying_topic": "ORDERS"}}
+    made = Journal.create(
+        str(tmp_path / "j"), {"message_types": {"json": {"topics": ["ORDERS"]}}, "queues": queues, "principals": principals}
+    )
+    schema = StructType([StructField("value", StringType())])
+
+    def plan(topic: str) -> WriteJob:
+        return plan_write({"path": made.path, "topic": topic}, schema, overwrite=False, streaming=False)
+
+    monkeypatch.setenv(TOKEN_VARIABLE, "ann")
+    assert plan("WORK").message_type == "json"
+    with pytest.raises(AccessError, match="ACCESS_DENIED.*'ann' has no right 'write' on 'ORDERS'"):
+        plan("ORDERS")

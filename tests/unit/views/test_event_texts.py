@@ -67,3 +67,10 @@ COUNTED = {"deliveries": 2, "cancels": 1}
 )  # fmt: skip
 def test_each_kind_of_record_has_its_words(kind: str, fields: dict[str, Any], text: str) -> None:
     assert text in event_text(Record(kind=kind, record=1, **fields))
+
+
+def test_what_somebody_did_by_hand_says_who() -> None:
+    """R12: of an instance with principals the log knows who, and from where."""
+    by = {"principal": "ops", "host": "10.0.0.7"}
+    purged = Record(kind=Kind.REMOVED, queue="WORK", ranges=((1, 2),), reason="purged", detail={"by": by})
+    assert event_text(purged) == "purged, by 'ops' from 10.0.0.7"
