@@ -190,7 +190,7 @@ def main(faults: Faults) -> int:
         mock.patch.object(election, "WATCH_S", faults.watch_s),
         mock.patch.object(upkeep, "CONTROL_CHECKPOINT_COMMITS", faults.upkeep_commits),
         mock.patch.object(discovery, "RENEWAL_S", faults.renewal_s),
-        mock.patch.object(entry, "serve", lambda orders, announce: serve(orders, announce, environment)),
+        mock.patch.object(entry, "serve", lambda orders, announce, _environment: serve(orders, announce, environment)),
     ):
         return entry.main()
 

@@ -262,7 +262,9 @@ def test_doctor_names_each_check_also_of_those_that_fail(sparkq: Terminal, tmp_p
     answer = sparkq("doctor", tmp_path, "--json")
     failed = {finding["check"]: finding["found"] for finding in answer.json if finding["result"] == "failed"}
     assert answer.code == 1
-    assert failed == dict.fromkeys(["store", "clock", "control log", "message files", "peers", "coordinator"], "NOT_A_JOURNAL")
+    assert failed == dict.fromkeys(
+        ["store", "clock", "control log", "message files", "peers", "rights", "coordinator"], "NOT_A_JOURNAL"
+    )
 
 
 def test_doctor_tells_of_delta_jars_and_fetches_them_only_when_asked(

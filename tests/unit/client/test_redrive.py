@@ -29,7 +29,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.fixture
 def redrive(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> Redrive:
     def redriven(ask: Ask, where: str | None, **options: Any) -> replies.Redriven:
-        monkeypatch.setattr(module.Queue, "_ask", lambda _queue, command: ask(command))
+        monkeypatch.setattr(module.Queue, "_ask", lambda _queue, command, **_how: ask(command))
         return Journal("/nowhere").queue("Q").redrive(where, **options)
 
     return redriven
