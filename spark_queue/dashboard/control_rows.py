@@ -119,4 +119,6 @@ def _text(record: Record) -> str:
 
 def who(detail: Mapping[str, Any]) -> str:
     """Return who a record says it was; empty where it does not."""
-    return ", ".join(f"{name} {detail[name]}" for name in _WHO if name in detail)
+    # What a principal changed is signed apart from what it was.
+    told = detail.get("by", detail)
+    return ", ".join(f"{name} {told[name]}" for name in _WHO if name in told)
