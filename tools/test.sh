@@ -5,6 +5,10 @@
 set -Eeuo pipefail
 export SIMULATION_SEEDS=${SIMULATION_SEEDS:-10000}
 
+if ! python -c 'import sys; from tests.unit.dashboard.finding import chromium; sys.exit(chromium() is None)'; then
+  echo "No Chromium was found, so the dashboard is not tried in a browser (Debian: apt-get install chromium; or name one by SPARKQ_CHROMIUM)." >&2
+fi
+
 status=0
 python -m pytest -m "not spark and not slow" --numprocesses "${TEST_WORKERS:-2}" --dist worksteal "$@" || status=$?
 python -m pytest -m "spark and not slow" --numprocesses "${SPARK_WORKERS:-1}" --dist loadfile "$@" || status=$?

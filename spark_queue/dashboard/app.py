@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Any
@@ -21,6 +21,7 @@ from spark_queue.dashboard.change_site import ChangeSite
 from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.guard import Access, Guard
 from spark_queue.dashboard.journal_site import JournalSite
+from spark_queue.dashboard.metrics import MetricsSite
 from spark_queue.dashboard.overview import journal_rows
 from spark_queue.dashboard.templating import Pages
 from spark_queue.errors import SparkQueueError
@@ -41,7 +42,6 @@ def make_app(
     access: Access,
     *,
     hides_bodies: bool = False,
-    mounts: Mapping[str, ASGIApp] | None = None,
 ) -> ASGIApp:
     """Make the application.
 
@@ -53,8 +53,6 @@ def make_app(
         Who may come in, and whether they may change something.
     hides_bodies
         Whether bodies of messages are kept off every page.
-    mounts
-        Further applications by their paths, such as ``/metrics``; they stand behind the same guard.
     """
     pages = Pages(access, hides_bodies=hides_bodies)
     site = _Site(followers, pages)
@@ -73,9 +71,9 @@ def make_app(
         Route("/login", site.login, methods=["GET", "POST"]),
         Route("/logout", site.logout, methods=["POST"]),
         Route("/events", site.events),
+        Route("/metrics", MetricsSite(follower.store for follower in followers).metrics),
         Route("/static/{name}", static),
         Mount("/j", routes=[*JournalSite(named, pages).routes(), *ChangeSite(named, pages).routes()]),
-        *(Mount(path, each) for path, each in (mounts or {}).items()),
     ]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
         HTTPException: site.failed,

@@ -27,7 +27,7 @@ BY_PEOPLE = (
 )  # fmt: skip
 
 #: Details that tell who it was, in this order.
-_WHO = ("principal", "user", "host", "pid")
+_WHO = ("principal", "host", "pid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,8 @@ def _of_people(rows: pa.Table) -> Any:
     free: Any = rows.column("lease").is_null().to_numpy()
     # A timer's work carries no request.
     asked: Any = pc.match_substring(rows.column("detail"), '"request":').to_numpy()
-    return one_of(rows.column("kind"), BY_PEOPLE) | (removed & free & asked)
+    signed: Any = pc.match_substring(rows.column("detail"), '"by":{').to_numpy()
+    return one_of(rows.column("kind"), BY_PEOPLE) | (removed & free & asked) | signed
 
 
 def _row(record: Record) -> RecordRow:
@@ -119,6 +120,6 @@ def _text(record: Record) -> str:
 
 def who(detail: Mapping[str, Any]) -> str:
     """Return who a record says it was; empty where it does not."""
-    # What a principal changed is signed apart from what it was.
-    told = detail.get("by", detail)
+    # Where there are principals, a record says whose call it was; a claim says it of a coordinator.
+    told = {**detail, **detail.get("by", {})}
     return ", ".join(f"{name} {told[name]}" for name in _WHO if name in told)

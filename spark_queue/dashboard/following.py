@@ -14,7 +14,7 @@ from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.dashboard.history import KINDS, History
+from spark_queue.dashboard.history import KINDS, JournalHistory
 from spark_queue.dashboard.log_reader import LogReader, LogVanishedError
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import state_codec
@@ -46,7 +46,7 @@ class JournalLook:
     state: JournalState
     now_ms: int
     #: None until all records were read once.
-    history: History | None
+    history: JournalHistory | None
     rows: pa.Table | None
     #: What keeps messages of a type from entering any further, by its name.
     troubles: Mapping[str, str]
@@ -64,7 +64,7 @@ class _Followed:
     state: JournalState
     #: The same with what was published and has no record yet, while nobody enters it.
     ahead: JournalState | None = None
-    history: History | None = None
+    history: JournalHistory | None = None
     rows: list[pa.Table] = field(default_factory=list)
     troubles: dict[str, str] = field(default_factory=dict)
     damages: dict[str, str] = field(default_factory=dict)
@@ -208,7 +208,7 @@ class JournalFollower:
     def _read_history(self, found: _Followed) -> None:
         """Read all records once, for charts and the control log's page; figures are shown before."""
         rows = found.log.all_rows()
-        history = History()
+        history = JournalHistory()
         history.follow(_records(found, rows, KINDS), found.state)
         with self._lock:
             found.history, found.rows = history, [rows]

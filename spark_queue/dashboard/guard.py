@@ -39,6 +39,9 @@ HEADERS = {
 #: Paths that need no login: the login itself, and what its page loads.
 _OPEN = ("/login", "/static/")
 
+#: The one path that the token itself opens, too.
+_SCRAPED = "/metrics"
+
 #: Failed logins of the last minute from which on the next one is slowed, and by how much, in seconds.
 _PATIENCE, _MINUTE_MS, _SLOWED_S = 5, 60_000, 2.0
 
@@ -139,10 +142,10 @@ class Guard:
                     headers["Strict-Transport-Security"] = "max-age=31536000"
             await send(message)
 
-        refusal = self._refusal(Request(scope))
+        refusal = await self._refusal(Request(scope))
         await (refusal or self._app)(scope, receive, send_guarded)
 
-    def _refusal(self, request: Request) -> Response | None:
+    async def _refusal(self, request: Request) -> Response | None:
         access = self._access
         if request.headers.get("host", "").lower() not in access.hosts:
             text = "This page is not served under that name. --allowed-host names further hosts."
@@ -154,7 +157,13 @@ class Guard:
         path = request.url.path
         if path.startswith(_OPEN) or access.is_session(request.cookies.get(access.cookie)):
             return None
-        if request.method == "GET" and "text/html" in request.headers.get("accept", "text/html"):
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if path == _SCRAPED and scheme.lower() == "bearer":
+            # Prometheus has no cookies. Who guesses here is slowed as at the login.
+            if access.is_token(token):
+                return None
+            await access.slow_down()
+        elif request.method == "GET" and "text/html" in request.headers.get("accept", "text/html"):
             return RedirectResponse("/login", status_code=303)
         return PlainTextResponse("Log in first.", status_code=401)
 

@@ -141,7 +141,7 @@ class Series:
     rate_out: NDArray[np.float64]
 
 
-class History:
+class JournalHistory:
     """The traces of all queues of a journal."""
 
     def __init__(self) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -79,13 +79,19 @@ def difference(store: Store, rows: pa.Table, older: int, newer: int) -> list[str
     }
     if older not in found or newer not in found:
         return []
-    return [str(change) for change in changes_between(found[older], found[newer])]
+    changes = changes_between(found[older], found[newer])
+    return [str(replace(each, before=HIDDEN, after=HIDDEN) if each.key == TOKEN_KEY else each) for each in changes]
 
 
 def definitions_text(state: JournalState) -> str:
-    """Return the definitions that hold, as JSON: as they are stored."""
-    stored: Any = state.definitions.stored
-    return json.dumps(stored, indent=2, ensure_ascii=False, default=str)
+    """Return the definitions that hold, as JSON: as they are stored, but for what tells of tokens."""
+    return json.dumps(_without_tokens(state.definitions.stored), indent=2, ensure_ascii=False, default=str)
+
+
+def _without_tokens(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: HIDDEN if name == TOKEN_KEY else _without_tokens(each) for name, each in value.items()}
+    return value
 
 
 def type_rows(state: JournalState) -> list[TypeRow]:
@@ -104,6 +110,9 @@ def type_rows(state: JournalState) -> list[TypeRow]:
         if name in state.definitions.message_types
     ]
 
+
+#: The key of a definition that tells of tokens, and what is shown of it.
+TOKEN_KEY, HIDDEN = "token_hash", "not shown"
 
 #: A message type that nothing can be published to.
 NO_TOPICS = "none"

@@ -13,7 +13,7 @@ import uvicorn
 from spark_queue.dashboard.app import make_app
 from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.guard import Access
-from spark_queue.errors import ConfigError
+from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.protocol.host import is_loopback
 
@@ -42,8 +42,10 @@ def serve(stores: Sequence[Store], options: ServingOptions, announce: Callable[[
 
     Raises
     ------
+    CoordinatorError
+        ADDRESS_UNSAFE: another host than loopback needs TLS and a token.
     ConfigError
-        MISSING_OPTION or BAD_VALUE: what another host than loopback needs.
+        BAD_VALUE.
     """
     # What is not safe is refused before anybody can connect.
     access_of(options)
@@ -87,22 +89,21 @@ def access_of(options: ServingOptions) -> Access:
 
     Raises
     ------
+    CoordinatorError
+        ADDRESS_UNSAFE.
     ConfigError
-        MISSING_OPTION or BAD_VALUE.
+        BAD_VALUE.
     """
     if not is_loopback(f"http://{_bracketed(options.host)}"):
-        reason = "other hosts reach it, and without that they could read along, or come in. Give it, or serve on 127.0.0.1."
-        for name, value in {
-            "--tls-cert": options.tls_cert,
-            "--tls-key": options.tls_key,
-            "--token-file": options.token_file,
-        }.items():
-            if value is None:
-                raise ConfigError("DASHBOARD_UNSAFE", host=options.host, option=name, reason=reason)
+        needed = {"--tls-cert": options.tls_cert, "--tls-key": options.tls_key, "--token-file": options.token_file}
+        missing = [name for name, value in needed.items() if value is None]
+        if missing:
+            reason = f"the dashboard is given no {', no '.join(missing)}."
+            raise CoordinatorError("ADDRESS_UNSAFE", address=options.host, reason=reason)
     if (options.tls_cert is None) != (options.tls_key is None):
-        given, missing = ("--tls-key", "--tls-cert") if options.tls_cert is None else ("--tls-cert", "--tls-key")
+        given, other = ("--tls-key", "--tls-cert") if options.tls_cert is None else ("--tls-cert", "--tls-key")
         path = str(options.tls_cert or options.tls_key)
-        raise ConfigError("BAD_VALUE", key=given, where="the arguments", value=path, expected=f"given together with {missing}")
+        raise ConfigError("BAD_VALUE", key=given, where="the arguments", value=path, expected=f"given together with {other}")
     names = {options.host, *options.allowed_hosts}
     if is_loopback(f"http://{_bracketed(options.host)}"):
         names |= {"localhost", "127.0.0.1", "::1"}

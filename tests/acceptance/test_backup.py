@@ -54,7 +54,8 @@ def test_a_journal_is_put_back_from_its_copy(made: list[World], tmp_path: Path) 
     with pytest.raises(LeaseError, match="CHECKPOINT_FOREIGN"):
         restarted.next()
     world.publish(5)
-    assert Planner(world, "with-an-empty-checkpoint").consume(limit=20) == list(range(3, 15))
+    # The refused one counts as a consumer for a while, and its share comes last.
+    assert sorted(Planner(world, "with-an-empty-checkpoint").consume(limit=20)) == list(range(3, 15))
 
 
 def test_an_instance_gets_back_from_its_peer_what_its_copy_does_not_have(made: list[World], tmp_path: Path) -> None:

@@ -22,14 +22,15 @@ def test_a_missing_extra_is_told_with_what_to_install(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *given: None if name == package else real(name, *given))
     answer = sparkq("dashboard", journal.path)
     assert answer.code == 1
-    assert f"[EXTRA_MISSING] The dashboard needs the package {package}" in answer.err
+    assert f"[EXTRA_MISSING] The dashboard needs package {package}, which is not installed." in answer.err
     assert "spark-queue[dashboard]" in answer.err
 
 
 def test_another_host_is_refused_without_tls_and_token(sparkq: Terminal, journal: Journal) -> None:
     answer = sparkq("dashboard", journal.path, "--host", "0.0.0.0")
     assert answer.code == 1
-    assert "[DASHBOARD_UNSAFE] The dashboard on '0.0.0.0' needs --tls-cert" in answer.err
+    assert "[ADDRESS_UNSAFE] Serving on 0.0.0.0 would expose the queue beyond this host" in answer.err
+    assert "no --tls-cert, no --tls-key, no --token-file." in answer.err
 
 
 def test_a_port_in_use_is_told(sparkq: Terminal, journal: Journal) -> None:

@@ -12,7 +12,7 @@ import pytest
 from spark_queue.dashboard import guard
 from spark_queue.dashboard.guard import Access
 from spark_queue.dashboard.serving import ServingOptions, access_of, names_of
-from spark_queue.errors import ConfigError
+from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
 from tests.unit.dashboard.asking import HOST, TOKEN, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld
@@ -136,7 +136,7 @@ def test_paths_lead_nowhere_else(world: DashboardWorld, path: str) -> None:
 def test_another_host_than_loopback_needs_tls_and_a_token(tmp_path: Path) -> None:
     given: dict[str, Any] = {}
     for name in ("tls_cert", "tls_key", "token_file"):
-        with pytest.raises(ConfigError, match=f"DASHBOARD_UNSAFE.*--{name.replace('_', '-')}"):
+        with pytest.raises(CoordinatorError, match=f"ADDRESS_UNSAFE.*no --{name.replace('_', '-')}"):
             access_of(ServingOptions(host="0.0.0.0", port=7380, **given))
         given[name] = tmp_path / name
     given["token_file"].write_text("short")

@@ -212,3 +212,21 @@ def test_events_tell_revisions(world: DashboardWorld) -> None:
     answer = asker(world.journal).get("/events")
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert re.fullmatch(r"data: \[\d+\]\n\n", answer.text)
+
+
+def test_no_page_tells_of_tokens_and_the_log_tells_who_it_was(tmp_path: Path) -> None:
+    world = DashboardWorld(tmp_path)
+    stored = dict(world.journal.definitions().stored)
+    for minute, letter in enumerate("ab", start=1):
+        rights = [{"rights": ["administer"]}]
+        definitions = {**stored, "principals": {"ann": {"token_hash": letter * 64, "rights": rights}}}
+        caller = Caller(principal="ann", host="10.0.0.9", signs=True) if minute > 1 else None
+        world.engine.decide(commands.Apply(definitions=definitions), now_ms=world.at(minute), caller=caller)
+    world.commit()
+    visitor = asker(world.journal)
+    page = visitor.get("/j/shop/journal").text
+    assert "change [principals.ann] token_hash" in page
+    assert "a" * 64 not in page
+    assert "b" * 64 not in page
+    people = visitor.get("/j/shop/log?people=1").text
+    assert "principal ann, host 10.0.0.9" in people
