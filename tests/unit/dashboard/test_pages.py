@@ -119,18 +119,6 @@ def test_log_page_shows_who_did_what(world: DashboardWorld) -> None:
     assert "1 records, newest first" in one_kind
 
 
-def test_changes_by_principals_name_them(tmp_path: Path) -> None:
-    """R12: who purged, and who applied, is asked at three in the morning."""
-    world = DashboardWorld(tmp_path)
-    caller = Caller(principal="night_shift", host="10.0.0.7", signs=True)
-    world.engine.decide(commands.Pause(queue="REFUNDS"), now_ms=world.at(1), caller=caller)
-    world.engine.decide(commands.Apply(definitions=dict(world.journal.definitions().stored)), now_ms=world.at(2), caller=caller)
-    world.commit()
-    found = asker(world.journal).get("/j/shop/log?people=1").text
-    assert found.count("<td>principal night_shift, host 10.0.0.7</td>") == 2
-    assert "principal night_shift" in asker(world.journal).get("/j/shop/journal").text
-
-
 @pytest.mark.parametrize(
     "path",
     [
