@@ -19,7 +19,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
 from spark_queue.protocol.connection import Connection, ConnectionLostError, Verdict, parse_addresses
 from spark_queue.protocol.discovery import Advertisement, read_advertisement
-from spark_queue.protocol.host import host_id, is_loopback
+from spark_queue.protocol.host import host_id, is_loopback, keeps_secrets
 from spark_queue.protocol.journal_location import location_of
 
 _LOG = logging.getLogger(__name__)
@@ -282,8 +282,9 @@ def call_once(
 
 
 def _reachable(advertised: Advertisement) -> bool:
-    # A loopback address of another host would lead to a stranger on this one.
-    return advertised.host == host_id() or not is_loopback(advertised.address)
+    # A loopback address of another host would lead to a stranger on this one. Where the token would cross the network in clear
+    # no coordinator of ours listens.
+    return keeps_secrets(advertised.address) and (advertised.host == host_id() or not is_loopback(advertised.address))
 
 
 def _attempt_s(request: wire.AnyRequest) -> float:

@@ -21,6 +21,9 @@ FACTS = ("code", "request", "queue", "subscription")
 #: How long a refusal is not told again of the same queue, subscription and code, in seconds: a caller may ask every second.
 QUIET_S = 60.0
 
+#: Most characters that are told of a name that a caller chose.
+_NAME_CHARACTERS = 256
+
 #: Most refusals that are remembered for it.
 _REMEMBERED = 1_000
 
@@ -71,7 +74,7 @@ class RefusalLog:
         """Note a refused call; None for one that could not be understood."""
         if self._count is not None:
             self._count(code)
-        queue, subscription = getattr(request, "queue", None), getattr(request, "subscription", None)
+        queue, subscription, request_id = (_named(request, name) for name in ("queue", "subscription", "request"))
         kind = "a call" if request is None else type(request).__name__
         key, now_s = (code, kind, str(queue), str(subscription)), self._monotonic_s()
         if now_s - self._told_at_s.get(key, -QUIET_S) < QUIET_S:
@@ -81,6 +84,13 @@ class RefusalLog:
         self._told_at_s[key] = now_s
         while len(self._told_at_s) > _REMEMBERED:
             self._told_at_s.pop(next(iter(self._told_at_s), key), None)
-        of = "".join(f", {name} '{value}'" for name, value in (("queue", queue), ("subscription", subscription)) if value)
-        facts = {"code": code, "request": getattr(request, "request", None), "queue": queue, "subscription": subscription}
+        # As Python writes it: a name with line breaks would make lines of its own.
+        of = "".join(f", {name} {value!r}" for name, value in (("queue", queue), ("subscription", subscription)) if value)
+        facts = {"code": code, "request": request_id, "queue": queue, "subscription": subscription}
         _LOG.info("Refused %s%s: %s.", kind, of, code, extra=facts)
+
+
+def _named(request: wire.AnyRequest | None, name: str) -> str | None:
+    """Return a name that a caller gave, as much of it as a log should hold."""
+    given = getattr(request, name, None)
+    return None if given is None else str(given)[:_NAME_CHARACTERS]

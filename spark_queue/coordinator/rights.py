@@ -15,10 +15,10 @@ from spark_queue.coordinator.logins import Login
 from spark_queue.core import commands
 from spark_queue.core.caller import Caller
 from spark_queue.core.definitions.definition import Definitions, PrincipalDefinition
-from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ, WRITE
+from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ, RIGHTS, WRITE
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
-from spark_queue.errors import AccessError, SparkQueueError
+from spark_queue.errors import AccessError, ConfigError, SparkQueueError, nearest
 from spark_queue.protocol import wire
 
 
@@ -109,6 +109,10 @@ def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int
         may = _has(definitions, principal, _READS, request)
     if not may:
         return _denied(principal.name, needed, request)
+    if needed.field == "queue" and request.queue not in definitions.queues:
+        # A pattern gives rights on names that are not there: what stands near them may be none of its business.
+        own = [name for name in definitions.queues if any(principal.may(right, name) for right in RIGHTS)]
+        return ConfigError("UNKNOWN_QUEUE", queue=request.queue, nearest=nearest(request.queue, own))
     if needed.right == READ and isinstance(request, commands.SubscriptionCommand):
         return _of_other(state, principal, request, begins=needed.begins)
     return None

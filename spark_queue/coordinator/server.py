@@ -63,19 +63,22 @@ class Admission:
         """Tell every caller from now on what keeps the coordinator from recovering."""
         self._refusal = trouble
 
-    def answer_unknown(self, frame: bytes) -> wire.AnyReply | None:
-        """Return the reply to somebody who may be a principal, while nobody knows; None for who means another journal."""
+    def answer_unknown(self, frame: bytes | memoryview) -> wire.AnyReply | None:
+        """Return the reply to somebody who may be a principal, while nobody knows; None for who means another journal.
+
+        Only what the call is about is read: a stranger must not cost more than that, nor choose what stands in the log.
+        """
         try:
-            request = codec.decode_request(frame)
+            envelope = codec.decode_envelope(frame)
         except SparkQueueError:
             return None
-        if request.journal != self._journal_id:
+        if envelope.journal != self._journal_id:
             return None
-        if isinstance(request, wire.Ping) and self._epoch:
+        if envelope.kind == wire.Ping.__name__ and self._epoch:
             return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=True)
         # Not where the journal is, nor what may be wrong with it: this may be a stranger.
         code = "COORDINATOR_RECOVERING" if self._epoch else "COORDINATOR_STANDS_BY"
-        return self._refuse(request, codec.failed(CoordinatorError(code, path=self._journal_id)))
+        return self._refuse(None, codec.failed(CoordinatorError(code, path=self._journal_id)))
 
     def answer(
         self, frame: bytes, abandoned: Callable[[], bool], who: Login | None = None
@@ -150,20 +153,20 @@ class Server(flight.FlightServerBase):
         """Answer one call."""
         if action.type != wire.ACTION:
             raise flight.FlightServerError(_ACTION_NOT_OURS)
-        caller, frame = context.get_middleware("caller"), action.body.to_pybytes()
+        caller = context.get_middleware("caller")
         try:
             if isinstance(caller, _Stranger):
-                reply, pieces = self._answer_stranger(caller, frame, context), None
+                reply, pieces = self._answer_stranger(caller, memoryview(action.body), context), None
             else:
                 who = Login(caller.name if isinstance(caller, _Principal) else None, address_of(context.peer()))
-                reply, pieces = self._admission.answer(frame, context.is_cancelled, who)
+                reply, pieces = self._admission.answer(action.body.to_pybytes(), context.is_cancelled, who)
         except ClosedError:
             raise flight.FlightUnavailableError("the coordinator is ending") from None
         yield flight.Result(pa.py_buffer(_encode_reply(reply)))
         if pieces is not None:
             yield from (flight.Result(part) for part in _stream_parts(pieces))
 
-    def _answer_stranger(self, caller: _Stranger, frame: bytes, context: flight.ServerCallContext) -> wire.AnyReply:
+    def _answer_stranger(self, caller: _Stranger, frame: bytes | memoryview, context: flight.ServerCallContext) -> wire.AnyReply:
         reply = self._admission.answer_unknown(frame) if caller.may_be_known_later else None
         if reply is None:
             self._logins.refused(address_of(context.peer()))

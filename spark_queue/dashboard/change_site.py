@@ -103,7 +103,7 @@ def _wish(state: JournalState, queue: str, verb: Verb, form: Mapping[str, Any]) 
     if outcome not in tuple(Outcome):
         raise ConfigError("BAD_VALUE", key="outcome", where="the form", value=outcome, expected=f"one of {', '.join(Outcome)}")
     speed = str(form.get("per_second", REDRIVE_PER_SECOND))
-    if not speed.isdecimal() or not 1 <= int(speed) <= 10_000_000:
+    if not speed.isdecimal() or len(speed) > 8 or not 1 <= int(speed) <= 10_000_000:
         raise ConfigError("BAD_VALUE", key="per_second", where="the form", value=speed, expected="a whole number from 1")
     wish = Wish(verb=verb, queue=queue, where=where, outcome=outcome, per_second=int(speed))
     if form.get("of") != "letters":

@@ -56,7 +56,7 @@ class JournalSite:
             Route("/{journal}/journal", self._shows(self._journal, "journal.html")),
             Route(queue, self._shows(self._queue, "queue.html")),
             Route(f"{queue}/messages", self._shows(self._messages, "messages.html")),
-            Route(f"{queue}/messages/{{bookmark:int}}", self._shows(self._message, "message.html")),
+            Route(f"{queue}/messages/{{bookmark}}", self._shows(self._message, "message.html")),
             Route(f"{queue}/dead-letters", self._shows(self._dead_letters, "dead_letters.html")),
         ]
 
@@ -136,7 +136,9 @@ class JournalSite:
                 "refused": refused, "letters": letters_count, "trouble": follower.trouble}  # fmt: skip
 
     def _message(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
-        bookmark = request.path_params["bookmark"]
+        bookmark = _whole(request.path_params["bookmark"])
+        if bookmark is None:
+            raise HTTPException(404)
         with looking(follower) as look:
             name, journal, now_ms = known_queue(look.state, request), look.journal, look.now_ms
             definition = look.state.ledger(name).definition
@@ -250,6 +252,12 @@ def number(request: Request, name: str) -> int | None:
     text = request.query_params.get(name, "").strip().replace(",", "")
     if not text:
         return None
-    if not text.isdecimal() or len(text) > 18:
+    found = _whole(text)
+    if found is None:
         raise ConfigError("BAD_VALUE", key=name, where="the address", value=text, expected="a whole number")
-    return int(text)
+    return found
+
+
+def _whole(text: str) -> int | None:
+    """Return a whole number that a bitmap can be asked for; None for any other text."""
+    return int(text) if text.isdecimal() and len(text) <= 18 else None

@@ -174,9 +174,13 @@ def moment_ms(text: str | None) -> int | None:
     if text.isdecimal() and len(text) <= 11:
         return int(text) * 1_000
     try:
-        return to_ms(parse_timestamp(text))
+        at_ms = to_ms(parse_timestamp(text))
     except ValueError as reason:
         raise ConfigError("BAD_VALUE", key="at", where="the address", value=text, expected=str(reason)) from None
+    if at_ms < 0:
+        # Charts reach back from it, and the calendar begins with the year 1.
+        raise ConfigError("BAD_VALUE", key="at", where="the address", value=text, expected="a time since 1970")
+    return at_ms
 
 
 def as_of(at_ms: int) -> datetime:

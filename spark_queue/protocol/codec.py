@@ -12,16 +12,19 @@ from spark_queue.errors import CoordinatorError, SparkQueueError, error
 from spark_queue.protocol.wire import FRAME_LIMIT_BYTES, AnyReply, AnyRequest, Failed
 
 
-class _Envelope(msgspec.Struct, frozen=True):
+class Envelope(msgspec.Struct, frozen=True):
     """What every version of a request has, read first so that another version is refused by its number."""
 
     version: int
+    journal: str = ""
+    #: The name of its class.
+    kind: str = msgspec.field(name="type", default="")
 
 
 _Message = TypeVar("_Message")
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=str)
-_envelope_decoder = msgspec.msgpack.Decoder(_Envelope)
+_envelope_decoder = msgspec.msgpack.Decoder(Envelope)
 _request_decoder: msgspec.msgpack.Decoder[AnyRequest] = msgspec.msgpack.Decoder(AnyRequest)
 _reply_decoder: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)
 
@@ -50,12 +53,24 @@ def decode_request(frame: bytes) -> AnyRequest:
     CoordinatorError
         FRAME_TOO_LARGE, or FRAME_MALFORMED for what is no request of this version.
     """
-    _check_size(frame)
-    version = _decode(_envelope_decoder, frame).version
-    if version != COMMAND_VERSION:
-        reason = f"it is of version {version}, and the coordinator speaks version {COMMAND_VERSION}."
-        raise CoordinatorError("FRAME_MALFORMED", reason=reason)
+    decode_envelope(frame)
     return _decode(_request_decoder, frame)
+
+
+def decode_envelope(frame: bytes | memoryview) -> Envelope:
+    """Read what a request is about and nothing else: the rest, which may be millions of values, is only passed over.
+
+    Raises
+    ------
+    CoordinatorError
+        FRAME_TOO_LARGE, or FRAME_MALFORMED for what is no request of this version.
+    """
+    _check_size(frame)
+    envelope = _decode(_envelope_decoder, frame)
+    if envelope.version != COMMAND_VERSION:
+        reason = f"it is of version {envelope.version}, and the coordinator speaks version {COMMAND_VERSION}."
+        raise CoordinatorError("FRAME_MALFORMED", reason=reason)
+    return envelope
 
 
 def decode_reply(frame: bytes) -> AnyReply:
@@ -86,13 +101,14 @@ def raise_failed(reply: AnyReply) -> None:
         raise error(reply.code, reply.facts)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[_Message], frame: bytes) -> _Message:
+def _decode(decoder: msgspec.msgpack.Decoder[_Message], frame: bytes | memoryview) -> _Message:
     try:
         return decoder.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
         raise CoordinatorError("FRAME_MALFORMED", reason=f"{reason}.") from None
 
 
-def _check_size(frame: bytes) -> None:
-    if len(frame) > FRAME_LIMIT_BYTES:
-        raise CoordinatorError("FRAME_TOO_LARGE", size=len(frame), limit=FRAME_LIMIT_BYTES)
+def _check_size(frame: bytes | memoryview) -> None:
+    size_bytes = memoryview(frame).nbytes
+    if size_bytes > FRAME_LIMIT_BYTES:
+        raise CoordinatorError("FRAME_TOO_LARGE", size=size_bytes, limit=FRAME_LIMIT_BYTES)

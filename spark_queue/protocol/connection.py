@@ -13,7 +13,7 @@ from pyarrow import flight
 
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.protocol import codec, user_files, wire
-from spark_queue.protocol.host import is_loopback
+from spark_queue.protocol.host import is_loopback, keeps_secrets
 
 #: Names a PEM file of certificates to trust beside the system's, for a coordinator served with one's own certificate.
 TLS_ROOTS_VARIABLE = "SPARKQ_TLS_ROOTS"
@@ -55,7 +55,8 @@ class Connection:
     Raises
     ------
     ConfigError
-        BAD_VALUE for what is no address, or a certificate or token file that is not there.
+        BAD_VALUE for what is no address, or one that the token would reach in clear, or a certificate or token file that is not
+        there.
     CoordinatorError
         TOKEN_FILE_UNSAFE or USER_DIRECTORY_UNUSABLE.
     """
@@ -166,8 +167,11 @@ def _open_client(address: str) -> flight.FlightClient:
             raise ConfigError(
                 "BAD_VALUE", key=TLS_ROOTS_VARIABLE, where="the environment", value=named, expected=expected
             ) from None
+    expected = "HOST:PORT"
     try:
-        return flight.FlightClient(address, tls_root_certs=roots)
+        if keeps_secrets(address):
+            return flight.FlightClient(address, tls_root_certs=roots)
+        expected = "HOST:PORT or grpc+tls://HOST:PORT: without TLS everybody on the way could read the token"
     except (pa.ArrowException, ValueError):
-        expected = "HOST:PORT"
-        raise ConfigError("BAD_VALUE", key="coordinator", where="the call", value=address, expected=expected) from None
+        pass
+    raise ConfigError("BAD_VALUE", key="coordinator", where="the call", value=address, expected=expected)

@@ -237,6 +237,7 @@ def _resume_run(work: UnitOfWork, lease: Lease, session: Session, *, call: int) 
 def _resumable(work: UnitOfWork, lease: Lease) -> BitMap64:
     """Return what a resume may cover: what is still held, and what came back and is not held up by its order key (P2).
 
+    What came back and is hidden from its principal by now is not leased to it again (R12).
     A barrier is its subscription's until the proof: nobody else takes it from there.
     """
     if lease.is_barrier:
@@ -244,6 +245,7 @@ def _resumable(work: UnitOfWork, lease: Lease) -> BitMap64:
     # What somebody cancelled by hand, to be delivered later, is not delivered sooner by a restart.
     later = work.ledger.rows[State.DELAYED] - work.ledger.due(work.now_ms)
     came_back = in_queue(work, lease.recoverable) - lease.leased - later
+    came_back = work.entitled(work.ledger.subscriptions[lease.subscription], came_back)
     return lease.leased | work.ledger.selection.order_keys.together(came_back, lease.leased)
 
 

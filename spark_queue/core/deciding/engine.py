@@ -31,7 +31,7 @@ from spark_queue.core.deciding.subscribing import renew_entitlements
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.message_files.segment import Segment, to_record
 from spark_queue.core.records import Emit, Kind, Record
-from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows, Purged
+from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows, Purged, Redriven
 from spark_queue.core.retention import Retention
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
@@ -107,9 +107,8 @@ class Engine:
         self._sessions: dict[str, Sessions] = {}
         self._shares: dict[str, Shares] = {}
         self._patience: dict[str, Patience] = {}
-        self._ticked_at_ms = 0
+        self._ticked_at_ms = self._reign_began_at_ms = 0
         self._retention = Retention()
-        self._reign_began_at_ms = 0
         #: What is heard of other instances.
         self.reach = Reach()
 
@@ -246,9 +245,11 @@ class Engine:
 
     def _without_hidden(self, reply: CoreReply, command: Any, now_ms: int, caller: Caller | None) -> CoreReply:
         """Return the answer to a repeat without counting what is hidden from who asks."""
-        if caller is None or not isinstance(reply, Purged):
+        if caller is None or not isinstance(reply, Purged | Redriven):
             return reply
         work = self._work(command.queue, now_ms, caller=caller)
+        if isinstance(reply, Redriven):
+            return redriving.redriven_of_seen(work, command) if work.hiding() else reply
         return structs.replace(reply, leased=len(work.seen(work.ledger.rows[State.LEASED])))
 
     def _apply(self, command: commands.Apply, *, now_ms: int, caller: Caller | None) -> Done:

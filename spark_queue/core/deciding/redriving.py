@@ -49,6 +49,12 @@ def redriven_before(state: JournalState, command: Redrive) -> Redriven:
     return _redriven(command, _messages(command) - len(left))
 
 
+def redriven_of_seen(work: UnitOfWork, command: Redrive) -> Redriven:
+    """Answer the same to somebody from whom messages are hidden: those count as skipped, wherever they are (R12)."""
+    seen = work.seen(_named(work.state, command) & work.ledger.entered)
+    return _redriven(command, len(seen - work.ledger.rows[State.DEAD]))
+
+
 def _named(state: JournalState, command: Redrive) -> BitMap64:
     """Return the bookmarks that are named, and that there are: a bitmap of an absurd range would fill the memory."""
     check_ranges(command.queue, command.ranges)

@@ -75,8 +75,11 @@ class UnitOfWork:
 
     def allowed(self, subscription: Subscription, rows: BitMap64) -> BitMap64:
         """Return those of `rows` that a subscription's filter takes and its principal may read (R12, R47, R49)."""
+        return self.entitled(subscription, self.ledger.selection.matching(rows, subscription.filter))
+
+    def entitled(self, subscription: Subscription, rows: BitMap64) -> BitMap64:
+        """Return those of `rows` that a subscription's principal may read (R12)."""
         definitions, selection = self.state.definitions, self.ledger.selection
-        rows = selection.matching(rows, subscription.filter)
         if not definitions.principals:
             return rows
         if not definitions.may(subscription.principal, READ, self.ledger.definition.name):

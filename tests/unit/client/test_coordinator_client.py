@@ -138,8 +138,16 @@ def test_whoever_waited_for_the_lock_finds_what_the_other_started(host: World, m
 
 
 def test_hint_of_another_host_is_followed_where_its_address_leads_there(host: World) -> None:
-    host.hint, host.answers = hinted("grpc://10.0.0.7:1", host="another"), {"grpc://10.0.0.7:1": [replies.Done()]}
+    host.hint, host.answers = hinted("grpc+tls://10.0.0.7:1", host="another"), {"grpc+tls://10.0.0.7:1": [replies.Done()]}
     assert client().call(request()) == replies.Done()
+
+
+def test_hint_that_would_let_the_token_cross_the_network_in_clear_is_not_followed(host: World) -> None:
+    """Whoever can write the hint must not get the tokens of all callers."""
+    host.hint, host.answers = hinted("grpc://10.0.0.7:1", host="another"), {"grpc://10.0.0.7:1": [replies.Done()]}
+    with pytest.raises(CoordinatorError, match="COORDINATOR_UNAVAILABLE"):
+        client(start=False).call(request())
+    assert not host.asked
 
 
 def test_caller_that_starts_none_says_so(host: World) -> None:

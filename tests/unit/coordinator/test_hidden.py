@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions.keys import CHANGE, READ
 from spark_queue.protocol import wire
@@ -117,6 +118,37 @@ def test_hidden_dead_letters_are_neither_found_nor_redriven() -> None:
     assert world.ask(commands.FindDeadLetters, queue="WORK") == replies.DeadLetters(ranges=((6, 10),), skipped=0)
     redriven = world.ask(commands.Redrive, queue="WORK", ranges=((0, 10),))
     assert redriven == replies.Redriven(requested=10, redriven=4, skipped=6)
+
+
+def test_a_redrive_that_is_asked_again_says_nothing_of_what_is_hidden() -> None:
+    """R12: the id of a request that was done, with other bookmarks, must not tell which of these are dead letters."""
+    world = make()
+    world.act_as("all")
+    world.ask(commands.SettleWhere, queue="WORK", where="id > 2", outcome="expire")
+    world.act_as("few")
+
+    def redrive(first: int, until: int) -> Any:
+        request = commands.Redrive(journal=world.journal_id, request="the same", queue="WORK", ranges=((first, until),))
+        call = Call(request, lambda: False, world.who)
+        world.loop.step([call])
+        return call.reply
+
+    assert redrive(6, 8) == redrive(6, 8) == replies.Redriven(requested=2, redriven=2, skipped=0)
+    assert redrive(2, 3) == redrive(3, 4) == redrive(90, 91) == replies.Redriven(requested=1, redriven=0, skipped=1)
+
+
+def test_what_came_back_and_is_hidden_by_now_is_not_taken_up_again() -> None:
+    """R12: its lease was over, so a restart of the stream leases to it only what its principal sees now."""
+    world = make()
+    assert Planner(world).next(limit=100).messages == 4
+    world.clock.advance(2 * PERIOD_MS)
+    world.loop.step([])
+    world.act_as("admin")
+    assert world.ask(commands.Apply, definitions=definitions(few("id > 7"))) == replies.Done()
+    world.act_as("few")
+    planner = Planner(world)
+    assert isinstance(world.ask(commands.Rows, **planner.planner(), lease=1), replies.RowsOf)
+    assert rows_of(world, planner) == [8, 9]
 
 
 def test_new_definitions_hide_at_once_what_is_not_leased_yet() -> None:

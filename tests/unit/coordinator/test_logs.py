@@ -37,6 +37,14 @@ def test_what_could_not_be_understood_is_told_without_facts(told: pytest.LogCapt
     assert "queue" not in json.loads(JsonLines().format(told.records[0]))
 
 
+def test_a_name_that_a_caller_chose_makes_no_lines_and_no_long_ones(told: pytest.LogCaptureFixture) -> None:
+    call = commands.StartRun(request="r" * 1_000, queue="WORK'\n2026-01-01 INFO Epoch 9 serves" + "x" * 100_000, subscription="s")
+    RefusalLog().refused(call, "ACCESS_DENIED")
+    [record] = told.records
+    assert "\n" not in record.getMessage()
+    assert len(JsonLines().format(record)) < 2_000
+
+
 def test_the_same_refusal_is_told_once_a_minute(told: pytest.LogCaptureFixture) -> None:
     now_s = [0.0]
     counted: list[str] = []

@@ -202,6 +202,22 @@ def test_a_subscription_of_a_principal_that_is_gone_is_free(guarded: World) -> N
     assert Planner(guarded).next().messages == 1
 
 
+def test_a_name_that_is_not_there_tells_of_no_queue_of_others() -> None:
+    """R12: a pattern gives rights on names without a queue, and an error about one names the nearest."""
+    queues = {"WORK": DEFINITIONS["queues"]["WORK"], "HR_PAYROLL": DEFINITIONS["queues"]["WORK"]}
+    reader = principal(entry(READ, queues="^(W|W_.*|WORK)$"), token="reader")
+    world = World({**DEFINITIONS, "queues": queues, "principals": {"admin": ADMIN, "reader": reader}})
+    world.act_as("reader")
+
+    def nearest_of(queue: str) -> str:
+        reply = world.ask(commands.DrawIncarnation, queue=queue, subscription="s")
+        assert code_of(reply) == "UNKNOWN_QUEUE"
+        return str(reply.facts["nearest"])
+
+    assert nearest_of("W_PAYROLL") == ""
+    assert "'WORK'" in nearest_of("W_ORK")
+
+
 def test_a_reader_settles_what_came_under_its_own_leases_and_nothing_else(guarded: World) -> None:
     """R12: reading includes the right to acknowledge, of what one was given."""
     guarded.publish(6)

@@ -237,6 +237,12 @@ def test_what_is_no_address_is_refused_by_name() -> None:
         Connection("grpc://no address:1", "j", "p")
 
 
+@pytest.mark.parametrize("address", ["grpc://10.0.0.7:7337", "grpc+tcp://queue.example.com:1", "grpc+unix:///tmp/s", "http://a:1"])
+def test_a_token_is_sent_nowhere_in_clear(address: str) -> None:
+    with pytest.raises(ConfigError, match="BAD_VALUE.*could read the token"):
+        Connection(address, "j", "p")
+
+
 def test_a_file_of_roots_that_cannot_be_read_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TLS_ROOTS_VARIABLE, "/nowhere/roots.pem")
     with pytest.raises(ConfigError, match="BAD_VALUE.*SPARKQ_TLS_ROOTS.*/nowhere/roots.pem"):

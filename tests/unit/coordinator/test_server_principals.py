@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from spark_queue.coordinator.inbox import Call, Inbox
@@ -101,6 +102,18 @@ def test_before_it_serves_a_principal_is_told_why_not_and_a_stranger_is_refused(
         served.connection("a guess").ping(timeout_s=10.0)
     with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
         served.connection(TOKEN).call(wire.Nudge(journal="other", request="r", message_type="json"), timeout_s=10.0)
+
+
+def test_what_somebody_unknown_asks_is_not_read_and_chooses_nothing_in_the_log() -> None:
+    """Millions of ranges would cost a stand-in gigabytes, whoever sends them."""
+    refused: list[tuple[wire.AnyRequest | None, str]] = []
+    admission = Admission(path="/journals/j", journal_id="j", refused=lambda request, code: refused.append((request, code)))
+    unreadable = {"type": "Redrive", "version": 1, "journal": "j", "queue": "WORK", "ranges": "what no decoder would take"}
+    reply = admission.answer_unknown(msgspec.msgpack.encode(unreadable))
+    assert isinstance(reply, wire.Failed)
+    assert reply.code == "COORDINATOR_STANDS_BY"
+    assert refused == [(None, "COORDINATOR_STANDS_BY")]
+    assert admission.answer_unknown(msgspec.msgpack.encode({**unreadable, "version": 2})) is None
 
 
 def test_the_token_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -119,6 +119,20 @@ def test_log_page_shows_who_did_what(world: DashboardWorld) -> None:
     assert "1 records, newest first" in one_kind
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"messages/{9**30}",
+        f"messages/{'9' * 5_000}",
+        "?end=0001-01-01T00:00:00Z",
+        "?at=0001-01-01T00:00:00Z",
+        "messages?after=9" * 30,
+    ],
+)
+def test_numbers_and_times_beyond_everything_are_refused(world: DashboardWorld, path: str) -> None:
+    assert asker(world.journal).get(f"{QUEUE}{'' if path[0] == '?' else '/'}{path}").status in (400, 404)
+
+
 def test_journal_page_shows_files_definitions_and_findings(world: DashboardWorld) -> None:
     found = text_of(asker(world.journal).get("/j/shop/journal").text)
     for told in ("ORDERS, RETURNS", "messages/order", "No snapshot yet", world.journal.journal_id()):
@@ -144,6 +158,19 @@ def test_bodies_can_be_kept_off_every_page(world: DashboardWorld) -> None:
     key = re.findall(r"\?group=([0-9a-f]+)#", visitor.get(f"{QUEUE}/dead-letters").text)[0]
     for path in ("messages", "messages?where=amount+%3E+1", "messages/5", f"dead-letters?group={key}"):
         assert "kettle" not in visitor.get(f"{QUEUE}/{path}").text
+
+
+def test_a_key_that_is_a_column_is_kept_off_with_the_body(tmp_path: Path) -> None:
+    world = DashboardWorld(tmp_path)
+    stored = dict(world.journal.definitions().stored)
+    keyed = {**stored["queues"], "KEYED": {"underlying_topic": "ORDERS", "message_type": "order", "order_key": "item"}}
+    world.decide(commands.Apply(definitions={**stored, "queues": keyed}), 1)
+    world.commit()
+    world.publish(1, 2)
+    world.commit()
+    path = "/j/shop/queues/KEYED/messages/0"
+    assert "<dd>kettle</dd>" in asker(world.journal).get(path).text
+    assert "kettle" not in asker(world.journal, hides_bodies=True).get(path).text
 
 
 def test_nothing_that_is_shown_becomes_an_element(tmp_path: Path) -> None:
