@@ -230,14 +230,13 @@ class CoordinatorClient:
 
     def _advertised_address(self) -> str | None:
         advertised = read_advertisement(self._store, self._journal_id)
-        if advertised is None or not _reachable(advertised):
-            return None
         try:
-            return advertised.address if self._serves(advertised.address) else None
+            if advertised is not None and _reachable(advertised) and self._serves(advertised.address):
+                return advertised.address
         except ConfigError as refusal:
             if not tells_no_address(refusal):
                 raise
-            return None
+        return None
 
     def _serves(self, address: str) -> bool:
         connection = self._open(address)

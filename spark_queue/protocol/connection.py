@@ -131,7 +131,7 @@ def ping(address: str, journal_id: str, location: str, timeout_s: float) -> Verd
 
 def tells_no_address(refusal: ConfigError) -> bool:
     """Return whether a connection was refused for its address: a claim or an advertisement may say anything."""
-    return refusal.facts["key"] == "coordinator"
+    return str(refusal.facts["key"]) == "coordinator"
 
 
 def parse_addresses(text: str) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ RECORDS: dict[str, tuple[str, dict[str, Any], Change, str]] = {
     "bookmarks of 2^60": ("entered", {"rows": 2}, ranges((3, 2**60)), "bookmarks go on at"),
     "messages of 2^60": ("entered", {"rows": 2}, detail(rows=2**60), "detail"),
     "more messages than a journal has": (
-        "entered", {"rows": 2}, lambda row: (detail(rows=2**45)(row), ranges((0, 2**45))(row)), "are the most",
+        "entered", {"rows": 2}, ranges((0, 2**45)), "are the most",
     ),
     "fewer bookmarks than messages": ("entered", {"rows": 2}, detail(rows=1), "bookmarks for"),
     "bookmarks of before": ("entered", {"message_type": "order"}, ranges((0, 1)), "bookmarks go on at"),
