@@ -14,10 +14,10 @@ import msgspec
 import pyarrow as pa
 
 from spark_queue.core import commands, replies
-from spark_queue.errors import CoordinatorError
+from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
-from spark_queue.protocol.connection import Connection, ConnectionLostError, Verdict, parse_addresses
+from spark_queue.protocol.connection import Connection, ConnectionLostError, Verdict, parse_addresses, tells_no_address
 from spark_queue.protocol.discovery import Advertisement, read_advertisement
 from spark_queue.protocol.host import host_id, is_loopback, keeps_secrets
 from spark_queue.protocol.journal_location import location_of
@@ -230,9 +230,13 @@ class CoordinatorClient:
 
     def _advertised_address(self) -> str | None:
         advertised = read_advertisement(self._store, self._journal_id)
-        if advertised is None or not _reachable(advertised) or not self._serves(advertised.address):
-            return None
-        return advertised.address
+        try:
+            if advertised is not None and _reachable(advertised) and self._serves(advertised.address):
+                return advertised.address
+        except ConfigError as refusal:
+            if not tells_no_address(refusal):
+                raise
+        return None
 
     def _serves(self, address: str) -> bool:
         connection = self._open(address)

@@ -147,8 +147,8 @@ class Loop:
             case commands.Leave() as leave:
                 self._run(call, leave, now_ms)
                 self._release_polls(leave, now_ms)
-            case commands.Restored() if not self._peers.have_spoken(now_ms=now_ms):
-                # They are to tell that it was restored, and since when; its caller asks again.
+            case commands.Restored() | commands.DrainTo() if not self._peers.have_spoken(now_ms=now_ms):
+                # They are to tell that it was restored, and what was claimed meanwhile; its caller asks again.
                 reason = CoordinatorError("COORDINATOR_RECOVERING", path=self._journal.path)
                 self._answer(call, Answer(reply=codec.failed(reason)))
             case commands.SkipLost() | commands.ResetPeer() | commands.Restored() as change:

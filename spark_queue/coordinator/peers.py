@@ -34,7 +34,7 @@ class PeerPullers(Protocol):
         ...
 
     def are_level(self) -> bool:
-        """Return whether each peer that can be read is pulled to where it was when this began."""
+        """Return whether each peer that can be read is pulled to where it was when this began; false before any is known."""
         ...
 
     def pulled_here(self) -> Mapping[str, int | None]:
@@ -67,6 +67,7 @@ class Peers:
         self._entrance = entrance
         self._pullers = pullers
         self._heard_at_latest_ms = now_ms + HEARS_MS
+        self._have_spoken = engine.reach.has_heard = False
 
     def look(self, *, now_ms: int) -> None:
         """Pull from those who are defined now, and note who is heard of."""
@@ -95,16 +96,22 @@ class Peers:
 
     def have_spoken(self, *, now_ms: int) -> bool:
         """Return whether all peers that can be read were pulled to where they were when this began, or it took too long."""
-        if now_ms < self._heard_at_latest_ms and self._pullers.are_level():
-            self._heard_at_latest_ms = now_ms
+        if not self._have_spoken:
+            is_level = self._pullers.are_level()
+            self._have_spoken = self._engine.reach.has_heard = is_level or now_ms >= self._heard_at_latest_ms
+            if self._have_spoken and not is_level:
+                _LOG.warning(
+                    "Not all peers were heard to their ends within %d s; messages are granted all the same.", HEARS_MS // 1_000
+                )
         # After that question: who is level may be so since it told this.
         self._engine.reach.restored = self._pullers.restored()
-        return now_ms >= self._heard_at_latest_ms
+        return self._have_spoken
 
     def changed(self, *, now_ms: int) -> None:
         """Heed what somebody said of a peer, or of this journal: all are heard to their ends again before anything is granted."""
         self._pullers.begin_anew()
         self._engine.reach.restored = None
+        self._have_spoken = self._engine.reach.has_heard = False
         self._heard_at_latest_ms = now_ms + HEARS_MS
 
     def serve(self, call: Call, request: Look | Pull | wire.AskPeers, *, now_ms: int) -> Answer:
@@ -129,6 +136,8 @@ class Peers:
             return Answer(reply=codec.failed(refusal))
         if not call.pulled:
             return Answer(reply=replies.Done())
+        # Requests are granted as polls are, only once others were heard.
+        self.have_spoken(now_ms=now_ms)
         try:
             self._engine.pull(request.pulled, now_ms=now_ms)
         except JournalError as refusal:

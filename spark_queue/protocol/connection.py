@@ -7,6 +7,7 @@ import uuid
 from contextlib import closing
 from enum import Enum, auto
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import flight
@@ -119,8 +120,19 @@ class Connection:
 
 def ping(address: str, journal_id: str, location: str, timeout_s: float) -> Verdict:
     """Ask once whether the journal's coordinator is at an address; see `Connection.ping`."""
-    with closing(Connection(address, journal_id, location)) as connection:
+    try:
+        connection = Connection(address, journal_id, location)
+    except ConfigError as refusal:
+        if not tells_no_address(refusal):
+            raise
+        return Verdict.GONE
+    with closing(connection):
         return connection.ping(timeout_s=timeout_s)
+
+
+def tells_no_address(refusal: ConfigError) -> bool:
+    """Return whether a connection was refused for its address: a claim or an advertisement may say anything."""
+    return str(refusal.facts["key"]) == "coordinator"
 
 
 def parse_addresses(text: str) -> tuple[str, ...]:
@@ -151,9 +163,10 @@ def normalise_address(address: str) -> str:
         return address
     plain = f"grpc://{address}"
     try:
-        return plain if is_loopback(plain) else f"grpc+tls://{address}"
+        urlsplit(plain)
     except ValueError:
         raise ConfigError("BAD_VALUE", key="coordinator", where="the caller", value=address, expected="host:port") from None
+    return plain if is_loopback(plain) else f"grpc+tls://{address}"
 
 
 def _open_client(address: str) -> flight.FlightClient:

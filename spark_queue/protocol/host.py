@@ -37,8 +37,11 @@ def _hardware_uuid() -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address such as ``grpc://127.0.0.1:40123`` can only be reached from its own host."""
-    host = urlsplit(address).hostname or ""
+    """Return whether an address such as ``grpc://127.0.0.1:40123`` can only be reached from its own host; what is none, not."""
+    try:
+        host = urlsplit(address).hostname or ""
+    except ValueError:
+        return False
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -27,6 +27,7 @@ from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.replication.record_forms import (
     ABSENT_MOST,
     FORMS,
+    MESSAGES_MOST,
     NUMBER_MAX,
     AbsentForm,
     AppliedForm,
@@ -206,8 +207,10 @@ def _entered_fault(record: Record, message_type: MessageTypeState, known: Known)
     if len(record.ranges) != 1 or _ranges_fault(record.ranges) is not None:
         return "messages of a file have one range of bookmarks."
     segment = from_record(record)
-    if segment.first != message_type.entered_until or segment.until >= NUMBER_MAX:
+    if segment.first != message_type.entered_until:
         return f"bookmarks go on at {message_type.entered_until}, and it begins at {segment.first}."
+    if segment.until > MESSAGES_MOST:
+        return f"it has {segment.until} messages, and {MESSAGES_MOST} are the most."
     if segment.row_count != record.detail["rows"]:
         return f"it has {segment.row_count} bookmarks for {record.detail['rows']} messages."
     if len(segment.publishers) > segment.row_count:

@@ -138,7 +138,13 @@ class Copier:
         """Return the bookmarks at the peer of what would be taken over of a segment, as far as its topics tell."""
         if segment.topic_min == segment.topic_max and not self._definition.takes(segment.topic_min):
             return BitMap64()
-        return BitMap64(self._wanted(fold, segment, held).rows + segment.first)
+        # By stretches: nothing has shown yet that there are as many messages as the log says.
+        known, found = fold.message_types[segment.message_type].origins, BitMap64()
+        for row, rows, origin, bookmark in known.between(segment.first, segment.until, own=fold.journal_id):
+            if self._passes(fold, segment, origin):
+                wanted = to_bitmap([(bookmark, bookmark + rows)]) - held.get(origin, BitMap64())
+                found |= wanted.shift(segment.first + row - bookmark)
+        return found
 
     def _is_wanted(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> bool:
         """Return whether any row is, before its file is looked at; the cost follows stretches, not rows."""
@@ -173,9 +179,10 @@ class Copier:
 
     def _passes(self, fold: PeerFold, segment: Segment, origin: str) -> bool:
         """Return whether messages of an origin may come through this peer."""
-        if fold.is_own(origin):
-            return True
         instance = fold.instances[origin]
+        # What this journal had lost when it was restored comes back from whoever has it.
+        if fold.is_own(origin) or instance == self._definitions.journal.instance:
+            return True
         return self._definition.passes(instance, fold.group_of(instance, segment.message_type))
 
     def _rows(

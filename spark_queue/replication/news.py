@@ -24,6 +24,8 @@ from spark_queue.replication.record_forms import is_sound
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
 _TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")
 _OF_LETTERS = ("source", "error")
+#: What a record of messages says that is found out anew where they are copied.
+_FOUND_ANEW = frozenset({"publishers", "clashes", "barriers"})
 _OF_REQUESTS = ("requester", "owner", "passed", "limit", "life")
 
 
@@ -105,8 +107,11 @@ class PeerFold:
                 watermark = watermark_of(record)
                 self.instances[watermark.journal] = record.detail["peer"]
                 self.pulled[watermark.journal] = watermark
-            case Kind.ENTERED | Kind.NAMED | Kind.MOVED | Kind.RETIRED:
-                self.instances.update(record.detail.get("instances", {}))
+            case Kind.ENTERED | Kind.NAMED:
+                needed = _needed(record)
+                self.instances.update(needed.detail["instances"])
+                self.message_types[str(record.message_type)].fold(needed)
+            case Kind.MOVED | Kind.RETIRED:
                 self.message_types[str(record.message_type)].fold(record)
             case _ if record.queue in self.definitions.queues:
                 return self._news(record)
@@ -158,6 +163,18 @@ class PeerFold:
 
     def _type_of(self, record: Record) -> MessageTypeState:
         return self.message_types[self.definitions.queues[str(record.queue)].message_type]
+
+
+def _needed(record: Record) -> Record:
+    """Return what a record says of where messages were first published: all of a log is kept of it, and the rest could fill memory.
+
+    Publishers, clashes and barriers are found out anew as messages are copied and enter.
+    """
+    detail = {name: value for name, value in record.detail.items() if name not in _FOUND_ANEW}
+    named = {origin for _, _, origin, _ in (*detail.get("origin", ()), *detail.get("names", ()))}
+    instances = {origin: name for origin, name in detail.get("instances", {}).items() if origin in named}
+    groups = {name: group for name, group in detail.get("groups", {}).items() if name in instances.values()}
+    return replace(record, detail={**detail, "instances": instances, "groups": groups})
 
 
 def _clipped(record: Record, known: MessageTypeState) -> BitMap64:

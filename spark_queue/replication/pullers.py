@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
-from spark_queue.errors import JournalError
+from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.beacon import RENEWAL_S, Beacon, BeaconThread, Hearing, read_beacon
@@ -24,6 +24,18 @@ _LOG = logging.getLogger(__name__)
 
 #: Longest pause after failures, in seconds.
 _PAUSE_S = 30.0
+
+#: How long a peer may fail before it counts as one that cannot be read, in seconds: a store may fail once.
+_PASSES_WITHIN_S = 5.0
+
+#: What may be over at the next look; what a peer's log says will say the same again.
+_PASSING = frozenset({"STORE_FAILED", "NOT_A_JOURNAL"})
+
+
+def is_unreadable(trouble: BaseException | None, *, for_s: float) -> bool:
+    """Return whether a peer cannot be read that has been in trouble for some time."""
+    may_pass = not isinstance(trouble, SparkQueueError) or trouble.code in _PASSING
+    return trouble is not None and (for_s >= _PASSES_WITHIN_S or not may_pass)
 
 
 class Pullers:
@@ -89,8 +101,11 @@ class Pullers:
         return self._hearing.rises()
 
     def are_level(self) -> bool:
-        """Return whether each peer that can be read is pulled to where it was when its puller began."""
-        return all(thread.is_level or thread.report.trouble is not None for thread in self._threads.values())
+        """Return whether each peer that can be read is pulled to where it was when its puller began; false before any is known."""
+        return self._definitions is not None and all(
+            thread.is_level or is_unreadable(thread.report.trouble, for_s=time.monotonic() - thread.fails_since_s)
+            for thread in self._threads.values()
+        )
 
     def reports(self) -> dict[str, PullReport]:
         """Return how each peer is pulled, by name."""
@@ -149,6 +164,8 @@ class _PullThread(threading.Thread):
         self._told_to_end = threading.Event()
         self.report = PullReport()
         self.is_level = False
+        #: When the first of its failures in a row was, by the monotonic clock.
+        self.fails_since_s = 0.0
         #: How far the peer has pulled from here, once it was read.
         self.is_read = False
         self.pulled_here: int | None = None
@@ -183,6 +200,8 @@ class _PullThread(threading.Thread):
             except BaseException as trouble:  # noqa: BLE001  # Also a panic of delta-rs: a thread that ended would count as level.
                 if str(trouble) != str(self.report.trouble):
                     _LOG.warning("Peer '%s' is not pulled: %s", self._peer, trouble)
+                if failures == 0:
+                    self.fails_since_s = time.monotonic()
                 puller, self.report.trouble, failures = None, trouble, failures + 1
             self._told_to_end.wait(min(_PAUSE_S, self._interval_s * 2 ** min(failures, 10)))
 

@@ -14,6 +14,9 @@ from spark_queue.core.state.ownership import Stage
 #: Bookmarks, versions and numbers of records are below this: sums of two of them are 64-bit integers still.
 NUMBER_MAX = 2**53
 
+#: Most messages of one type that a journal has ever had: the bitmap of as many has 320 MB.
+MESSAGES_MOST = 2**38
+
 #: Lives, terms, and counts of deliveries are at most this: with what is added to them here they fit 32 bits still.
 COUNT_MAX = 10**9
 

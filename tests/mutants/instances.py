@@ -76,6 +76,11 @@ INSTANCES = (
         _TESTS,
     ),
     Mutant(
+        "an owner that was away grants what it was asked for before it has heard anybody",
+        _REQUESTS, "    if work.reach.restored is not None or not work.reach.has_heard:\n", "    if False:\n",
+        _TESTS,
+    ),
+    Mutant(
         "a request that comes by two ways is answered twice",
         _REQUESTS, "    return asked.limit - sum(map(len, given.values()))\n", "    return asked.limit\n",
         _TESTS,

@@ -16,6 +16,7 @@ from spark_queue.replication.exchange import EndedError, Look, Pull, PullReport,
 from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.puller import Puller
+from spark_queue.replication.pullers import is_unreadable
 from tests.simulation.loop_node import KilledError, Node
 
 if TYPE_CHECKING:
@@ -50,7 +51,11 @@ class InstancePullers:
 
     def are_level(self) -> bool:
         """Return whether each peer that can be read is pulled to where it was when its puller began."""
-        return all(thread.is_level or thread.trouble is not None for thread in self.threads.values())
+        now_ms = self.node.clock.monotonic_ms()
+        return self._definitions is not None and all(
+            thread.is_level or is_unreadable(thread.trouble, for_s=(now_ms - thread.fails_since_ms) / 1_000)
+            for thread in self.threads.values()
+        )
 
     def numbers(self) -> dict[str, int]:
         """Return how often the beacon of each instance rose that was heard of, by name."""
@@ -125,6 +130,8 @@ class PullThread:
         self.is_read = False
         self.pulled_here: int | None = None
         self.trouble: SparkQueueError | None = None
+        #: When the first of its failures in a row was.
+        self.fails_since_ms = 0
         self._pullers = pullers
         self._node = pullers.node
         self._definitions = definitions
@@ -148,6 +155,8 @@ class PullThread:
         except SparkQueueError as trouble:
             if trouble.code not in _PASSING:
                 raise
+            if self.trouble is None:
+                self.fails_since_ms = self._node.clock.monotonic_ms()
             self._puller, self.trouble = None, trouble
             return False
         else:

@@ -106,6 +106,20 @@ def test_hinted_coordinator_is_asked_if_it_answers_and_its_connection_is_kept(ho
     assert (host.pinged, [address for address, _ in host.asked], host.locked) == ([HERE], [HERE] * 2, 0)
 
 
+@pytest.mark.parametrize("address", ["grpc://[bad", "nonsense"])
+def test_a_hint_that_is_no_address_keeps_nobody_from_a_coordinator(
+    host: World, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    def connect(asked: str, journal_id: str, place: str) -> Any:
+        if asked == address:
+            raise ConfigError("BAD_VALUE", key="coordinator", where="the call", value=address, expected="HOST:PORT")
+        return host.connect(asked, journal_id, place)
+
+    monkeypatch.setattr(client_module, "Connection", connect)
+    host.hint, host.answers, host.starts = hinted(address, host="another"), {STARTED: [replies.Done()]}, [STARTED]
+    assert client().call(request()) == replies.Done()
+
+
 def test_a_call_names_the_journal_and_an_id_of_its_own_which_it_keeps_when_it_is_made_again(host: World) -> None:
     host.hint, host.answers = hinted(), {HERE: [4.0, replies.Done()]}
     asking = client()

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from spark_queue.coordinator.election import SILENCE_S, Candidate, ElectionPorts, elect
+from spark_queue.coordinator.standby import Holder, Watch
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.log_tail import LogTail
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.protocol.connection import Verdict
+from spark_queue.protocol.connection import Verdict, ping
 from spark_queue.protocol.discovery import RENEWAL_S, Advertisement
 from tests.fake_clock import FakeClock
 
@@ -214,3 +216,15 @@ def test_within_a_reign_time_moves_with_the_monotonic_clock_only() -> None:
     assert reign.clock.now_ms() == began_ms + 5
     world.clock.set_wall(began_ms + 10 * DAY_MS)
     assert reign.clock.now_ms() == began_ms + 5
+
+
+@pytest.mark.parametrize("address", ["grpc://[bad", "grpc://1.2.3.4:port", "nonsense", "", "grpc://h:99999999", "\x00"])
+def test_a_claim_that_names_no_address_keeps_nobody_from_reigning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for host in ("here", "there"):
+        world, claim = World(), claim_of(host, address)
+        around = replace(world.around(), ping=lambda address, _: ping(address, "j", "/j", 1.0))
+        assert elect(Log(CREATED, claim), ME, around).epoch == 2
+        assert Watch(Holder.of_claim(claim), ME, around).is_silent() is (host == "here")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from spark_queue.coordinator.inbox import Call
+from spark_queue.coordinator.peers import HEARS_MS
 from spark_queue.core import commands, replies
 from spark_queue.core.deciding import engine
 from spark_queue.core.deciding.instances.replicating import Pulled
@@ -172,6 +173,20 @@ def test_other_columns_let_a_peer_be_read_again() -> None:
     assert watermark(world) == -1
 
 
+def test_requests_are_granted_from_when_polls_are(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(NoPeers, "are_level", lambda _: False)
+    world = World(PULLS)
+    state, reach = world.loop._engine.state, world.loop._engine.reach
+    pull(world, state.definitions, 7)
+    heard = [reach.has_heard]
+    world.clock.advance(HEARS_MS)
+    for number in (8, 9):
+        pull(world, state.definitions, number)
+        heard.append(reach.has_heard)
+    assert heard == [False, True, True]
+    assert caplog.messages == ["Not all peers were heard to their ends within 30 s; messages are granted all the same."]
+
+
 def test_a_journal_that_was_restored_grants_nothing_and_takes_nothing_in_until_somebody_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -184,13 +199,14 @@ def test_a_journal_that_was_restored_grants_nothing_and_takes_nothing_in_until_s
     world = World(PULLS)
     planner = {"queue": "WORK", "subscription": "s", "incarnation": (1, 1)}
     level = False
-    early = world.ask(commands.Restored, origin="another origin")
-    with pytest.raises(CoordinatorError, match="COORDINATOR_RECOVERING"):
-        codec.raise_failed(early)
+    for early in (world.ask(commands.Restored, origin="another origin"), world.ask(commands.DrainTo, peer="virginia")):
+        with pytest.raises(CoordinatorError, match="COORDINATOR_RECOVERING"):
+            codec.raise_failed(early)
     level = True
-    refused = world.ask(commands.Next, **planner, call=2, finished=0, limit=1)
-    with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq restored"):
-        codec.raise_failed(refused)
+    late = world.ask(commands.Next, **planner, call=2, finished=0, limit=1), world.ask(commands.DrainTo, peer="virginia")
+    for refused in late:
+        with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq restored"):
+            codec.raise_failed(refused)
     world.publish(2)
     world.clock.advance(1_000)
     world.loop.step([])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from spark_queue.core import commands
+from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.core.state.status import queue_status
-from spark_queue.errors import CallerError, LeaseError
+from spark_queue.errors import CallerError, JournalError, LeaseError
 from spark_queue.verification import invariants
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, exchange
@@ -94,6 +95,28 @@ def test_nothing_is_claimed_before_all_peers_were_heard(pair: tuple[Instance, In
     clock.advance(LOST_MS)
     frankfurt.world.engine.reach.is_level = False
     assert consumer.take() == []
+
+
+@pytest.mark.parametrize("missing", ["its peers", "that it was restored"])
+def test_an_owner_that_was_away_gives_nothing_away_before_it_has_heard_what_was_claimed(
+    pair: tuple[Instance, Instance], clock: FakeClock, missing: str
+) -> None:
+    frankfurt, virginia = pair
+    waiting = Consumer(frankfurt)
+    clock.advance(LOST_MS)
+    waiting.take()
+    reach = virginia.world.engine.reach
+    if missing == "its peers":
+        reach.has_heard = False
+    else:
+        reach.restored = JournalError("JOURNAL_RESTORED", peer="tokyo", record=70, path="here", since=2)
+    virginia.pull(frankfurt)
+    assert virginia.rows("available") == [0, 1, 2], "tokyo may have claimed them, and given them to its consumers"
+    reach.has_heard, reach.restored = True, None
+    clock.advance(OPEN_MS)
+    waiting.take()
+    exchange(*pair)
+    assert frankfurt.rows("available") == [0, 1, 2]
 
 
 def test_both_agree_when_the_owner_comes_back(pair: tuple[Instance, Instance], clock: FakeClock) -> None:

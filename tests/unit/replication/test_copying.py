@@ -16,8 +16,10 @@ from spark_queue.replication.news import PeerFold
 UUIDS = {"uuid-v": "virginia", "uuid-t": "tokyo", "uuid-f": "frankfurt"}
 
 
-def wanted(tmp_path: Path, origins: tuple[OriginRows, ...], held: dict[str, tuple[int, int]], passthrough: list[str]) -> list[int]:
-    """Return which of ten rows of virginia frankfurt takes over, by row."""
+def copier_of(
+    tmp_path: Path, rows: int, origins: tuple[OriginRows, ...], passthrough: list[str]
+) -> tuple[Copier, PeerFold, Segment]:
+    """Return what frankfurt copies of virginia by, and a segment of it."""
     store = Store(str(tmp_path))
     definitions = parsing.parse(
         {
@@ -30,13 +32,20 @@ def wanted(tmp_path: Path, origins: tuple[OriginRows, ...], held: dict[str, tupl
     fold.journal_id, fold.instances = "uuid-v", dict(UUIDS)
     fold.message_types["json"] = MessageTypeState()
     segment = Segment(
-        message_type="json", first=0, until=10, path="x", version=1, token="", entered_at_ms=0, topic_min="T", topic_max="T",
-        expires_null_count=10, origins=origins,
+        message_type="json", first=0, until=rows, path="x", version=1, token="", entered_at_ms=0, topic_min="T", topic_max="T",
+        expires_null_count=rows, origins=origins,
     )  # fmt: skip
     fold.message_types["json"].fold(to_record(segment))
-    copier = Copier(store, store, definitions, definitions.peers["virginia"])
-    found = copier._wanted(fold, segment, {origin: to_bitmap([each]) for origin, each in held.items()})
-    return [int(row) for row in found.rows]
+    return Copier(store, store, definitions, definitions.peers["virginia"]), fold, segment
+
+
+def wanted(tmp_path: Path, origins: tuple[OriginRows, ...], held: dict[str, tuple[int, int]], passthrough: list[str]) -> list[int]:
+    """Return which of ten rows of virginia frankfurt takes over, by row."""
+    copier, fold, segment = copier_of(tmp_path, 10, origins, passthrough)
+    bitmaps = {origin: to_bitmap([each]) for origin, each in held.items()}
+    rows = [int(row) for row in copier._wanted(fold, segment, bitmaps).rows]
+    assert list(copier.missing(fold, segment, bitmaps)) == rows
+    return rows
 
 
 def test_what_is_held_is_not_taken_again(tmp_path: Path) -> None:
@@ -48,3 +57,14 @@ def test_what_may_not_come_through_a_peer_does_not_though_some_of_that_origin_is
     origins = ((6, 4, "uuid-t", 100),)
     assert wanted(tmp_path, origins, {}, []) == [0, 1, 2, 3, 4, 5]
     assert wanted(tmp_path, origins, {"uuid-t": (0, 10)}, []) == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_was_published_here_and_lost_comes_back_through_every_peer(tmp_path: Path) -> None:
+    assert wanted(tmp_path, ((6, 3, "uuid-t", 100), (9, 1, "uuid-f", 7)), {}, []) == [0, 1, 2, 3, 4, 5, 9]
+
+
+def test_how_many_messages_were_let_go_costs_no_memory_for_each(tmp_path: Path) -> None:
+    """A log may say that it has let go more than anybody ever had."""
+    copier, fold, segment = copier_of(tmp_path, 2**34, ((2**33, 2**33, "uuid-t", 0),), [])
+    missing = copier.missing(fold, segment, {"uuid-v": to_bitmap([(0, 5)])})
+    assert (missing.min(), len(missing)) == (5, 2**33 - 5)

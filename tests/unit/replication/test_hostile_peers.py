@@ -54,6 +54,9 @@ RECORDS: dict[str, tuple[str, dict[str, Any], Change, str]] = {
     "path has no name of ours": ("entered", {"rows": 2}, detail(path="x" * 32 + ".parquet"), "no name of a message file"),
     "bookmarks of 2^60": ("entered", {"rows": 2}, ranges((3, 2**60)), "bookmarks go on at"),
     "messages of 2^60": ("entered", {"rows": 2}, detail(rows=2**60), "detail"),
+    "more messages than a journal has": (
+        "entered", {"rows": 2}, ranges((0, 2**45)), "are the most",
+    ),
     "fewer bookmarks than messages": ("entered", {"rows": 2}, detail(rows=1), "bookmarks for"),
     "bookmarks of before": ("entered", {"message_type": "order"}, ranges((0, 1)), "bookmarks go on at"),
     "two ranges of a file": ("entered", {"rows": 2}, ranges((0, 1), (3, 4)), "one range"),

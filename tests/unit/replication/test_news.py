@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from spark_queue.core.message_files.segment import Segment, to_record
@@ -56,3 +58,32 @@ def test_what_is_in_no_queue_of_the_peer_is_told_by_its_origin() -> None:
     absurd = {"origins": {"uuid-v": [[3, 2**52]]}}
     with pytest.raises(JournalError, match="PEER_REFUSED.*nobody asked for"):
         peer(5).fold(Record(kind=Kind.NOT_IN_QUEUE, record=3, queue="WORK", detail=absurd))
+
+
+def entered(number: int, **detail: Any) -> Record:
+    """Return a record of one message of another journal, which is the next of a peer."""
+    facts = {"path": "x", "rows": 1, "version": number, "token": "", "topics": ["T", "T"], "origin": [[0, 1, "uuid-t", number]]}
+    ranges = ((number, number + 1),)
+    return Record(kind=Kind.ENTERED, record=number, message_type="json", ranges=ranges, detail={**facts, **detail})
+
+
+def test_of_what_enters_only_that_is_kept_which_is_needed() -> None:
+    """A peer may write as many records as it likes, with megabytes in each."""
+    fold, strangers = peer(1), {f"uuid-{number}": "osaka" for number in range(50)}
+    told = {"publishers": {"app": [0, 9]}, "clashes": [[0, 1, "app", 3]], "barriers": {"WORK": [[1, 2]]}}
+    groups = {"tokyo": "asia", "osaka": "asia"}
+    fold.fold(entered(1, **told, instances={"uuid-t": "tokyo", **strangers}, groups=groups))
+    fold.fold(entered(2))
+    assert fold.instances == {"uuid-v": "virginia", "uuid-t": "tokyo"}
+    known = fold.message_types["json"]
+    assert (known.publishers, known.origins.groups) == ({}, {"tokyo": "asia"})
+    kept = known.segments[1]
+    assert (kept.publishers, kept.clashes, kept.barriers, kept.instances) == ({}, (), {}, {"uuid-t": "tokyo"})
+
+
+def test_whose_a_journal_is_tell_only_records_that_are_checked_for_it() -> None:
+    fold = peer(1)
+    fold.fold(entered(1, instances={"uuid-t": "tokyo"}))
+    for instances in ({"uuid-t": "osaka"}, "tokyo"):
+        fold.fold(Record(kind=Kind.RETIRED, record=2, message_type="json", ranges=((0, 1),), detail={"instances": instances}))
+    assert fold.instances["uuid-t"] == "tokyo"

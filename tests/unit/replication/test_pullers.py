@@ -12,6 +12,7 @@ import pytest
 
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
+from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.replication import puller, pullers
 from spark_queue.replication.beacon import BEACON_KEY, Beacon, BeaconThread, Hearing, read_beacon
@@ -91,6 +92,57 @@ def test_a_puller_goes_on_after_whatever_went_wrong(tmp_path: Path, monkeypatch:
         assert made.acquire(timeout=10)
         assert made.acquire(timeout=10), "it is made anew"
     finally:
+        running.keep(parsing.parse({}), frozenset())
+
+
+def test_nobody_is_level_before_it_is_known_who_is_pulled(tmp_path: Path) -> None:
+    """The first calls of a reign come before its first look at definitions."""
+    assert not Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock()).are_level()
+
+
+@pytest.mark.parametrize(
+    ("trouble", "for_s", "is_so"),
+    [
+        (None, 9.0, False),
+        (JournalError("NOT_A_JOURNAL", path="/v", reason="it has no control log."), 0.0, False),
+        (KeyError("virginia"), 4.9, False),
+        (KeyError("virginia"), 5.0, True),
+        (JournalError("PEER_REPLACED", peer="virginia", expected="u", found="v", journal="/f"), 0.0, True),
+    ],
+)
+def test_a_peer_that_fails_once_can_still_be_heard(trouble: BaseException | None, for_s: float, *, is_so: bool) -> None:
+    assert pullers.is_unreadable(trouble, for_s=for_s) is is_so
+
+
+def test_who_could_be_read_a_moment_later_is_not_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed, stepped = threading.Event(), threading.Event()
+
+    class OnceBroken:
+        trouble = None
+
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def step(self) -> bool:
+            if not failed.is_set():
+                failed.set()
+                raise JournalError("STORE_FAILED", doing="reading", path="/virginia", reason="it was slow.", next_step="Wait.")
+            stepped.wait(10)
+            return False
+
+        def pulled_here(self) -> int:
+            return -1
+
+    monkeypatch.setattr(puller, "Puller", OnceBroken)
+    running = Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock())
+    running.keep(definitions(tmp_path / "virginia"), frozenset())
+    try:
+        wait_until(lambda: running.reports()["virginia"].trouble is not None, threading.Event())
+        assert not running.are_level()
+        stepped.set()
+        wait_until(running.are_level, threading.Event())
+    finally:
+        stepped.set()
         running.keep(parsing.parse({}), frozenset())
 
 

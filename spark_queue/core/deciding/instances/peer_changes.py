@@ -105,8 +105,12 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
     ------
     ConfigError
         UNKNOWN_PEER.
+    JournalError
+        JOURNAL_RESTORED: what it owned may be somebody else's by now.
     """
     work.check_peer(command.peer)
+    if work.reach.restored is not None:
+        raise work.reach.restored
     transferred, left = 0, dict[str, int]()
     for name in work.state.definitions.peers[command.peer].queues:
         ledger = work.state.ledger(name)

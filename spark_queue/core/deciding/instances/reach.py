@@ -13,6 +13,8 @@ class Reach:
     def __init__(self) -> None:
         #: Whether every peer that can be read is pulled to its end.
         self.is_level = False
+        #: Whether what others said while nobody reigned here was heard, or waited for long enough: before, nothing is given away.
+        self.has_heard = True
         #: What tells that this journal was restored from a backup, until somebody says so.
         self.restored: JournalError | None = None
         #: Number of the last record of this journal that each peer has pulled; None for one that pulls nothing from here. Of a peer

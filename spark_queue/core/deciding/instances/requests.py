@@ -87,6 +87,9 @@ def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked)
     ledger, left = work.ledger, _left(ownership, rows, asked)
     if ledger.paused or ledger.definition.order_key is not None or left <= 0:
         return
+    if work.reach.restored is not None or not work.reach.has_heard:
+        # What it owned may have been claimed, or given away, by what it has yet to hear. Who wants it asks again.
+        return
     free = (rows & (ledger.rows[State.AVAILABLE] | ledger.rows[State.INACTIVE])) - ownership.remote
     # Also on behalf of an owner that cannot answer (R109).
     free |= rows & claimable(work)
