@@ -286,8 +286,7 @@ def call_once(
 
 
 def _reachable(advertised: Advertisement) -> bool:
-    # A loopback address of another host would lead to a stranger on this one. Where the token would cross the network in clear
-    # no coordinator of ours listens.
+    # Loopback of another host would lead to a stranger here; where a token would cross the network in clear, none of ours listens.
     return keeps_secrets(advertised.address) and (advertised.host == host_id() or not is_loopback(advertised.address))
 
 
