@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_queue.client.coordinator_client import call_once
-from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions.agreement import TEXTS, Rule
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
 from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import open_reader
+from spark_queue.metrics.figures import peer_figures
 from spark_queue.protocol import wire
 from spark_queue.replication import validation
 from spark_queue.replication.lag import records_behind
@@ -115,8 +115,7 @@ def _status_of(store: Store, now: PointInTime, peer: PeerDefinition, told: Mappi
     state, name = now.state, peer.name
     known = None if told is None else told.get(name)
     behind, unread = records_behind(store, peer, state.pulled.get(name))
-    queues = [ledger.ownership for ledger in state.queues.values() if ledger.ownership is not None]
-    requests = [each.requests[name] for each in queues if name in each.requests]
+    found = peer_figures(state, name, now_ms=now.now_ms)
     return PeerStatus(
         peer=name,
         journal=peer.journal,
@@ -126,10 +125,10 @@ def _status_of(store: Store, now: PointInTime, peer: PeerDefinition, told: Mappi
         seconds_behind=max(0, now.now_ms - behind[0].at_ms) / 1_000 if behind else None,
         rows_copied=None if known is None else known.rows_copied,
         bytes_copied=None if known is None else known.bytes_copied,
-        remote=sum(len(rows) for each in queues for _, owner, rows in each.by_owner(each.remote) if owner == name),
-        requested=sum(each.limit for each in requests if now.now_ms < each.at_ms + OPEN_MS),
-        transferred_in=sum(each.came_from[name] for each in queues),
-        transferred_out=sum(each.given_to[name] for each in queues),
+        remote=found.remote,
+        requested=found.requested,
+        transferred_in=found.transferred_in,
+        transferred_out=found.transferred_out,
         disagreements=[f"{each.rule}, {each.queue}: {each.reason}" for each in state.disagreements.get(name, ())],
         trouble=_NONE_RUNS if told is None else (None if known is None else known.trouble) or unread,
     )

@@ -76,7 +76,7 @@ def figures_of(
         statuses=[status(queue) for queue in state.queues],
         set_aside=list(state.troubles),
         subscriptions={queue: _subscriptions(state, queue) for queue in state.queues},
-        peers={peer: _peer(state, peer, now_ms) for peer in state.definitions.peers},
+        peers={peer: peer_figures(state, peer, now_ms=now_ms) for peer in state.definitions.peers},
         told=told or {},
     )
 
@@ -93,13 +93,14 @@ def _subscriptions(state: JournalState, queue: str) -> list[SubscriptionFigures]
     ]  # fmt: skip
 
 
-def _peer(state: JournalState, peer: str, now_ms: int) -> PeerFigures:
+def peer_figures(state: JournalState, peer: str, *, now_ms: int) -> PeerFigures:
+    """Return the figures of a peer, as metrics and `PeerStatus` tell them."""
     queues = [ledger.ownership for ledger in state.queues.values() if ledger.ownership is not None]
     requests = [each.requests[peer] for each in queues if peer in each.requests]
     return PeerFigures(
         watermark=state.pulled.get(peer),
-        remote=sum(len(rows) for each in queues for _, owner, rows in each.by_owner(each.remote) if owner == peer),
-        requested=sum(len(each.rows) for each in requests if now_ms < each.at_ms + OPEN_MS),
+        remote=sum(len(rows) for each in queues for rows in each.of_others(each.remote, {peer}).values()),
+        requested=sum(each.limit for each in requests if now_ms < each.at_ms + OPEN_MS),
         transferred_in=sum(each.came_from[peer] for each in queues),
         transferred_out=sum(each.given_to[peer] for each in queues),
         disagreements=len(state.disagreements.get(peer, ())),

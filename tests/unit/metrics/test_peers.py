@@ -6,11 +6,12 @@ from pathlib import Path
 
 from spark_queue import Journal
 from spark_queue.metrics import exposition
-from spark_queue.metrics.figures import figures_of
+from spark_queue.metrics.figures import figures_of, peer_figures
 from spark_queue.metrics.prometheus import render
 from spark_queue.metrics.samples import Observation, collect
 from spark_queue.protocol import wire
 from tests.fake_clock import FakeClock
+from tests.instances import Consumer, Instance, exchange
 from tests.unit.metrics.exposed import value
 from tests.unit.replication.sites import Site, three_sites
 
@@ -77,3 +78,16 @@ def test_what_only_a_coordinator_knows_is_told_by_it(tmp_path: Path) -> None:
         "reachable": [0, 1], "silent_seconds": [31, 0.2], "trouble": [1, 0], "copied_messages_total": [7, 0],
         "copied_bytes_total": [900, 0],
     }  # fmt: skip
+
+
+def test_a_peer_was_asked_for_as_many_as_are_wanted() -> None:
+    """A request names all that waited, and says how many of them are wanted (DESIGN 17.5)."""
+    clock = FakeClock()
+    here, there = Instance("frankfurt", ["virginia"], clock), Instance("virginia", ["frankfurt"], clock)
+    there.publish(3)
+    exchange(here, there)
+    consumer = Consumer(here)
+    assert consumer.take(limit=1) == []
+    clock.advance(20_000)
+    assert consumer.take(limit=1) == []
+    assert peer_figures(here.world.state, "virginia", now_ms=clock.wall_ms()).requested == 1
