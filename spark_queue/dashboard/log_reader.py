@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import msgspec
 import pyarrow as pa
 
 from spark_queue.core.state.log_tail import LogTail
@@ -77,7 +73,7 @@ class LogReader:
             version = entry.version
             # A merge brings records again that were read before.
             if not entry.removes:
-                files += map(_file_of, entry.adds)
+                files += map(ControlFile.of_add, entry.adds)
         if not files:
             # Who reads nothing behind its place cannot tell an idle log from one that is gone.
             if version == self._version and self._store.read(log_key(CONTROL, version)) is None:
@@ -88,9 +84,3 @@ class LogReader:
         # Only now: what could not be read is tried again.
         self._version, self.next_record = version, self.next_record + rows.num_rows
         return rows
-
-
-def _file_of(add: Mapping[str, Any]) -> ControlFile:
-    stats = msgspec.json.decode(add["stats"])
-    lowest, highest = stats["minValues"], stats["maxValues"]
-    return ControlFile(lowest["record"], highest["record"], add["path"], (lowest["kind"], highest["kind"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +38,13 @@ class ControlFile:
     path: str
     #: Lowest and highest kind.
     kinds: tuple[str, str]
+
+    @classmethod
+    def of_add(cls, add: Mapping[str, Any]) -> ControlFile:
+        """Return the file of an `add` action, as an entry of the log has it; what it lacks raises as it comes."""
+        statistics = msgspec.json.decode(add["stats"])
+        low, high = statistics["minValues"], statistics["maxValues"]
+        return cls(low["record"], high["record"], add["path"], (low["kind"], high["kind"]))
 
     @property
     def records(self) -> int:

@@ -221,13 +221,8 @@ class PeerLog:
 
     def _brought(self, entry: LogEntry) -> list[ControlFile]:
         """Return the files of an entry that bring records; merging brings none."""
-        found = []
         try:
-            for add in entry.adds:
-                if add.get("dataChange", True):
-                    statistics = msgspec.json.decode(add["stats"])
-                    low, high = statistics["minValues"], statistics["maxValues"]
-                    found.append(ControlFile(low["record"], high["record"], add["path"], (low["kind"], high["kind"])))
+            found = [ControlFile.of_add(add) for add in entry.adds if add.get("dataChange", True)]
         except DAMAGE as reason:
             raise refused(self._peer, f"entry {entry.version} of its log", repr(reason)) from None
         for file in found:
