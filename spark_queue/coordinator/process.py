@@ -13,7 +13,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -100,11 +100,8 @@ def serve(options: StartOptions, announce: Callable[[str], None], environment: E
     store = Store(options.path, options.storage_options)
     journal = around.open_journal(store)
     post = _listen(options, store, around)
-    try:
+    with _listening(post):
         reign = elect(journal.control, post.candidate, post.ports)
-    except BaseException:
-        post.server.shutdown()
-        raise
     _begin(reign, journal, post, announce, ends_idle=options.ends_idle)
 
 
@@ -142,12 +139,19 @@ def stand_by(
                 raise
             # The one that serves has this very port, which is free when it ends.
             waiting.pause(str(refusal.facts["address"]))
-    try:
+    with _listening(post):
         reign, journal = wait_to_reign(lambda: around.open_journal(store), post.candidate, post.ports, waiting)
+    _begin(reign, journal, post, announce, ends_idle=options.ends_idle)
+
+
+@contextlib.contextmanager
+def _listening(post: _Post) -> Iterator[None]:
+    """Let no server stand behind a process that is not elected."""
+    try:
+        yield
     except BaseException:
         post.server.shutdown()
         raise
-    _begin(reign, journal, post, announce, ends_idle=options.ends_idle)
 
 
 def _listen(options: StartOptions, store: Store, around: Environment) -> _Post:
