@@ -20,12 +20,10 @@ def metrics(
     storage: StorageOptions = None,
 ) -> None:
     """Tell the metrics of journals in the text format of Prometheus. Starts nothing."""
-    from spark_queue.metrics.observing import LogObserver
+    from spark_queue.metrics.observing import observe
     from spark_queue.metrics.prometheus import render, write
-    from spark_queue.metrics.samples import collect
 
-    seen = [LogObserver(open_target(journal, storage).store).observe() for journal in journals]
-    families = collect(seen, per_subscription=per_subscription)
+    families = observe((open_target(journal, storage).store for journal in journals), per_subscription=per_subscription)
     if textfile is None:
         typer.echo(render(families).decode(), nl=False)
         return

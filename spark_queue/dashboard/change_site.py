@@ -17,7 +17,7 @@ from spark_queue.core.records import Outcome
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.dashboard.changes import REDRIVE_PER_SECOND, VERBS, Changes, StartedChange, Verb, Wish
 from spark_queue.dashboard.following import JournalFollower
-from spark_queue.dashboard.journal_site import known_queue, looking
+from spark_queue.dashboard.journal_site import known_journal, known_queue, looking
 from spark_queue.dashboard.letters import group_of, homes_of
 from spark_queue.dashboard.templating import Pages
 from spark_queue.errors import ConfigError
@@ -90,10 +90,7 @@ class ChangeSite:
         form = await request.form()
         if not self._pages.access.is_form_token(str(form.get("form_token", ""))):
             raise HTTPException(403, "The form is not of this session. Load the page again.")
-        follower = self._followers.get(request.path_params["journal"])
-        if follower is None:
-            raise HTTPException(404)
-        return follower, form
+        return known_journal(self._followers, request), form
 
 
 def _wish(state: JournalState, queue: str, verb: Verb, form: Mapping[str, Any]) -> Wish:

@@ -64,18 +64,11 @@ class JournalSite:
         """Return a handler that shows what a function finds out, which runs in a thread of its own."""
 
         async def handle(request: Request) -> Response:
-            follower = self.follower(request)
+            follower = known_journal(self._followers, request)
             values = await to_thread.run_sync(values_of, request, follower)
             return self._pages.render(request, template, journal=follower.name, **values)
 
         return handle
-
-    def follower(self, request: Request) -> JournalFollower:
-        """Return the journal that a path names; 404 for any other name."""
-        found = self._followers.get(request.path_params["journal"])
-        if found is None:
-            raise HTTPException(404)
-        return found
 
     def _journal_queues(self, _: Request, follower: JournalFollower) -> dict[str, Any]:
         return {"rows": journal_rows(follower)}
@@ -230,6 +223,14 @@ def looking(follower: JournalFollower) -> Iterator[JournalLook]:
             text = "The log is being read for the first time. The page is there in a moment."
             raise HTTPException(503, follower.trouble or text)
         yield look
+
+
+def known_journal(followers: Mapping[str, JournalFollower], request: Request) -> JournalFollower:
+    """Return the journal that a path names; 404 for any other name."""
+    found = followers.get(request.path_params["journal"])
+    if found is None:
+        raise HTTPException(404)
+    return found
 
 
 def known_queue(state: JournalState, request: Request) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import oldest, to_bitmap
 from spark_queue.core.message_files.message_type import MessageTypeState
-from spark_queue.core.message_files.segment import Segment, TraitSource
+from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import IN_QUEUE, State
@@ -119,17 +119,13 @@ def search(traits: TraitSource, chosen: Chosen, where: str | None, *, limit: int
         part = chosen.rows & to_bitmap([(segment.first, segment.until)])
         if not part or segment.retired:
             continue
-        found |= _matching(traits, segment, where, part, chosen.columns)
+        found |= traits.matches([segment], where, part, columns=chosen.columns)
         if len(found) > limit:
             found = oldest(found, limit)
             return found, found.max() + 1, False
         if SystemClock().monotonic_ms() - began_ms > SEARCH_MS:
             return found, segment.until, True
     return found, None, False
-
-
-def _matching(traits: TraitSource, segment: Segment, where: str, part: BitMap64, columns: str) -> BitMap64:
-    return traits.matches([segment], where, part, columns=columns)
 
 
 def message_rows(ledger: QueueLedger, bookmarks: BitMap64, now_ms: int) -> list[MessageRow]:
@@ -179,11 +175,4 @@ def with_values(rows: Sequence[MessageRow], values: Sequence[dict[str, Any]], na
     """Return rows with what is shown of their bodies."""
     if not values:
         return list(rows)
-    return [
-        MessageRow(**{**_fields(row), "values": [shown.cell(value[name]) for name in names]})
-        for row, value in zip(rows, values, strict=True)
-    ]
-
-
-def _fields(row: MessageRow) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in MessageRow.__slots__}
+    return [replace(row, values=[shown.cell(value[name]) for name in names]) for row, value in zip(rows, values, strict=True)]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from datetime import UTC, datetime
 from typing import Any
 
 #: Nothing to say.
@@ -101,8 +100,6 @@ def _plain(value: Any) -> str:
         return _text_of(value)
     if isinstance(value, dict | list):
         return json.dumps(value, default=_plain, ensure_ascii=False)
-    if isinstance(value, bool | int | float | Decimal | date):
-        return str(value)
     return str(value)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from spark_queue.clock import SystemClock
 from spark_queue.errors import SparkQueueError
@@ -10,7 +10,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.metrics.figures import JournalFigures, figures_of
 from spark_queue.metrics.history import LogHistory
-from spark_queue.metrics.samples import Observation, PeerLag
+from spark_queue.metrics.samples import Family, Observation, PeerLag, collect
 from spark_queue.protocol.discovery import read_advertisement
 from spark_queue.replication.lag import records_behind
 from spark_queue.views import PointInTime, queue_status, state_at
@@ -58,6 +58,11 @@ class LogObserver:
             lags=lags(self._store, found),
             coordinator_seen_at_ms=coordinator_seen_at_ms(self._store, state.journal_id),
         )
+
+
+def observe(stores: Iterable[Store], *, per_subscription: bool = False) -> list[Family]:
+    """Return the metrics of journals, each looked at once."""
+    return collect([LogObserver(store).observe() for store in stores], per_subscription=per_subscription)
 
 
 def coordinator_seen_at_ms(store: Store, journal_id: str) -> int | None:
