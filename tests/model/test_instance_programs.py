@@ -26,6 +26,9 @@ from tests.model.test_programs import CHUNK, PHASES, PROGRAMS
 #: Longest time after which a message is asked for that is there, and how long a request stays open.
 PATIENCE_MS, OPEN_MS = 10_000, 5_000
 
+#: Records of a pull by which the model says something: that messages came, at once, or what each of them is.
+SAID_BY_PULLS = frozenset({Kind.ENTERED, Kind.REPLICATED, Kind.TRANSFERRED})
+
 instances = st.integers(0, 2)
 
 
@@ -136,12 +139,19 @@ class InstanceProgram(RuleBasedStateMachine):
 
     def _requests(self, side: Sides) -> list[Record]:
         """Return the requests that an instance has made, or passed on, since the last look; the model makes them, too."""
-        records = side.core.world.committed
-        requests = [record for record in records[side.looked :] if record.kind == Kind.TRANSFER_REQUESTED]
-        side.looked = len(records)
-        for record in requests:
-            asked = {name: record.detail[name] for name in ("requester", "limit")}
-            side.model.log.append(News("request", side.ids(to_bitmap(record.ranges)), **asked))
+        records = side.core.world.committed[side.looked :]
+        side.looked += len(records)
+        requests = []
+        said_since = 0
+        for record in reversed(records):
+            ids = side.ids(to_bitmap(record.ranges))
+            if record.kind == Kind.TRANSFER_REQUESTED:
+                # Where it stands counts: who reads it may own something only by what is said behind it.
+                asked = {name: record.detail[name] for name in ("requester", "limit")}
+                side.model.log.insert(len(side.model.log) - said_since, News("request", ids, **asked))
+                requests.insert(0, record)
+            elif record.kind in SAID_BY_PULLS:
+                said_since += 1 if record.kind == Kind.ENTERED else len(ids)
         return requests
 
     def _is_open(self, side: Sides, owner: str, now: int) -> bool:
