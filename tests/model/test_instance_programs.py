@@ -141,7 +141,7 @@ class InstanceProgram(RuleBasedStateMachine):
         """Return the requests that an instance has made, or passed on, since the last look; the model makes them, too."""
         records = side.core.world.committed[side.looked :]
         side.looked += len(records)
-        requests = []
+        requests = list[Record]()
         said_since = 0
         for record in reversed(records):
             ids = side.ids(to_bitmap(record.ranges))

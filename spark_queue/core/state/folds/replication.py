@@ -56,7 +56,7 @@ def transfer_requested(ledger: QueueLedger, record: Record) -> None:
     if requester == ownership.instance:
         ownership.requests[owner] = request
     else:
-        ownership.passed_on[requester, owner] = request
+        ownership.pass_on(requester, owner, request)
 
 
 def proxied_transfer(ledger: QueueLedger, record: Record) -> None:
