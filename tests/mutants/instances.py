@@ -14,7 +14,8 @@ _PATIENCE = f"{_CORE}/deciding/instances/patience.py"
 _PEERS = f"{_CORE}/state/folds/peers.py"
 _TESTS = (
     "tests/unit/core/test_replication.py", "tests/unit/core/test_transfers.py", "tests/unit/core/test_proxied_transfer.py",
-    "tests/unit/core/test_request_bounds.py", "tests/unit/core/test_transfers_beyond_depth.py",
+    "tests/unit/core/test_request_bounds.py", "tests/unit/core/test_mixed_requests.py",
+    "tests/unit/core/test_transfers_beyond_depth.py",
     "tests/unit/core/test_switched_off.py", "tests/unit/core/test_patience.py",
     "tests/simulation/test_instances.py",
 )  # fmt: skip
@@ -133,6 +134,16 @@ INSTANCES = (
     Mutant(
         "a record says of any number of messages that they never were in a queue",
         _REQUESTS, "dict[str, RangeArray](), ABSENT_ROWS, ABSENT_RANGES", "dict[str, RangeArray](), 2**60, 2**60",
+        _TESTS,
+    ),
+    Mutant(
+        "what an owner never had is called gone in a later life than it is in",
+        _TRANSFERS, "    earliest = min(lives, default=0)\n", "    earliest = max(lives, default=0)\n",
+        _TESTS,
+    ),
+    Mutant(
+        "what is in a later life is never asked for alone",
+        _TRANSFERS, "        if later:\n", "        if False:\n",
         _TESTS,
     ),
     Mutant(

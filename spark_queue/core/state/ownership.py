@@ -58,11 +58,12 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Messages that were asked of their owner, how many of them at most, and when, in milliseconds."""
+    """Messages that were asked of their owner, how many of them at most, when, in milliseconds, and their earliest life."""
 
     rows: BitMap64
     limit: int
     at_ms: int
+    life: int
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ class Asked:
     passed: tuple[str, ...]
     #: How many of the messages it wants, whoever gives them.
     limit: int
-    #: The latest life of the messages, as far as the requester knows.
+    #: The earliest life of the messages, as far as the requester knows: none of them is gone in a later one.
     life: int
     #: The peer in whose log it was read.
     peer: str
