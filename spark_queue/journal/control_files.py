@@ -69,7 +69,7 @@ def listing(store: Store, table: DeltaTable) -> list[ControlFile]:
     JournalError
         JOURNAL_DAMAGED when a file has no statistics: only a stranger writes such.
     """
-    actions = table.get_add_actions(flatten=True)
+    actions = pa.table(table.get_add_actions(flatten=True))
     names = ("min.record", "max.record", "path", "min.kind", "max.kind")
     columns: list[list[Any]] = [actions.column(name).to_pylist() for name in names]
     files = []

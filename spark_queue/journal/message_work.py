@@ -66,7 +66,7 @@ class MessageTableWork:
 
     def sizes(self) -> Mapping[str, int]:
         """Return the sizes of the table's files by path, in bytes."""
-        actions = self._table.get_add_actions(flatten=True)
+        actions = pa.table(self._table.get_add_actions(flatten=True))
         paths: list[Any] = actions.column("path").to_pylist()
         sizes: list[Any] = actions.column("size_bytes").to_pylist()
         return dict(zip(paths, sizes, strict=True))
