@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from spark_queue.clock import SystemClock
-from spark_queue.dashboard.sessions import Sessions
+from spark_queue.dashboard.sessions import LoginSessions
 
 #: What a page may load: its own files, and no script or style that stands in it.
 POLICY = (
@@ -64,7 +64,7 @@ class Access:
         Whether it is served with TLS.
     allows_changes : bool
         Whether forms that change something are there.
-    sessions : Sessions
+    sessions : LoginSessions
         Who is logged in.
     """
 
@@ -72,7 +72,7 @@ class Access:
     hosts: Collection[str]
     is_secure: bool
     allows_changes: bool
-    sessions: Sessions = field(default_factory=Sessions, repr=False)
+    sessions: LoginSessions = field(default_factory=LoginSessions, repr=False)
     #: Signs the tokens of forms; known to this process alone.
     _secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     #: When logins failed, in milliseconds.

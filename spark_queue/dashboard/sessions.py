@@ -16,7 +16,7 @@ LENGTH_MS = 12 * 3_600_000
 KEPT = 1_000
 
 
-class Sessions:
+class LoginSessions:
     """The sessions of one process.
 
     Parameters

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from spark_queue.dashboard import sessions
-from spark_queue.dashboard.sessions import Sessions
+from spark_queue.dashboard.sessions import LoginSessions
 from tests.fake_clock import FakeClock
 from tests.unit.dashboard.asking import HOST, TOKEN, Asker, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld
@@ -41,7 +41,7 @@ def test_logging_out_takes_the_form_of_the_session(world: DashboardWorld) -> Non
 
 def test_a_session_ends_after_some_hours() -> None:
     clock = FakeClock()
-    known = Sessions(clock)
+    known = LoginSessions(clock)
     key = known.begin()
     clock.advance(sessions.LENGTH_MS - 1)
     assert known.holds(key)
@@ -51,7 +51,7 @@ def test_a_session_ends_after_some_hours() -> None:
 
 def test_one_session_too_many_ends_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "KEPT", 3)
-    known = Sessions()
+    known = LoginSessions()
     keys = [known.begin() for _ in range(4)]
     assert [known.holds(key) for key in keys] == [False, True, True, True]
     assert not known.holds("")
