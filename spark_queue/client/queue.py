@@ -15,7 +15,7 @@ from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
 from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import oldest, to_bitmap, to_ranges
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.expressions import check_command
 from spark_queue.journal.open import open_journal
