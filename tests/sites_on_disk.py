@@ -15,8 +15,8 @@ import pyarrow as pa
 from spark_queue.coordinator.inbox import Call
 from spark_queue.coordinator.peers import Peers
 from spark_queue.core import commands
-from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions import parsing
+from spark_queue.core.engine import Engine
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State

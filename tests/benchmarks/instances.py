@@ -13,8 +13,8 @@ from spark_queue.clock import SystemClock
 from spark_queue.coordinator.inbox import Call
 from spark_queue.coordinator.peers import Peers
 from spark_queue.core import commands
-from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions import parsing
+from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.entering import Entrance, PreparedTraits

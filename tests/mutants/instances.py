@@ -245,7 +245,7 @@ INSTANCES = (
     ),
     Mutant(
         "a bug in taking over what a peer says ends the reign",
-        f"{_CORE}/deciding/engine.py", "            if begun:\n                raise\n", "            raise\n",
+        "spark_queue/core/engine.py", "            if begun:\n                raise\n", "            raise\n",
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(
