@@ -68,6 +68,9 @@ class InstanceProgram(RuleBasedStateMachine):
         """Judge what was asked of owners, which may be sooner or later, and let the model say it, too (R104)."""
         now, requests = self.clock.wall_ms(), self._requests(side)
         remote = side.model.having("remote")
+        assert sum(record.detail["limit"] for record in requests) <= max(limit, len(requests)), (
+            "all together for no more than its room"
+        )
         for record in requests:
             owner, ids = record.detail["owner"], side.ids(to_bitmap(record.ranges))
             theirs = [each for each in remote if side.model.messages[each].value.owner == owner]
