@@ -21,7 +21,6 @@ from spark_queue.replication.puller import Puller
 from tests.deciding import claim
 from tests.fake_clock import FakeClock
 
-TYPES = {"line": {"columns": "item STRING", "topics": ["LINES"]}}
 QUEUES: dict[str, dict[str, Any]] = {
     "WORK": {"underlying_topic": "LINES", "dead_letter_queue": "FAILED", "lease_period": "60s", "max_deliveries": 2},
     "FAILED": {"message_type": "line"},
@@ -38,14 +37,22 @@ class Site:
     ----------
     place : Path
         Where the journals of all instances are, each under its name.
+    message_type, column : str
+        Of what is published there, and its DDL.
     """
 
-    def __init__(self, place: Path, name: str, peers: Sequence[str], clock: FakeClock) -> None:
+    def __init__(
+        self, place: Path, name: str, peers: Sequence[str], clock: FakeClock, *,
+        message_type: str = "line", column: str = "item STRING",
+    ) -> None:  # fmt: skip
         self.name = name
+        self.message_type = message_type
         self.clock = clock
         self._place = place
         pulled = {each: {"journal": str(place / each), "topics": ["LINES"], "queues": list(QUEUES)} for each in peers}
-        definitions = {"journal": {"instance": name}, "peers": pulled, "message_types": TYPES, "queues": QUEUES}
+        types = {message_type: {"columns": column, "topics": ["LINES"]}}
+        queues = {**QUEUES, "FAILED": {"message_type": message_type}}
+        definitions = {"journal": {"instance": name}, "peers": pulled, "message_types": types, "queues": queues}
         self.journal = Journal.create(str(place / name), definitions)
         self._control = DeltaControlLog(self.journal.store)
         self._opened = open_journal(self.journal.store)
@@ -62,10 +69,10 @@ class Site:
         """The time of all instances."""
         return self.clock.wall_ms()
 
-    def publish(self, *items: str) -> None:
+    def publish(self, *items: str | int) -> None:
         """Publish rows in one commit, and let them enter."""
         self.journal.publish([{"item": item} for item in items], topic="LINES")
-        self._entrance.admit("line", now_ms=self.now_ms)
+        self._entrance.admit(self.message_type, now_ms=self.now_ms)
         self.commit()
 
     def decide(self, command: AnyCommand) -> Any:
@@ -93,9 +100,10 @@ class Site:
 
     def _look(self, peer: str) -> PullState:
         state = self.engine.state
-        known = state.message_types["line"]
+        known = state.message_types[self.message_type]
         held = known.origins.held | {state.journal_id: to_bitmap([(0, known.entered_until)])}
-        return PullState(state.journal_id, state.pulled.get(peer), {"line": held}, {"line": Standing()})
+        pulled, standing = state.pulled.get(peer), {self.message_type: Standing()}
+        return PullState(state.journal_id, pulled, {self.message_type: held}, standing)
 
     def _take(self, pull: Pull) -> bool:
         for files in pull.files:

@@ -12,7 +12,8 @@ import pytest
 from spark_queue.core import commands
 from spark_queue.core.records import Kind, Outcome, Record
 from spark_queue.replication.exchange import Pull
-from tests.line_sites import Site, exchange, two_sites
+from tests.fake_clock import FakeClock
+from tests.line_sites import START_MS, Site, exchange, two_sites
 from tests.unit.cli.sparkq import Terminal
 
 
@@ -98,3 +99,21 @@ def test_a_log_that_went_back_is_named(sparkq: Terminal, sites: tuple[Site, Site
     told = verified(sparkq, frankfurt)
     assert (told["problems"], len(told["warnings"])) == ([], 1)
     assert "does not have record 10000 as it was pulled" in told["warnings"][0]
+
+
+@pytest.mark.parametrize("other", [{"message_type": "row"}, {"column": "item BIGINT"}], ids=["another type", "other columns"])
+def test_a_queue_that_is_another_one_there_is_not_compared(sparkq: Terminal, tmp_path: Path, other: dict[str, str]) -> None:
+    """Its messages and its news wait (R113.3), and no message is missing for that."""
+    clock = FakeClock(START_MS)
+    frankfurt = Site(tmp_path, "frankfurt", ["virginia"], clock)
+    virginia = Site(tmp_path, "virginia", ["frankfurt"], clock, **other)
+    frankfurt.publish("1", "2")
+    virginia.publish(*((3, 4) if "column" in other else ("3", "4")))
+    exchange(frankfurt, virginia)
+    for site in (frankfurt, virginia):
+        settle(site, Outcome.ACKNOWLEDGE, 0)
+    exchange(frankfurt, virginia)
+    for site in (frankfurt, virginia):
+        assert site.engine.state.pulled, "it was read"
+        told = verified(sparkq, site)
+        assert (told["problems"], told["warnings"]) == ([], [])
