@@ -73,7 +73,7 @@ INSTANCES = (
     ),
     Mutant(
         "what was asked for in vain is asked for again and again",
-        _TRANSFERS, "    if before is not None and len(before.rows) >= NAMED_MOST:\n", "    if False:\n",
+        _TRANSFERS, "before.life == earliest and len(before.rows) >= NAMED_MOST:", "False:",
         _TESTS,
     ),
     Mutant(
