@@ -15,7 +15,8 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.dashboard.history import KINDS, JournalHistory
-from spark_queue.dashboard.log_reader import LogReader, LogVanishedError
+from spark_queue.dashboard.log_reader import LogReader, LogVanishedError, put_rows
+from spark_queue.dashboard.owners import owners_of
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import state_codec
 from spark_queue.journal.control_files import to_records_of
@@ -215,7 +216,7 @@ class JournalFollower:
     def _read_history(self, found: _Followed) -> None:
         """Read all records once, for charts and the control log's page; figures are shown before."""
         rows = found.log.all_rows()
-        history = JournalHistory()
+        history = JournalHistory(owners_of(found.state, found.journal.traits, lambda: to_records_of(self.store, rows)))
         history.follow(_records(found, rows, KINDS), found.state)
         with self._lock:
             found.history, found.rows = history, [rows]
@@ -232,13 +233,13 @@ class JournalFollower:
         with self._lock:
             # A fold that fails half-way leaves a state that nothing can be built on.
             self._reopens = True
-            found.state.fold_all(records)
-            self._reopens = False
+            assert found.history is not None, "it was read above"
+            found.history.fold(records, found.state)
+            # A journal that became an instance is read again: its past has owners now.
+            self._reopens = found.history.owners is None and found.state.definitions.journal.instance is not None
             found.ahead = None
             found.seen.clear()
-            assert found.history is not None, "it was read above"
-            found.history.follow([each for each in records if each.kind in KINDS], found.state)
-            _put_rows(found.rows, rows)
+            put_rows(found.rows, rows)
             self.revision += 1
 
     def _look_ahead(self, found: _Followed) -> None:
@@ -278,13 +279,6 @@ class JournalFollower:
 def _records(found: _Followed, rows: pa.Table, kinds: tuple[str, ...]) -> Sequence[Record]:
     chosen = rows.filter(pa.array(one_of(rows.column("kind"), kinds)))
     return to_records_of(found.journal.store, chosen)
-
-
-def _put_rows(parts: list[pa.Table], rows: pa.Table) -> None:
-    """Add rows behind others; parts are joined as they grow, so that whoever reads all of them meets few."""
-    parts.append(rows)
-    while len(parts) > 1 and parts[-2].num_rows <= parts[-1].num_rows:
-        parts[-2:] = [pa.concat_tables(parts[-2:]).combine_chunks()]
 
 
 def _put(troubles: dict[str, str], name: str, text: str | None) -> None:

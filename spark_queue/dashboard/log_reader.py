@@ -84,3 +84,10 @@ class LogReader:
         # Only now: what could not be read is tried again.
         self._version, self.next_record = version, self.next_record + rows.num_rows
         return rows
+
+
+def put_rows(parts: list[pa.Table], rows: pa.Table) -> None:
+    """Add rows behind others; parts are joined as they grow, so that whoever reads all of them meets few."""
+    parts.append(rows)
+    while len(parts) > 1 and parts[-2].num_rows <= parts[-1].num_rows:
+        parts[-2:] = [pa.concat_tables(parts[-2:]).combine_chunks()]
