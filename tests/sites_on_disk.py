@@ -15,9 +15,9 @@ from spark_queue import Journal
 from spark_queue.coordinator.inbox import Call
 from spark_queue.coordinator.peers import Peers
 from spark_queue.core import commands
-from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import PeerDefinition
+from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import spark_queue
-from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, open_target, storage_options
+from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, TokenFile, open_target, storage_options
 from spark_queue.cli.output import show
 
 
@@ -43,11 +43,12 @@ def apply(
         list[str] | None, typer.Option(metavar="QUEUE", help="Let this queue go, which the file leaves out; may repeat.")
     ] = None,
     coordinator: Coordinator = None,
+    token_file: TokenFile = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Make a definition file the definitions of a journal."""
-    target = open_target(journal, storage, coordinator)
+    target = open_target(journal, storage, coordinator, token_file)
     changes = target.apply(definitions, dry_run=dry_run, reset=reset or [], remove=remove or [])
     outcome = "Nothing to change." if not changes else "Nothing was changed yet." if dry_run else "Applied."
     value = {"dry_run": dry_run, "changes": [asdict(change) for change in changes]}

@@ -7,7 +7,7 @@ from spark_queue.coordinator.election import Reign
 from spark_queue.coordinator.inbox import Inbox
 from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.peers import PeerPullers
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.entering import Entrance, PreparedTraits
 from spark_queue.ports import JournalPort

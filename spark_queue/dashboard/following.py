@@ -65,6 +65,7 @@ class _Followed:
     #: The same with what was published and has no record yet, while nobody enters it.
     ahead: JournalState | None = None
     history: JournalHistory | None = None
+    #: Every record, in parts of which each is larger than the next; empty until all were read once.
     rows: list[pa.Table] = field(default_factory=list)
     troubles: dict[str, str] = field(default_factory=dict)
     damages: dict[str, str] = field(default_factory=dict)
@@ -121,9 +122,15 @@ class JournalFollower:
             self._thread.join()
 
     @contextmanager
-    def look(self) -> Iterator[JournalLook | None]:
-        """Yield the journal as it is, which does not change meanwhile; None while its log is read for the first time."""
-        self._looked.wait(FIRST_WAIT_S)
+    def look(self, *, wait_s: float = FIRST_WAIT_S) -> Iterator[JournalLook | None]:
+        """Yield the journal as it is, which does not change meanwhile; None while its log is read for the first time.
+
+        Parameters
+        ----------
+        wait_s
+            How long to wait for that, in seconds.
+        """
+        self._looked.wait(wait_s)
         with self._lock:
             found = self._found
             if found is None:
@@ -136,7 +143,7 @@ class JournalFollower:
                 # The coordinator's clock may be ahead of this one.
                 now_ms=max(SystemClock().wall_ms(), state.last_at_ms),
                 history=found.history,
-                rows=_joined(found.rows),
+                rows=pa.concat_tables(found.rows) if found.rows else None,
                 troubles=found.troubles,
                 damages=found.damages,
             )
@@ -231,7 +238,7 @@ class JournalFollower:
             found.seen.clear()
             assert found.history is not None, "it was read above"
             found.history.follow([each for each in records if each.kind in KINDS], found.state)
-            found.rows.append(rows)
+            _put_rows(found.rows, rows)
             self.revision += 1
 
     def _look_ahead(self, found: _Followed) -> None:
@@ -273,11 +280,11 @@ def _records(found: _Followed, rows: pa.Table, kinds: tuple[str, ...]) -> Sequen
     return to_records_of(found.journal.store, chosen)
 
 
-def _joined(rows: list[pa.Table]) -> pa.Table | None:
-    """Return all rows as one table, and keep it so."""
-    if len(rows) > 1:
-        rows[:] = [pa.concat_tables(rows)]
-    return rows[0] if rows else None
+def _put_rows(parts: list[pa.Table], rows: pa.Table) -> None:
+    """Add rows behind others; parts are joined as they grow, so that whoever reads all of them meets few."""
+    parts.append(rows)
+    while len(parts) > 1 and parts[-2].num_rows <= parts[-1].num_rows:
+        parts[-2:] = [pa.concat_tables(parts[-2:]).combine_chunks()]
 
 
 def _put(troubles: dict[str, str], name: str, text: str | None) -> None:

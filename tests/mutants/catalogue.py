@@ -102,7 +102,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a repeated request takes effect again",
-        f"{_DECIDING}/engine.py", "self.state.has_done(command.request):", "False:",
+        "spark_queue/core/engine.py", "self.state.has_done(command.request):", "False:",
         (*_LOOP, *_LOOP_WORLDS),
     ),
     Mutant(

@@ -50,6 +50,20 @@ def test_new_records_are_folded_and_old_ones_not_read_again(tmp_path: Path, monk
     assert follower.revision > before
 
 
+def test_rows_stay_in_few_parts_however_often_something_is_new(tmp_path: Path) -> None:
+    world = DashboardWorld(tmp_path)
+    follower = JournalFollower("shop", world.journal.store)
+    for minute in range(1, 40):
+        world.publish(1, minute)
+        world.commit()
+        follower.refresh()
+    with follower.look() as look:
+        assert look is not None
+        assert look.rows is not None
+        assert look.rows.column("record").to_pylist() == list(range(world.engine.state.next_record))
+        assert look.rows.column("record").num_chunks <= 6
+
+
 def test_what_was_published_counts_although_no_coordinator_runs(tmp_path: Path) -> None:
     world = DashboardWorld(tmp_path)
     world.publish(10, 1)

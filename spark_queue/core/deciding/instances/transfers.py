@@ -50,19 +50,31 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     parts = ownership.of_others(wanted, since_ms)
     for owner in sorted(parts):
         waited = came_by(work.state, ledger, parts[owner], since_ms[owner])
-        named = _to_name(waited, ownership.requests.get(owner))
+        life, named = _to_name(ownership, waited, ownership.requests.get(owner))
         limit = min(room, len(named))
         if limit:
             told = {"requester": ownership.instance, "owner": owner, "passed": [], "limit": limit}
-            work.emit(Kind.TRANSFER_REQUESTED, named, detail=told | _latest_life(ownership, named))
+            work.emit(Kind.TRANSFER_REQUESTED, named, detail=told | ({"life": life} if life else {}))
             room -= limit
 
 
-def _to_name(waited: BitMap64, before: Request | None) -> BitMap64:
-    """Return the oldest messages that one request can name, or those behind the last request that named so many in vain."""
-    if before is not None and len(before.rows) >= NAMED_MOST:
-        waited = waited - below(waited, before.rows.max() + 1) or waited
-    return oldest(waited, NAMED_MOST)
+def _to_name(ownership: Ownership, waited: BitMap64, before: Request | None) -> tuple[int, BitMap64]:
+    """Return what a request is to name, and the earliest life of it: what its owner never had, it calls gone in that life.
+
+    That is the oldest, or what is behind the last request that named as many as one can in vain; after all were named in vain, what
+    is in a later life than they were said to be.
+    """
+    lives = dict(ownership.by_life(waited))
+    earliest = min(lives, default=0)
+    if before is not None and before.life == earliest and len(before.rows) >= NAMED_MOST:
+        behind = waited - below(waited, before.rows.max() + 1)
+        if behind:
+            return earliest, oldest(behind, NAMED_MOST)
+    if before is not None and before.rows.intersect(waited):
+        later = [life for life in lives if life > before.life]
+        if later:
+            return min(later), oldest(BitMap64.union(*(lives[life] for life in later)), NAMED_MOST)
+    return earliest, oldest(waited, NAMED_MOST)
 
 
 def _patient_since_ms(work: UnitOfWork, ownership: Ownership) -> dict[str, int]:
@@ -81,12 +93,6 @@ def _is_open(work: UnitOfWork, request: Request | None) -> bool:
     if request is None or work.now_ms >= request.at_ms + OPEN_MS:
         return False
     return request.rows.intersect(work.ledger.rows[State.REMOTE])
-
-
-def _latest_life(ownership: Ownership, rows: BitMap64) -> dict[str, int]:
-    """Return the latest life of rows, for a detail: an owner that does not have them says that they are gone in it."""
-    life = max(life for life, _ in ownership.by_life(rows))
-    return {"life": life} if life else {}
 
 
 def patience_ms(work: UnitOfWork, owner: str) -> int:
