@@ -9,7 +9,7 @@ from typing import Any
 from spark_queue import Journal
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.commands import AnyCommand
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.entering import Entrance, PreparedTraits

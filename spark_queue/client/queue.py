@@ -15,7 +15,7 @@ from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
 from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import oldest, to_bitmap, to_ranges
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.expressions import check_command
 from spark_queue.journal.open import open_journal
@@ -69,7 +69,7 @@ class Queue:
             fn,
             on_barrier=on_barrier,
             store=self.journal.store,
-            coordinator=self.journal.coordinator,
+            endpoint=self.journal.endpoint,
             queue=self.name,
             subscription=subscription,
             on_error=on_error,
@@ -270,9 +270,9 @@ class Queue:
         self._ask(commands.Unsubscribe(queue=self.name, subscription=subscription))
 
     def _ask(self, command: commands.AnyCommand, *, dry_run: bool = False) -> replies.CoreReply:
-        store, address = self.journal.store, self.journal.coordinator
+        store = self.journal.store
         if not dry_run:
-            return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, address=address))
+            return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, endpoint=self.journal.endpoint))
         # The coordinator's own engine, on the journal as it is now, and nobody commits the records.
         now = state_at(open_journal(store))
         return cast(replies.CoreReply, Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command))

@@ -17,8 +17,8 @@ from spark_queue.coordinator.peers import PeerPullers, Peers
 from spark_queue.coordinator.reign_clock import ReignClock
 from spark_queue.coordinator.rights import refusal
 from spark_queue.core import commands, replies
-from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.engine import Engine
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.metrics.figures import Observe

@@ -12,8 +12,8 @@ from spark_queue.coordinator.commands import Answer
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.engine import Engine
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.ports import JournalPort

@@ -82,6 +82,8 @@ def make_app(
         Exception: site.broken,
     }
     made = Starlette(routes=routes, lifespan=life, exception_handlers=handlers, max_body_size=_FORM_BYTES)
+    # A path leads to one page or to none; redirects would name this host as the request did.
+    made.router.redirect_slashes = False
     return Guard(made, access)
 
 
@@ -116,19 +118,22 @@ class _Site:
             await access.slow_down()
             return self._pages.render(request, "login.html", refused=True, status_code=403)
         answer = RedirectResponse("/", status_code=303)
-        answer.set_cookie(access.cookie, access.session, httponly=True, samesite="strict", secure=access.is_secure, path="/")
+        session = access.sessions.begin()
+        answer.set_cookie(access.cookie, session, httponly=True, samesite="strict", secure=access.is_secure, path="/")
         return answer
 
-    async def logout(self, _: Request) -> Response:
+    async def logout(self, request: Request) -> Response:
+        await self._pages.refuse_strange_form(request)
+        self._pages.access.sessions.end(self._pages.access.session_of(request) or "")
         answer = RedirectResponse("/login", status_code=303)
         answer.delete_cookie(self._pages.access.cookie, path="/", secure=self._pages.access.is_secure, httponly=True)
         return answer
 
-    async def events(self, _: Request) -> Response:
+    async def events(self, request: Request) -> Response:
         """Tell when pages should be read again: after a change, and every few seconds, since ages go on."""
 
         async def told() -> AsyncIterator[str]:
-            while True:
+            while self._pages.access.session_of(request) is not None:
                 revisions = self._revisions()
                 yield f"data: {json.dumps(revisions)}\n\n"
                 with anyio.move_on_after(EVENT_S):

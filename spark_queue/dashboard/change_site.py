@@ -87,10 +87,8 @@ class ChangeSite:
         """Return the journal and the form of who may change something."""
         if not self._pages.access.allows_changes:
             raise HTTPException(403, "This page only shows. Changes need `sparkq dashboard --allow-changes`.")
-        form = await request.form()
-        if not self._pages.access.is_form_token(str(form.get("form_token", ""))):
-            raise HTTPException(403, "The form is not of this session. Load the page again.")
-        return known_journal(self._followers, request), form
+        await self._pages.refuse_strange_form(request)
+        return known_journal(self._followers, request), await request.form()
 
 
 def _wish(state: JournalState, queue: str, verb: Verb, form: Mapping[str, Any]) -> Wish:

@@ -20,6 +20,7 @@ import pytest
 from spark_queue import Journal
 from spark_queue.coordinator.process import EXIT_DOUBT
 from spark_queue.core.records import Kind
+from spark_queue.protocol.endpoint import Endpoint
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, Planner, World
 from tests.integration.hosts import KINDS, Host, Hosts, hosts_of
 from tests.integration.s3_server import BUCKET, HOST, s3_server
@@ -128,7 +129,7 @@ class Consumer:
         #: The longest that one call took, in seconds.
         self.longest_s = 0.0
         self._world = world
-        self._planner = Planner(world, client=world.client(address=addresses))
+        self._planner = Planner(world, client=world.client(endpoint=Endpoint(addresses)))
         self._told_to_end = threading.Event()
         self._got = threading.Condition()
         self._thread = threading.Thread(target=self._run)

@@ -99,9 +99,17 @@ def test_an_address_is_loopback_unless_it_names_a_host(sparkq: Terminal, journal
         raise SystemExit(3)
 
     monkeypatch.setattr("spark_queue.coordinator.metrics.listen", listen)
-    for text in ("9464", ":9464", "0.0.0.0:9464", "[::1]:0"):
+    for text in ("9464", ":9464", "localhost:9464", "[::1]:0"):
         assert sparkq("serve", journal.path, "--metrics", text).code == 3
-    assert listened == [("127.0.0.1", 9464), ("127.0.0.1", 9464), ("0.0.0.0", 9464), ("::1", 0)]
+    assert listened == [("127.0.0.1", 9464), ("127.0.0.1", 9464), ("localhost", 9464), ("::1", 0)]
+    said = sparkq("serve", journal.path, "--metrics", "0.0.0.0:9464")
+    assert (said.code, "[ADDRESS_UNSAFE] Serving on 0.0.0.0:9464" in said.err, "--metrics-token-file" in said.err) == (
+        1,
+        True,
+        True,
+    )
+    said = sparkq("serve", journal.path, "--metrics-token-file", "token")
+    assert "given together with --metrics." in said.err
     for text in ("here", "127.0.0.1:", "127.0.0.1:70000"):
         assert "PORT or HOST:PORT" in sparkq("serve", journal.path, "--metrics", text).err
     assert "text or json" in sparkq("serve", journal.path, "--log-format", "yaml").err

@@ -12,7 +12,7 @@ import pytest
 from spark_queue.core import commands
 from spark_queue.core.records import Kind, Outcome, Record
 from spark_queue.replication.exchange import Pull
-from tests.line_sites import Site, exchange, two_sites
+from tests.sites_on_disk import Site, exchange, two_sites
 from tests.unit.cli.sparkq import Terminal
 
 
@@ -55,7 +55,7 @@ def test_news_that_were_passed_over_are_found_by_both_sides(
     frankfurt, virginia = sites
 
     def deaf(pull: Pull) -> bool:
-        return Site._take(frankfurt, replace(pull, pulled=replace(pull.pulled, news=())))
+        return frankfurt.hand_over(replace(pull, pulled=replace(pull.pulled, news=())))
 
     monkeypatch.setattr(frankfurt._pullers["virginia"], "_hand_over", deaf)
     settle(virginia, Outcome.ACKNOWLEDGE, 1)
@@ -70,7 +70,7 @@ def test_messages_that_were_passed_over_are_found(
 ) -> None:
     frankfurt, virginia = sites
     blind = frankfurt._pullers["virginia"]
-    monkeypatch.setattr(blind, "_hand_over", lambda pull: frankfurt._take(replace(pull, files=())))
+    monkeypatch.setattr(blind, "_hand_over", lambda pull: frankfurt.hand_over(replace(pull, files=())))
     virginia.publish("v2", "v3")
     exchange(frankfurt, virginia)
     lost = "this instance does not have 2 message(s) of 'virginia', such as virginia:5, virginia:6"
@@ -92,7 +92,7 @@ def test_a_log_that_went_back_is_named(sparkq: Terminal, sites: tuple[Site, Site
     frankfurt, _ = sites
     state = frankfurt.engine.state
     forged = {"peer": "virginia", "journal": state.pulled["virginia"].journal, "number": 10_000, "digest": "x"}
-    frankfurt._control.append(
+    frankfurt.opened.control.append(
         [Record(kind=Kind.PULLED, record=state.next_record, epoch=1, at_ms=state.last_at_ms, detail=forged)], epoch=1
     )
     told = verified(sparkq, frankfurt)

@@ -8,8 +8,7 @@ import pytest
 
 from spark_queue.coordinator.inbox import Call
 from spark_queue.coordinator.peers import HEARS_MS
-from spark_queue.core import commands, replies
-from spark_queue.core.deciding import engine
+from spark_queue.core import commands, engine, replies
 from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.definitions.definition import Definitions

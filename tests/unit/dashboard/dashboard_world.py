@@ -11,8 +11,8 @@ from pyroaring import BitMap64
 from spark_queue import Journal
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_ranges
-from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions import parsing
+from spark_queue.core.engine import Engine
 from spark_queue.core.records import Outcome
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.control_log import DeltaControlLog

@@ -118,7 +118,7 @@ def test_a_form_without_its_token_changes_nothing(held: Held, token: str) -> Non
 
 
 def test_nothing_changes_by_a_get(held: Held) -> None:
-    token = held.visitor.access.form_token
+    token = held.visitor.form_token
     assert held.visitor.get(f"{QUEUE}/changes?verb=purge&confirmed=20&form_token={token}").status == 405
     assert held.asked == []
 

@@ -72,6 +72,23 @@ def test_a_named_token_file_is_made_by_who_serves_only(tmp_path: Path, monkeypat
     assert user_files.token() == made
 
 
+def test_a_token_file_that_the_caller_names_goes_before_the_environment_and_is_never_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path / "named"
+    monkeypatch.setenv(user_files.TOKEN_VARIABLE, "of the environment")
+    with pytest.raises(ConfigError, match=rf"\[BAD_VALUE\] 'token_file' in the call is '{named}'.*No such file"):
+        user_files.token(str(named))
+    assert not named.exists()
+    named.touch(mode=0o600)
+    named.write_text("named\n")
+    assert user_files.token(str(named)) == "named"
+    assert user_files.token() == "of the environment"
+    named.chmod(0o640)
+    with pytest.raises(CoordinatorError, match="TOKEN_FILE_UNSAFE.*has mode 0640"):
+        user_files.token(str(named))
+
+
 def test_a_directory_that_somebody_else_made_first_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     directory = user_files.runtime_directory()
     owner = os.getuid()
