@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spark_queue import Journal
 from spark_queue.core import commands
 from spark_queue.core.state import status
 from spark_queue.dashboard.following import JournalFollower, JournalLook
@@ -35,7 +34,7 @@ class Sites:
         self.clock = FakeClock(time.time_ns() // 1_000_000 - 50 * MINUTE_MS)
         self.virginia = Site(folder, "virginia", ["frankfurt"], self.clock)
         self.frankfurt = Site(folder, "frankfurt", ["virginia"], self.clock)
-        self.followers = [JournalFollower(each.name, each.store) for each in (self.virginia, self.frankfurt)]
+        self.followers = [JournalFollower(each.path.name, each.store) for each in (self.virginia, self.frankfurt)]
         self.look()
 
     def look(self) -> None:
@@ -123,7 +122,7 @@ def test_the_overview_counts_what_is_owned_here(sites: Sites) -> None:
 
 
 def test_the_page_of_a_replicated_queue_shows_owners_and_transfers(sites: Sites) -> None:
-    page = asker(Journal(sites.frankfurt.store.path)).get("/j/frankfurt/queues/WORK?span=1h").text
+    page = asker(sites.frankfurt.journal).get("/j/frankfurt/queues/WORK?span=1h").text
     assert "owned here: from 0 to 3 messages in the queue, 1 at the end; owned elsewhere: from 0 to 8" in page
     assert "Transferred. came here: from 0 to 3 messages since the left edge, 3 at the end; given away: from 0 to 0" in page
     assert '<path class="line remote"' in page
