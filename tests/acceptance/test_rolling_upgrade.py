@@ -3,7 +3,7 @@
 The old one comes out of the history: the newest release, or a commit from before coordinators had stand-ins. A copy of it among the
 tests would be 300 kB of source that nobody may edit, and would be made anew with each release. So a clone without that part of its
 history fails here, and says how to get it. A tree without any history, as in an archive of the source, has nothing to take it from:
-there a second copy of this software takes the same turns, and the report says so.
+there a second copy of this software takes the same turns, and the run says so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import tarfile
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -38,13 +37,15 @@ def _git(*arguments: str) -> bytes | None:
     return done.stdout if done.returncode == 0 else None
 
 
-@pytest.fixture(scope="module")
-def old_software(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def old_software(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """Return a directory with the package as it was."""
-    place = tmp_path_factory.mktemp("old")
+    place = tmp_path / "old"
+    place.mkdir()
     if not (ROOT / ".git").exists():
         shutil.copytree(ROOT / "spark_queue", place / "spark_queue")
-        warnings.warn("There is no git history here, so this software takes turns with itself.", stacklevel=1)
+        with capsys.disabled():
+            print("\nThere is no git history here, so this software takes turns with itself.")  # noqa: T201  # For who runs it.
         return place
     tag = _git("describe", "--tags", "--abbrev=0")
     before = tag.decode().strip() if tag else BEFORE
