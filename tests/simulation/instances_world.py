@@ -75,6 +75,8 @@ class InstancesWorld:
         self._restores = restores
         self._backup: Backup | None = None
         self._backed_up_at = 0
+        #: Whether somebody who puts a backup back sees to it that its peers can be read: nobody else tells what is lost.
+        self.is_restoring = False
         #: Where each message was published, by its id.
         self.published_at: list[str] = []
         self.instances: dict[str, WholeInstance] = {}
@@ -114,10 +116,13 @@ class InstancesWorld:
 
     def step(self) -> None:
         """Let something happen somewhere."""
+        self.is_restoring = self.is_restoring and not self.instances["a"].is_compared()
         instance = self.random.choice(list(self.instances.values()))
         draw = self.random.random()
         if draw < 0.28:
             instance.pull()
+        elif draw < 0.31 and self.is_restoring:
+            pass
         elif draw < 0.29:
             self.cuts ^= {frozenset(self.random.sample(list(self.instances), 2))}
         elif draw < 0.31:
@@ -147,6 +152,7 @@ class InstancesWorld:
             # Too little would be lost.
             return
         elif not instance.lives:
+            self.is_restoring, self.cuts, self.lost = True, set(), set()
             publishers = [*instance.publishers, *(self.failing_over[each] for each in self.failing_over if each == instance.name)]
             self._backup.put_back(instance, publishers)
             self.commits.append(Rewinding(instance.name, is_back=True))
