@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
 from tests.simulation import simulated_table
 from tests.simulation.backups import Life
@@ -193,6 +194,11 @@ class WholeInstance(DiskWorld):
         """Let somebody say that the journal was restored, where a coordinator asks for that."""
         if any(node.loop._engine.reach.restored for node in self.nodes if node.alive and node.loop is not None):
             self.send(self.request(commands.Restored, origin=str(uuid.uuid4())))
+
+    def has_entered_all(self) -> bool:
+        """Return whether the control log tells of all messages that were published here, or came."""
+        self._note_order()
+        return sum(record.detail["rows"] for record in self.log if record.kind == Kind.ENTERED) == len(self.order)
 
     def is_compared(self) -> bool:
         """Return whether a coordinator has searched its peers' logs for what the journal has lost, and somebody has said so."""
