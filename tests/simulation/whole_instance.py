@@ -198,7 +198,7 @@ class WholeInstance(DiskWorld):
     def has_entered_all(self) -> bool:
         """Return whether the control log tells of all messages that were published here, or came."""
         self._note_order()
-        return sum(record.detail["rows"] for record in self.log if record.kind == Kind.ENTERED) == len(self.order)
+        return sum(int(record.detail["rows"]) for record in self.log if record.kind == Kind.ENTERED) == len(self.order)
 
     def is_compared(self) -> bool:
         """Return whether a coordinator has searched its peers' logs for what the journal has lost, and somebody has said so."""
