@@ -57,11 +57,15 @@ class Puller:
         Gives a `Pull` to the loop; returns whether it was taken. Where it was not, rows have come by another way meanwhile.
     fit : Fit
         Whether the peer's definitions fit.
+    meet : callable
+        Called before anything is taken over, once the peer shows no sign that the own journal was restored; waits for those who
+        pull from others, who may see one.
     """
 
     def __init__(
         self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition, *,
         look: Callable[[], PullState], hand_over: Callable[[Pull], bool], clock: Clock, fit: Fit,
+        meet: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._peer = peer
         self._own = own
@@ -71,6 +75,7 @@ class Puller:
         self._definition = definition
         self._look = look
         self._hand_over = hand_over
+        self._meet = meet
         self._silent = 0
         #: UUID of the own journal; known from the first records on.
         self._own_journal = ""
@@ -108,7 +113,18 @@ class Puller:
         SparkQueueError
             What keeps the peer from being read, or the news from being taken: this puller must be made anew. What came before it
             was taken over.
+        LogReplacedError
+            The peer's journal was put back from a backup meanwhile, and this puller must be made anew.
         """
+        try:
+            return self._take_new()
+        except SparkQueueError as failure:
+            if failure.code != "STORE_FAILED":
+                # What was read may be of a log that is no more: then nothing is wrong with its files.
+                self._log.check_last()
+            raise
+
+    def _take_new(self) -> bool:
         records: Sequence[Record] = self._log.read()
         found = bool(records)
         if records and self._fold.journal_id == "":
@@ -242,6 +258,7 @@ class Puller:
         self._own_journal, self._own_origin = own.journal, own.renewed[-1] if own.renewed else ""
         told = told_ahead(self._peer, self._definition.name)
         check_own(self._own, self._definition.name, told, origins=[own.journal, *own.renewed])
+        self._meet()
         self._fold.instances.update(own.instances)
         self._fold.foresee(told)
         self._foresee_definitions(told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.beginning import BEGINNING
+from tests.mutants.dashboard import DASHBOARD
 from tests.mutants.deciding import DECIDING
 from tests.mutants.failing import FAILING
 from tests.mutants.failing_over import FAILING_OVER
@@ -37,6 +38,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *STANDING_BY,
     *RIGHTS,
     *METRICS,
+    *DASHBOARD,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",

@@ -83,7 +83,7 @@ INSTANCES = (
     ),
     Mutant(
         "what was asked for in vain is asked for again and again",
-        _TRANSFERS, "    if before is not None and before.life == earliest and len(", "    if False and len(",
+        _TRANSFERS, "before.life == earliest and len(before.rows) >= NAMED_MOST:", "False:",
         _TESTS,
     ),
     Mutant(

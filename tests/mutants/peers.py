@@ -152,7 +152,7 @@ PEERS = (
     ),
     Mutant(
         "a log that went back is read on",
-        "spark_queue/replication/peer_log.py", "                self._check_last()\n", "",
+        "spark_queue/replication/peer_log.py", "                self.check_last()\n", "",
         ("tests/unit/replication/test_restored.py",),
     ),
     Mutant(

@@ -10,7 +10,7 @@ import pytest
 from spark_queue.core import commands
 from spark_queue.core.state import status
 from spark_queue.dashboard.following import JournalFollower
-from spark_queue.dashboard.history import StepSeries
+from spark_queue.dashboard.steps import StepSeries
 from spark_queue.journal.open import open_journal
 from spark_queue.views import state_at
 from tests.unit.dashboard.dashboard_world import DashboardWorld

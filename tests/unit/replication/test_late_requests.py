@@ -6,15 +6,24 @@ from pathlib import Path
 
 import pytest
 
+from spark_queue.core.deciding.instances.replicating import News
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.replication import chunks, peer_log
+from spark_queue.replication.exchange import Pull
 from tests.fake_clock import FakeClock
 from tests.unit.replication.sites import Site, three_sites
 
 
-def heard(site: Site) -> int:
-    """Return how many requests a site has taken from logs."""
-    return sum(news.value is None for pull in site.held for news in pull.pulled.news)
+def requests_heard(site: Site, monkeypatch: pytest.MonkeyPatch) -> list[News]:
+    """Return where the requests will be that a site takes from logs."""
+    heard, hand_over = list[News](), site.hand_over
+
+    def noted(pull: Pull) -> bool:
+        heard.extend(news for news in pull.pulled.news if news.value is None)
+        return hand_over(pull)
+
+    monkeypatch.setattr(site, "hand_over", noted)
+    return heard
 
 
 @pytest.mark.parametrize(
@@ -34,5 +43,6 @@ def test_a_request_is_over_in_whichever_chunk_it_stands(
     sites["virginia"].pull("tokyo", sites["tokyo"].path)
     monkeypatch.setattr(peer_log, "CHUNK_RECORDS", records)
     monkeypatch.setattr(chunks, "PART_ROWS", rows)
+    heard = requests_heard(sites["frankfurt"], monkeypatch)
     assert sites["frankfurt"].pull("virginia", sites["virginia"].path) is None
-    assert heard(sites["frankfurt"]) == (0 if is_late else 1)
+    assert len(heard) == (0 if is_late else 1)
