@@ -27,8 +27,8 @@ _COMMITS = _COMMITTING_S * _COMMITS_PER_S
 #: The default of `pull_interval`, in seconds.
 _PULL_INTERVAL_S = 0.5
 
-#: Seconds after which whoever is behind is given up.
-_DEADLINE_S = 4 * _COMMITTING_S
+#: Seconds after which whoever is behind is given up: a busy machine takes long for the commits alone.
+_DEADLINE_S = 15 * _COMMITTING_S
 
 #: Requests that reading one file of an object store takes: its size, its footer and its rows.
 _REQUESTS_PER_FILE = 3

@@ -92,6 +92,8 @@ def check(visitor: Asker, request: StrangeRequest) -> tuple[int, str]:
     assert not any(mark in value for value in headers.values() for mark in ("zq7", "\r", "\n")), request
     assert headers.get("location", "/").startswith("/"), request
     assert not headers.get("location", "/").startswith("//"), request
+    # Nobody logs in by a guess; who logs out is told to forget the cookie.
+    assert "set-cookie" not in headers or request.path == "/logout", request
     text = body.decode()
     found = [never for never in NEVER if never in text]
     assert not found, (found, request)
@@ -128,8 +130,14 @@ def fuzz(visitor: Asker, seed: int, cookies: Sequence[str], form_tokens: Sequenc
     stranger, counts = Stranger(seed=seed, cookies=cookies, form_tokens=form_tokens), dict[int, int]()
     for _ in range(REQUESTS):
         begun_s = time.monotonic()
-        status, _ = check(visitor, stranger.request())
+        request = stranger.request()
+        if request.path == "/logout" and visitor.form_token in form_tokens:
+            # It would end the session that all others have.
+            continue
+        status, _ = check(visitor, request)
         counts[status] = counts.get(status, 0) + 1
+        if request.method == "POST" and request.path != "/login" and visitor.form_token not in form_tokens:
+            assert status >= 400, request
         assert time.monotonic() - begun_s < LONGEST_S
     return counts
 

@@ -101,10 +101,10 @@ class Site(DiskInstance):
         )
         self.loop.step([Call(waits, lambda: False)])
 
-    def pull(self, peer: str | None = None, path: Path = Path(), **other: Any) -> SparkQueueError | None:
+    def pull(self, peer: str | None = None, path: Path | None = None, **other: Any) -> SparkQueueError | None:
         """Pull what is new from a peer's journal; returns what it was refused for, after which another puller is made."""
         try:
-            return super().pull(peer, store=Store(str(path)), **other)
+            return super().pull(peer, store=path and Store(str(path)), **other)
         except SparkQueueError as refusal:
             return refusal
 
