@@ -34,15 +34,14 @@ _TEXT = " of a sensor that says the same about as much every time"
 BODY = f"concat('reading ', id, '{_TEXT}') AS body"
 
 #: What an executor says of the rows that it was given: where it was, and whether the disk of the driver was there.
-_SEEN = pa.schema(
-    [
-        pa.field("executor", pa.string()),
-        pa.field("driver_disk", pa.bool_()),
-        pa.field("wrong_bodies", pa.int64()),
-        pa.field("bookmarks", pa.list_(pa.int64())),
-        pa.field("ids", pa.list_(pa.int64())),
-    ]
-)
+_SEEN_FIELDS: list[pa.Field[Any]] = [
+    pa.field("executor", pa.string()),
+    pa.field("driver_disk", pa.bool_()),
+    pa.field("wrong_bodies", pa.int64()),
+    pa.field("bookmarks", pa.list_(pa.int64())),
+    pa.field("ids", pa.list_(pa.int64())),
+]
+_SEEN = pa.schema(_SEEN_FIELDS)
 _SEEN_DDL = "executor STRING, driver_disk BOOLEAN, wrong_bodies BIGINT, bookmarks ARRAY<BIGINT>, ids ARRAY<BIGINT>"
 
 
