@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,8 +13,9 @@ from spark_queue import tracing
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.letter_choices import letter_choice
 from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
+from spark_queue.client.redriving import redrive_rows
 from spark_queue.core import commands, replies
-from spark_queue.core.bitmaps.ranges import oldest, to_bitmap, to_ranges
+from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.dead_letter import DeadLetter
 from spark_queue.core.state.letter_kinds import LetterKind, letter_kinds
@@ -212,24 +212,14 @@ class Queue:
         asked = commands.FindDeadLetters(queue=self.name, where=where)
         found = cast(replies.DeadLetters, self._ask(asked, dry_run=dry_run))
         left = to_bitmap(found.ranges)
-        requested, redriven = len(left) + found.skipped, 0
+        requested = len(left) + found.skipped
         if bookmarks is not None or not choice.is_of_all:
             named = left if bookmarks is None else BitMap64(bookmarks)
             named = named if choice.is_of_all else named & choice.rows_of(self._dead_letters())
             left, requested = left & named, len(named)
         if dry_run:
             return replies.Redriven(requested=requested, redriven=len(left), skipped=requested - len(left))
-        while left:
-            # Each second is a request of its own, so that it can be interrupted.
-            part = left if per_second is None else oldest(left, per_second)
-            command = commands.Redrive(queue=self.name, ranges=tuple(to_ranges(part)))
-            redriven += cast(replies.Redriven, self._ask(command)).redriven
-            left = left - part
-            if on_progress is not None:
-                on_progress(requested - len(left), requested)
-            if left:
-                time.sleep(1)
-        return replies.Redriven(requested=requested, redriven=redriven, skipped=requested - redriven)
+        return redrive_rows(self._ask, self.name, left, requested, per_second, on_progress)
 
     def letter_kinds(
         self, *, reason: str | None = None, error: str | None = None, since: datetime | None = None, until: datetime | None = None
