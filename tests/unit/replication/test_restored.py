@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spark_queue.core import commands
+from spark_queue.core.definitions import parsing
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import CallerError, JournalError
+from spark_queue.journal.layout import Store
+from spark_queue.replication import puller
 from spark_queue.replication.fetching import Fetcher
 from spark_queue.replication.peer_log import LISTING_LOOKS
+from spark_queue.replication.pullers import Pullers
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange
+from tests.unit.replication.test_pullers import definitions, nothing_is_asked, wait_until
 
 
 @pytest.fixture
@@ -183,3 +189,23 @@ def test_a_journal_that_was_made_anew_is_read_once_somebody_says_so(
     exchange(here, there)
     assert here.in_state(State.REMOTE) == ["a", "b", "new"]
     assert there.in_state(State.AVAILABLE) == ["new", "a", "b"], "what its instance owned is its own again"
+
+
+def test_what_a_peer_says_of_a_restored_backup_is_over_once_it_is_no_peer_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Accusing:
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def step(self) -> bool:
+            raise JournalError("JOURNAL_RESTORED", peer="virginia", record=10_000, path="here", since=2)
+
+    monkeypatch.setattr(puller, "Puller", Accusing)
+    running = Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock())
+    running.keep(definitions(tmp_path / "virginia"), frozenset())
+    try:
+        wait_until(lambda: running.restored() is not None, threading.Event())
+    finally:
+        running.keep(parsing.parse({}), frozenset())
+    assert running.restored() is None
