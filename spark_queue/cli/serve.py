@@ -24,6 +24,7 @@ from spark_queue.cli.output import show
 from spark_queue.errors import CoordinatorError
 
 if TYPE_CHECKING:
+    from spark_queue.client.journal import Journal
     from spark_queue.coordinator.process import Environment
     from spark_queue.protocol.start_options import Bind, MetricsOptions, StartOptions
 
@@ -181,18 +182,23 @@ def stop(
     json: Json = False,
 ) -> None:
     """End the journal's coordinator in good order; the next caller that needs one starts it again."""
+    target = open_target(journal, storage, coordinator, token_file)
+    journal_id = target.journal_id()
+    stopped = stop_coordinator(target)
+    text = "The coordinator ends." if stopped else "No coordinator runs."
+    show({"journal": journal_id, "stopped": stopped}, text, as_json=json)
+
+
+def stop_coordinator(target: Journal) -> bool:
+    """Tell the coordinator to end; returns whether one runs."""
     from spark_queue.client.coordinator_client import call_once
     from spark_queue.protocol import wire
 
-    target = open_target(journal, storage, coordinator, token_file)
-    journal_id = target.journal_id()
-    stopped = True
     try:
-        call_once(target.store, journal_id, wire.Stop(), endpoint=target.endpoint, start=False, timeout_s=STOP_S)
+        call_once(target.store, target.journal_id(), wire.Stop(), endpoint=target.endpoint, start=False, timeout_s=STOP_S)
     except CoordinatorError as refusal:
         # With an address the user says that one runs there; without one, nobody answering is the aim.
-        if coordinator is not None or refusal.code != "COORDINATOR_UNAVAILABLE":
+        if target.coordinator is not None or refusal.code != "COORDINATOR_UNAVAILABLE":
             raise
-        stopped = False
-    text = "The coordinator ends." if stopped else "No coordinator runs."
-    show({"journal": journal_id, "stopped": stopped}, text, as_json=json)
+        return False
+    return True

@@ -82,6 +82,8 @@ def make_app(
         Exception: site.broken,
     }
     made = Starlette(routes=routes, lifespan=life, exception_handlers=handlers, max_body_size=_FORM_BYTES)
+    # A path leads to one page or to none; redirects would name this host as the request did.
+    made.router.redirect_slashes = False
     return Guard(made, access)
 
 

@@ -8,7 +8,6 @@ import secrets
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
@@ -159,6 +158,9 @@ class Guard:
             if request.headers.get("content-type", _FORM).partition(";")[0].strip().lower() != _FORM:
                 # Forms of ours have no files. What reads those takes the names of encodings from the request.
                 return PlainTextResponse("A form comes in another way.", status_code=415)
+        elif request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
+            # Events go on while they are read; what came with the question would end them in the middle.
+            return PlainTextResponse("A page is asked for without a body.", status_code=400)
         path = request.url.path
         if path.startswith(_OPEN) or access.session_of(request) is not None:
             return None
@@ -181,5 +183,5 @@ def _is_own(headers: Headers, access: Access) -> bool:
     if origin is None:
         # No browser then, or an old one: the form's token decides.
         return True
-    parts = urlsplit(origin)
-    return parts.netloc.lower() in access.hosts and parts.scheme == ("https" if access.is_secure else "http")
+    scheme = "https" if access.is_secure else "http"
+    return origin.lower() in {f"{scheme}://{host}" for host in access.hosts}

@@ -119,8 +119,9 @@ def _check_private(path: Path, status: os.stat_result) -> None:
     mode = stat.S_IMODE(status.st_mode)
     if status.st_uid != os.getuid():
         raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(path), problem="belongs to another user")
-    if mode != 0o600:
-        raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(path), problem=f"has mode {mode:04o} instead of 0600")
+    # A secret that is mounted into a container is nobody's to write.
+    if mode not in (0o600, 0o400):
+        raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(path), problem=f"has mode {mode:04o} instead of 0600 or 0400")
 
 
 def log_path(journal_id: str, location: str) -> Path:

@@ -2,13 +2,12 @@
 
 Memory is what would be free without the process (USS): what it shares with others, its libraries, comes and goes with what
 else the machine does. A process is looked at twice: as it stands after it lived through everything, and as the next one stands
-after it recovered the same from the log; each time once it has nothing to do, since its first upkeep needs memory for a moment.
+after it recovered the same from the log, before its upkeep begins.
 """
 
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 
 import psutil
@@ -19,9 +18,6 @@ from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import MANY_MESSAGES, QUEUE, BenchJournal, request
 
 _MIB = 2**20
-
-#: How often a process is looked at until it has nothing to do.
-_STILL_LOOKS = 30
 
 #: Messages that one lease of the scattering takes; half of them, at random, are acknowledged.
 _LEASE_MESSAGES = 100_000
@@ -62,12 +58,6 @@ def _settled_mib(journal: BenchJournal, process: psutil.Process) -> float:
     client = journal.client()
     for _ in range(5):
         client.call(wire.Nudge(journal=journal.journal_id, request=request(), message_type="json"))
-    spent_s = -1.0
-    for _ in range(_STILL_LOOKS):
-        before_s, spent_s = spent_s, process.cpu_times().user
-        if spent_s - before_s < 0.05:
-            break
-        time.sleep(2)
     return float(process.memory_full_info().uss) / _MIB
 
 

@@ -19,7 +19,7 @@ _INSTANCES = (2, 3, 4, 6, 8)
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Measure both curves; the time may grow as messages do, and as what is told: each log tells of what all have published."""
+    """Measure both curves; the time may grow as messages do, and as what is told: n logs tell of what all n have published."""
     messages = [(size, median(_messages_s(bench, size))) for size in _MESSAGES]
     yield growth("replication-curve-messages", "the time to pull with the number of messages", messages, unit="s")
     instances = [(count, median(_instances_s(bench, count))) for count in _INSTANCES]

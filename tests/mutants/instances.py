@@ -68,12 +68,22 @@ INSTANCES = (
     ),
     Mutant(
         "a request names only the oldest, which a busy owner has leased",
-        _TRANSFERS, "named = _to_name(", "named = oldest(waited, room) if room else _to_name(",
+        _TRANSFERS, "_to_name(ownership, waited, ", "_to_name(ownership, oldest(waited, room), ",
+        _TESTS,
+    ),
+    Mutant(
+        "each of several owners is asked for all that there is room for",
+        _TRANSFERS, "max(share, left // (len(named) - len(limits)))", "max(share, room)",
+        _TESTS,
+    ),
+    Mutant(
+        "an owner that is asked in vain takes the share of others",
+        _TRANSFERS, "share = max(1, room // (len(standing) + len(named)))", "share = 1",
         _TESTS,
     ),
     Mutant(
         "what was asked for in vain is asked for again and again",
-        _TRANSFERS, "    if before is not None and len(before.rows) >= NAMED_MOST:\n", "    if False:\n",
+        _TRANSFERS, "before.life == earliest and len(before.rows) >= NAMED_MOST:", "False:",
         _TESTS,
     ),
     Mutant(

@@ -125,3 +125,74 @@ def test_who_owns_a_part_of_what_is_asked_for_and_may_claim_the_rest_gives_all(c
     for each in of_all:
         assert digest(each.world.folded()) == digest(each.world.state)
         assert invariants.of_state(each.world.state) == []
+
+
+def limits(instance: Instance) -> dict[str, int]:
+    """Return how many messages an instance asks of each owner now."""
+    return {owner: request.limit for owner, request in instance.ownership().requests.items()}
+
+
+def waiting_among(clock: FakeClock, counts: dict[str, int]) -> tuple[Three, Consumer]:
+    """Let two of three instances own messages that the third waits for."""
+    of_all = three(clock)
+    for each in of_all:
+        if each.name in counts:
+            each.publish(counts[each.name])
+    exchange(*of_all)
+    clock.advance(2_000)
+    return of_all, Consumer(of_all[1], max_backlog=100)
+
+
+@pytest.mark.parametrize(
+    ("counts", "room", "asked"),
+    [
+        ({"frankfurt": 20, "tokyo": 20}, 8, {"frankfurt": 4, "tokyo": 4}),
+        ({"frankfurt": 20, "tokyo": 20}, 9, {"frankfurt": 4, "tokyo": 5}),
+        ({"frankfurt": 20, "tokyo": 1}, 8, {"frankfurt": 7, "tokyo": 1}),
+        ({"frankfurt": 20, "tokyo": 20}, 1, {"frankfurt": 1, "tokyo": 1}),
+        ({"frankfurt": 20}, 8, {"frankfurt": 8}),
+    ],
+)
+def test_who_asks_several_owners_asks_all_of_them_together_for_no_more_than_it_has_room_for(
+    clock: FakeClock, counts: dict[str, int], room: int, asked: dict[str, int]
+) -> None:
+    """R104: or for one of each, where it has less room than there are owners."""
+    of_all, idle = waiting_among(clock, counts)
+    assert idle.take(limit=room) == []
+    assert limits(of_all[1]) == asked
+    exchange(*of_all)
+    given = idle.take(limit=100)
+    assert len(given) == sum(asked.values())
+
+
+def test_an_owner_that_has_all_leased_keeps_nobody_from_what_others_have(clock: FakeClock) -> None:
+    """R104: its share is asked for in vain; the shares of others are not."""
+    of_all, idle = waiting_among(clock, {"frankfurt": 20, "tokyo": 20})
+    frankfurt, virginia, _ = of_all
+    busy = Consumer(frankfurt)
+    assert len(busy.take()) == 20
+    received = 0
+    for _ in range(5):
+        assert idle.take(limit=8) == []
+        exchange(*of_all)
+        given = idle.take(limit=8)
+        assert virginia.ids(given) <= {("uuid-of-tokyo", row) for row in range(20)}
+        received += len(given)
+        clock.advance(1_000)
+    assert received == 20, "four each time, though eight of others are asked for"
+
+
+def test_who_is_asked_for_all_that_there_is_room_for_leaves_others_their_share(clock: FakeClock) -> None:
+    """R104: they came to own messages later; then all are asked anew, together for no more than there is room for."""
+    of_all, idle = waiting_among(clock, {"frankfurt": 20})
+    frankfurt, virginia, tokyo = of_all
+    Consumer(frankfurt).take()
+    idle.take(limit=8)
+    tokyo.publish(20)
+    exchange(*of_all)
+    clock.advance(2_000)
+    idle.take(limit=8)
+    assert limits(virginia) == {"frankfurt": 8, "tokyo": 4}
+    clock.advance(OPEN_MS)
+    idle.take(limit=8)
+    assert limits(virginia) == {"frankfurt": 4, "tokyo": 4}

@@ -37,12 +37,19 @@ def test_callers_that_start_at_once_agree_on_one_token() -> None:
     assert [entry.name for entry in user_files.state_directory().iterdir()] == ["token"]
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o660, 0o400, 0o700])
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o660, 0o440, 0o700])
 def test_a_token_file_of_another_mode_is_refused(mode: int) -> None:
     user_files.token()
     user_files.token_path().chmod(mode)
-    with pytest.raises(CoordinatorError, match=f"has mode {mode:04o} instead of 0600"):
+    with pytest.raises(CoordinatorError, match=f"has mode {mode:04o} instead of 0600 or 0400"):
         user_files.token()
+
+
+def test_a_token_file_that_nobody_may_write_is_as_good() -> None:
+    """A secret that is mounted into a container, as conf/Containerfile says."""
+    made = user_files.token()
+    user_files.token_path().chmod(0o400)
+    assert user_files.token() == made
 
 
 def test_a_token_file_of_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import below, oldest
@@ -47,15 +49,29 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     if room <= 0:
         return
     wanted = work.allowed(subscription, before_held(ledger, ledger.rows[State.REMOTE]))
-    parts = ownership.of_others(wanted, since_ms)
-    for owner in sorted(parts):
-        waited = came_by(work.state, ledger, parts[owner], since_ms[owner])
-        life, named = _to_name(ownership, waited, ownership.requests.get(owner))
-        limit = min(room, len(named))
-        if limit:
-            told = {"requester": ownership.instance, "owner": owner, "passed": [], "limit": limit}
-            work.emit(Kind.TRANSFER_REQUESTED, named, detail=told | ({"life": life} if life else {}))
-            room -= limit
+    parts = {
+        owner: came_by(work.state, ledger, part, since_ms[owner]) for owner, part in ownership.of_others(wanted, since_ms).items()
+    }
+    asked = {owner: _to_name(ownership, waited, ownership.requests.get(owner)) for owner, waited in parts.items() if waited}
+    limits = _shared(work, ownership, room, {owner: len(named) for owner, (_, named) in asked.items()})
+    for owner, (life, named) in sorted(asked.items()):
+        told = {"requester": ownership.instance, "owner": owner, "passed": [], "limit": limits[owner]}
+        work.emit(Kind.TRANSFER_REQUESTED, named, detail=told | ({"life": life} if life else {}))
+
+
+def _shared(work: UnitOfWork, ownership: Ownership, room: int, named: Mapping[str, int]) -> dict[str, int]:
+    """Return how many messages to ask of each owner, by how many are named to it: a share of the room, and what others leave.
+
+    Whoever is asked already has its share, too, and may have all of it leased: so each is asked for a share at least, and for one
+    message where the room is less than the owners are.
+    """
+    standing = [request.limit for request in ownership.requests.values() if _is_open(work, request)]
+    share = max(1, room // (len(standing) + len(named))) if named else 0
+    left, limits = room - sum(standing), dict[str, int]()
+    for count, owner in sorted((count, owner) for owner, count in named.items()):
+        limits[owner] = min(count, max(share, left // (len(named) - len(limits))))
+        left -= limits[owner]
+    return limits
 
 
 def _to_name(ownership: Ownership, waited: BitMap64, before: Request | None) -> tuple[int, BitMap64]:
