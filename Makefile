@@ -23,7 +23,7 @@ gateway: setup ## Run the tests of object stores also on a real S3 server, which
 	@GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 	@PATH=$(CURDIR)/build/bin:$$PATH $(RUN) python -m pytest tests/integration/test_s3.py tests/integration/test_replication_s3.py
 
-cluster: setup ## Run a Spark cluster on machines that are namespaces, cut the power of three of them, and balance the books (as root).
+cluster: setup ## Run a Spark cluster on machines that are namespaces, kill three of them, and balance the books (as root).
 	@if command -v go >/dev/null; then GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; fi
 	@PATH=$(CURDIR)/build/bin:$$PATH $(RUN) python -m tests.acceptance.standalone $(if $(MESSAGES),--messages $(MESSAGES))
 

@@ -160,14 +160,14 @@ class JournalSite:
                 "trouble": follower.trouble}  # fmt: skip
 
     def _dead_letters(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
-        key = request.query_params.get("group")
+        key, choice = request.query_params.get("group"), letters.choice_of(request.query_params)
         with looking(follower) as look:
             name = known_queue(look.state, request)
-            groups = letters.letter_groups(look.state, name)
+            groups = letters.letter_groups(look.state, name, choice)
             homes = letters.homes_of(look.state, name)
             source = look.state.ledger(homes.source).definition
             message_type = message_rows.frozen(look.state.message_types[source.message_type])
-            count = status_of(look, name).dead_letters
+            count, now_ms = status_of(look, name).dead_letters, look.now_ms
         group = next((each for each in groups if each.key == key), None)
         values, trouble, bookmarks = list[dict[str, Any]](), None, list[int]()
         columns = message_rows.body_columns(source.columns)
@@ -179,6 +179,8 @@ class JournalSite:
         cells = [[shown.cell(value[column]) for column in columns] for value in values]
         return {"queue": name, "groups": groups[: letters.GROUPS], "more": max(0, len(groups) - letters.GROUPS), "homes": homes,
                 "group": group, "bookmarks": bookmarks, "cells": cells, "columns": columns, "letters": count,
+                "chosen": None if choice.is_of_all else sum(len(each.rows) for each in groups),
+                "yesterday": letters.yesterday(now_ms),
                 "body_trouble": trouble, "trouble": follower.trouble}  # fmt: skip
 
     def _log(self, request: Request, follower: JournalFollower) -> dict[str, Any]:

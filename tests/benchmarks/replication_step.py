@@ -12,23 +12,28 @@ from typing import Any
 import pyarrow as pa
 
 from spark_queue.clock import SystemClock
+from spark_queue.core import commands
 from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.layout import Store
 from spark_queue.journal.objects import StoredObject
 from tests.benchmarks.figure import Bench, Figure, median, shown, spread
 from tests.benchmarks.instances import BenchInstance
+from tests.benchmarks.journals import QUEUE
 from tests.sites_on_disk import DiskInstance
 
-#: How long a peer commits, how often in a second, and how many messages each time.
-_COMMITTING_S, _COMMITS_PER_S, _COMMIT_ROWS = 20, 50, 10
+#: How long a peer commits, and how often in a second.
+_COMMITTING_S, _COMMITS_PER_S = 20, 50
 _COMMITS = _COMMITTING_S * _COMMITS_PER_S
+
+#: How many messages enter by the first commit of a second, and how many are acknowledged by each of the others.
+_ENTER, _ENDED = 500, 10
 
 #: The default of `pull_interval`, in seconds.
 _PULL_INTERVAL_S = 0.5
 
-#: Seconds after which whoever is behind is given up: a busy machine takes long for the commits alone.
-_DEADLINE_S = 15 * _COMMITTING_S
+#: Seconds after which whoever is behind is given up; a busy machine takes long for the commits alone.
+_DEADLINE_S = 5 * _COMMITTING_S
 
 #: Requests that reading one file of an object store takes: its size, its footer and its rows.
 _REQUESTS_PER_FILE = 3
@@ -72,23 +77,34 @@ def _behind_s(place: Path, pause_s: float) -> tuple[float, float]:
     # Another process, so that it commits while this one reads.
     committer = multiprocessing.get_context("spawn").Process(target=_commit, args=(there.path,))
     committer.start()
+    #: When which record was pulled; the watermark tells the last one.
+    reached: list[tuple[int, int]] = []
     try:
-        deadline_s = time.monotonic() + _DEADLINE_S
-        while here.pull("there", store=store) is None and here.count(State.REMOTE) < _COMMITS * _COMMIT_ROWS:
-            assert time.monotonic() < deadline_s, f"only {here.count(State.REMOTE):,} messages were pulled in {_DEADLINE_S} s"
+        deadline_s, has_ended = time.monotonic() + _DEADLINE_S, False
+        while not (has_ended and reached[-1][0] == there.records()[-1].record):
+            assert time.monotonic() < deadline_s, f"{_DEADLINE_S} s are over at record {reached[-1][0]}"
             threading.Event().wait(_PULL_INTERVAL_S)
-        done_ms = here.now_ms
-        entered_ms = [record.at_ms for record in there.records(Kind.ENTERED)]
-        return (done_ms - entered_ms[-1]) / 1e3, (_COMMITS - 1) / (entered_ms[-1] - entered_ms[0]) * 1e3
+            has_ended = not committer.is_alive()
+            here.pull("there", store=store)
+            reached.append((here.state.pulled["there"].record, here.now_ms))
     finally:
         committer.terminate()
         committer.join()
+    ended = there.records(Kind.REMOVED)
+    assert here.count(State.REMOVED) == len(ended) * _ENDED == (_COMMITS - _COMMITTING_S) * _ENDED
+    done_ms = next(at_ms for record, at_ms in reached if record >= ended[-1].record)
+    return (done_ms - ended[-1].at_ms) / 1e3, (len(ended) - 1) / (ended[-1].at_ms - ended[0].at_ms) * 1e3
 
 
 def _commit(path: Path) -> None:
-    """Commit at a steady pace, as the coordinator of a peer does whose publishers are busy."""
-    there, never = DiskInstance(path, SystemClock()), threading.Event()
+    """Commit at a steady pace, as the coordinator of a busy peer does: messages enter once in a second, and others end."""
+    there, never, ended = DiskInstance(path, SystemClock()), threading.Event(), 0
     began_s = time.monotonic()
     for commit in range(_COMMITS):
         never.wait(max(0.0, began_s + commit / _COMMITS_PER_S - time.monotonic()))
-        there.publish_rows(pa.table({"value": ["{}"] * _COMMIT_ROWS}))
+        if commit % _COMMITS_PER_S == 0:
+            there.publish_rows(pa.table({"value": ["{}"] * _ENTER}))
+        else:
+            outcome = commands.OutcomeRows(outcome="acknowledge", ranges=((ended, ended + _ENDED),))
+            there.decide(commands.Settle(queue=QUEUE, outcomes=(outcome,)))
+            ended += _ENDED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -32,10 +33,18 @@ class Sink:
     def __init__(self) -> None:
         self.received: list[int] = []
         self.ended_at_s: list[float] = []
+        self._ended = threading.Condition()
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         self.received += [row["id"] for row in batch.select("id").collect()]
         self.ended_at_s.append(time.monotonic())
+        with self._ended:
+            self._ended.notify()
+
+    def wait(self) -> None:
+        """Wait a little for the end of a batch."""
+        with self._ended:
+            self._ended.wait(0.2)
 
     def ended_since(self, since_s: float) -> list[float]:
         return [ended_s for ended_s in self.ended_at_s if ended_s >= since_s]
@@ -55,7 +64,7 @@ class Publishing:
             assert time.monotonic() < deadline_s, f"{len(sink.received)} of {count}"
             self.home.publish(self.published, PUBLISHED_AT_ONCE)
             self.published += PUBLISHED_AT_ONCE
-            time.sleep(0.2)
+            sink.wait()
 
 
 @pytest.fixture
@@ -90,7 +99,7 @@ def test_a_stream_follows_to_the_stand_in_without_failing(
     deadline_s = time.monotonic() + DEADLINE_S
     while home.figures() != (0, 0, publishing.published):
         assert time.monotonic() < deadline_s, home.figures()
-        time.sleep(0.2)
+        sink.wait()
     assert query.isActive
     query.stop()
     assert query.exception() is None

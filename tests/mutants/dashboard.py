@@ -16,7 +16,7 @@ DASHBOARD: tuple[Mutant, ...] = (
     Mutant(
         "a form changes something without the token of its session",
         f"{_DASHBOARD}/change_site.py", "        await self._pages.refuse_strange_form(request)\n", "",
-        _FUZZED,
+        (*_CHANGES, *_FUZZED),
     ),
     Mutant(
         "one form token holds for all sessions",

@@ -30,6 +30,11 @@ PEERS = (
         _FITTING_TESTS,
     ),
     Mutant(
+        "a queue that is another one there counts as broken",
+        "spark_queue/cli/verify_peers.py", " for queue in queues if queue not in withheld)", " for queue in queues)",
+        ("tests/unit/cli/test_verify_peers.py",),
+    ),
+    Mutant(
         "a log may name messages without end",
         "spark_queue/replication/kept.py", "        if count > most:\n", "        if False:\n",
         (_HOSTILE,),

@@ -60,7 +60,7 @@ def _told(name: str, outcome: Outcome, size: Size) -> str:
     killed = ", ".join(f"{machine} at {at_s:.0f} s" for machine, at_s in outcome.killed_at_s.items()) or "nothing"
     return (
         f"{name}: {size.messages:,} messages in {outcome.took_s:.0f} s, {size.messages / outcome.took_s:,.0f}/s; "
-        f"lost power: {killed}; longest time between two grants {books.longest_pause_s:.1f} s; "
+        f"killed: {killed}; longest time between two grants {books.longest_pause_s:.1f} s; "
         f"delivered again, each explained: {books.explained_duplicates:,}; broken promises: {books.broken or 'none'}"
     )
 

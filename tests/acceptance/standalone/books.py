@@ -25,7 +25,7 @@ Counts = np.ndarray[Any, np.dtype[np.uint16]]
 class Books:
     """What a run came to; the promises that it broke are empty."""
 
-    #: Messages that were published twice or not at all.
+    #: Messages that were published twice, or never seen.
     misnumbered: int
     #: Neither acknowledged once nor anything else.
     unfinished: int
@@ -54,8 +54,9 @@ def balance(journal: Journal, sinks: Iterable[Path], messages: int) -> Books:
     """Compare what drivers kept with the log."""
     seen = pa.concat_tables([pq.read_table(file) for sink in sinks for file in sink.glob("*.parquet")])
     bookmarks, ids = (pc.list_flatten(seen.column(name)).to_numpy() for name in ("bookmarks", "ids"))
-    # A message that was published twice would be under two bookmarks, and there are as many as messages.
-    misnumbered = 2 * messages - len(np.unique(ids)) - len(np.unique(bookmarks))
+    # There are as many bookmarks as messages; what is published twice has bookmarks beyond, taken or not.
+    missing, beyond = messages - len(np.unique(ids)), np.count_nonzero(np.unique(bookmarks) >= messages)
+    misnumbered = missing + beyond + journal.queue(QUEUE).status().queue_depth
     written = _counted(bookmarks, messages)
     delivered, acknowledged, others = (np.zeros(messages, np.uint16) for _ in range(3))
     granted_at: list[datetime] = []
@@ -71,7 +72,7 @@ def balance(journal: Journal, sinks: Iterable[Path], messages: int) -> Books:
         for each in record["ranges"] or ():
             counts[each["first"] : each["until"]] += 1
     return Books(
-        misnumbered=misnumbered + int((bookmarks >= messages).sum()),
+        misnumbered=int(misnumbered),
         unfinished=int(((acknowledged != 1) | (others != 0)).sum()),
         lost=int(((acknowledged > 0) & (written == 0)).sum()),
         unexpected=int((written > delivered).sum()),

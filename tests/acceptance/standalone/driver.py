@@ -41,7 +41,7 @@ _SEEN_FIELDS: list[pa.Field[Any]] = [
     pa.field("bookmarks", pa.list_(pa.int64())),
     pa.field("ids", pa.list_(pa.int64())),
 ]
-_SEEN = pa.schema(_SEEN_FIELDS)
+SEEN = pa.schema(_SEEN_FIELDS)
 _SEEN_DDL = "executor STRING, driver_disk BOOLEAN, wrong_bodies BIGINT, bookmarks ARRAY<BIGINT>, ids ARRAY<BIGINT>"
 
 
@@ -102,7 +102,7 @@ def look(marker: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Record
                 "executor": socket.gethostname(), "driver_disk": Path(marker).exists(), "wrong_bodies": wrong,
                 "bookmarks": batch.column("bookmark").to_pylist(), "ids": ids,
             }  # fmt: skip
-            yield pa.RecordBatch.from_pylist([row], schema=_SEEN)
+            yield pa.RecordBatch.from_pylist([row], schema=SEEN)
 
     return looked_at
 

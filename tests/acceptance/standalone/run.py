@@ -1,4 +1,4 @@
-"""One run: messages are published and consumed while machines lose their power; then the books are balanced."""
+"""One run: messages are published and consumed while machines are killed; then the books are balanced."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from tests.acceptance.standalone.books import Books, balance
 from tests.acceptance.standalone.cluster import DRIVERS, MASTER, QUEUE_HOSTS, WORKERS, Cluster
 
-#: For how long a machine is without power, in seconds.
+#: For how long a machine is away that was killed, in seconds.
 OFF_S = 3.0
 
 
@@ -21,7 +21,7 @@ class Outcome:
     books: Books
     #: From the first acknowledgement to the last.
     took_s: float
-    #: From the first acknowledgement to each loss of power, in seconds, by the machine.
+    #: From the first acknowledgement to each kill, in seconds, by the machine.
     killed_at_s: dict[str, float]
 
 
@@ -42,7 +42,7 @@ def start(cluster: Cluster) -> None:
 
 
 def run(cluster: Cluster, *, kills: bool, say: Callable[[str], None]) -> Outcome:
-    """Publish and consume everything; in a run with kills a worker, a driver and the serving coordinator lose power on the way."""
+    """Publish and consume everything; in a run with kills a worker, a driver and the serving coordinator are killed on the way."""
     messages = cluster.size.messages
     victims = [lambda: WORKERS[0], lambda: DRIVERS[0], cluster.serving] if kills else []
     quarter = 1 / (len(victims) + 1)
@@ -53,12 +53,12 @@ def run(cluster: Cluster, *, kills: bool, say: Callable[[str], None]) -> Outcome
     began_s, killed_at_s = time.monotonic(), {}
     for number, victim in enumerate(victims):
         wait_for(cluster, int(messages * quarter * (number + 0.5)))
-        # There is work to do when the power goes, and after that.
+        # There is work to do when it is killed, and after that.
         cluster.allow(quarter * (number + 2))
         name = victim()
         killed_at_s[name] = time.monotonic() - began_s
-        cluster.lose_power(name, OFF_S)
-        say(f"{name} has lost its power")
+        cluster.kill(name, OFF_S)
+        say(f"{name} was killed")
     cluster.allow(1)
     wait_for(cluster, messages)
     took_s = time.monotonic() - began_s

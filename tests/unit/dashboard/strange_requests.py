@@ -66,14 +66,16 @@ _FILTERS = [
     "/* " + MARK, "-- x", "true",
     "amount IS NULL; DROP TABLE x", "java_method('a','b')", "item = '\x00'", "exists(select 1)", "amount = amount",
 ]  # fmt: skip
-_WORDS = {
+#: What pages are asked by, with some values of each.
+WORDS = {
     "span": ["15min", "6h", "all", "2y"], "end": _TIMES, "at": _TIMES, "state": ["in the queue", "leased", "dead", "removed"],
     "where": _FILTERS, "bookmark": _NUMBERS, "after": _NUMBERS, "group": ["0" * 16], "queue": ["BILLING"],
     "kind": ["paused", "removed"],
     "people": ["1", "0"], "before": _NUMBERS, "older": _NUMBERS, "newer": _NUMBERS, "since": _TIMES, "until": _TIMES,
     "reason": ["forced_expire"], "error": ["declined"], "token": ["guessed"], MARK: [MARK],
 }  # fmt: skip
-_FIELDS = {
+#: What forms have.
+FIELDS = {
     "verb": ["redrive", "settle", "purge", "purge", "drop"], "of": ["letters", "messages"], "where": _FILTERS,
     "outcome": ["acknowledge", "expire", "cancel", "lose"], "per_second": _NUMBERS, "group": ["0" * 16],
     "confirmed": ["20", "1", "0"],
@@ -141,7 +143,7 @@ class Stranger:
         )
         names = [draw.choice(_NAMES) if draw.random() < 0.6 else self._odd() for _ in range(4)]
         path = draw.choice(_PATHS).format(*(self._quoted(name) for name in names))
-        query = "&".join(self._pairs(_WORDS, draw.choice([0, 0, 1, 2, 3, 8])))
+        query = "&".join(self._pairs(WORDS, draw.choice([0, 0, 1, 2, 3, 8])))
         body = self._body() if method == "POST" or draw.random() < 0.1 else []
         headers = self._head()
         if body:
@@ -176,7 +178,7 @@ class Stranger:
             ("cookie", draw.choice(self.cookies)),
             *(draw.choice(self._headers)() for _ in range(draw.randrange(3))),
         ]
-        kinds = ["application/x-www-form-urlencoded"] * 8 + [
+        kinds = ["application/x-www-form-urlencoded"] * 30 + [
             "multipart/form-data; boundary=b", "multipart/form-data; boundary=b; charset=unicode_escape", "multipart/form-data",
             "text/plain", "application/json", "", "application/x-www-form-urlencoded; charset=utf-7", MARK,
         ]  # fmt: skip
@@ -196,7 +198,7 @@ class Stranger:
             return [part]
         if kind == 3:
             return [b"&".join(b"a=1" for _ in range(2_000))]
-        fields = self._pairs(_FIELDS, draw.choice([0, 2, 4, 8]))
+        fields = self._pairs(FIELDS, draw.choice([0, 2, 4, 8]))
         fields.append(f"form_token={quote(draw.choice(self.form_tokens))}")
         if draw.random() < 0.5:
             fields.append(f"verb={draw.choice(['redrive', 'settle', 'purge'])}")

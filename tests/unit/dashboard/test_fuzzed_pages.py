@@ -8,15 +8,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import pytest
 from starlette.types import Message
 
 from spark_queue.dashboard import guard
-from tests.unit.dashboard.asking import TOKEN, Asker, asker
+from spark_queue.protocol.endpoint import Endpoint
+from tests.unit.dashboard.asking import HOST, TOKEN, Asker, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld
-from tests.unit.dashboard.strange_requests import Stranger, StrangeRequest, guesses_of
+from tests.unit.dashboard.strange_requests import FIELDS, MARK, WORDS, Stranger, StrangeRequest, guesses_of
 
 #: Requests of each test; more look further.
 REQUESTS = int(os.environ.get("PAGE_REQUESTS", "400"))
@@ -117,7 +119,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return what a coordinator was asked to do."""
     asked: list[Any] = []
 
-    def ask(_store: Any, _journal: str, command: Any, *, address: str | None) -> Any:
+    def ask(_store: Any, _journal: str, command: Any, *, endpoint: Endpoint) -> Any:
         asked.append(command)
         raise AssertionError("nobody may change anything")
 
@@ -176,7 +178,7 @@ def test_where_changes_are_not_allowed_the_right_token_changes_nothing(world: Da
 def test_what_is_not_confirmed_is_not_done(world: DashboardWorld, called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     visitor = asker(world.journal, allows_changes=True)
     monkeypatch.setattr("spark_queue.dashboard.changes.Wish.run", lambda *_: called.append("run"))
-    monkeypatch.setattr("tests.unit.dashboard.strange_requests._FIELDS", _unconfirmed())
+    monkeypatch.setattr("tests.unit.dashboard.strange_requests.FIELDS", _unconfirmed())
     counts = fuzz(visitor, 4, [visitor.cookie], [visitor.form_token])
     assert counts[200] > 0
     assert called == []
@@ -194,7 +196,17 @@ def test_hidden_bodies_come_out_nowhere(world: DashboardWorld, called: list[Any]
     assert called == []
 
 
-def _unconfirmed() -> dict[str, list[str]]:
-    from tests.unit.dashboard.strange_requests import _FIELDS
+@pytest.mark.parametrize(
+    "page",
+    ["queues/BILLING", "queues/BILLING/messages", "queues/BILLING/messages/5", "queues/BILLING/dead-letters", "log", "journal"],
+)
+def test_what_a_page_is_asked_does_not_come_back_as_it_came(world: DashboardWorld, page: str) -> None:
+    visitor = asker(world.journal, allows_changes=True)
+    for name in WORDS:
+        query = f"{quote(name)}={quote(MARK)}".encode()
+        headers = [(b"host", HOST.encode()), (b"cookie", visitor.cookie.encode()), (b"accept", b"text/html")]
+        check(visitor, StrangeRequest(method="GET", raw_path=f"/j/shop/{page}", query=query, headers=headers, body=[]))
 
-    return {name: values for name, values in _FIELDS.items() if name != "confirmed"}
+
+def _unconfirmed() -> dict[str, list[str]]:
+    return {name: values for name, values in FIELDS.items() if name != "confirmed"}

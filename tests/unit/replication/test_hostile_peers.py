@@ -179,3 +179,13 @@ def test_a_journal_that_was_restored_ever_again_is_refused(attack: Attack, monke
         number, lambda row: row.update(kind="restored", detail={"v": 1, "critical": True, "origin_uuid": "of-more", "since": {}})
     )
     attack.pull("PEER_REFUSED", "journals, and 1 are the most")
+
+
+def test_who_says_it_has_pulled_what_never_was_is_named_and_nothing_changes(attack: Attack) -> None:
+    """It cannot be told from a backup that was restored; SECURITY.md says what to do."""
+    said = {"peer": "frankfurt", "journal": attack.here.state.journal_id, "number": 10_000, "digest": "f" * 64}
+    attack.peer.rewrite(attack.peer.number("pulled"), detail(**said))
+    before = attack.here.told()
+    attack.pull("JOURNAL_RESTORED", "Peer 'virginia' has pulled record 10000")
+    assert attack.here.told() == before
+    attack.heal()
