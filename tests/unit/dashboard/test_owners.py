@@ -95,7 +95,8 @@ def told(found: Series) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("queue", ["WORK", "FAILED"])
 @pytest.mark.parametrize("number", [0, 1], ids=["virginia", "frankfurt"])
-def test_charts_say_of_each_moment_what_status_says_r119(sites: Sites, number: int, queue: str) -> None:
+def test_charts_say_of_each_moment_what_status_says(sites: Sites, number: int, queue: str) -> None:
+    """R119: owned, remote and transferred, and the age of what is owned."""
     follower = sites.followers[number]
     journal = open_journal(follower.store)
     records = journal.records()
