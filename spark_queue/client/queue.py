@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,13 +13,13 @@ from spark_queue import tracing
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.letter_choices import letter_choice
 from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
+from spark_queue.client.redriving import redrive
 from spark_queue.core import commands, replies
-from spark_queue.core.bitmaps.ranges import oldest, to_bitmap, to_ranges
 from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.state.dead_letter import DeadLetter
 from spark_queue.core.state.letter_kinds import LetterKind, letter_kinds
 from spark_queue.core.state.letters import standing_letters
-from spark_queue.errors import CallerError, ConfigError
+from spark_queue.errors import CallerError
 from spark_queue.journal.expressions import check_command
 from spark_queue.journal.open import open_journal
 from spark_queue.views import MessageHistory, QueueStatus, explain, queue_status, state_at
@@ -205,31 +204,12 @@ class Queue:
             UNSUPPORTED_WRITE for a dead-letter queue without dead letters of its own; call it on the queue they come from.
             TIMESTAMP_AMBIGUOUS for a time without an offset.
         """
-        if per_second is not None and per_second < 1:
-            where, expected = f"redrive of queue '{self.name}'", "a whole number from 1"
-            raise ConfigError("BAD_VALUE", key="per_second", where=where, value=per_second, expected=expected)
         choice = letter_choice(reason=reason, error=error, since=since, until=until)
-        asked = commands.FindDeadLetters(queue=self.name, where=where)
-        found = cast(replies.DeadLetters, self._ask(asked, dry_run=dry_run))
-        left = to_bitmap(found.ranges)
-        requested, redriven = len(left) + found.skipped, 0
-        if bookmarks is not None or not choice.is_of_all:
-            named = left if bookmarks is None else BitMap64(bookmarks)
-            named = named if choice.is_of_all else named & choice.rows_of(self._dead_letters())
-            left, requested = left & named, len(named)
-        if dry_run:
-            return replies.Redriven(requested=requested, redriven=len(left), skipped=requested - len(left))
-        while left:
-            # Each second is a request of its own, so that it can be interrupted.
-            part = left if per_second is None else oldest(left, per_second)
-            command = commands.Redrive(queue=self.name, ranges=tuple(to_ranges(part)))
-            redriven += cast(replies.Redriven, self._ask(command)).redriven
-            left = left - part
-            if on_progress is not None:
-                on_progress(requested - len(left), requested)
-            if left:
-                time.sleep(1)
-        return replies.Redriven(requested=requested, redriven=redriven, skipped=requested - redriven)
+        named = None if bookmarks is None else BitMap64(bookmarks)
+        if not choice.is_of_all:
+            chosen = choice.rows_of(self._dead_letters())
+            named = chosen if named is None else named & chosen
+        return redrive(self._ask, self.name, where, named, per_second=per_second, on_progress=on_progress, dry_run=dry_run)
 
     def letter_kinds(
         self, *, reason: str | None = None, error: str | None = None, since: datetime | None = None, until: datetime | None = None
