@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from spark_queue.core import commands
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.replies import Granted
 from spark_queue.core.state.lease import Lease

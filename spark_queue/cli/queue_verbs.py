@@ -16,6 +16,7 @@ from spark_queue.cli.arguments import (
     OnlyWhere,
     QueueName,
     StorageOptions,
+    TokenFile,
     bad_argument,
     open_target,
 )
@@ -28,19 +29,31 @@ if TYPE_CHECKING:
 
 
 def pause(
-    journal: JournalPath, queue: QueueName, *, coordinator: Coordinator = None, storage: StorageOptions = None, json: Json = False
+    journal: JournalPath,
+    queue: QueueName,
+    *,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    storage: StorageOptions = None,
+    json: Json = False,
 ) -> None:
     """Let a queue grant nothing until `sparkq unpause`. What is leased goes on."""
-    open_target(journal, storage, coordinator).queue(queue).pause()
+    open_target(journal, storage, coordinator, token_file).queue(queue).pause()
     text = f"Queue '{queue}' is paused: it grants nothing until `sparkq unpause`. What is leased goes on."
     show({"queue": queue, "paused": True}, text, as_json=json)
 
 
 def unpause(
-    journal: JournalPath, queue: QueueName, *, coordinator: Coordinator = None, storage: StorageOptions = None, json: Json = False
+    journal: JournalPath,
+    queue: QueueName,
+    *,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    storage: StorageOptions = None,
+    json: Json = False,
 ) -> None:
     """Let a paused queue grant again."""
-    open_target(journal, storage, coordinator).queue(queue).unpause()
+    open_target(journal, storage, coordinator, token_file).queue(queue).unpause()
     show({"queue": queue, "paused": False}, f"Queue '{queue}' grants again.", as_json=json)
 
 
@@ -67,12 +80,13 @@ def proxied_transfer(
     switch: Annotated[Switch, typer.Argument(metavar="on|off", help="Whether it is allowed; off by default.")],
     *,
     coordinator: Coordinator = None,
+    token_file: TokenFile = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Let this instance claim messages whose owner cannot be reached. What that one had delivered may be delivered again."""
     on = switch is Switch.ON
-    open_target(journal, storage, coordinator).queue(queue).proxied_transfer(on=on)
+    open_target(journal, storage, coordinator, token_file).queue(queue).proxied_transfer(on=on)
     text = (
         f"Queue '{queue}': what is about to be delivered is claimed from an owner that cannot be reached. If that one had "
         "delivered it, or still lives, it is delivered twice. Allow it on one instance only, and no longer than needed."
@@ -86,11 +100,12 @@ def unsubscribe(
     subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")],
     *,
     coordinator: Coordinator = None,
+    token_file: TokenFile = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """End a subscription for good; what it holds returns to the queue."""
-    open_target(journal, storage, coordinator).queue(queue).unsubscribe(subscription)
+    open_target(journal, storage, coordinator, token_file).queue(queue).unsubscribe(subscription)
     text = f"Subscription '{subscription}' of queue '{queue}' has ended; what it held is back."
     show({"queue": queue, "subscription": subscription}, text, as_json=json)
 
@@ -108,11 +123,12 @@ def settle(
     error: Annotated[str | None, typer.Option(metavar="TEXT", help="With cancel and expire: why; a dead letter keeps it.")] = None,
     dry_run: DryRun = False,
     coordinator: Coordinator = None,
+    token_file: TokenFile = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Give an outcome to every message that matches a filter, leased or not."""
-    target = open_target(journal, storage, coordinator).queue(queue)
+    target = open_target(journal, storage, coordinator, token_file).queue(queue)
     counts = _counts(target.settle(where=where, outcome=outcome, retry_after=retry_after, error=error, dry_run=dry_run))
     nothing = "nothing that matches is leased" if outcome == Outcome.CANCEL else "nothing matched"
     done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
@@ -128,11 +144,12 @@ def purge(
     where: OnlyWhere = None,
     dry_run: DryRun = False,
     coordinator: Coordinator = None,
+    token_file: TokenFile = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Remove the messages that nobody has leased, for good and without dead letters."""
-    done = open_target(journal, storage, coordinator).queue(queue).purge(where, dry_run=dry_run)
+    done = open_target(journal, storage, coordinator, token_file).queue(queue).purge(where, dry_run=dry_run)
     if dry_run:
         text = f"Queue '{queue}': {done.purged:,} messages would be purged, {done.leased:,} are leased. Nothing was changed."
     else:
@@ -152,11 +169,12 @@ def redrive(
     per_second: Annotated[int | None, typer.Option(metavar="N", help="Most messages each second; default: all at once.")] = None,
     dry_run: DryRun = False,
     coordinator: Coordinator = None,
+    token_file: TokenFile = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Give dead letters back to their queue, all or those of a kind or a time. Ctrl-C ends it; a repeat goes on with the rest."""
-    target = open_target(journal, storage, coordinator).queue(queue)
+    target = open_target(journal, storage, coordinator, token_file).queue(queue)
     choice = _choice(reason, error, since, until)
     if dry_run:
         would = target.redrive(where, **choice, dry_run=True)

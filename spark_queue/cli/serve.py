@@ -10,11 +10,21 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from spark_queue.cli.arguments import Coordinator, JournalPath, Json, PerSubscription, StorageOptions, bad_argument, open_target
+from spark_queue.cli.arguments import (
+    Coordinator,
+    JournalPath,
+    Json,
+    PerSubscription,
+    StorageOptions,
+    TokenFile,
+    bad_argument,
+    open_target,
+)
 from spark_queue.cli.output import show
 from spark_queue.errors import CoordinatorError
 
 if TYPE_CHECKING:
+    from spark_queue.client.journal import Journal
     from spark_queue.coordinator.process import Environment
     from spark_queue.protocol.start_options import Bind, MetricsOptions, StartOptions
 
@@ -163,20 +173,32 @@ def _bind(text: str, cert: Path | None, key: Path | None) -> Bind:
     )
 
 
-def stop(journal: JournalPath, *, coordinator: Coordinator = None, storage: StorageOptions = None, json: Json = False) -> None:
+def stop(
+    journal: JournalPath,
+    *,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
     """End the journal's coordinator in good order; the next caller that needs one starts it again."""
+    target = open_target(journal, storage, coordinator, token_file)
+    journal_id = target.journal_id()
+    stopped = stop_coordinator(target)
+    text = "The coordinator ends." if stopped else "No coordinator runs."
+    show({"journal": journal_id, "stopped": stopped}, text, as_json=json)
+
+
+def stop_coordinator(target: Journal) -> bool:
+    """Tell the coordinator to end; returns whether one runs."""
     from spark_queue.client.coordinator_client import call_once
     from spark_queue.protocol import wire
 
-    target = open_target(journal, storage, coordinator)
-    journal_id = target.journal_id()
-    stopped = True
     try:
-        call_once(target.store, journal_id, wire.Stop(), address=coordinator, start=False, timeout_s=STOP_S)
+        call_once(target.store, target.journal_id(), wire.Stop(), endpoint=target.endpoint, start=False, timeout_s=STOP_S)
     except CoordinatorError as refusal:
         # With an address the user says that one runs there; without one, nobody answering is the aim.
-        if coordinator is not None or refusal.code != "COORDINATOR_UNAVAILABLE":
+        if target.coordinator is not None or refusal.code != "COORDINATOR_UNAVAILABLE":
             raise
-        stopped = False
-    text = "The coordinator ends." if stopped else "No coordinator runs."
-    show({"journal": journal_id, "stopped": stopped}, text, as_json=json)
+        return False
+    return True

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from spark_queue.client.previews import Preview, has_expressions, preview
 from spark_queue.core.commands import Apply
-from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import (
     JOURNAL_KEYS,
@@ -19,6 +18,7 @@ from spark_queue.core.definitions.keys import (
     REPLICATION_KEYS,
     Key,
 )
+from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import ConfigError

@@ -13,13 +13,14 @@ from spark_queue import tracing
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.letter_choices import letter_choice
 from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
-from spark_queue.client.redriving import redrive
+from spark_queue.client.redriving import redrive_rows
 from spark_queue.core import commands, replies
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.engine import Engine
 from spark_queue.core.state.dead_letter import DeadLetter
 from spark_queue.core.state.letter_kinds import LetterKind, letter_kinds
 from spark_queue.core.state.letters import standing_letters
-from spark_queue.errors import CallerError
+from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.expressions import check_command
 from spark_queue.journal.open import open_journal
 from spark_queue.views import MessageHistory, QueueStatus, explain, queue_status, state_at
@@ -72,7 +73,7 @@ class Queue:
             fn,
             on_barrier=on_barrier,
             store=self.journal.store,
-            coordinator=self.journal.coordinator,
+            endpoint=self.journal.endpoint,
             queue=self.name,
             subscription=subscription,
             on_error=on_error,
@@ -204,12 +205,21 @@ class Queue:
             UNSUPPORTED_WRITE for a dead-letter queue without dead letters of its own; call it on the queue they come from.
             TIMESTAMP_AMBIGUOUS for a time without an offset.
         """
+        if per_second is not None and per_second < 1:
+            where, expected = f"redrive of queue '{self.name}'", "a whole number from 1"
+            raise ConfigError("BAD_VALUE", key="per_second", where=where, value=per_second, expected=expected)
         choice = letter_choice(reason=reason, error=error, since=since, until=until)
-        named = None if bookmarks is None else BitMap64(bookmarks)
-        if not choice.is_of_all:
-            chosen = choice.rows_of(self._dead_letters())
-            named = chosen if named is None else named & chosen
-        return redrive(self._ask, self.name, where, named, per_second=per_second, on_progress=on_progress, dry_run=dry_run)
+        asked = commands.FindDeadLetters(queue=self.name, where=where)
+        found = cast(replies.DeadLetters, self._ask(asked, dry_run=dry_run))
+        left = to_bitmap(found.ranges)
+        requested = len(left) + found.skipped
+        if bookmarks is not None or not choice.is_of_all:
+            named = left if bookmarks is None else BitMap64(bookmarks)
+            named = named if choice.is_of_all else named & choice.rows_of(self._dead_letters())
+            left, requested = left & named, len(named)
+        if dry_run:
+            return replies.Redriven(requested=requested, redriven=len(left), skipped=requested - len(left))
+        return redrive_rows(self._ask, self.name, left, requested, per_second=per_second, on_progress=on_progress)
 
     def letter_kinds(
         self, *, reason: str | None = None, error: str | None = None, since: datetime | None = None, until: datetime | None = None
@@ -281,9 +291,9 @@ class Queue:
         self._ask(commands.Unsubscribe(queue=self.name, subscription=subscription))
 
     def _ask(self, command: commands.AnyCommand, *, dry_run: bool = False) -> replies.CoreReply:
-        store, address = self.journal.store, self.journal.coordinator
+        store = self.journal.store
         if not dry_run:
-            return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, address=address))
+            return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, endpoint=self.journal.endpoint))
         # The coordinator's own engine, on the journal as it is now, and nobody commits the records.
         now = state_at(open_journal(store))
         return cast(replies.CoreReply, Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command))

@@ -1,55 +1,41 @@
-"""Redriving dead letters at a pace, from the caller's side (DESIGN 15.13)."""
+"""Dead letters go back to their queue in steps, each a request of its own, so that it can be interrupted."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import cast
 
 from pyroaring import BitMap64
 
 from spark_queue.core import commands, replies
-from spark_queue.core.bitmaps.ranges import oldest, to_bitmap, to_ranges
-from spark_queue.errors import ConfigError
+from spark_queue.core.bitmaps.ranges import oldest, to_ranges
 
 
-class Ask(Protocol):
-    """How a queue asks its coordinator."""
-
-    def __call__(self, command: commands.AnyCommand, *, dry_run: bool = False) -> replies.CoreReply:
-        """Return the answer; of a dry run, what it would be."""
-        ...
-
-
-def redrive(
-    ask: Ask,
+def redrive_rows(
+    ask: Callable[[commands.Redrive], replies.CoreReply],
     queue: str,
-    where: str | None,
-    named: BitMap64 | None,
+    rows: BitMap64,
+    requested: int,
     *,
     per_second: int | None,
     on_progress: Callable[[int, int], None] | None,
-    dry_run: bool,
 ) -> replies.Redriven:
-    """Give back the dead letters of a queue that match a filter, of those that are named; None for all. See `Queue.redrive`.
+    """Give dead letters back, oldest first.
 
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE for a `per_second` below 1.
+    Parameters
+    ----------
+    ask
+        Asks the coordinator.
+    requested
+        How many were meant, with those that are none and are skipped.
+    per_second
+        Most messages each second; None for all at once.
+    on_progress
+        Called after each step with how many of all that were meant are done, and how many those are.
     """
-    if per_second is not None and per_second < 1:
-        place, expected = f"redrive of queue '{queue}'", "a whole number from 1"
-        raise ConfigError("BAD_VALUE", key="per_second", where=place, value=per_second, expected=expected)
-    found = cast(replies.DeadLetters, ask(commands.FindDeadLetters(queue=queue, where=where), dry_run=dry_run))
-    left = to_bitmap(found.ranges)
-    requested, redriven = len(left) + found.skipped, 0
-    if named is not None:
-        left, requested = left & named, len(named)
-    if dry_run:
-        return replies.Redriven(requested=requested, redriven=len(left), skipped=requested - len(left))
+    left, redriven = rows, 0
     while left:
-        # Each second is a request of its own, so that it can be interrupted.
         part = left if per_second is None else oldest(left, per_second)
         redriven += cast(replies.Redriven, ask(commands.Redrive(queue=queue, ranges=tuple(to_ranges(part))))).redriven
         left = left - part

@@ -13,7 +13,7 @@ from spark_queue.coordinator.rights import caller_of
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.counts import Counts
 from spark_queue.core.deciding import barrier
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.replies import Granted, LeasedRows, QueueStatus
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import SparkQueueError

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spark_queue.core.commands import Apply
-from spark_queue.core.deciding.engine import Engine
 from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.records import FORMAT, Kind, Record
 from spark_queue.core.state.journal_state import JournalState

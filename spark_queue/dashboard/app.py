@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from spark_queue.dashboard.change_site import ChangeSite
+from spark_queue.dashboard.followed_metrics import FollowedMetrics
 from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.guard import Access, Guard
 from spark_queue.dashboard.journal_site import JournalSite
@@ -71,7 +72,7 @@ def make_app(
         Route("/login", site.login, methods=["GET", "POST"]),
         Route("/logout", site.logout, methods=["POST"]),
         Route("/events", site.events),
-        Route("/metrics", MetricsSite(follower.store for follower in followers).metrics),
+        Route("/metrics", MetricsSite(FollowedMetrics(followers)).metrics),
         Route("/static/{name}", static),
         Mount("/j", routes=[*JournalSite(named, pages).routes(), *ChangeSite(named, pages).routes()]),
     ]

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pyroaring import BitMap64
 
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.relocation import foreign_record, moved_record
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.errors import JournalError, SparkQueueError

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import takewhile
 
 from spark_queue.clock import SystemClock
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState

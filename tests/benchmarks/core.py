@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.replies import Granted

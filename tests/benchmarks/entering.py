@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spark_queue.clock import SystemClock
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.journal.entering import Entrance, PreparedTraits

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from spark_queue.clock import SystemClock
 from spark_queue.core import commands
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.replies import Granted
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.entering import Entrance, PreparedTraits

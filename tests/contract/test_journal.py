@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import moved_record
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest

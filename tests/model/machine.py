@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from spark_queue.core import commands
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.relocation import MergedFile, MovedRows, moved_record
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind, Record, Removal

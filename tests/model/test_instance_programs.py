@@ -5,8 +5,6 @@ Hypothesis draws and shrinks them.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
@@ -14,13 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.deciding.instances.reach import Reach
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.lifecycle import State
-from tests import instances as core
 from tests.fake_clock import FakeClock
+from tests.instances import Consumer
 from tests.model import instances as model
 from tests.model.instances import Id, News, Value
+from tests.model.sides import Sides
 from tests.model.test_programs import CHUNK, PHASES, PROGRAMS
 
 #: Longest time after which a message is asked for that is there, and how long a request stays open.
@@ -30,56 +28,6 @@ PATIENCE_MS, OPEN_MS = 10_000, 5_000
 SAID_BY_PULLS = frozenset({Kind.ENTERED, Kind.REPLICATED, Kind.TRANSFERRED})
 
 instances = st.integers(0, 2)
-
-
-class ToldReach(Reach):
-    """Knows who cannot be reached by word of mouth."""
-
-    def __init__(self, lost: set[str]) -> None:
-        super().__init__()
-        self.is_level = True
-        self._lost = lost
-
-    def is_lost(self, instance: str, *, now_ms: int, after_ms: int) -> bool:
-        """Return whether it was said that nobody reaches an instance."""
-        return instance in self._lost
-
-
-class Sides:
-    """One instance of a program: the core, and the model."""
-
-    def __init__(self, name: str, peers: list[str], clock: FakeClock) -> None:
-        self.name = name
-        self.core = core.Instance(name, peers, clock)
-        self.model = model.Instance(name)
-        self.consumer: core.Consumer | None = None
-        #: How far the core's records were looked at for requests, and the model's for what came.
-        self.looked = self.told = 0
-        #: When each message came in each life; of the last request of each owner when it was, and what it named, in which lives.
-        self.came_at: dict[tuple[Id, int], int] = {}
-        self.asked: dict[str, tuple[int, set[tuple[Id, int]]]] = {}
-        self.reach()
-
-    def reach(self) -> None:
-        """Let the core believe whom the model finds lost."""
-        self.core.world.engine.reach = ToldReach(self.model.lost)
-
-    def ids(self, rows: Any) -> list[Id]:
-        """Return the messages at some bookmarks, in their order."""
-        return [(origin.removeprefix("uuid-of-"), row) for each in rows for origin, row in self.core.ids([each])]
-
-    def note_what_came(self) -> None:
-        """Forget requests of which something came since the last look; it may be somebody else's again."""
-        told, self.told = self.model.log[self.told :], len(self.model.log)
-        values = [(each, news.value) for news in told if news.kind == "value" for each in news.ids]
-        came = {(each, value.life) for each, value in values if value is not None and value.owner == self.name}
-        self.asked = {owner: asked for owner, asked in self.asked.items() if not asked[1] & came}
-
-    def row(self, each: Id) -> int:
-        """Return the bookmark of a message."""
-        found = self.core.own_row((f"uuid-of-{each[0]}", each[1]))
-        assert found is not None
-        return found
 
 
 class InstanceProgram(RuleBasedStateMachine):
@@ -110,7 +58,7 @@ class InstanceProgram(RuleBasedStateMachine):
     def take(self, at: int, limit: int) -> None:
         """Finish a batch, and ask for the next."""
         side = self.side(at)
-        side.consumer = side.consumer or core.Consumer(side.core)
+        side.consumer = side.consumer or Consumer(side.core)
         taken = side.ids(side.consumer.take(limit))
         assert taken == side.model.take(limit, self.clock.wall_ms())
         side.note_what_came()
@@ -120,12 +68,19 @@ class InstanceProgram(RuleBasedStateMachine):
         """Judge what was asked of owners, which may be sooner or later, and let the model say it, too (R104)."""
         now, requests = self.clock.wall_ms(), self._requests(side)
         remote = side.model.having("remote")
+        assert sum(record.detail["limit"] for record in requests) <= max(limit, len(requests)), (
+            "all together for no more than its room"
+        )
         for record in requests:
             owner, ids = record.detail["owner"], side.ids(to_bitmap(record.ranges))
             theirs = [each for each in remote if side.model.messages[each].value.owner == owner]
             assert 0 < record.detail["limit"] <= min(limit, len(ids))
             assert {*ids} <= {*theirs}
-            assert all(each in ids or self._is_new(side, each, now) for each in theirs), "all are named that have waited"
+            life, lives = record.detail.get("life", 0), {each: side.model.messages[each].value.life for each in theirs}
+            assert life <= min(lives[each] for each in ids), "what was never there is gone in no later life than it is in"
+            left_out = [each for each in theirs if each not in ids and not self._is_new(side, each, now)]
+            assert all(lives[each] < life for each in left_out), "all are named that have waited, or all of a later life"
+            assert not left_out or self._stand(side, owner), "they were named in vain"
             assert not self._is_open(side, owner, now), "one request is open for each owner"
             side.asked[owner] = (now, {(each, side.model.messages[each].value.life) for each in ids})
             assert record.detail["requester"] == side.name
@@ -141,7 +96,7 @@ class InstanceProgram(RuleBasedStateMachine):
         """Return the requests that an instance has made, or passed on, since the last look; the model makes them, too."""
         records = side.core.world.committed[side.looked :]
         side.looked += len(records)
-        requests = []
+        requests: list[Record] = []
         said_since = 0
         for record in reversed(records):
             ids = side.ids(to_bitmap(record.ranges))
@@ -155,8 +110,13 @@ class InstanceProgram(RuleBasedStateMachine):
         return requests
 
     def _is_open(self, side: Sides, owner: str, now: int) -> bool:
-        asked_at, named = side.asked.get(owner, (now - OPEN_MS, set()))
-        return now < asked_at + OPEN_MS and any(side.model.state(each) == "remote" for each, _ in named)
+        asked_at, _ = side.asked.get(owner, (now - OPEN_MS, set()))
+        return now < asked_at + OPEN_MS and self._stand(side, owner)
+
+    def _stand(self, side: Sides, owner: str) -> bool:
+        """Return whether something still stands elsewhere that an owner was asked for last."""
+        _, named = side.asked.get(owner, (0, set()))
+        return any(side.model.state(each) == "remote" for each, _ in named)
 
     @rule(number=st.integers(0, 5))
     def pull(self, number: int) -> None:

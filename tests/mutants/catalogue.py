@@ -13,6 +13,7 @@ from tests.mutants.letters import LETTERS
 from tests.mutants.metrics import METRICS
 from tests.mutants.mutant import Mutant
 from tests.mutants.ordering import ORDERING
+from tests.mutants.page_figures import PAGE_FIGURES
 from tests.mutants.peers import PEERS
 from tests.mutants.rights import RIGHTS
 from tests.mutants.standing_by import STANDING_BY
@@ -39,6 +40,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *RIGHTS,
     *METRICS,
     *DASHBOARD,
+    *PAGE_FIGURES,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",
@@ -104,7 +106,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a repeated request takes effect again",
-        f"{_DECIDING}/engine.py", "self.state.has_done(command.request):", "False:",
+        "spark_queue/core/engine.py", "self.state.has_done(command.request):", "False:",
         (*_LOOP, *_LOOP_WORLDS),
     ),
     Mutant(

@@ -105,7 +105,7 @@ KEEPING = (
     ),
     Mutant(
         "what is too old as it enters is given to whoever asks first",
-        f"{_DECIDING}/engine.py",
+        "spark_queue/core/engine.py",
         " for each in segments), now_ms=now_ms)\n        self.expire(now_ms=now_ms)", " for each in segments), now_ms=now_ms)",
         ("tests/model",),
     ),

@@ -18,7 +18,7 @@ LETTERS = (
     ),
     Mutant(
         "letters that logs of before settled are not ended",
-        f"{_DECIDING}/engine.py", "            redriving.end_settled(work)\n", "",
+        "spark_queue/core/engine.py", "            redriving.end_settled(work)\n", "",
         ("tests/unit/core/test_letters.py",),
     ),
     Mutant(

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from spark_queue.core.commands import AnyCommand
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.publishers import ClashingRows, joined
 from spark_queue.core.message_files.relocation import MergedFile, MovedRows, moved_record

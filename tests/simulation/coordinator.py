@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_queue.core import commands
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError

@@ -10,7 +10,7 @@ import pytest
 
 from spark_queue import Journal
 from tests.unit.cli.sparkq import Terminal
-from tests.unit.metrics.exposed import value
+from tests.unit.metrics.exposed import value, values
 
 
 def test_metrics_of_journals_are_printed(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
@@ -54,6 +54,35 @@ def test_a_textfile_is_replaced_at_once(
 def test_a_textfile_has_the_name_that_the_node_exporter_reads(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
     said = sparkq("metrics", journal.path, "--textfile", tmp_path / "shop.txt")
     assert (said.code, "ends in .prom" in said.err, (tmp_path / "shop.txt").exists()) == (1, True, False)
+
+
+def test_a_textfile_is_replaced_again_and_again_by_one_process(
+    sparkq: Terminal, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, told, waited = tmp_path / "shop.prom", list[bytes](), list[float]()
+
+    def sleep(seconds: float) -> None:
+        told.append(file.read_bytes())
+        waited.append(seconds)
+        if len(told) == 3:
+            raise KeyboardInterrupt
+        journal.publish([{"amount": 1}], topic="LINES")
+
+    monkeypatch.setattr("spark_queue.cli.metrics.time.sleep", sleep)
+    assert sparkq("metrics", journal.path, "--textfile", file, "--every", 15).code != 0
+    assert [value(text, "sparkqueue_available_messages", queue="WORK") for text in told] == [0, 1, 2]
+    assert waited == [15, 15, 15]
+    moving = "timestamp_seconds", "age_seconds"
+    once, kept = (
+        {series: each for series, each in values(text).items() if not series[0].endswith(moving)}
+        for text in (sparkq("metrics", journal.path).out.encode(), file.read_bytes())
+    )
+    assert kept == once
+
+
+def test_only_a_textfile_can_be_kept(sparkq: Terminal, journal: Journal) -> None:
+    said = sparkq("metrics", journal.path, "--every", 15)
+    assert (said.code, "given together with --textfile" in said.err.replace("\n", " ")) == (1, True)
 
 
 def test_a_missing_package_is_named(sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:

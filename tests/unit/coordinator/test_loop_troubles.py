@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from spark_queue.coordinator.loop import ROUND_MS, ReignEndedError
-from spark_queue.core import commands
-from spark_queue.core.deciding import engine
+from spark_queue.core import commands, engine
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind
 from spark_queue.errors import CoordinatorError, JournalError

@@ -127,28 +127,24 @@ def test_a_call_after_the_loop_has_ended_finds_nobody(admission: Admission, conn
         connection.call(NUDGE, timeout_s=10.0)
 
 
-def test_a_wrong_token_is_refused_by_name(server: Server, connection: Connection) -> None:
-    connection._headers = [(b"authorization", b"Bearer wrong")]
+def test_a_wrong_token_is_refused_by_name(server: Server) -> None:
     with pytest.raises(CoordinatorError, match="UNAUTHENTICATED.*refused the token"):
-        connection.call(NUDGE, timeout_s=5.0)
-    connection._headers = []
+        Connection(server.address, "j", "p", lambda: "wrong").call(NUDGE, timeout_s=5.0)
     with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
-        connection.ping(timeout_s=5.0)
+        Connection(server.address, "j", "p", str).ping(timeout_s=5.0)
 
 
 def test_a_refused_token_at_another_journals_coordinator_means_that_ours_is_gone(server: Server) -> None:
-    connection = Connection(server.address, "other", "p")
-    connection._headers = []
-    assert connection.ping(timeout_s=5.0) is Verdict.GONE
+    assert Connection(server.address, "other", "p", str).ping(timeout_s=5.0) is Verdict.GONE
 
 
 def test_a_call_for_a_copy_is_refused_whatever_its_token(server: Server) -> None:
     connection = Connection(server.address, "j", "where the copy is")
+    stranger = Connection(server.address, "j", "where the copy is", lambda: "wrong")
     with pytest.raises(ConnectionLostError, match="another place"):
         connection.call(NUDGE, timeout_s=5.0)
     assert connection.ping(timeout_s=5.0) is Verdict.GONE
-    connection._headers = [(b"authorization", b"Bearer wrong"), *connection._headers[1:]]
-    assert connection.ping(timeout_s=5.0) is Verdict.GONE
+    assert stranger.ping(timeout_s=5.0) is Verdict.GONE
 
 
 def test_an_older_caller_does_not_say_where_its_journal_is(connection: Connection) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.letters import standing_letters

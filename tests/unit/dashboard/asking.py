@@ -99,14 +99,27 @@ class _EnoughError(Exception):
 @cache
 def followed(path: str) -> JournalFollower:
     """Return what follows a journal, whose log has been read once."""
-    follower = JournalFollower(path.rsplit("/", 1)[-1], Journal(path).store)
+    return following(Journal(path))
+
+
+def following(journal: Journal) -> JournalFollower:
+    """Return what follows a journal from now on."""
+    follower = JournalFollower(journal.path.rsplit("/", 1)[-1], journal.store)
     follower.refresh()
     return follower
 
 
 def asker(*journals: Journal, logs_in: bool = True, hides_bodies: bool = False, allows_changes: bool = False) -> Asker:
     """Return somebody who looks at journals, whose logs have been read once."""
-    followers = [followed(journal.path) for journal in journals]
+    return asker_of(
+        [followed(each.path) for each in journals], logs_in=logs_in, hides_bodies=hides_bodies, allows_changes=allows_changes
+    )
+
+
+def asker_of(
+    followers: Sequence[JournalFollower], *, logs_in: bool = True, hides_bodies: bool = False, allows_changes: bool = False
+) -> Asker:
+    """Return somebody who looks at journals that are followed."""
     access = Access(token=TOKEN, hosts=frozenset({HOST}), is_secure=False, allows_changes=allows_changes)
     made = Asker(app=make_app(followers, access, hides_bodies=hides_bodies), access=access, followers=followers)
     if logs_in:

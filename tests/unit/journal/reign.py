@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_queue.clock import SystemClock
 from spark_queue.core import commands
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.entering import Entrance, PreparedTraits

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
 from spark_queue import Journal
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.control_log import DeltaControlLog

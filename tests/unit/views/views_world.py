@@ -9,7 +9,7 @@ from pyroaring import BitMap64
 from spark_queue import Journal
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_ranges
-from spark_queue.core.deciding.engine import Engine
+from spark_queue.core.engine import Engine
 from spark_queue.core.records import Outcome
 from spark_queue.core.replies import Run
 from spark_queue.core.state.journal_state import JournalState
