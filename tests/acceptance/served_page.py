@@ -47,7 +47,7 @@ class Served:
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]})
         self._thread.start()
 
-    def answer(self, _store: Any, _journal: str, command: commands.AnyCommand, *, address: str | None) -> Any:
+    def answer(self, _store: Any, _journal: str, command: commands.AnyCommand, **_given: Any) -> Any:
         reply = self.world.decide(command, self._minute)
         self.world.commit()
         return reply

@@ -26,7 +26,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DashboardWorld:
     made.decide(commands.Purge(queue="SHIPPING", where="amount > 7"), 50)
     made.commit()
 
-    def answer(_store: Any, _journal: str, command: commands.AnyCommand, *, address: str | None) -> Any:
+    def answer(_store: Any, _journal: str, command: commands.AnyCommand, **_given: Any) -> Any:
         reply = made.decide(command, 60)
         made.commit()
         return reply
