@@ -15,6 +15,7 @@ from spark_queue.core import commands
 from spark_queue.dashboard.app import make_app
 from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.guard import Access
+from spark_queue.protocol.endpoint import Endpoint
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 
 TOKEN = "a token for one test"
@@ -47,7 +48,7 @@ class Served:
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]})
         self._thread.start()
 
-    def answer(self, _store: Any, _journal: str, command: commands.AnyCommand, **_given: Any) -> Any:
+    def answer(self, _store: Any, _journal: str, command: commands.AnyCommand, *, endpoint: Endpoint) -> Any:
         reply = self.world.decide(command, self._minute)
         self.world.commit()
         return reply
