@@ -15,6 +15,7 @@ from tests.unit.dashboard.dashboard_world import EVIL, busy_world
 pytestmark = pytest.mark.browser
 
 PICTURES = ROOT / "build" / "pictures"
+
 #: The pages by the names of their pictures.
 PAGES = {
     "overview": "/",
