@@ -29,6 +29,7 @@ from spark_queue.views.explanation import MessageEvent, MessageHistory
 from spark_queue.views.one_message import MessageRows, MessageTraits, fold_alone, one_of
 from spark_queue.views.point_in_time import cut, fold_until
 from spark_queue.views.state_at import Commits, PublishedBy, count_on, state_at
+from spark_queue.views.waiting import waits, why_it_waits, why_never_taken
 
 #: They are about a message while its lease has it, without naming it.
 _LEASE_KINDS = frozenset({Kind.RENEWED, Kind.CLAIMED, Kind.PROVEN})
@@ -105,8 +106,9 @@ class _Life:
         standing: Mapping[str, Any] = {}
         try:
             # Where others decide, only the whole log tells.
+            self._depends |= waits(self._state.ledger(self._queue), self._bookmark)
             whole = state_at(self._journal, as_of).state if self._depends else self._state
-            standing = self._standing(whole.ledger(self._queue), body, now_ms=now_ms)
+            standing = self._standing(whole, body, now_ms=now_ms)
         except JournalError as refusal:
             trouble = trouble or str(refusal)
         origin = self._origin()
@@ -235,10 +237,11 @@ class _Life:
             return {}, str(refusal)
         return found[0], None
 
-    def _standing(self, ledger: QueueLedger, body: Mapping[str, Any], *, now_ms: int) -> Mapping[str, Any]:
-        bookmark = self._bookmark
+    def _standing(self, whole: JournalState, body: Mapping[str, Any], *, now_ms: int) -> Mapping[str, Any]:
+        ledger, bookmark = whole.ledger(self._queue), self._bookmark
         if bookmark not in ledger.entered:
-            return {"reason": self._why_not(ledger, body)}
+            definition, traits = self._traits.asked.get(self._queue, (ledger.definition, None))
+            return {"reason": why_never_taken(definition, traits, bookmark, topic=body.get("topic"), start=ledger.start)}
         state = next(state for state, rows in ledger.rows.items() if bookmark in rows)
         due_at_ms = next((at_ms for at_ms, rows in ledger.delayed.items() if bookmark in rows), None)
         if state == State.DELAYED and due_at_ms is not None and due_at_ms <= now_ms:
@@ -261,26 +264,12 @@ class _Life:
             "priority": int(traits.priorities[0]) if traits is not None and len(traits.priorities) else None,
             "order_key": key,
             "is_barrier": bookmark in ledger.barriers,
+            "reason": why_it_waits(whole, self._queue, bookmark, now_ms=now_ms),
         }
 
     def _owner(self, ledger: QueueLedger) -> str | None:
         alone = BitMap64([self._bookmark]) - ledger.barriers - ledger.rows[State.REMOVED]
         return None if ledger.ownership is None else next((owner for _, owner, _ in ledger.ownership.by_owner(alone)), None)
-
-    def _why_not(self, ledger: QueueLedger, body: Mapping[str, Any]) -> str:
-        definition, traits = self._traits.asked.get(self._queue, (ledger.definition, None))
-        name = f"queue '{self._queue}'"
-        if definition.underlying_topic is None:
-            return f"It never came into {name}: messages come there only as dead letters, and it became none."
-        if self._bookmark < ledger.start:
-            return f"It never came into {name}, which begins at bookmark {ledger.start} (recovery_point, or a reset)."
-        if "topic" in body and not definition.takes(body["topic"]):
-            takes = f"takes underlying_topic = '{definition.underlying_topic}'"
-            return f"It never came into {name}, which {takes}; its topic is '{body['topic']}'."
-        if traits is not None and definition.filter is not None:
-            failed = "fails on it" if traits.failed else "does not match it"
-            return f"It never came into {name}, whose filter {failed}: {definition.filter}"
-        return f"It never came into {name}: no record speaks of it, and its body left the journal."
 
 
 def _unknown(queue: str, bookmark: int, next_step: str) -> CallerError:

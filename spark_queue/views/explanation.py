@@ -48,7 +48,7 @@ class MessageHistory:
     #: Where it is in the queue (docs/concepts/life-of-a-message.md); None when it never came into it.
     state: str | None = None
     message_type: str
-    #: Why it never came into the queue; None when it did.
+    #: Why it never came into the queue, or why it waits there; None when it is in somebody's hands, or has left.
     reason: str | None = None
     #: What could not be found out, since a message file is gone; None when all could.
     trouble: str | None

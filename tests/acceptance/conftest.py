@@ -10,7 +10,7 @@ import pytest
 
 from spark_queue import Journal
 from tests.integration.source_journal import end_coordinator
-from tests.unit.dashboard.finding import left_out, told
+from tests.unit.dashboard.finding import chromium, left_out, told
 
 #: Makes a journal of some definitions; its coordinator ends with the test.
 MakeJournal = Callable[..., Journal]
@@ -28,6 +28,18 @@ def make_journal(tmp_path: Path) -> Iterator[MakeJournal]:
     yield make
     for journal in made:
         end_coordinator(journal)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Yield a Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # As root Chromium runs only without its own walls; it opens nothing but our page.
+        started = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        yield started
+        started.close()
 
 
 collect_ignore = left_out()

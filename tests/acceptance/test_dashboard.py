@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import re
-import socket
-import threading
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-import uvicorn
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-from spark_queue import Journal
-from spark_queue.core import commands
-from spark_queue.dashboard.app import make_app
-from spark_queue.dashboard.following import JournalFollower
-from spark_queue.dashboard.guard import Access
-from spark_queue.protocol.endpoint import Endpoint
+from tests.acceptance.served_page import TOKEN, Served, visitor
 from tests.source_tree import ROOT
-from tests.unit.dashboard.dashboard_world import EVIL, DashboardWorld, busy_world
-from tests.unit.dashboard.finding import chromium
+from tests.unit.dashboard.dashboard_world import EVIL, busy_world
 
 pytestmark = pytest.mark.browser
 
 PICTURES = ROOT / "build" / "pictures"
-TOKEN = "a token for one test"
 
 #: The pages by the names of their pictures.
 PAGES = {
@@ -40,69 +28,19 @@ PAGES = {
     "journal": "/j/shop/journal",
 }
 
-#: How long a test waits for what must be seen, in milliseconds.
-DEADLINE_MS = 30_000
-
-
-class Served:
-    """The dashboard of a journal with a past, and of a path without one; an engine answers instead of a coordinator."""
-
-    def __init__(self, place: Path) -> None:
-        self.world: DashboardWorld = busy_world(place)
-        self.world.publish(2, 178.9, topic="RETURNS", item=EVIL)
-        self.world.expire("REFUNDS", range(self._newest() - 2, self._newest() - 1), EVIL, 179)
-        self.world.commit()
-        listening = socket.create_server(("127.0.0.1", 0))
-        host = f"127.0.0.1:{listening.getsockname()[1]}"
-        self.address = f"http://{host}"
-        access = Access(token=TOKEN, hosts=frozenset({host}), is_secure=False, allows_changes=True)
-        journals = [self.world.journal, Journal(str(place / "nothing"))]
-        followers = [JournalFollower(Path(each.path).name, each.store) for each in journals]
-        config = uvicorn.Config(make_app(followers, access), log_level="warning", ws="none", timeout_graceful_shutdown=1)
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]})
-        self._thread.start()
-
-    def _newest(self) -> int:
-        return self.world.engine.state.message_types["order"].entered_until
-
-    def answer(self, _store: Any, _journal: str, command: commands.AnyCommand, *, endpoint: Endpoint) -> Any:
-        reply = self.world.decide(command, 180)
-        self.world.commit()
-        return reply
-
-    def end(self) -> None:
-        self._server.should_exit = True
-        self._thread.join()
-
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    made = Served(tmp_path_factory.mktemp("dashboard"))
+    world = busy_world(tmp_path_factory.mktemp("dashboard"))
+    world.publish(2, 178.9, topic="RETURNS", item=EVIL)
+    newest = world.engine.state.message_types["order"].entered_until
+    world.expire("REFUNDS", range(newest - 2, newest - 1), EVIL, 179)
+    world.commit()
+    made = Served(world, minute=180)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("spark_queue.client.queue.call_once", made.answer)
         yield made
     made.end()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        # As root Chromium runs only without its own walls; it opens nothing but our page.
-        started = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        yield started
-        started.close()
-
-
-def visitor(browser: Browser, served: Served, *, width: int = 1280, scheme: Any = "light", scripts: bool = True) -> Page:
-    """Return a page of somebody who is logged in; whatever it complains about fails the test."""
-    context = browser.new_context(
-        viewport={"width": width, "height": 800}, color_scheme=scheme, java_script_enabled=scripts, base_url=served.address
-    )
-    page = context.new_page()
-    page.set_default_timeout(DEADLINE_MS)
-    page.goto(f"/login?token={TOKEN}")
-    return page
 
 
 def complaints(page: Page) -> list[str]:

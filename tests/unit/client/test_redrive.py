@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_queue import Journal
-from spark_queue.client import queue as module
+from spark_queue.client import queue, redriving
 from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError
 
@@ -22,14 +22,14 @@ Redrive = Callable[..., replies.Redriven]
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the pauses, which take no time."""
     pauses: list[float] = []
-    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=pauses.append))
+    monkeypatch.setattr(redriving, "time", SimpleNamespace(sleep=pauses.append))
     return pauses
 
 
 @pytest.fixture
 def redrive(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> Redrive:
     def redriven(ask: Ask, where: str | None, **options: Any) -> replies.Redriven:
-        monkeypatch.setattr(module.Queue, "_ask", lambda _queue, command, **_how: ask(command))
+        monkeypatch.setattr(queue.Queue, "_ask", lambda _queue, command, **_how: ask(command))
         return Journal("/nowhere").queue("Q").redrive(where, **options)
 
     return redriven

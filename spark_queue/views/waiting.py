@@ -1,0 +1,115 @@
+"""Why nobody is given a message: it never came into the queue, or it waits there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyroaring import BitMap64
+
+from spark_queue.core.deciding.shares import left_within, room_within
+from spark_queue.core.definitions.definition import QueueDefinition
+from spark_queue.core.message_files.segment import EntryTraits
+from spark_queue.core.state import status
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lease import Subscription
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.core.state.lifecycle import State
+from spark_queue.settings.timestamps import to_text
+
+
+def waits(ledger: QueueLedger, bookmark: int) -> bool:
+    """Return whether a message is in a queue, and nobody has it in hand."""
+    return any(bookmark in ledger.rows[each] for each in (State.AVAILABLE, State.DELAYED, State.INACTIVE, State.HELD))
+
+
+def why_never_taken(
+    definition: QueueDefinition, traits: EntryTraits | None, bookmark: int, *, topic: str | None, start: int
+) -> str:
+    """Return why a message never came into a queue.
+
+    Parameters
+    ----------
+    definition
+        The queue's definition when the message was there to be taken.
+    traits
+        What was known of the message then; None where that is gone.
+    bookmark
+        The message.
+    topic
+        Its topic; None where its body is gone.
+    start
+        The bookmark at which the queue begins.
+    """
+    name = f"queue '{definition.name}'"
+    if definition.underlying_topic is None:
+        return f"It never came into {name}: messages come there only as dead letters, and it became none."
+    if bookmark < start:
+        return f"It never came into {name}, which begins at bookmark {start} (recovery_point, or a reset)."
+    if topic is not None and not definition.takes(topic):
+        takes = f"takes underlying_topic = '{definition.underlying_topic}'"
+        return f"It never came into {name}, which {takes}; its topic is '{topic}'."
+    if traits is not None and definition.filter is not None:
+        failed = "fails on it" if traits.failed else "does not match it"
+        return f"It never came into {name}, whose filter {failed}: {definition.filter}"
+    return f"It never came into {name}: no record speaks of it, and its body left the journal."
+
+
+def why_it_waits(state: JournalState, queue: str, bookmark: int, *, now_ms: int) -> str | None:
+    """Return why nobody has a message in hand, and what would change that; None where it does not wait in the queue.
+
+    Parameters
+    ----------
+    state
+        The whole journal, at the moment in question: what others do decides.
+    queue
+        The queue.
+    bookmark
+        The message.
+    now_ms
+        That moment.
+    """
+    ledger = state.ledger(queue)
+    if not waits(ledger, bookmark):
+        return None
+    return next(_reasons(state, ledger, queue, bookmark, now_ms), None)
+
+
+def _reasons(state: JournalState, ledger: QueueLedger, queue: str, bookmark: int, now_ms: int) -> Iterator[str]:
+    """Yield what keeps it, the most telling reason first."""
+    if ledger.paused:
+        yield f"It waits: queue '{queue}' is paused, and grants nothing until `sparkq unpause`."
+    alarm = status.queue_status(state, queue, now_ms=now_ms).alarm
+    if alarm is not None:
+        yield f"It waits: queue '{queue}' has an alarm: {alarm}"
+    due_ms = next((at_ms for at_ms, rows in ledger.delayed.items() if bookmark in rows), now_ms)
+    if due_ms > now_ms:
+        yield f"It waits until {to_text(due_ms)}: it was cancelled with a delay (retry_after or retry_backoff)."
+    if bookmark in ledger.rows[State.HELD]:
+        yield "It waits: it is a barrier, which is given out when all before it are settled."
+    if bookmark in ledger.rows[State.INACTIVE]:
+        yield "It waits: the queue holds as many active messages as its target_queue_depth says; others come first."
+    known = [each for each in ledger.subscriptions.values() if not each.left]
+    if not known:
+        yield f"It waits: nobody consumes queue '{queue}' now. A stream that starts under a subscription would be given it."
+    only = BitMap64([bookmark])
+    matching = [each for each in known if all(bookmark in ledger.selection.matching(only, text) for text in each.filters)]
+    if known and not matching:
+        told = "; ".join(f"'{each.name}': {' AND '.join(each.filters)}" for each in known)
+        yield f"It waits: no subscription's filter matches it. {told}"
+    if bookmark not in ledger.selection.heads(only):
+        yield "It waits: an older message of its order_key is not settled, and comes first."
+    if known:
+        yield _turn(ledger, matching, bookmark, now_ms)
+
+
+def _turn(ledger: QueueLedger, matching: list[Subscription], bookmark: int, now_ms: int) -> str:
+    backlogs = ledger.backlogs()
+    if left_within(ledger, backlogs) <= 0:
+        return f"It waits: consumers have {backlogs.total():,} messages of the queue in hand, as many as its max_backlog allows."
+    full = [each for each in matching if room_within(ledger, each, backlogs) <= 0]
+    if len(full) == len(matching):
+        told = ", ".join(f"'{each.name}' has {backlogs[each.name]:,} in hand" for each in full)
+        return f"It waits: each consumer has as much in hand as it may: {told}. It is given more when it has settled some."
+    older = ledger.rows[State.AVAILABLE].rank(bookmark) - (bookmark in ledger.rows[State.AVAILABLE])
+    heard = ", ".join(f"'{each.name}' {max(0, now_ms - each.last_seen_at_ms) // 1_000:,} s ago" for each in matching)
+    return f"It waits for its turn: {older:,} older ones are available. Who may take it was last heard: {heard}."

@@ -1,0 +1,140 @@
+"""What people are called for at night, each on the page alone and on the command line alone, from where a new user would begin."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from spark_queue.core import commands
+from spark_queue.core.caller import Caller
+from tests.acceptance.served_page import Served, visitor
+from tests.unit.cli.sparkq import Terminal
+from tests.unit.dashboard.dashboard_world import DashboardWorld
+
+pytestmark = pytest.mark.browser
+
+#: When the night is, in minutes since the journal began.
+NOW = 48 * 60.0
+
+DECLINED = "card declined: 402 from the bank"
+
+
+def night(place: Path) -> DashboardWorld:
+    """Return a journal in which all four have happened, in the last two days."""
+    world = DashboardWorld(place, hours=NOW / 60)
+    world.attach("BILLING", "east", 1)
+    world.publish(40, 2)
+    noon = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=1)
+    yesterday = (noon.timestamp() * 1_000 - world.start_ms) / 60_000
+    world.expire("BILLING", range(5), DECLINED, yesterday)
+    world.expire("BILLING", range(5, 8), "timeout after 30 s at ledger.example:443", yesterday + 1)
+    # It renews its lease, and finishes nothing.
+    world.work("BILLING", 20, NOW - 25)
+    planner = {name: value for name, value in world._planners["BILLING"].items() if name != "call"}
+    lease = world.engine.state.ledger("BILLING").subscriptions["east"].lease
+    for step in range(36):
+        world.decide(commands.Renew(**planner, call=0, lease=lease), NOW - 24.2 + step * 0.8)
+    world.expire("BILLING", range(30, 32), DECLINED, NOW + 4)
+    caller = Caller(principal="ann", host="10.0.0.9", signs=True)
+    purge = commands.Purge(queue="SHIPPING", where="amount > 8", request="r")
+    world.engine.decide(purge, now_ms=world.at(NOW + 4), caller=caller)
+    world.publish(3, NOW + 4, topic="RETURNS", item="lamp")
+    world.decide(commands.Pause(queue="REFUNDS"), NOW + 4)
+    world.commit()
+    return world
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    made = Served(night(tmp_path), minute=NOW + 4.1)
+    monkeypatch.setattr("spark_queue.client.queue.call_once", made.answer)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def sparkq(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(monkeypatch=monkeypatch, capsys=capsys)
+
+
+def at_home(browser: Browser, served: Served) -> Page:
+    """Return the first page."""
+    page = visitor(browser, served)
+    page.goto("/")
+    return page
+
+
+def test_which_consumer_hangs(browser: Browser, served: Served, sparkq: Terminal) -> None:
+    page = at_home(browser, served)
+    # On the first page, without a step.
+    row = page.locator("tr", has=page.get_by_role("link", name="BILLING", exact=True))
+    expect(row).to_contain_text(re.compile(r"east: (2\d min|30 min)"))
+    row.get_by_role("link", name="BILLING", exact=True).click()
+    expect(page.locator("tr", has=page.get_by_role("rowheader", name="east", exact=True)).first).to_contain_text("slow batch")
+    page.context.close()
+    told = sparkq("status", served.world.journal.path).out
+    assert re.search(r"1,\d{3}\.\d s, east", told)
+
+
+def test_why_is_this_message_not_delivered(browser: Browser, served: Served, sparkq: Terminal) -> None:
+    page = at_home(browser, served)
+    page.get_by_role("link", name="REFUNDS", exact=True).click()
+    page.get_by_role("link", name="Messages").click()
+    page.get_by_label("Filter").first.fill("item = 'lamp' AND amount = 1")
+    page.get_by_role("button", name="Search").click()
+    page.locator("tbody a").first.click()
+    expect(page.locator("main")).to_contain_text("It waits: queue 'REFUNDS' is paused, and grants nothing until")
+    page.context.close()
+    path = served.world.journal.path
+    assert "lamp" in sparkq("peek", path, "REFUNDS").out
+    [first, *_] = sparkq("peek", path, "REFUNDS", "--json").json
+    assert "It waits: queue 'REFUNDS' is paused" in sparkq("explain", path, "REFUNDS", first["bookmark"]).out
+
+
+def test_who_purged(browser: Browser, served: Served, sparkq: Terminal) -> None:
+    page = at_home(browser, served)
+    page.get_by_role("link", name="SHIPPING", exact=True).click()
+    page.get_by_role("link", name="Its log").click()
+    page.get_by_label("only changes by people").check()
+    row = page.locator("tr", has_text="purged")
+    expect(row).to_contain_text("principal ann, host 10.0.0.9")
+    page.context.close()
+    told = sparkq("log", served.world.journal.path, "SHIPPING", "--people").out
+    assert re.search(r"purged.*principal ann", told)
+
+
+def test_redrive_yesterdays_failures_of_one_kind_on_the_page(browser: Browser, served: Served) -> None:
+    page = at_home(browser, served)
+    row = page.locator("tr", has=page.get_by_role("link", name="BILLING", exact=True))
+    row.locator("a.dead").click()
+    page.get_by_role("link", name="Yesterday").click()
+    expect(page.locator("#groups")).to_contain_text("8 of 10 in 2 groups")
+    page.locator("tr", has_text=DECLINED).get_by_role("button", name="Redrive").click()
+    expect(page.locator("main")).to_contain_text("5 dead letters would go back to queue 'BILLING'")
+    page.get_by_role("button", name="Redrive 5 messages").click()
+    expect(page.locator("#change")).to_contain_text("5 dead letters are back in queue 'BILLING', 0 were skipped.")
+    page.context.close()
+    assert served.world.journal.queue("BILLING").status().dead_letters == 5
+
+
+def test_redrive_yesterdays_failures_of_one_kind_on_the_command_line(served: Served, sparkq: Terminal) -> None:
+    path, today = served.world.journal.path, datetime.now(UTC).date()
+    days = ("--since", today - timedelta(days=1), "--until", today)
+    kinds = sparkq("dead-letters", path, "BILLING", *days, "--json").json
+    assert {kind["error"]: kind["letters"] for kind in kinds} == {DECLINED: 5, "timeout after 30 s at ledger.example:443": 3}
+    chosen = (*days, "--error", "declined")
+    assert "5 of 5 dead letters would be back" in sparkq("redrive", path, "BILLING", *chosen, "--dry-run").out
+    assert "5 of 5 dead letters are back" in sparkq("redrive", path, "BILLING", *chosen).out
+    assert json.loads(sparkq("status", path, "BILLING", "--json").out)[0]["dead_letters"] == 5
+
+
+def test_help_names_what_each_task_begins_with(sparkq: Terminal) -> None:
+    told = sparkq("--help").out
+    for verb in ("status", "explain", "log", "dead-letters", "redrive"):
+        assert re.search(rf"\b{verb}\b", told), verb
