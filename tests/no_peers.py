@@ -16,6 +16,10 @@ class NoPeers:
         """Return that there is nothing to hear."""
         return True
 
+    def are_compared(self) -> bool:
+        """Return that there is nothing to compare."""
+        return True
+
     def pulled_here(self) -> dict[str, int | None]:
         """Return that nobody pulls from here."""
         return {}

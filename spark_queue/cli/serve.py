@@ -56,6 +56,10 @@ def serve(
         str | None,
         typer.Option(metavar="[HOST:]PORT", help="Answer Prometheus there; on loopback, unless a host is given. Port 0 finds one."),
     ] = None,
+    metrics_token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Who scrapes must give this token; beyond loopback it is needed, and so is TLS."),
+    ] = None,
     per_subscription: PerSubscription = False,
     log_format: Annotated[str, typer.Option(metavar="text|json", help="How the log is written.")] = "text",
     storage: StorageOptions = None,
@@ -81,7 +85,7 @@ def serve(
         bind=_bind(bind, tls_cert, tls_key),
         ends_idle=False,
         accept_clock=accept_clock,
-        metrics=None if metrics is None else _metrics(metrics, per_subscription=per_subscription),
+        metrics=_metrics(metrics, metrics_token_file, per_subscription=per_subscription),
         log_format=log_format,
     )
 
@@ -95,14 +99,20 @@ def serve(
             typer.echo(f"Its log: {user_files.log_path(journal_id, location_of(store))}")
         return
     logs.configure(log_format)
-    told, scraped_at = process.start_metrics(options)
-    if scraped_at is not None:
-        # Before it is known whether it serves or stands by: both are told there.
-        typer.echo(f"Metrics are at {scraped_at}.", err=True)
-    environment = process.Environment(metrics=told)
+    environment = _environment(options)
     if standby is False:
         process.serve(options, announce, environment)
     _stand_by(options, announce, environment)
+
+
+def _environment(options: StartOptions) -> Environment:
+    """Start what tells metrics: before it is known whether this process serves or stands by, since both are told there."""
+    from spark_queue.coordinator import process
+
+    told, scraped_at = process.start_metrics(options)
+    if scraped_at is not None:
+        typer.echo(f"Metrics are at {scraped_at}.", err=True)
+    return process.Environment(metrics=told)
 
 
 def _stand_by(options: StartOptions, announce: Callable[[str], None], environment: Environment) -> None:
@@ -128,13 +138,22 @@ def _waits(address: str) -> None:
     typer.echo(f"{found}; this one takes over when that one is silent. Ctrl-C ends the waiting.", err=True)
 
 
-def _metrics(text: str, *, per_subscription: bool) -> MetricsOptions:
+def _metrics(text: str | None, token_file: Path | None, *, per_subscription: bool) -> MetricsOptions | None:
     from spark_queue.protocol.start_options import MetricsOptions
 
+    if text is None:
+        if token_file is not None:
+            raise bad_argument("--metrics-token-file", str(token_file), "given together with --metrics")
+        return None
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
         raise bad_argument("--metrics", text, "PORT or HOST:PORT, with port 0 for any")
-    return MetricsOptions(host=host.strip("[]") or "127.0.0.1", port=int(port), per_subscription=per_subscription)
+    return MetricsOptions(
+        host=host.strip("[]") or "127.0.0.1",
+        port=int(port),
+        per_subscription=per_subscription,
+        token_file=None if token_file is None else str(token_file.resolve()),
+    )
 
 
 def _bind(text: str, cert: Path | None, key: Path | None) -> Bind:

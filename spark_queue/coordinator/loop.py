@@ -235,8 +235,7 @@ class Loop:
 
     def _admit(self, now_ms: int) -> None:
         tails, self._tails = self._tails, {}
-        if self._engine.reach.restored is not None:
-            # It would get the bookmarks of what was lost.
+        if not self._peers.may_enter(now_ms=now_ms):
             return
         for message_type, finds_gaps in tails.items():
             if self._entrance.admit(message_type, now_ms=now_ms, finds_gaps=finds_gaps):
@@ -244,7 +243,7 @@ class Loop:
                 self._read_log(message_type, finds_gaps=finds_gaps)
 
     def _admit_everything(self, now_ms: int) -> None:
-        for message_type in self._engine.state.message_types:
+        for message_type in self._engine.state.message_types if self._peers.may_enter(now_ms=now_ms) else ():
             while self._entrance.admit(message_type, now_ms=now_ms):
                 continue
 

@@ -45,6 +45,10 @@ class PeerPullers(Protocol):
         """Return what tells that this journal was restored from a backup."""
         ...
 
+    def are_compared(self) -> bool:
+        """Return whether the log of each peer that can be read was searched for what the own log has lost."""
+        ...
+
     def begin_anew(self) -> None:
         """Let each puller begin anew, and at once: what kept it from pulling may be over."""
         ...
@@ -76,7 +80,7 @@ class Peers:
         self._pullers.keep(state.definitions, frozenset(state.instances.values()).union(*owners))
         self._engine.reach.listen(self._engine.state.definitions.peers, now_ms=now_ms)
         self._engine.reach.hear(self._pullers.numbers(), now_ms=now_ms)
-        self._engine.reach.restored = self._pullers.restored()
+        self._note_restored()
         self._engine.reach.pulled_here = self._pullers.pulled_here()
         self._engine.reach.is_level = self._pullers.are_level()
 
@@ -104,8 +108,26 @@ class Peers:
                     "Not all peers were heard to their ends within %d s; messages are granted all the same.", HEARS_MS // 1_000
                 )
         # After that question: who is level may be so since it told this.
-        self._engine.reach.restored = self._pullers.restored()
+        self._note_restored()
         return self._have_spoken
+
+    def may_enter(self, *, now_ms: int) -> bool:
+        """Return whether messages may enter: of a restored journal they would get the bookmarks of what was lost.
+
+        So the logs of all peers that can be read are first searched for what the own log has lost; it may take too long.
+        """
+        self._note_restored()
+        if self._engine.reach.restored is not None:
+            return False
+        are_compared = not self._engine.state.definitions.peers or self._pullers.are_compared()
+        return are_compared or now_ms >= self._heard_at_latest_ms
+
+    def _note_restored(self) -> None:
+        are_compared = self._pullers.are_compared()
+        restored = self._pullers.restored()
+        if restored is not None or are_compared:
+            # Whoever begins anew to pull knows nothing yet.
+            self._engine.reach.restored = restored
 
     def changed(self, *, now_ms: int) -> None:
         """Heed what somebody said of a peer, or of this journal: all are heard to their ends again before anything is granted."""
@@ -125,7 +147,11 @@ class Peers:
             # It passed over what the new ones ask for; another puller reads it by them.
             return Answer(reply=replies.Done())
         append, state = self._journal.append_pulled, self._engine.state
+        self._note_restored()
         try:
+            if self._engine.reach.restored is not None:
+                # What entered with it would stand before those that somebody is still to tell from the lost ones.
+                raise self._engine.reach.restored
             self._refuse_twin(request)
             for queue in state.definitions.peers[request.pulled.peer].queues:
                 if queue in state.troubles:

@@ -165,7 +165,7 @@ class PeerLog:
             next_record = max([next_record, *(file.last + 1 for file in brought)])
             if entry.version == self._version + 1 and not is_checked:
                 # What follows another commit than the one that was read last is another log.
-                self._check_last()
+                self.check_last()
                 is_checked = True
             self._version, self._token, self._idle_looks = entry.version, entry.token, 0
         if files:
@@ -175,7 +175,7 @@ class PeerLog:
         if not is_broken and self._idle_looks < LISTING_LOOKS:
             return []
         self._idle_looks = 0
-        self._check_last()
+        self.check_last()
         return self._listed() if versions_after(self._store, CONTROL, self._version) else []
 
     def _next_entries(self) -> list[LogEntry]:
@@ -191,12 +191,20 @@ class PeerLog:
             window = min(2 * window, _AHEAD)
         return found
 
-    def _check_last(self) -> None:
-        """Raise where the last commit that was read is not there any more, and was not cleaned away."""
+    def check_last(self) -> None:
+        """Raise where the last commit that was read is not there any more, and was not cleaned away.
+
+        Raises
+        ------
+        LogReplacedError
+            See `read`.
+        """
+        if self._version < 0:
+            return
         last = self._entry(self._version)
         if last is None and versions_after(self._store, CONTROL, self._version):
             return
-        if last is None or last.token != self._token:
+        if ("" if last is None else last.token) != self._token:
             raise LogReplacedError
 
     def _entry(self, version: int) -> LogEntry | None:

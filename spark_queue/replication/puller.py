@@ -57,11 +57,15 @@ class Puller:
         Gives a `Pull` to the loop; returns whether it was taken. Where it was not, rows have come by another way meanwhile.
     fit : Fit
         Whether the peer's definitions fit.
+    meet : callable
+        Called before anything is taken over, once the peer shows no sign that the own journal was restored; waits for those who
+        pull from others, who may see one.
     """
 
     def __init__(
         self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition, *,
         look: Callable[[], PullState], hand_over: Callable[[Pull], bool], clock: Clock, fit: Fit,
+        meet: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._peer = peer
         self._own = own
@@ -71,6 +75,7 @@ class Puller:
         self._definition = definition
         self._look = look
         self._hand_over = hand_over
+        self._meet = meet
         self._silent = 0
         #: UUID of the own journal; known from the first records on.
         self._own_journal = ""
@@ -88,6 +93,8 @@ class Puller:
         self._gaps_after = -1
         self._tells_gaps = False
         self._newest: tuple[int, Definitions] = (-1, parsing.parse({}))
+        #: The latest time that is known of the log, which is read in chunks: a request of long before is over.
+        self._newest_ms = 0
         self._log = PeerLog(self._peer, self._definition.name)
         self._fold = PeerFold(self._definition.name)
         stores = (self._own, self._peer, self._definitions, self._definition)
@@ -106,12 +113,24 @@ class Puller:
         SparkQueueError
             What keeps the peer from being read, or the news from being taken: this puller must be made anew. What came before it
             was taken over.
+        LogReplacedError
+            The peer's journal was put back from a backup meanwhile, and this puller must be made anew.
         """
+        try:
+            return self._take_new()
+        except SparkQueueError as failure:
+            if failure.code != "STORE_FAILED":
+                # What was read may be of a log that is no more: then nothing is wrong with its files.
+                self._log.check_last()
+            raise
+
+    def _take_new(self) -> bool:
         records: Sequence[Record] = self._log.read()
         found = bool(records)
         if records and self._fold.journal_id == "":
             records = self._catch_up(records)
         while True:
+            self._newest_ms = max(self._newest_ms, *(record.at_ms for record in records[-1:]), 0)
             parts = list(parts_of(records))
             for number, part in enumerate(parts, 1):
                 self._fetcher.not_taken = [record for later in parts[number:] for record in later]
@@ -159,7 +178,7 @@ class Puller:
                 refusal = reason
                 break
             # A request that is no longer open asks for somebody who may wait no more.
-            is_over = found is not None and found.value is None and record.at_ms < records[-1].at_ms - OPEN_MS
+            is_over = found is not None and found.value is None and record.at_ms < self._newest_ms - OPEN_MS
             if found is not None and found.queue in self._definition.queues and not is_over:
                 read.news.append((len(read.records), found))
             if record.kind == Kind.ENTERED:
@@ -239,9 +258,12 @@ class Puller:
         self._own_journal, self._own_origin = own.journal, own.renewed[-1] if own.renewed else ""
         told = told_ahead(self._peer, self._definition.name)
         check_own(self._own, self._definition.name, told, origins=[own.journal, *own.renewed])
+        self._meet()
         self._fold.instances.update(own.instances)
         self._fold.foresee(told)
         self._foresee_definitions(told)
+        # Who asks also pulls, and says so: what is told there is about as new as the log.
+        self._newest_ms = max((record.at_ms for record in told), default=0)
         watermark, created = own.watermark, records[0].detail.get("journal")
         # Nothing was pulled yet, or somebody said that what is gone by now may be missed.
         self._tells_gaps = watermark is None or own.skips

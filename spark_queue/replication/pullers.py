@@ -28,6 +28,9 @@ _PAUSE_S = 30.0
 #: How long a peer may fail before it counts as one that cannot be read, in seconds: a store may fail once.
 _PASSES_WITHIN_S = 5.0
 
+#: How long those who were compared wait between looks at the others, in seconds.
+_MEETING_S = 0.02
+
 #: What may be over at the next look; what a peer's log says will say the same again.
 _PASSING = frozenset({"STORE_FAILED", "NOT_A_JOURNAL"})
 
@@ -79,12 +82,14 @@ class Pullers:
     def _replace(self, definitions: Definitions) -> None:
         for thread in self._threads.values():
             thread.end()
-        self._threads = {peer.name: self._started(definitions, peer) for peer in definitions.peers.values()}
+        self._threads = {peer.name: self._made(definitions, peer) for peer in definitions.peers.values()}
+        # Once all are known: each waits for all others.
+        for thread in self._threads.values():
+            thread.start()
 
     def restored(self) -> JournalError | None:
         """Return what tells that this journal was restored from a backup: a peer has pulled what its log does not have."""
-        troubles = (thread.report.trouble for thread in self._threads.values())
-        found = [each for each in troubles if isinstance(each, JournalError) and each.code == "JOURNAL_RESTORED"]
+        found = [thread.restored for thread in self._threads.values() if thread.restored is not None]
         return min(found, key=lambda each: int(str(each.facts["since"])), default=None)
 
     def begin_anew(self) -> None:
@@ -107,11 +112,18 @@ class Pullers:
             for thread in self._threads.values()
         )
 
+    def are_compared(self) -> bool:
+        """Return whether the log of each peer that can be read was searched for what the own log has lost; see `restored`."""
+        return self._definitions is not None and all(
+            thread.is_compared or is_unreadable(thread.report.trouble, for_s=time.monotonic() - thread.fails_since_s)
+            for thread in self._threads.values()
+        )
+
     def reports(self) -> dict[str, PullReport]:
         """Return how each peer is pulled, by name."""
         return {name: thread.report for name, thread in self._threads.items()}
 
-    def _started(self, definitions: Definitions, peer: PeerDefinition) -> _PullThread:
+    def _made(self, definitions: Definitions, peer: PeerDefinition) -> _PullThread:
         def look() -> PullState:
             thread.check()
             found = self._ask(Look(peer.name))
@@ -125,13 +137,21 @@ class Pullers:
                 thread.report.count(pull)
             return taken
 
+        def meet() -> None:
+            thread.is_compared = True
+            while not self.are_compared():
+                thread.check()
+                time.sleep(_MEETING_S)
+
         # A journal without peers starts without all that reads those of others.
         from spark_queue.replication.fitting import Fit  # noqa: PLC0415 - as said above.
         from spark_queue.replication.puller import Puller  # noqa: PLC0415 - as said above.
 
         def make(store: Store) -> Puller:
             fit = Fit(definitions, peer, self._read)
-            return Puller(self._own, store, definitions, peer, look=look, hand_over=hand_over, clock=self._clock, fit=fit)
+            return Puller(
+                self._own, store, definitions, peer, look=look, hand_over=hand_over, clock=self._clock, fit=fit, meet=meet,
+            )  # fmt: skip
 
         def hear(beacon: Beacon) -> str | None:
             of_peers = (each.peers for each in list(self._read.values()))
@@ -140,7 +160,6 @@ class Pullers:
             return self._hearing.hear(beacon, own=str(definitions.journal.instance), own_number=own_number, known=known)
 
         thread = _PullThread(make, lambda: peer_store(self._own, peer), peer, hear)
-        thread.start()
         return thread
 
 
@@ -164,6 +183,9 @@ class _PullThread(threading.Thread):
         self._told_to_end = threading.Event()
         self.report = PullReport()
         self.is_level = False
+        #: Whether its log was searched for what the own log has lost, and what it has shown, until it shows it no more.
+        self.is_compared = False
+        self.restored: JournalError | None = None
         #: When the first of its failures in a row was, by the monotonic clock.
         self.fails_since_s = 0.0
         #: How far the peer has pulled from here, once it was read.
@@ -192,6 +214,7 @@ class _PullThread(threading.Thread):
                 self.is_read, self.pulled_here = True, puller.pulled_here()
                 # What is wrong with one message type, or with a beacon, keeps nothing else from being pulled.
                 self.is_level, self.report.trouble, failures = True, puller.trouble or self._doubt, 0
+                self.is_compared, self.restored = True, None
             except EndedError:
                 return
             except LogReplacedError:
@@ -202,6 +225,9 @@ class _PullThread(threading.Thread):
                     _LOG.warning("Peer '%s' is not pulled: %s", self._peer, trouble)
                 if failures == 0:
                     self.fails_since_s = time.monotonic()
+                if isinstance(trouble, JournalError) and trouble.code == "JOURNAL_RESTORED":
+                    # What fails after it takes nothing of that back.
+                    self.restored = trouble
                 puller, self.report.trouble, failures = None, trouble, failures + 1
             self._told_to_end.wait(min(_PAUSE_S, self._interval_s * 2 ** min(failures, 10)))
 

@@ -74,10 +74,10 @@ def served(make_home: MakeHome, tmp_path: Path) -> Iterator[tuple[SourceJournal,
     with ExitStack() as stack:
         # Python workers of Spark have the environment of before, so no certificate of a namespace could be named to them.
         hosts = stack.enter_context(hosts_of("loopback addresses", tmp_path))
-        first = StandIn(home.journal.store, hosts, hosts.both[0])
+        first = StandIn(home.journal.store, hosts, hosts.all[0])
         stack.callback(first.end)
         first.serves()
-        second = StandIn(home.journal.store, hosts, hosts.both[1])
+        second = StandIn(home.journal.store, hosts, hosts.all[1])
         stack.callback(second.end)
         second.waits()
         journal = replace(home.journal, coordinator=f"{first.address},{second.address}")

@@ -112,10 +112,10 @@ def _free_address(host: Host) -> str:
 def pair(world: World, hosts: Hosts) -> Iterator[tuple[StandIn, StandIn]]:
     """Have one that serves, and one that stands by."""
     with ExitStack() as stack:
-        first = StandIn(world.store, hosts, hosts.both[0])
+        first = StandIn(world.store, hosts, hosts.all[0])
         stack.callback(first.end)
         first.serves()
-        second = StandIn(world.store, hosts, hosts.both[1])
+        second = StandIn(world.store, hosts, hosts.all[1])
         stack.callback(second.end)
         second.waits()
         yield first, second

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _PASSING = frozenset({"STORE_FAILED", "JOURNAL_RESTORED", "PEER_RESTORED"})
 
 
+class _WaitsError(Exception):
+    """Another peer is compared first; the next step begins again."""
+
+
 class InstancePullers:
     """Stands in for `replication.pullers.Pullers`: the same threads and the same beacon, a step at a time."""
 
@@ -71,9 +75,16 @@ class InstancePullers:
 
     def restored(self) -> JournalError | None:
         """Return what tells that this journal was restored from a backup."""
-        troubles = (thread.trouble for thread in self.threads.values())
-        found = [each for each in troubles if isinstance(each, JournalError) and each.code == "JOURNAL_RESTORED"]
+        found = [thread.restored for thread in self.threads.values() if thread.restored is not None]
         return min(found, key=lambda each: int(str(each.facts["since"])), default=None)
+
+    def are_compared(self) -> bool:
+        """Return whether each peer that can be read was searched for what the own log has lost."""
+        now_ms = self.node.clock.monotonic_ms()
+        return self._definitions is not None and all(
+            thread.is_compared or is_unreadable(thread.trouble, for_s=(now_ms - thread.fails_since_ms) / 1_000)
+            for thread in self.threads.values()
+        )
 
     def begin_anew(self) -> None:
         """Let each puller begin anew."""
@@ -126,6 +137,9 @@ class PullThread:
         #: Whether another one pulls from the peer now.
         self.is_over = False
         self.is_level = False
+        #: Whether its log was searched for what the own log has lost, and what it has shown.
+        self.is_compared = False
+        self.restored: JournalError | None = None
         #: How far the peer has pulled from here, once it was read.
         self.is_read = False
         self.pulled_here: int | None = None
@@ -149,7 +163,7 @@ class PullThread:
             found = self._puller.step()
         except EndedError:
             return False
-        except LogReplacedError:
+        except (LogReplacedError, _WaitsError):
             self._puller = None
             return True
         except SparkQueueError as trouble:
@@ -157,10 +171,13 @@ class PullThread:
                 raise
             if self.trouble is None:
                 self.fails_since_ms = self._node.clock.monotonic_ms()
+            if isinstance(trouble, JournalError) and trouble.code == "JOURNAL_RESTORED":
+                self.restored = trouble
             self._puller, self.trouble = None, trouble
             return False
         else:
             self.is_level, self.trouble = True, None
+            self.is_compared, self.restored = True, None
             self.is_read, self.pulled_here = True, self._puller.pulled_here()
             return found
         finally:
@@ -179,8 +196,13 @@ class PullThread:
         return Puller(
             self._pullers.instance.way(self._node), self._store, self._definitions, self._peer,
             look=self._look, hand_over=lambda pull: self._ask(pull) is True, clock=self._node.clock,
-            fit=Fit(self._definitions, self._peer, self._pullers.read),
+            fit=Fit(self._definitions, self._peer, self._pullers.read), meet=self._meet,
         )  # fmt: skip
+
+    def _meet(self) -> None:
+        self.is_compared = True
+        if not self._pullers.are_compared():
+            raise _WaitsError
 
     def _look(self) -> PullState:
         found = self._ask(Look(self._peer.name))

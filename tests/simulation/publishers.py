@@ -67,9 +67,11 @@ class Publisher:
             self.step()
 
     def end(self) -> None:
-        """End its processes."""
+        """End its processes, since the log is put back: who does not number messages cannot tell whether to repeat any."""
         for process in self._processes:
             process.alive = False
+        if self.application.kind != "named":
+            self.application.done = len(self.application.batches)
 
     @property
     def is_done(self) -> bool:

@@ -7,19 +7,19 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
-from spark_queue.journal.layout import CONTROL
 from tests.simulation import simulated_table
 from tests.simulation.backups import Life
-from tests.simulation.bucket import ENTRY, Bucket, SimulatedStore, StoreHook
+from tests.simulation.bucket import Bucket, SimulatedStore
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.disk_world import DiskWorld, Process
 from tests.simulation.instance_pullers import InstancePullers
+from tests.simulation.instance_stores import DistantStore, InstanceBucket
 from tests.simulation.loop_driver import Operator, Steps
 from tests.simulation.loop_node import Node
 from tests.simulation.loop_world import NESTED_MAX, LoopWorld
@@ -33,43 +33,6 @@ DEEP = 1_060
 
 #: The dead-letter queue, where there is one.
 LETTERS = "FAILED"
-
-
-class InstanceBucket(Bucket):
-    """A bucket that tells in which moment a commit of the control log became durable."""
-
-    def __init__(self, now_ms: Callable[[], int], path: str, note: Callable[[int, int], None]) -> None:
-        super().__init__(now_ms)
-        self.path = path
-        self._note = note
-
-    def create(self, key: str, data: bytes) -> bool:
-        """Write an object if there is none of that name; of a commit's records, the first and the last are told."""
-        versions = len(self.tables.get(CONTROL, ()))
-        created = super().create(key, data)
-        entry = ENTRY.fullmatch(key)
-        if entry is not None and entry[1] == CONTROL and len(self.tables[CONTROL]) > versions:
-            adds = [action["add"] for action in map(msgspec.json.decode, data.splitlines()) if "add" in action]
-            stats = [msgspec.json.decode(add["stats"]) for add in adds if add["dataChange"]]
-            if stats:
-                self._note(min(each["minValues"]["record"] for each in stats), max(each["maxValues"]["record"] for each in stats))
-        return created
-
-
-class DistantStore(SimulatedStore):
-    """A process's way to the bucket of another instance, by which the newest entry of a log may be seen late."""
-
-    def __init__(self, bucket: Bucket, process: str, hook: StoreHook, *, comes_late: Callable[[], bool]) -> None:
-        super().__init__(bucket, process, hook)
-        object.__setattr__(self, "comes_late", comes_late)
-
-    comes_late: Callable[[], bool]
-
-    def read(self, key: str, *, most_bytes: int | None = None) -> bytes | None:
-        """Return an object's bytes, or None when there is none, or none yet."""
-        data, entry = super().read(key, most_bytes=most_bytes), ENTRY.fullmatch(key)
-        is_newest = entry is not None and int(entry[2]) == len(self.bucket.tables.get(entry[1], ())) - 1
-        return None if is_newest and self.comes_late() else data
 
 
 class InstanceOperator(Operator):
@@ -232,6 +195,17 @@ class WholeInstance(DiskWorld):
         if any(node.loop._engine.reach.restored for node in self.nodes if node.alive and node.loop is not None):
             self.send(self.request(commands.Restored, origin=str(uuid.uuid4())))
 
+    def has_entered_all(self) -> bool:
+        """Return whether the control log tells of all messages that were published here, or came."""
+        self._note_order()
+        return sum(int(record.detail["rows"]) for record in self.log if record.kind == Kind.ENTERED) == len(self.order)
+
+    def is_compared(self) -> bool:
+        """Return whether a coordinator has searched its peers' logs for what the journal has lost, and somebody has said so."""
+        reigning = [node for node in self.nodes if node.alive and node.loop is not None]
+        pullers = [each for each in self.all_pullers if reigning and each.node is reigning[-1]]
+        return any(each.are_compared() and each.restored() is None for each in pullers)
+
     def operate(self) -> None:
         """Let somebody do something by hand, and mostly be answered."""
         for _ in range(8):
@@ -264,6 +238,10 @@ class WholeInstance(DiskWorld):
     def _step_driver(self) -> None:
         if not self.is_asleep:
             super()._step_driver()
+
+    def _at_store(self, process: Process, doing: str, moment: str) -> None:
+        if not self.around.is_restoring or not process.alive:
+            super()._at_store(process, doing, moment)
 
     def _go_on(self) -> None:
         self.around.step()

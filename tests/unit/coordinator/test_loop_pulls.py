@@ -186,6 +186,61 @@ def test_requests_are_granted_from_when_polls_are(monkeypatch: pytest.MonkeyPatc
     assert caplog.messages == ["Not all peers were heard to their ends within 30 s; messages are granted all the same."]
 
 
+def entered(world: World) -> int:
+    """Return how many messages have entered by the next round."""
+    world.clock.advance(1_000)
+    world.loop.step([])
+    return world.loop._engine.state.message_types["json"].entered_until
+
+
+def test_messages_enter_once_the_peers_were_searched_for_what_is_lost_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What enters a restored journal before that would have the bookmarks of lost messages, which its peers hold."""
+    are_compared = False
+    monkeypatch.setattr(NoPeers, "are_compared", lambda _: are_compared)
+    world = World(PULLS)
+    world.publish(2)
+    assert entered(world) == 0
+    world.ask(commands.Apply, definitions=PULLS)
+    assert entered(world) == 0, "nobody's place in the log is worth that"
+    are_compared = True
+    assert entered(world) == 2
+    alone = World(DEFINITIONS)
+    alone.publish(2)
+    are_compared = False
+    assert entered(alone) == 2, "who has no peers waits for none"
+
+
+def test_messages_enter_also_where_a_peer_answers_nothing_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NoPeers, "are_compared", lambda _: False)
+    world = World(PULLS)
+    world.publish(2)
+    world.clock.advance(HEARS_MS - 1_001)
+    assert entered(world) == 0
+    assert entered(world) == 2
+
+
+def test_nothing_is_taken_over_while_nobody_has_said_that_the_journal_was_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was published since stands before what is pulled, and would enter with it; nor is it forgotten by a new puller."""
+    told: list[JournalError] = [JournalError("JOURNAL_RESTORED", peer="virginia", record=70, path="here", since=2)]
+    are_compared = True
+    monkeypatch.setattr(NoPeers, "restored", lambda _: told[0] if told else None)
+    monkeypatch.setattr(NoPeers, "are_compared", lambda _: are_compared)
+    world = World(PULLS)
+    call = pull(world, world.loop._engine.state.definitions, 7)
+    assert call.reply is not None
+    with pytest.raises(JournalError, match=r"JOURNAL_RESTORED.*sparkq restored"):
+        codec.raise_failed(call.reply)
+    assert watermark(world) is None
+    told.clear()
+    are_compared = False
+    world.publish(2)
+    assert entered(world) == 0
+    assert world.loop._engine.reach.restored is not None, "who begins anew to pull has seen nothing yet"
+    are_compared = True
+    assert entered(world) == 2
+    assert world.loop._engine.reach.restored is None
+
+
 def test_a_journal_that_was_restored_grants_nothing_and_takes_nothing_in_until_somebody_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

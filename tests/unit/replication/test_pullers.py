@@ -95,6 +95,26 @@ def test_a_puller_goes_on_after_whatever_went_wrong(tmp_path: Path, monkeypatch:
         running.keep(parsing.parse({}), frozenset())
 
 
+def test_what_a_peer_says_of_a_restored_backup_is_over_once_it_is_no_peer_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Accusing:
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def step(self) -> bool:
+            raise JournalError("JOURNAL_RESTORED", peer="virginia", record=10_000, path="here", since=2)
+
+    monkeypatch.setattr(puller, "Puller", Accusing)
+    running = Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock())
+    running.keep(definitions(tmp_path / "virginia"), frozenset())
+    try:
+        wait_until(lambda: running.restored() is not None, threading.Event())
+    finally:
+        running.keep(parsing.parse({}), frozenset())
+    assert running.restored() is None
+
+
 def test_nobody_is_level_before_it_is_known_who_is_pulled(tmp_path: Path) -> None:
     """The first calls of a reign come before its first look at definitions."""
     assert not Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock()).are_level()
@@ -143,6 +163,81 @@ def test_who_could_be_read_a_moment_later_is_not_level(tmp_path: Path, monkeypat
         wait_until(running.are_level, threading.Event())
     finally:
         stepped.set()
+        running.keep(parsing.parse({}), frozenset())
+
+
+def test_what_fails_later_takes_nothing_back_of_what_a_peer_has_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal that was restored must not go on because the store of who has shown it fails."""
+    lost = JournalError("JOURNAL_RESTORED", peer="virginia", record=70, path="here", since=2)
+    slow = JournalError("STORE_FAILED", doing="reading", path="/virginia", reason="it was slow.", next_step="Wait.")
+    failures: list[JournalError] = [slow, lost]
+
+    class Failing:
+        trouble = None
+
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def step(self) -> bool:
+            if failures:
+                raise failures[-1]
+            return False
+
+        def pulled_here(self) -> int:
+            return -1
+
+    monkeypatch.setattr(puller, "Puller", Failing)
+    running = Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock())
+    running.keep(definitions(tmp_path / "virginia"), frozenset())
+    try:
+        wait_until(lambda: running.reports()["virginia"].trouble is lost, threading.Event())
+        assert running.are_compared()
+        failures.pop()
+        wait_until(lambda: running.reports()["virginia"].trouble is slow, threading.Event())
+        assert running.restored() is lost
+        failures.pop()
+        wait_until(lambda: running.restored() is None, threading.Event())
+    finally:
+        running.keep(parsing.parse({}), frozenset())
+
+
+def test_nothing_is_taken_before_every_peer_was_searched_for_what_is_lost_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who shows nothing may have what only another one shows to be lost."""
+    searched, taken = threading.Event(), threading.Event()
+
+    class Meeting:
+        trouble = None
+
+        def __init__(self, own: Store, peer: Store, *_: object, meet: Callable[[], None], **__: object) -> None:
+            self._is_slow = peer.path.endswith("tokyo")
+            self._meet = meet
+
+        def step(self) -> bool:
+            if self._is_slow:
+                searched.wait(10)
+            self._meet()
+            taken.set()
+            return False
+
+        def pulled_here(self) -> int:
+            return -1
+
+    monkeypatch.setattr(puller, "Puller", Meeting)
+    running = Pullers(Store(str(tmp_path / "here")), nothing_is_asked, FakeClock())
+    peers = {name: {"journal": str(tmp_path / name), "topics": ["T"]} for name in ("virginia", "tokyo")}
+    both = parsing.parse({"journal": {"instance": "frankfurt"}, "peers": peers, "message_types": {"json": {"topics": ["T"]}}})
+    assert not running.are_compared(), "nobody is known yet"
+    running.keep(both, frozenset())
+    try:
+        assert not taken.wait(0.2)
+        assert not running.are_compared()
+        searched.set()
+        assert taken.wait(10)
+        assert running.are_compared()
+    finally:
+        searched.set()
         running.keep(parsing.parse({}), frozenset())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from spark_queue.core import commands
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import CallerError, JournalError
+from spark_queue.replication.fetching import Fetcher
 from spark_queue.replication.peer_log import LISTING_LOOKS
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
@@ -50,7 +52,7 @@ def say_restored(site: Site, peer: str, *, origin: str = "another-origin") -> No
 
 
 def folded(site: Site) -> JournalState:
-    state = JournalState(site.journal.traits)
+    state = JournalState(site.opened.traits)
     state.fold_all(site.records())
     return state
 
@@ -147,6 +149,25 @@ def test_a_journal_of_which_nothing_tells_that_it_was_restored_is_restored_by_th
     there.decide(commands.Restored(origin="another-origin", after=int(str(told.value.facts["common"]))))
     here.pull("virginia")
     assert list(here.values().values()) == ["a", "lost", "new"]
+
+
+def test_what_is_put_back_while_it_is_read_is_read_anew(pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log named files that are no more: no reason to refuse it, or to call it a peer that cannot be read."""
+    here, there = pair
+    there.publish("lost")
+    copy, put_back = Fetcher.fetch, [there]
+
+    def fetch(*given: Any, **named: Any) -> Any:
+        while put_back:
+            put_back.pop().restore()
+        return copy(*given, **named)
+
+    monkeypatch.setattr(Fetcher, "fetch", fetch)
+    here.pull("virginia")
+    assert here.in_state(State.REMOTE) == ["a", "b"]
+    there.publish("new")
+    here.pull("virginia")
+    assert here.in_state(State.REMOTE) == ["a", "b", "new"]
 
 
 def test_a_journal_that_was_made_anew_is_read_once_somebody_says_so(
