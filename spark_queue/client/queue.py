@@ -219,7 +219,7 @@ class Queue:
             left, requested = left & named, len(named)
         if dry_run:
             return replies.Redriven(requested=requested, redriven=len(left), skipped=requested - len(left))
-        return redrive_rows(self._ask, self.name, left, requested, per_second, on_progress)
+        return redrive_rows(self._ask, self.name, left, requested=requested, per_second=per_second, on_progress=on_progress)
 
     def letter_kinds(
         self, *, reason: str | None = None, error: str | None = None, since: datetime | None = None, until: datetime | None = None

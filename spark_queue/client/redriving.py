@@ -16,6 +16,7 @@ def redrive_rows(
     ask: Callable[[commands.Redrive], replies.CoreReply],
     queue: str,
     rows: BitMap64,
+    *,
     requested: int,
     per_second: int | None,
     on_progress: Callable[[int, int], None] | None,

@@ -11,6 +11,7 @@ import pytest
 from spark_queue.core import commands
 from spark_queue.core.caller import Caller
 from spark_queue.errors import CallerError
+from spark_queue.protocol.endpoint import Endpoint
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 
@@ -26,7 +27,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DashboardWorld:
     made.decide(commands.Purge(queue="SHIPPING", where="amount > 7"), 50)
     made.commit()
 
-    def answer(_store: Any, _journal: str, command: commands.AnyCommand, *, address: str | None) -> Any:
+    def answer(_store: Any, _journal: str, command: commands.AnyCommand, *, endpoint: Endpoint) -> Any:
         reply = made.decide(command, 60)
         made.commit()
         return reply

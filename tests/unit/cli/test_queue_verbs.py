@@ -11,6 +11,7 @@ import pytest
 from spark_queue import Journal
 from spark_queue.core import commands, replies
 from spark_queue.protocol import wire
+from spark_queue.protocol.endpoint import Endpoint
 from tests.unit.cli.sparkq import Terminal
 
 
@@ -22,8 +23,8 @@ class Asked:
         self.reply: wire.AnyReply = replies.Done()
         self.replies: dict[type, wire.AnyReply] = {}
 
-    def __call__(self, _store: object, _journal_id: str, request: wire.AnyRequest, *, address: str | None = None) -> Any:
-        self.address = address
+    def __call__(self, _store: object, _journal_id: str, request: wire.AnyRequest, *, endpoint: Endpoint) -> Any:
+        self.address = endpoint.addresses
         self.requests.append(request)
         return self.replies.get(type(request), self.reply)
 

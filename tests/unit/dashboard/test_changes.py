@@ -15,6 +15,7 @@ from spark_queue.core import commands
 from spark_queue.dashboard import changes
 from spark_queue.dashboard.changes import StartedChange, Wish
 from spark_queue.errors import CallerError
+from spark_queue.protocol.endpoint import Endpoint
 from tests.unit.dashboard.asking import Answer, Asker, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 
@@ -34,7 +35,7 @@ class Held(DashboardWorld):
         monkeypatch.setattr("spark_queue.client.queue.call_once", self._answer)
         self.visitor = asker(self.journal, allows_changes=True)
 
-    def _answer(self, _store: Any, _journal: str, command: commands.AnyCommand, *, address: str | None) -> Any:
+    def _answer(self, _store: Any, _journal: str, command: commands.AnyCommand, *, endpoint: Endpoint) -> Any:
         self.asked.append(type(command).__name__)
         reply = self.decide(command, 60)
         self.commit()

@@ -15,6 +15,7 @@ import pytest
 from starlette.types import Message
 
 from spark_queue.dashboard import guard
+from spark_queue.protocol.endpoint import Endpoint
 from tests.unit.dashboard.asking import HOST, TOKEN, Asker, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 from tests.unit.dashboard.strange_requests import FIELDS, MARK, WORDS, Stranger, StrangeRequest, guesses_of
@@ -118,7 +119,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return what a coordinator was asked to do."""
     asked: list[Any] = []
 
-    def ask(_store: Any, _journal: str, command: Any, *, address: str | None) -> Any:
+    def ask(_store: Any, _journal: str, command: Any, *, endpoint: Endpoint) -> Any:
         asked.append(command)
         raise AssertionError("nobody may change anything")
 
