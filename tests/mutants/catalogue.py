@@ -13,6 +13,7 @@ from tests.mutants.metrics import METRICS
 from tests.mutants.mutant import Mutant
 from tests.mutants.ordering import ORDERING
 from tests.mutants.peers import PEERS
+from tests.mutants.restored import RESTORED
 from tests.mutants.rights import RIGHTS
 from tests.mutants.standing_by import STANDING_BY
 
@@ -33,6 +34,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *ORDERING,
     *INSTANCES,
     *PEERS,
+    *RESTORED,
     *FAILING_OVER,
     *STANDING_BY,
     *RIGHTS,

@@ -198,7 +198,14 @@ class WholeInstance(DiskWorld):
     def has_entered_all(self) -> bool:
         """Return whether the control log tells of all messages that were published here, or came."""
         self._note_order()
-        return sum(record.detail["rows"] for record in self.log if record.kind == Kind.ENTERED) == len(self.order)
+        return sum(int(record.detail["rows"]) for record in self.log if record.kind == Kind.ENTERED) == len(self.order)
+
+    def pulled_of(self, peer: str) -> int:
+        """Return the number of the last record that was pulled of a peer; -1 where nothing was."""
+        told = (
+            record.detail["number"] for record in reversed(self.log) if record.kind == Kind.PULLED and record.detail["peer"] == peer
+        )
+        return int(next(told, -1))
 
     def is_compared(self) -> bool:
         """Return whether a coordinator has searched its peers' logs for what the journal has lost, and somebody has said so."""
