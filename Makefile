@@ -1,6 +1,6 @@
 # Every target that needs it sets the project up first; a set-up that stands costs half a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replication test gateway lint bench soak mutants docs readme rules clean
+.PHONY: help setup demo demo-replication test gateway cluster lint bench soak mutants docs readme rules clean
 
 RUN := tools/run.sh
 
@@ -22,6 +22,10 @@ test: setup ## Run every test but the long forms.
 gateway: setup ## Run the tests of object stores also on a real S3 server, which Go builds first.
 	@GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 	@PATH=$(CURDIR)/build/bin:$$PATH $(RUN) python -m pytest tests/integration/test_s3.py tests/integration/test_replication_s3.py
+
+cluster: setup ## Run a Spark cluster on machines that are namespaces, kill three of them, and balance the books (as root).
+	@if command -v go >/dev/null; then GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; fi
+	@PATH=$(CURDIR)/build/bin:$$PATH $(RUN) python -m tests.acceptance.standalone $(if $(MESSAGES),--messages $(MESSAGES))
 
 lint: setup ## Check style, format and types.
 	@$(RUN) ruff check

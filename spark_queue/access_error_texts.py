@@ -19,4 +19,8 @@ ACCESS = {
         "The tokens of principal '{principal}' expired at {expired_at}. Ask who administers the journal for a new one: "
         "`sparkq token new {principal}`."
     ),
+    "TOKEN_WITHDRAWN": (
+        "The token of principal '{principal}' was taken out of the definitions. Call with its new token, or ask who administers "
+        "the journal for one: `sparkq token new {principal}`."
+    ),
 }

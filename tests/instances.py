@@ -267,3 +267,13 @@ def exchange(*instances: Instance) -> None:
             for other in instances:
                 if each.pulls(other):
                     each.pull(other)
+
+
+def ask(of: Instance, rows: Mapping[str, Iterable[int]], **detail: object) -> None:
+    """Let an instance read a request of virginia, as if it had pulled her messages."""
+    asked = {"requester": "virginia", "owner": of.name, "passed": [], **detail}
+    by_origin = {origin: BitMap64(each) for origin, each in rows.items()}
+    news = News(queue="WORK", message_type="json", rows=by_origin, value=None, detail=asked)
+    pulled = Pulled(peer="virginia", journal="uuid-of-virginia", record=99, digest="", news=[news])
+    of.world.engine.pull(pulled, now_ms=of.world.now_ms)
+    of.world.commit()

@@ -1,8 +1,7 @@
-"""Instances on disk that pull from each other when told: real journals and pullers, and no threads."""
+"""Instances on disk that pull from each other when told: real journals, cores and pullers, and no threads."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,22 +11,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from spark_queue import Journal
 from spark_queue.coordinator.inbox import Call
 from spark_queue.coordinator.peers import Peers
 from spark_queue.core import commands
 from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import PeerDefinition
 from spark_queue.core.engine import Engine
+from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
+from spark_queue.errors import SparkQueueError
 from spark_queue.journal.entering import Entrance, PreparedTraits
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_compaction import MergeLimits
 from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.open import create_journal, open_journal
-from spark_queue.journal.publisher import make_plan, publish
+from spark_queue.journal.publisher import Published, make_plan, publish
 from spark_queue.journal.schema import schema_of
+from spark_queue.ports import Clock
 from spark_queue.protocol import codec
+from spark_queue.protocol.host import host_id
 from spark_queue.replication.exchange import Look, Pull, PullState
 from spark_queue.replication.fitting import Fit
 from spark_queue.replication.peer_log import LogReplacedError
@@ -40,51 +45,44 @@ from tests.no_peers import NoPeers
 #: Two files are merged as soon as they are there.
 LIMITS = MessageLimits(merging=MergeLimits(files_min=2, target_bytes=1_000_000))
 
+#: Where nobody answers who asks whether the coordinator of a site lives.
+NOBODY = "grpc://127.0.0.1:1"
 
-class Site:
-    """One instance on disk.
+
+class DiskInstance:
+    """One instance on disk, whose engine decides for whoever asks.
 
     Parameters
     ----------
-    folder : Path
-        Where all of them are, each in a folder of its name.
-    peers : Sequence of str
-        From whom it pulls.
-    journal : Mapping
-        Further settings of its journal.
+    path : Path
+        Where its journal is.
+    definitions : Mapping
+        Of its journal, which is made; without, it is there.
     """
 
-    def __init__(
-        self, folder: Path, name: str, peers: Sequence[str], clock: FakeClock, *,
-        journal: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
-        self.name, self.folder, self.clock = name, folder, clock
-        pulled = {each: {"journal": str(folder / each), "topics": ["T"], "queues": ["WORK", "FAILED"]} for each in peers}
-        queues: dict[str, Any] = {
-            "WORK": {"underlying_topic": "T", "dead_letter_queue": "FAILED"}, "FAILED": {"message_type": "json"},
-        }  # fmt: skip
-        types = {"json": {"topics": ["T"]}}
-        stored = {"journal": {"instance": name, **journal}, "peers": pulled, "queues": queues, "message_types": types}
-        self.definitions = parsing.parse(stored)
-        self.store = Store(str(folder / name))
-        self.journal_id = create_journal(self.store, self.definitions, clock=clock)
+    def __init__(self, path: Path, clock: Clock, definitions: Mapping[str, Any] | None = None) -> None:
+        self.path, self.clock = path, clock
+        self.store, self.journal = Store(str(path)), Journal(str(path))
+        if definitions is not None:
+            create_journal(self.store, parsing.parse(definitions), clock=clock)
         self.begin()
+        self.definitions = self.state.definitions
 
     def begin(self) -> None:
         """Begin a reign."""
-        self.journal = open_journal(self.store, limits=LIMITS)
-        traits = PreparedTraits(self.journal.traits)
-        past = self.journal.control.load()
-        self.state = past.state or JournalState(traits)
-        self.state.traits = traits
-        self.state.fold_all(past)
-        self.engine = Engine(self.state)
-        self.epoch = self.state.epoch + 1
-        claim(self.engine, epoch=self.epoch, host="h", address="a", pid=1, now_ms=self.now_ms)
-        self.commit()
-        self._entrance = Entrance(self.journal, self.engine, traits)
+        self.opened = open_journal(self.store, limits=LIMITS)
+        traits = PreparedTraits(self.opened.traits)
+        past = self.opened.control.load()
+        state = past.state or JournalState(traits)
+        state.traits = traits
+        state.fold_all(past)
+        self.engine, self.epoch = Engine(state), state.epoch + 1
+        claim(self.engine, epoch=self.epoch, host=host_id(), address=NOBODY, now_ms=self.now_ms)
+        self._entrance = Entrance(self.opened, self.engine, traits)
         self._entrance.recover()
-        self._peers = Peers(self.journal, self.engine, self._entrance, NoPeers(), now_ms=self.now_ms)
+        self._peers = Peers(self.opened, self.engine, self._entrance, NoPeers(), now_ms=self.now_ms)
+        self.engine.reach.is_level = True
+        self.commit()
         self._pullers: dict[str, Puller] = {}
 
     @property
@@ -92,11 +90,25 @@ class Site:
         """The time."""
         return self.clock.wall_ms()
 
+    @property
+    def state(self) -> JournalState:
+        """What its log says."""
+        return self.engine.state
+
+    @property
+    def known(self) -> MessageTypeState:
+        """What is here of the messages of its first queue."""
+        return self.state.message_types[self._message_type]
+
+    @property
+    def _message_type(self) -> str:
+        return next(iter(self.state.definitions.queues.values())).message_type
+
     def commit(self) -> None:
         """Make durable what was decided."""
         records = self.engine.take()
         if records:
-            self.journal.control.append(records, epoch=self.epoch)
+            self.opened.control.append(records, epoch=self.epoch)
 
     def decide(self, command: commands.AnyCommand) -> Any:
         """Decide about a command, and make it durable."""
@@ -104,22 +116,114 @@ class Site:
         self.commit()
         return reply
 
-    def records(self) -> list[Record]:
-        """Return its log."""
-        return list(open_journal(self.store).records())
+    def records(self, kind: str | None = None) -> list[Record]:
+        """Return its log, or the records of a kind."""
+        return [record for record in open_journal(self.store).records() if kind in (None, record.kind)]
 
-    def publish(self, *values: str, enters: bool = True) -> None:
-        """Publish messages of the topic, in one file."""
-        plan = make_plan(self.store, self.definitions, message_type="json", topic="T", expires_after_ms=None)
-        publish(plan, self.journal_id, self.definitions, pa.table({"value": [json.dumps(each) for each in values]}))
+    def publish_rows(self, rows: pa.Table, message_type: str | None = None, *, enters: bool = True, **options: Any) -> Published:
+        """Publish rows in one file to the first topic of a message type, by default that of the first queue."""
+        now = self.state.definitions
+        of = now.message_type(message_type or self._message_type)
+        plan = make_plan(self.store, now, message_type=of.name, topic=of.topics[0], expires_after_ms=None)
+        done = publish(plan, self.state.journal_id, now, rows, clock=self.clock, **options)
         if enters:
             self.enter()
+        return done
 
     def enter(self) -> None:
         """Let in what was published."""
-        self._entrance.admit("json", now_ms=self.now_ms)
-        assert not self._entrance.trouble, self._entrance.trouble
+        self.admit()
         self.commit()
+
+    def admit(self) -> None:
+        """Let in what was published, with the next commit."""
+        for name in self.state.message_types:
+            while self._entrance.admit(name, now_ms=self.now_ms):
+                continue
+        assert not self._entrance.trouble, self._entrance.trouble
+
+    def pull(self, peer: str | None = None, **other: Any) -> SparkQueueError | None:
+        """Take over what a peer has committed, or the only one; returns what keeps a part of it from being pulled.
+
+        What keeps all of it is raised, and the next pull begins anew. See `puller` for what may be other than defined.
+        """
+        peer = peer or next(iter(self.definitions.peers))
+        puller = self._pullers.pop(peer, None) or self.puller(peer, **other)
+        try:
+            puller.step()
+        except LogReplacedError:
+            puller = self.puller(peer, **other)
+            puller.step()
+        self._pullers[peer] = puller
+        return puller.trouble
+
+    def puller(self, peer: str, *, store: Store | None = None, definition: PeerDefinition | None = None) -> Puller:
+        """Make what pulls a peer, from where it is defined to be, or elsewhere."""
+        now = self.state.definitions
+        definition = definition or now.peers[peer]
+        return Puller(
+            self.store, store or Store(definition.journal), now, definition, look=lambda: self._look(peer),
+            hand_over=self.hand_over, clock=self.clock, fit=Fit(now, definition, {}),
+        )  # fmt: skip
+
+    def _look(self, peer: str) -> PullState:
+        found = self._ask(Look(peer))
+        assert isinstance(found, PullState)
+        return found
+
+    def hand_over(self, pull: Pull) -> bool:
+        """Take over what was read; returns whether it was taken."""
+        return self._ask(pull) is True
+
+    def _ask(self, request: Look | Pull) -> PullState | bool | None:
+        call = Call(request, lambda: False)
+        self._serve(call)
+        if call.reply is not None:
+            codec.raise_failed(call.reply)
+        return call.pulled
+
+    def _serve(self, call: Call) -> None:
+        """Serve a puller, as the loop of a coordinator does."""
+        assert isinstance(call.request, Look | Pull)
+        call.reply = self._peers.serve(call, call.request, now_ms=self.now_ms).reply
+        self.commit()
+
+
+class Site(DiskInstance):
+    """An instance of the lines of orders, and of their queue.
+
+    Parameters
+    ----------
+    folder : Path
+        Where all instances are, each in a folder of its name.
+    peers : Sequence of str
+        From whom it pulls.
+    journal : Mapping
+        Further settings of its journal.
+    """
+
+    clock: FakeClock
+
+    def __init__(
+        self, folder: Path, name: str, peers: Sequence[str], clock: FakeClock, *,
+        journal: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        queues: dict[str, Any] = {
+            "WORK": {"underlying_topic": "LINES", "dead_letter_queue": "FAILED", "lease_period": "60s", "max_deliveries": 2},
+            "FAILED": {"message_type": "line"},
+        }  # fmt: skip
+        definitions = {
+            "journal": {"instance": name, **journal},
+            "message_types": {"line": {"columns": "item STRING", "topics": ["LINES"]}},
+            "queues": queues,
+            "peers": {each: {"journal": str(folder / each), "topics": ["LINES"], "queues": list(queues)} for each in peers},
+        }
+        super().__init__(folder / name, clock, definitions)
+        self._copy = folder / f"copy of {name}"
+
+    def publish(self, *items: str, enters: bool = True) -> None:
+        """Publish lines in one file."""
+        self.publish_rows(pa.table({"item": items}), enters=enters)
 
     def consume(self, limit: int) -> list[str]:
         """Take messages out of the queue; returns them."""
@@ -134,10 +238,10 @@ class Site:
 
     def values(self) -> dict[int, str]:
         """Return all messages that are here, by bookmark."""
-        known = self.state.message_types["json"]
-        rows = [row for each in known.segments if not each.retired for row in range(each.first, each.until)]
-        found = read_bodies(self.store, known, np.array(rows, dtype=np.int64), schema_of(pa.field("value", pa.string())))
-        return {row: json.loads(str(value)) for row, value in zip(rows, found.column("value").to_pylist(), strict=True)}
+        rows = [row for each in self.known.segments if not each.retired for row in range(each.first, each.until)]
+        schema = schema_of(pa.field("item", pa.string()))
+        found = read_bodies(self.store, self.known, np.array(rows, dtype=np.int64), schema)
+        return {row: str(item) for row, item in zip(rows, found.column("item").to_pylist(), strict=True)}
 
     def in_state(self, state: State) -> list[str]:
         """Return the messages of the queue in a state."""
@@ -152,60 +256,31 @@ class Site:
 
     def upkeep(self) -> None:
         """Merge message files, and let retired ones go."""
-        self.journal.upkeep(epoch=self.epoch, state=self.state, now_ms=self.now_ms)
-        self.journal._upkeep.finish()
+        self.opened.upkeep(epoch=self.epoch, state=self.state, now_ms=self.now_ms)
+        self.opened._upkeep.finish()
         self.enter()
-
-    def pull(self, peer: str) -> None:
-        """Take over what a peer has committed; what keeps it from being pulled is raised, and the next pull begins anew."""
-        puller = self._pullers.pop(peer, None) or self._puller(peer)
-        try:
-            puller.step()
-        except LogReplacedError:
-            self.pull(peer)
-        else:
-            self._pullers[peer] = puller
-
-    def _puller(self, peer: str) -> Puller:
-        definition = self.definitions.peers[peer]
-
-        def ask(request: Look | Pull) -> PullState | bool | None:
-            call = Call(request, lambda: False)
-            answer = self._peers.serve(call, request, now_ms=self.now_ms)
-            codec.raise_failed(answer.reply)
-            self.commit()
-            return call.pulled
-
-        def look() -> PullState:
-            found = ask(Look(peer))
-            assert isinstance(found, PullState)
-            return found
-
-        return Puller(
-            self.store, Store(definition.journal), self.state.definitions, definition,
-            look=look, hand_over=lambda pull: ask(pull) is True, clock=self.clock,
-            fit=Fit(self.state.definitions, definition, {}),
-        )  # fmt: skip
 
     def back_up(self) -> None:
         """Copy the journal."""
         shutil.rmtree(self._copy, ignore_errors=True)
-        shutil.copytree(self.store.path, self._copy)
+        shutil.copytree(self.path, self._copy)
 
     def restore(self) -> None:
         """Put the copy back, and begin a reign."""
-        shutil.rmtree(self.store.path)
-        shutil.copytree(self._copy, self.store.path)
+        shutil.rmtree(self.path)
+        shutil.copytree(self._copy, self.path)
         self.begin()
 
-    @property
-    def _copy(self) -> Path:
-        return self.folder / f"copy of {self.name}"
+
+def two_sites(folder: Path, clock: FakeClock | None = None, **of_second: Any) -> tuple[Site, Site]:
+    """Make frankfurt and virginia, which pull from each other."""
+    clock = clock or FakeClock()
+    return Site(folder, "frankfurt", ["virginia"], clock), Site(folder, "virginia", ["frankfurt"], clock, **of_second)
 
 
-def exchange(*sites: Site) -> None:
+def exchange(*sites: DiskInstance) -> None:
     """Let everybody pull from everybody until nothing is new."""
-    for _ in range(3):
+    for _ in range(4):
         for each in sites:
             for peer in each.definitions.peers:
                 each.pull(peer)

@@ -30,7 +30,7 @@ make_venv() {
   reason=$("$python" -m venv --clear "$venv" 2>&1) && return
   # Debian ships venv without pip unless this package is there.
   package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
-  apt_install "$package" || fail \
+  tools/apt.sh "$package" || fail \
     "$reason" \
     "$python cannot make a virtual environment with pip. Install what it lacks and run this again:" \
     "  Debian, Ubuntu: sudo apt-get install $package" \
@@ -54,7 +54,7 @@ usable_python() {
 }
 
 install_python() {
-  apt_install python3 python3-venv >&2 && find_python
+  tools/apt.sh python3 python3-venv >&2 && find_python
 }
 
 install_locked() {
@@ -119,7 +119,7 @@ java_candidates() {
 }
 
 apt_install_java() {
-  { apt_install openjdk-17-jre-headless || apt_install openjdk-21-jre-headless; } >&2 && find_java_home
+  { tools/apt.sh openjdk-17-jre-headless || tools/apt.sh openjdk-21-jre-headless; } >&2 && find_java_home
 }
 
 # Fetch Delta's jars into the user's cache, where sessions look for them, and link to them for spark-submit.
@@ -127,22 +127,6 @@ fetch_delta_jars() {
   local jars
   jars=$(tools/run.sh python -c 'from spark_queue import delta_jars; print(delta_jars.jars()[0].parent)')
   ln -sfn "$jars" "$venv/delta-jars"
-}
-
-# Install Debian or Ubuntu packages; fails without a word where there is no apt-get, or no right to use it unasked.
-apt_install() {
-  { command -v apt-get && as_root true; } >/dev/null 2>&1 || return 1
-  say "Installing $* with apt-get."
-  as_root apt-get install -qq -y --no-install-recommends "$@" ||
-    { as_root apt-get update -qq && as_root apt-get install -qq -y --no-install-recommends "$@"; }
-}
-
-as_root() {
-  if [[ $EUID -eq 0 ]]; then
-    env DEBIAN_FRONTEND=noninteractive "$@"
-  else
-    sudo -n env DEBIAN_FRONTEND=noninteractive "$@"
-  fi
 }
 
 say() { printf '%s\n' "$@" >&2; }

@@ -13,12 +13,13 @@ import typer
 from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, open_target
 from spark_queue.cli.dashboard import dashboard
 from spark_queue.cli.definitions import apply, init
+from spark_queue.cli.log import log
 from spark_queue.cli.metrics import metrics
 from spark_queue.cli.options import options
 from spark_queue.cli.peer_changes import restored
 from spark_queue.cli.peers import group as peers
 from spark_queue.cli.publish import publish
-from spark_queue.cli.queue_verbs import pause, proxied_transfer, purge, redrive, settle, unpause, unsubscribe
+from spark_queue.cli.queue_verbs import dead_letters, pause, proxied_transfer, purge, redrive, settle, unpause, unsubscribe
 from spark_queue.cli.serve import serve, stop
 from spark_queue.cli.status import explain, peek, status
 from spark_queue.cli.tokens import group as tokens
@@ -71,7 +72,8 @@ def doctor(
 
 for verb in (
     *(pause, unpause, purge, settle, redrive, unsubscribe, proxied_transfer),
-    *(init, apply, options, publish, status, peek, explain, metrics, dashboard, verify, serve, stop, restored, doctor),
+    *(init, apply, options, publish, status, peek, explain, dead_letters, log),
+    *(metrics, dashboard, verify, serve, stop, restored, doctor),
 ):
     app.command()(verb)
 app.add_typer(peers)

@@ -31,6 +31,10 @@ Coordinator = Annotated[
         help="A coordinator that `sparkq serve` runs elsewhere, and its stand-ins.",
     ),
 ]
+TokenFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="File with your token, of mode 0600; default: what SPARKQ_TOKEN or SPARKQ_TOKEN_FILE say."),
+]
 OnlyWhere = Annotated[
     str | None, typer.Option("--where", metavar="FILTER", help="Only what matches: Spark SQL over the message type's columns.")
 ]
@@ -39,7 +43,7 @@ PerSubscription = Annotated[bool, typer.Option("--per-subscription", help="Metri
 AsOf = Annotated[str | None, typer.Option(metavar="TIME|RECORD", help="ISO-8601 time with offset, or a record number.")]
 
 
-def open_target(path: str, storage: list[str] | None, coordinator: str | None = None) -> Journal:
+def open_target(path: str, storage: list[str] | None, coordinator: str | None = None, token_file: str | None = None) -> Journal:
     """Return the journal that the arguments name.
 
     Raises
@@ -47,7 +51,7 @@ def open_target(path: str, storage: list[str] | None, coordinator: str | None = 
     ConfigError
         BAD_VALUE when a storage option is not KEY=VALUE.
     """
-    return spark_queue.Journal(path, storage_options=storage_options(storage), coordinator=coordinator)
+    return spark_queue.Journal(path, storage_options=storage_options(storage), coordinator=coordinator, token_file=token_file)
 
 
 def storage_options(storage: list[str] | None) -> dict[str, str]:

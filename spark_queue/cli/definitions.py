@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import spark_queue
-from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, open_target, storage_options
+from spark_queue.cli.arguments import (
+    Coordinator,
+    JournalPath,
+    Json,
+    StorageOptions,
+    TokenFile,
+    bad_argument,
+    open_target,
+    storage_options,
+)
 from spark_queue.cli.output import show
+
+if TYPE_CHECKING:
+    from spark_queue.client.changes import Change
+    from spark_queue.client.journal import Journal
+
+#: How long to wait for somebody who starts a coordinator on this host, in seconds.
+_LOCK_S = 10.0
 
 
 def init(
@@ -42,13 +58,45 @@ def apply(
     remove: Annotated[
         list[str] | None, typer.Option(metavar="QUEUE", help="Let this queue go, which the file leaves out; may repeat.")
     ] = None,
+    as_store_owner: Annotated[
+        bool,
+        typer.Option(
+            "--as-store-owner",
+            help="Replace the principals where nobody can administer any more; stops the coordinator, and the log tells.",
+        ),
+    ] = False,
     coordinator: Coordinator = None,
+    token_file: TokenFile = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Make a definition file the definitions of a journal."""
-    target = open_target(journal, storage, coordinator)
-    changes = target.apply(definitions, dry_run=dry_run, reset=reset or [], remove=remove or [])
+    target = open_target(journal, storage, coordinator, token_file)
+    if as_store_owner:
+        changes = _apply_as_store_owner(target, definitions, dry_run=dry_run)
+    else:
+        changes = target.apply(definitions, dry_run=dry_run, reset=reset or [], remove=remove or [])
     outcome = "Nothing to change." if not changes else "Nothing was changed yet." if dry_run else "Applied."
     value = {"dry_run": dry_run, "changes": [asdict(change) for change in changes]}
     show(value, "\n".join([*map(str, changes), outcome]), as_json=json)
+
+
+def _apply_as_store_owner(target: Journal, definitions: Path, *, dry_run: bool) -> list[Change]:
+    """Replace the principals past the coordinator, which would ask for a right that nobody has."""
+    from spark_queue.cli.serve import stop_coordinator
+    from spark_queue.coordinator.store_owner import apply_principals
+    from spark_queue.protocol import user_files
+    from spark_queue.settings.read import load_definitions
+
+    wanted = load_definitions(definitions)
+    changes = target.apply(wanted.stored, dry_run=True)
+    others = [change.where for change in changes if not change.where.startswith("[principals.")]
+    if others:
+        value, expected = f"with a change of {others[0]}", "given with definitions that change [principals] alone"
+        raise bad_argument("--as-store-owner", value, expected)
+    if changes and not dry_run:
+        journal_id = target.journal_id()
+        # Callers on this host start no other one meanwhile.
+        with user_files.start_lock(journal_id, timeout_s=_LOCK_S):
+            apply_principals(target.store, journal_id, wanted.stored.get("principals", {}), lambda: stop_coordinator(target))
+    return changes

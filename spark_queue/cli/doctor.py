@@ -286,5 +286,5 @@ def _log(journal: Journal, journal_id: str) -> Path:
 
 
 def _ping(journal: Journal, *, start: bool = True) -> wire.Pong:
-    reply = call_once(journal.store, journal.journal_id(), wire.Ping(), address=journal.coordinator, start=start)
+    reply = call_once(journal.store, journal.journal_id(), wire.Ping(), endpoint=journal.endpoint, start=start)
     return cast(wire.Pong, reply)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from spark_queue.cli.arguments import PerSubscription, StorageOptions, bad_argument, open_target
+
+if TYPE_CHECKING:
+    from spark_queue.journal.layout import Store
+    from spark_queue.metrics.samples import Family
 
 
 def metrics(
@@ -16,19 +22,52 @@ def metrics(
     textfile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Replace this file, whose name ends in .prom, for the node exporter.")
     ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=1,
+            help="Stay, and replace the file every so many seconds until Ctrl-C: only what is new is read then.",
+        ),
+    ] = None,
     per_subscription: PerSubscription = False,
     storage: StorageOptions = None,
 ) -> None:
     """Tell the metrics of journals in the text format of Prometheus. Starts nothing."""
     from spark_queue.metrics.observing import observe
-    from spark_queue.metrics.prometheus import render, write
+    from spark_queue.metrics.prometheus import render
 
-    families = observe((open_target(journal, storage).store for journal in journals), per_subscription=per_subscription)
+    if textfile is not None and textfile.suffix != ".prom":
+        raise bad_argument("--textfile", str(textfile), "a name that ends in .prom, since the node exporter reads no other")
+    if every is not None and textfile is None:
+        raise bad_argument("--every", f"{every:g}", "given together with --textfile, which names the file to replace")
+    stores = [open_target(journal, storage).store for journal in journals]
+    if textfile is not None and every is not None:
+        _keep(stores, textfile, every_s=every, per_subscription=per_subscription)
+    families = observe(stores, per_subscription=per_subscription)
     if textfile is None:
         typer.echo(render(families).decode(), nl=False)
-        return
-    if textfile.suffix != ".prom":
-        raise bad_argument("--textfile", str(textfile), "a name that ends in .prom, since the node exporter reads no other")
+    else:
+        _write(families, textfile)
+
+
+def _keep(stores: Sequence[Store], textfile: Path, *, every_s: float, per_subscription: bool) -> NoReturn:
+    """Replace a file again and again."""
+    from spark_queue.dashboard.followed_metrics import FollowedMetrics
+    from spark_queue.dashboard.following import JournalFollower
+
+    followers = [JournalFollower(store.path, store) for store in stores]
+    followed = FollowedMetrics(followers)
+    while True:
+        for follower in followers:
+            follower.refresh()
+        _write(followed.families(per_subscription=per_subscription), textfile)
+        time.sleep(every_s)
+
+
+def _write(families: Sequence[Family], textfile: Path) -> None:
+    from spark_queue.metrics.prometheus import write
+
     try:
         write(families, textfile)
     except OSError as failure:

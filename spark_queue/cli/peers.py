@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, open_target
+from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, TokenFile, open_target
 from spark_queue.cli.output import out, show_json, table
 from spark_queue.cli.peer_changes import drain, forget, reset, skip
 
@@ -40,9 +40,16 @@ def check(journal: JournalPath, *, storage: StorageOptions = None, json: Json = 
         raise SystemExit(BROKEN_EXIT_CODE)
 
 
-def status(journal: JournalPath, *, coordinator: Coordinator = None, storage: StorageOptions = None, json: Json = False) -> None:
+def status(
+    journal: JournalPath,
+    *,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
     """Show how pulling from each peer goes. Starts nothing. Exits with 2 where somebody should look."""
-    found = open_target(journal, storage, coordinator).peer_status()
+    found = open_target(journal, storage, coordinator, token_file).peer_status()
     if json:
         show_json([asdict(each) for each in found])
     else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, bad_argument, open_target
+from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, TokenFile, bad_argument, open_target
 from spark_queue.cli.output import err, progress, show
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 
@@ -65,6 +65,7 @@ def publish(
         int, typer.Option(min=0, metavar="N", help="End only when so many peers of this instance have pulled all of it.")
     ] = 0,
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for them.")] = "30s",
+    token_file: TokenFile = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
@@ -72,7 +73,7 @@ def publish(
     from spark_queue.cli.reading import Source
 
     _check(publisher, timezone, repeat=repeat, append=append)
-    target = open_target(journal, storage)
+    target = open_target(journal, storage, token_file=token_file)
     waiting = _waiting(target, replicated_to, timeout) if replicated_to else None
     to_rows = partial(_to_rows, definitions=target.definitions(), topic=topic, timezone=timezone)
     sent = _Sent()
@@ -105,7 +106,7 @@ def _waiting(target: Journal, count: int, timeout: str) -> ReplicationWait:
     from spark_queue.journal.reader import open_reader
 
     journal = open_reader(target.store)
-    return ReplicationWait(journal, journal.definitions(), count, timeout, target.coordinator)
+    return ReplicationWait(journal, journal.definitions(), count, timeout, target.endpoint)
 
 
 def _check(publisher: str | None, timezone: str | None, *, repeat: bool, append: bool) -> None:

@@ -2,34 +2,69 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spark_queue.cli.arguments import Coordinator, DryRun, JournalPath, Json, OnlyWhere, QueueName, StorageOptions, open_target
-from spark_queue.cli.output import progress, show
+from spark_queue.cli.arguments import (
+    Coordinator,
+    DryRun,
+    JournalPath,
+    Json,
+    OnlyWhere,
+    QueueName,
+    StorageOptions,
+    TokenFile,
+    bad_argument,
+    open_target,
+)
+from spark_queue.cli.output import out, progress, show, show_json, table
 from spark_queue.core.records import Outcome
+from spark_queue.settings.timestamps import parse_moment, to_text
 
 if TYPE_CHECKING:
     import msgspec
 
 
 def pause(
-    journal: JournalPath, queue: QueueName, *, coordinator: Coordinator = None, storage: StorageOptions = None, json: Json = False
+    journal: JournalPath,
+    queue: QueueName,
+    *,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    storage: StorageOptions = None,
+    json: Json = False,
 ) -> None:
     """Let a queue grant nothing until `sparkq unpause`. What is leased goes on."""
-    open_target(journal, storage, coordinator).queue(queue).pause()
+    open_target(journal, storage, coordinator, token_file).queue(queue).pause()
     text = f"Queue '{queue}' is paused: it grants nothing until `sparkq unpause`. What is leased goes on."
     show({"queue": queue, "paused": True}, text, as_json=json)
 
 
 def unpause(
-    journal: JournalPath, queue: QueueName, *, coordinator: Coordinator = None, storage: StorageOptions = None, json: Json = False
+    journal: JournalPath,
+    queue: QueueName,
+    *,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    storage: StorageOptions = None,
+    json: Json = False,
 ) -> None:
     """Let a paused queue grant again."""
-    open_target(journal, storage, coordinator).queue(queue).unpause()
+    open_target(journal, storage, coordinator, token_file).queue(queue).unpause()
     show({"queue": queue, "paused": False}, f"Queue '{queue}' grants again.", as_json=json)
+
+
+Reason = Annotated[
+    str | None, typer.Option(metavar="REASON", help="Only those of this reason: forced_expire, max_deliveries or max_cancels.")
+]
+ErrorPart = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only those whose error has this text in it.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Only those that died from then on: a date (UTC), or a time with offset.")
+]
+Until = Annotated[str | None, typer.Option(metavar="TIME", help="Only those that died before then.")]
 
 
 class Switch(StrEnum):
@@ -45,12 +80,13 @@ def proxied_transfer(
     switch: Annotated[Switch, typer.Argument(metavar="on|off", help="Whether it is allowed; off by default.")],
     *,
     coordinator: Coordinator = None,
+    token_file: TokenFile = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Let this instance claim messages whose owner cannot be reached. What that one had delivered may be delivered again."""
     on = switch is Switch.ON
-    open_target(journal, storage, coordinator).queue(queue).proxied_transfer(on=on)
+    open_target(journal, storage, coordinator, token_file).queue(queue).proxied_transfer(on=on)
     text = (
         f"Queue '{queue}': what is about to be delivered is claimed from an owner that cannot be reached. If that one had "
         "delivered it, or still lives, it is delivered twice. Allow it on one instance only, and no longer than needed."
@@ -64,11 +100,12 @@ def unsubscribe(
     subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")],
     *,
     coordinator: Coordinator = None,
+    token_file: TokenFile = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """End a subscription for good; what it holds returns to the queue."""
-    open_target(journal, storage, coordinator).queue(queue).unsubscribe(subscription)
+    open_target(journal, storage, coordinator, token_file).queue(queue).unsubscribe(subscription)
     text = f"Subscription '{subscription}' of queue '{queue}' has ended; what it held is back."
     show({"queue": queue, "subscription": subscription}, text, as_json=json)
 
@@ -86,11 +123,12 @@ def settle(
     error: Annotated[str | None, typer.Option(metavar="TEXT", help="With cancel and expire: why; a dead letter keeps it.")] = None,
     dry_run: DryRun = False,
     coordinator: Coordinator = None,
+    token_file: TokenFile = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Give an outcome to every message that matches a filter, leased or not."""
-    target = open_target(journal, storage, coordinator).queue(queue)
+    target = open_target(journal, storage, coordinator, token_file).queue(queue)
     counts = _counts(target.settle(where=where, outcome=outcome, retry_after=retry_after, error=error, dry_run=dry_run))
     nothing = "nothing that matches is leased" if outcome == Outcome.CANCEL else "nothing matched"
     done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
@@ -106,11 +144,12 @@ def purge(
     where: OnlyWhere = None,
     dry_run: DryRun = False,
     coordinator: Coordinator = None,
+    token_file: TokenFile = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Remove the messages that nobody has leased, for good and without dead letters."""
-    done = open_target(journal, storage, coordinator).queue(queue).purge(where, dry_run=dry_run)
+    done = open_target(journal, storage, coordinator, token_file).queue(queue).purge(where, dry_run=dry_run)
     if dry_run:
         text = f"Queue '{queue}': {done.purged:,} messages would be purged, {done.leased:,} are leased. Nothing was changed."
     else:
@@ -123,26 +162,69 @@ def redrive(
     queue: QueueName,
     *,
     where: OnlyWhere = None,
+    reason: Reason = None,
+    error: ErrorPart = None,
+    since: Since = None,
+    until: Until = None,
     per_second: Annotated[int | None, typer.Option(metavar="N", help="Most messages each second; default: all at once.")] = None,
     dry_run: DryRun = False,
     coordinator: Coordinator = None,
+    token_file: TokenFile = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Give dead letters back to their queue. Ctrl-C ends it; a repeat goes on with the rest."""
-    target = open_target(journal, storage, coordinator).queue(queue)
+    """Give dead letters back to their queue, all or those of a kind or a time. Ctrl-C ends it; a repeat goes on with the rest."""
+    target = open_target(journal, storage, coordinator, token_file).queue(queue)
+    choice = _choice(reason, error, since, until)
     if dry_run:
-        would = target.redrive(where, dry_run=True)
+        would = target.redrive(where, **choice, dry_run=True)
         text = f"Queue '{queue}': {would.redriven:,} of {would.requested:,} dead letters would be back. Nothing was changed."
         show({"queue": queue, **_marked(_counts(would), dry_run=True)}, text, as_json=json)
         return
     with progress(counted=True) as bar:
         task = bar.add_task("redriven", total=None)
         done = target.redrive(
-            where, per_second=per_second, on_progress=lambda count, total: bar.update(task, completed=count, total=total)
+            where, **choice, per_second=per_second, on_progress=lambda count, total: bar.update(task, completed=count, total=total)
         )
     text = f"Queue '{queue}': {done.redriven:,} of {done.requested:,} dead letters are back, {done.skipped:,} were skipped."
     show({"queue": queue, **_counts(done)}, text, as_json=json)
+
+
+def dead_letters(
+    journal: JournalPath,
+    queue: QueueName,
+    *,
+    reason: Reason = None,
+    error: ErrorPart = None,
+    since: Since = None,
+    until: Until = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Show a queue's dead letters by reason and error: what fails, how often, since when. Starts nothing."""
+    kinds = open_target(journal, storage).queue(queue).letter_kinds(**_choice(reason, error, since, until))
+    rows = [
+        {"reason": kind.reason, "error": kind.error, "letters": len(kind.rows), "oldest_bookmark": kind.rows.min(),
+         "first": to_text(kind.first_ms), "last": to_text(kind.last_ms)} for kind in kinds
+    ]  # fmt: skip
+    if json:
+        show_json(rows)
+    elif rows:
+        out().print(table(rows, list(rows[0])))
+        typer.echo(f"sparkq redrive {journal} {queue} gives them back, and takes the same options; begin with --dry-run.")
+    else:
+        typer.echo(f"Queue '{queue}' has no such dead letters.")
+
+
+def _choice(reason: str | None, error: str | None, since: str | None, until: str | None) -> dict[str, Any]:
+    return {"reason": reason, "error": error, "since": _moment("--since", since), "until": _moment("--until", until)}
+
+
+def _moment(name: str, text: str | None) -> datetime | None:
+    try:
+        return None if text is None else parse_moment(text)
+    except ValueError as expected:
+        raise bad_argument(name, text or "", f"a date or {expected}") from None
 
 
 def _counts(done: msgspec.Struct) -> dict[str, Any]:

@@ -10,11 +10,21 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from spark_queue.cli.arguments import Coordinator, JournalPath, Json, PerSubscription, StorageOptions, bad_argument, open_target
+from spark_queue.cli.arguments import (
+    Coordinator,
+    JournalPath,
+    Json,
+    PerSubscription,
+    StorageOptions,
+    TokenFile,
+    bad_argument,
+    open_target,
+)
 from spark_queue.cli.output import show
 from spark_queue.errors import CoordinatorError
 
 if TYPE_CHECKING:
+    from spark_queue.client.journal import Journal
     from spark_queue.coordinator.process import Environment
     from spark_queue.protocol.start_options import Bind, MetricsOptions, StartOptions
 
@@ -46,6 +56,10 @@ def serve(
         str | None,
         typer.Option(metavar="[HOST:]PORT", help="Answer Prometheus there; on loopback, unless a host is given. Port 0 finds one."),
     ] = None,
+    metrics_token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Who scrapes must give this token; beyond loopback it is needed, and so is TLS."),
+    ] = None,
     per_subscription: PerSubscription = False,
     log_format: Annotated[str, typer.Option(metavar="text|json", help="How the log is written.")] = "text",
     storage: StorageOptions = None,
@@ -71,7 +85,7 @@ def serve(
         bind=_bind(bind, tls_cert, tls_key),
         ends_idle=False,
         accept_clock=accept_clock,
-        metrics=None if metrics is None else _metrics(metrics, per_subscription=per_subscription),
+        metrics=_metrics(metrics, metrics_token_file, per_subscription=per_subscription),
         log_format=log_format,
     )
 
@@ -85,14 +99,20 @@ def serve(
             typer.echo(f"Its log: {user_files.log_path(journal_id, location_of(store))}")
         return
     logs.configure(log_format)
-    told, scraped_at = process.start_metrics(options)
-    if scraped_at is not None:
-        # Before it is known whether it serves or stands by: both are told there.
-        typer.echo(f"Metrics are at {scraped_at}.", err=True)
-    environment = process.Environment(metrics=told)
+    environment = _environment(options)
     if standby is False:
         process.serve(options, announce, environment)
     _stand_by(options, announce, environment)
+
+
+def _environment(options: StartOptions) -> Environment:
+    """Start what tells metrics: before it is known whether this process serves or stands by, since both are told there."""
+    from spark_queue.coordinator import process
+
+    told, scraped_at = process.start_metrics(options)
+    if scraped_at is not None:
+        typer.echo(f"Metrics are at {scraped_at}.", err=True)
+    return process.Environment(metrics=told)
 
 
 def _stand_by(options: StartOptions, announce: Callable[[str], None], environment: Environment) -> None:
@@ -118,13 +138,22 @@ def _waits(address: str) -> None:
     typer.echo(f"{found}; this one takes over when that one is silent. Ctrl-C ends the waiting.", err=True)
 
 
-def _metrics(text: str, *, per_subscription: bool) -> MetricsOptions:
+def _metrics(text: str | None, token_file: Path | None, *, per_subscription: bool) -> MetricsOptions | None:
     from spark_queue.protocol.start_options import MetricsOptions
 
+    if text is None:
+        if token_file is not None:
+            raise bad_argument("--metrics-token-file", str(token_file), "given together with --metrics")
+        return None
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
         raise bad_argument("--metrics", text, "PORT or HOST:PORT, with port 0 for any")
-    return MetricsOptions(host=host.strip("[]") or "127.0.0.1", port=int(port), per_subscription=per_subscription)
+    return MetricsOptions(
+        host=host.strip("[]") or "127.0.0.1",
+        port=int(port),
+        per_subscription=per_subscription,
+        token_file=None if token_file is None else str(token_file.resolve()),
+    )
 
 
 def _bind(text: str, cert: Path | None, key: Path | None) -> Bind:
@@ -144,20 +173,32 @@ def _bind(text: str, cert: Path | None, key: Path | None) -> Bind:
     )
 
 
-def stop(journal: JournalPath, *, coordinator: Coordinator = None, storage: StorageOptions = None, json: Json = False) -> None:
+def stop(
+    journal: JournalPath,
+    *,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
     """End the journal's coordinator in good order; the next caller that needs one starts it again."""
+    target = open_target(journal, storage, coordinator, token_file)
+    journal_id = target.journal_id()
+    stopped = stop_coordinator(target)
+    text = "The coordinator ends." if stopped else "No coordinator runs."
+    show({"journal": journal_id, "stopped": stopped}, text, as_json=json)
+
+
+def stop_coordinator(target: Journal) -> bool:
+    """Tell the coordinator to end; returns whether one runs."""
     from spark_queue.client.coordinator_client import call_once
     from spark_queue.protocol import wire
 
-    target = open_target(journal, storage, coordinator)
-    journal_id = target.journal_id()
-    stopped = True
     try:
-        call_once(target.store, journal_id, wire.Stop(), address=coordinator, start=False, timeout_s=STOP_S)
+        call_once(target.store, target.journal_id(), wire.Stop(), endpoint=target.endpoint, start=False, timeout_s=STOP_S)
     except CoordinatorError as refusal:
         # With an address the user says that one runs there; without one, nobody answering is the aim.
-        if coordinator is not None or refusal.code != "COORDINATOR_UNAVAILABLE":
+        if target.coordinator is not None or refusal.code != "COORDINATOR_UNAVAILABLE":
             raise
-        stopped = False
-    text = "The coordinator ends." if stopped else "No coordinator runs."
-    show({"journal": journal_id, "stopped": stopped}, text, as_json=json)
+        return False
+    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from spark_queue.core.definitions.agreement import WITHHOLDING
 from spark_queue.core.definitions.definition import PeerDefinition
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
@@ -83,18 +84,24 @@ class _Pair:
         if not self.is_rewound:
             then = self._fold(self._peer, self._of_peer, self._watermark.record)
             yield from of_what_was_pulled(
-                here, then, self._definition.queues,
+                here, then, _compared(here, self._definition.name, self._definition.queues),
                 passes=self._definition.passes, who="this instance", whom=f"'{self._definition.name}'",
             )  # fmt: skip
         back, of_this = there.definitions.peers.get(str(own)), there.pulled.get(str(own))
         if back is not None and of_this is not None and of_this.journal == here.journal_id and _has(self._records, of_this):
             yield from of_what_was_pulled(
-                there, self._fold(self._journal, self._records, of_this.record), back.queues,
+                there, self._fold(self._journal, self._records, of_this.record), _compared(there, str(own), back.queues),
                 passes=back.passes, who=f"'{self._definition.name}'", whom="this instance",
             )  # fmt: skip
 
     def _fold(self, journal: DeltaJournal, records: Sequence[Record], until: int | None) -> JournalState:
         return point_in_time(records, journal.traits, as_of=until, now_ms=self._folded.now_ms).state
+
+
+def _compared(hearer: JournalState, speaker: str, queues: Sequence[str]) -> tuple[str, ...]:
+    """Return those of some queues of which an instance takes over news: it has said of the others that they are not the same."""
+    withheld = {each.queue for each in hearer.disagreements.get(speaker, ()) if each.rule in WITHHOLDING}
+    return tuple(queue for queue in queues if queue not in withheld)
 
 
 def _has(records: Sequence[Record], watermark: Watermark) -> bool:

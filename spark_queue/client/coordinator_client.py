@@ -19,6 +19,7 @@ from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
 from spark_queue.protocol.connection import Connection, ConnectionLostError, Verdict, parse_addresses, tells_no_address
 from spark_queue.protocol.discovery import Advertisement, read_advertisement
+from spark_queue.protocol.endpoint import LOCAL, Endpoint
 from spark_queue.protocol.host import host_id, is_loopback, keeps_secrets
 from spark_queue.protocol.journal_location import location_of
 
@@ -80,17 +81,16 @@ class CoordinatorClient:
         Where the journal is.
     journal_id : str
         Which journal the caller means.
-    address : str, optional
-        A coordinator served elsewhere (`sparkq serve`), or several addresses with commas between them, of which the one that
-        serves is followed; none is searched or started then.
+    endpoint : Endpoint
+        Where it has addresses, the one of them that serves is followed, and none is searched or started.
     start : bool
         Whether to start a coordinator when none answers.
     """
 
-    def __init__(self, store: Store, journal_id: str, *, address: str | None = None, start: bool = True) -> None:
+    def __init__(self, store: Store, journal_id: str, *, endpoint: Endpoint = LOCAL, start: bool = True) -> None:
         self._store = store
         self._journal_id = journal_id
-        self._fixed_address = address
+        self._endpoint = endpoint
         #: Which of several addresses is tried next.
         self._turn = 0
         self._start = start
@@ -127,7 +127,7 @@ class CoordinatorClient:
     def nudge(self, message_type: str) -> None:
         """Say that messages were published; a coordinator would find out by itself a little later, so nothing is raised."""
         try:
-            if self._fixed_address is not None or read_advertisement(self._store, self._journal_id) is not None:
+            if self._endpoint.addresses is not None or read_advertisement(self._store, self._journal_id) is not None:
                 self.call(wire.Nudge(message_type=message_type), timeout_s=NUDGE_S)
         except Exception as reason:  # noqa: BLE001  # Whatever it is, the rows are published, and the caller must learn that.
             _LOG.debug("Nobody was nudged: %s", reason)
@@ -138,7 +138,7 @@ class CoordinatorClient:
 
     def _ask(self, request: wire.AnyRequest, timeout_s: float | None) -> tuple[wire.AnyReply, list[pa.Buffer]]:
         if timeout_s is None:
-            timeout_s = FOLLOW_S if "," in (self._fixed_address or "") else CALL_S
+            timeout_s = FOLLOW_S if "," in (self._endpoint.addresses or "") else CALL_S
         request = msgspec.structs.replace(request, journal=self._journal_id, request=request.request or uuid.uuid4().hex)
         deadline_s = time.monotonic() + timeout_s
         reason = "nobody answered."
@@ -189,8 +189,8 @@ class CoordinatorClient:
         SparkQueueError
             COORDINATOR_UNAVAILABLE, or what kept a coordinator from serving.
         """
-        if self._fixed_address is not None:
-            addresses = parse_addresses(self._fixed_address)
+        if self._endpoint.addresses is not None:
+            addresses = parse_addresses(self._endpoint.addresses)
             return addresses[0] if len(addresses) == 1 else self._serving_of(addresses, deadline_s)
         address = self._advertised_address()
         if address is not None:
@@ -246,7 +246,7 @@ class CoordinatorClient:
             connection.close()
 
     def _open(self, address: str) -> Connection:
-        return Connection(address, self._journal_id, location_of(self._store))
+        return Connection(address, self._journal_id, location_of(self._store), self._endpoint.token)
 
     def _unavailable(self, reason: str) -> CoordinatorError:
         log = str(user_files.log_path(self._journal_id, location_of(self._store)))
@@ -258,7 +258,7 @@ def call_once(
     journal_id: str,
     request: wire.AnyRequest,
     *,
-    address: str | None = None,
+    endpoint: Endpoint = LOCAL,
     start: bool = True,
     timeout_s: float | None = None,
 ) -> wire.AnyReply:
@@ -266,7 +266,7 @@ def call_once(
 
     Parameters
     ----------
-    store, journal_id, address, start
+    store, journal_id, endpoint, start
         As for `CoordinatorClient`.
     request
         What is asked.
@@ -278,7 +278,7 @@ def call_once(
     SparkQueueError
         The refusal, or COORDINATOR_UNAVAILABLE.
     """
-    client = CoordinatorClient(store, journal_id, address=address, start=start)
+    client = CoordinatorClient(store, journal_id, endpoint=endpoint, start=start)
     try:
         return client.call(request, timeout_s=timeout_s)
     finally:

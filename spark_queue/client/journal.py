@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from spark_queue.client.publisher import REPLICATED_WITHIN, Publisher, publish
 from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
+from spark_queue.protocol.endpoint import Endpoint
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,12 +43,16 @@ class Journal:
     coordinator : str, optional
         ``host:port`` of a coordinator that `sparkq serve` runs on another host; of several, with commas between them, the one that
         serves is followed.
+    token_file : str, optional
+        File with the token of the caller, of mode 0600; default: what `SPARKQ_TOKEN` or `SPARKQ_TOKEN_FILE` say, or the user's own.
+        It is read again when the coordinator refuses the token.
     """
 
     path: str
     _: KW_ONLY
     storage_options: Mapping[str, str] | None = field(default=None, repr=False, hash=False)
     coordinator: str | None = None
+    token_file: str | None = None
 
     @classmethod
     def create(
@@ -74,6 +79,11 @@ class Journal:
     def store(self) -> Store:
         """The journal's place."""
         return Store(self.path, self.storage_options or {})
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where its coordinator is asked, and with whose token."""
+        return Endpoint(self.coordinator, self.token_file)
 
     def journal_id(self) -> str:
         """Read the journal's id.
@@ -127,7 +137,7 @@ class Journal:
         changes = plan(opened, wanted, reset=resets, remove=set(remove), dry_run=dry_run)
         if changes and not dry_run:
             command = commands.Apply(definitions=dict(wanted.stored), reset=resets)
-            call_once(self.store, opened.journal_id, command, address=self.coordinator)
+            call_once(self.store, opened.journal_id, command, endpoint=self.endpoint)
         return changes
 
     def publish(
@@ -169,7 +179,7 @@ class Journal:
         """
         return publish(
             self.store,
-            self.coordinator,
+            self.endpoint,
             data,
             topic=topic,
             expires_after=expires_after,
@@ -184,7 +194,7 @@ class Journal:
 
         Use it in a ``with`` statement.
         """
-        return Publisher(self.store, self.coordinator, name)
+        return Publisher(self.store, self.endpoint, name)
 
     def queue(self, name: str) -> Queue:
         """Return a queue by name; whether it exists is checked when it is used."""
@@ -196,7 +206,7 @@ class Journal:
         """Return a peer by the name of its instance; whether it is one is checked when it is used."""
         from spark_queue.client.peer import Peer
 
-        return Peer(self.store, self.coordinator, name)
+        return Peer(self.store, self.endpoint, name)
 
     def restored(self, *, after: int | None = None) -> None:
         """Say that the journal was put back from a backup: what enters is new, and what was lost comes back from its peers.
@@ -217,7 +227,7 @@ class Journal:
         from spark_queue.core import commands
 
         command = commands.Restored(origin=str(uuid.uuid4()), after=after)
-        call_once(self.store, self.journal_id(), command, address=self.coordinator)
+        call_once(self.store, self.journal_id(), command, endpoint=self.endpoint)
 
     def check_peers(self) -> PeerCheck:
         """Check whether the definitions of all instances that share queues with this one fit each other; starts nothing.
@@ -241,7 +251,7 @@ class Journal:
         """
         from spark_queue.client.peers import peer_status
 
-        return peer_status(self.store, self.coordinator)
+        return peer_status(self.store, self.endpoint)
 
     def view(
         self,

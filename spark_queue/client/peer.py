@@ -11,6 +11,7 @@ from spark_queue.client.coordinator_client import call_once
 from spark_queue.core import commands, replies
 from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
+from spark_queue.protocol.endpoint import Endpoint
 
 #: How long a drain waits for leases to end, and for the peer, before it looks again, in seconds.
 _PAUSE_S = 1.0
@@ -18,10 +19,10 @@ _PAUSE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A peer of the journal in a store, by the name of its instance; `coordinator` as `Journal` has it."""
+    """A peer of the journal in a store, by the name of its instance; `endpoint` as `Journal` has it."""
 
     store: Store
-    coordinator: str | None
+    endpoint: Endpoint
     name: str
 
     def skip_lost(self) -> None:
@@ -80,5 +81,5 @@ class Peer:
             time.sleep(_PAUSE_S)
 
     def _ask(self, command: commands.InstanceCommand) -> replies.CoreReply:
-        found = call_once(self.store, open_reader(self.store).journal_id, command, address=self.coordinator)
+        found = call_once(self.store, open_reader(self.store).journal_id, command, endpoint=self.endpoint)
         return cast(replies.CoreReply, found)

@@ -14,6 +14,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import open_reader
 from spark_queue.metrics.figures import peer_figures
 from spark_queue.protocol import wire
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.replication import validation
 from spark_queue.replication.lag import records_behind
 from spark_queue.replication.peer_log import read_definitions
@@ -80,7 +81,7 @@ class PeerStatus:
     trouble: str | None
 
 
-def peer_status(store: Store, coordinator: str | None) -> list[PeerStatus]:
+def peer_status(store: Store, endpoint: Endpoint) -> list[PeerStatus]:
     """Tell how pulling from each peer goes: from the logs, and what only a coordinator knows from the one that runs.
 
     Raises
@@ -94,17 +95,17 @@ def peer_status(store: Store, coordinator: str | None) -> list[PeerStatus]:
     definitions = now.state.definitions
     if not definitions.peers:
         raise ConfigError("NO_PEERS", path=store.path)
-    told = _told(store, now.state.journal_id, coordinator)
+    told = _told(store, now.state.journal_id, endpoint)
     return [_status_of(store, now, peer, told) for peer in definitions.peers.values()]
 
 
-def _told(store: Store, journal_id: str, coordinator: str | None) -> Mapping[str, wire.PeerTold] | None:
+def _told(store: Store, journal_id: str, endpoint: Endpoint) -> Mapping[str, wire.PeerTold] | None:
     """Return what the coordinator tells; None where none runs."""
     try:
-        reply = call_once(store, journal_id, wire.AskPeers(), address=coordinator, start=False, timeout_s=_ASK_S)
+        reply = call_once(store, journal_id, wire.AskPeers(), endpoint=endpoint, start=False, timeout_s=_ASK_S)
     except CoordinatorError as refusal:
         # With an address the user says that one runs there.
-        if coordinator is not None or refusal.code != "COORDINATOR_UNAVAILABLE":
+        if endpoint.addresses is not None or refusal.code != "COORDINATOR_UNAVAILABLE":
             raise
         return None
     assert isinstance(reply, wire.PeersTold), "it is answered with what it asks for"

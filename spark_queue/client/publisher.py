@@ -23,6 +23,7 @@ from spark_queue.journal.publisher import publish as commit
 from spark_queue.journal.reader import JournalReader, open_reader
 from spark_queue.journal.rows import to_arrow
 from spark_queue.journal.schema import user_schema
+from spark_queue.protocol.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from spark_queue.client.replicated import ReplicationWait
@@ -35,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 
 def publish(
     store: Store,
-    coordinator: str | None,
+    endpoint: Endpoint,
     data: Any,
     *,
     topic: str | None,
@@ -55,7 +56,7 @@ def publish(
     if first_sequence is not None and publisher is None:
         raise ConfigError("MISSING_OPTION", option="publisher", where="publish", reason="sequences are a publisher's.")
     journal = open_reader(store)
-    target = _Target(journal, journal.definitions(), coordinator, publisher, numbers=None)
+    target = _Target(journal, journal.definitions(), endpoint, publisher, numbers=None)
     waiting = target.waiting(replicated_to, timeout) if replicated_to else None
     done = target.publish(data, topic=topic, expires_after=expires_after, first_sequence=first_sequence)
     if waiting is not None:
@@ -69,10 +70,10 @@ class Publisher:
     It keeps the definitions that held when it was opened.
     """
 
-    def __init__(self, store: Store, coordinator: str | None, name: str) -> None:
+    def __init__(self, store: Store, endpoint: Endpoint, name: str) -> None:
         self.name = name
         self._store = store
-        self._coordinator = coordinator
+        self._endpoint = endpoint
         self._target: _Target | None = None
         self._last: int | None = None
         #: Whether the last publish ended without an answer.
@@ -85,7 +86,7 @@ class Publisher:
         opened = open_name(self._store, journal.journal_id, publishable, self.name, durable=definitions.journal.durable)
         self._last = opened.last_sequence
         self._unsure = False
-        self._target = _Target(journal, definitions, self._coordinator, self.name, numbers=opened.numbers)
+        self._target = _Target(journal, definitions, self._endpoint, self.name, numbers=opened.numbers)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
@@ -156,25 +157,25 @@ class _Target:
         self,
         journal: JournalReader,
         definitions: Definitions,
-        coordinator: str | None,
+        endpoint: Endpoint,
         publisher: str | None,
         *,
         numbers: Mapping[str, int] | None,
     ) -> None:
         self._journal = journal
         self._definitions = definitions
-        self._coordinator = coordinator
+        self._endpoint = endpoint
         self._publisher = publisher
         #: What opening the name drew, by message type; None where a publish opens it with its own commit.
         self._numbers = numbers
-        self.client = CoordinatorClient(journal.store, journal.journal_id, address=coordinator, start=False)
+        self.client = CoordinatorClient(journal.store, journal.journal_id, endpoint=endpoint, start=False)
 
     def waiting(self, replicated_to: int, timeout: str) -> ReplicationWait:
         """Make what waits until so many peers have what is published from now on."""
         # Few publishers wait, and all others would load it.
         from spark_queue.client.replicated import ReplicationWait  # noqa: PLC0415 - as said above.
 
-        return ReplicationWait(self._journal, self._definitions, replicated_to, timeout, self._coordinator)
+        return ReplicationWait(self._journal, self._definitions, replicated_to, timeout, self._endpoint)
 
     def publish(self, data: Any, *, topic: str | None, expires_after: str | None, first_sequence: int | None) -> Published:
         store, definitions = self._journal.store, self._definitions
@@ -184,7 +185,7 @@ class _Target:
             from spark_queue.client.writing_rights import check_writes  # noqa: PLC0415 - as said above.
 
             names = [topic] if topic is not None else rows.column("topic").drop_null().unique().to_pylist()
-            check_writes(definitions, map(str, names))
+            check_writes(definitions, map(str, names), self._endpoint)
         number = None if self._numbers is None else self._numbers[message_type]
         identity = Identity(publisher=self._publisher, exclusive=self._publisher is not None, number=number)
         expires_after_ms = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,10 +11,15 @@ from pyroaring import BitMap64
 
 from spark_queue import tracing
 from spark_queue.client.coordinator_client import call_once
+from spark_queue.client.letter_choices import letter_choice
 from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
+from spark_queue.client.redriving import redrive_rows
 from spark_queue.core import commands, replies
-from spark_queue.core.bitmaps.ranges import oldest, to_bitmap, to_ranges
+from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.engine import Engine
+from spark_queue.core.state.dead_letter import DeadLetter
+from spark_queue.core.state.letter_kinds import LetterKind, letter_kinds
+from spark_queue.core.state.letters import standing_letters
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.expressions import check_command
 from spark_queue.journal.open import open_journal
@@ -69,7 +73,7 @@ class Queue:
             fn,
             on_barrier=on_barrier,
             store=self.journal.store,
-            coordinator=self.journal.coordinator,
+            endpoint=self.journal.endpoint,
             queue=self.name,
             subscription=subscription,
             on_error=on_error,
@@ -158,6 +162,10 @@ class Queue:
         where: str | None = None,
         *,
         bookmarks: Iterable[int] | None = None,
+        reason: str | None = None,
+        error: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         per_second: int | None = None,
         on_progress: Callable[[int, int], None] | None = None,
         dry_run: bool = False,
@@ -173,6 +181,10 @@ class Queue:
             Only those that match this filter in Spark SQL over the message type's columns.
         bookmarks
             Only those among these; what is no dead letter is skipped.
+        reason, error
+            Only those that died of this reason (forced_expire, max_deliveries or max_cancels), or whose error has this text in it.
+        since, until
+            Only those that died from the one time on and before the other; aware times.
         per_second
             Most messages each second; default: all in one commit.
         on_progress
@@ -188,33 +200,42 @@ class Queue:
         Raises
         ------
         ConfigError
-            BAD_VALUE for a `per_second` below 1.
+            BAD_VALUE for a `per_second` below 1, or a reason that no dead letter has.
         CallerError
             UNSUPPORTED_WRITE for a dead-letter queue without dead letters of its own; call it on the queue they come from.
+            TIMESTAMP_AMBIGUOUS for a time without an offset.
         """
         if per_second is not None and per_second < 1:
             where, expected = f"redrive of queue '{self.name}'", "a whole number from 1"
             raise ConfigError("BAD_VALUE", key="per_second", where=where, value=per_second, expected=expected)
+        choice = letter_choice(reason=reason, error=error, since=since, until=until)
         asked = commands.FindDeadLetters(queue=self.name, where=where)
         found = cast(replies.DeadLetters, self._ask(asked, dry_run=dry_run))
         left = to_bitmap(found.ranges)
-        requested, redriven = len(left) + found.skipped, 0
-        if bookmarks is not None:
-            named = BitMap64(bookmarks)
+        requested = len(left) + found.skipped
+        if bookmarks is not None or not choice.is_of_all:
+            named = left if bookmarks is None else BitMap64(bookmarks)
+            named = named if choice.is_of_all else named & choice.rows_of(self._dead_letters())
             left, requested = left & named, len(named)
         if dry_run:
             return replies.Redriven(requested=requested, redriven=len(left), skipped=requested - len(left))
-        while left:
-            # Each second is a request of its own, so that it can be interrupted.
-            part = left if per_second is None else oldest(left, per_second)
-            command = commands.Redrive(queue=self.name, ranges=tuple(to_ranges(part)))
-            redriven += cast(replies.Redriven, self._ask(command)).redriven
-            left = left - part
-            if on_progress is not None:
-                on_progress(requested - len(left), requested)
-            if left:
-                time.sleep(1)
-        return replies.Redriven(requested=requested, redriven=redriven, skipped=requested - redriven)
+        return redrive_rows(self._ask, self.name, left, requested=requested, per_second=per_second, on_progress=on_progress)
+
+    def letter_kinds(
+        self, *, reason: str | None = None, error: str | None = None, since: datetime | None = None, until: datetime | None = None
+    ) -> list[LetterKind]:
+        """Return the dead letters of this queue by reason and error, the latest kind first; starts nothing.
+
+        Parameters
+        ----------
+        reason, error, since, until
+            Only some, as in `redrive`.
+        """
+        choice = letter_choice(reason=reason, error=error, since=since, until=until)
+        return letter_kinds(choice.of(self._dead_letters()))
+
+    def _dead_letters(self) -> list[DeadLetter]:
+        return standing_letters(state_at(open_journal(self.journal.store)).state, self.name)
 
     def status(self, as_of: datetime | int | None = None) -> QueueStatus:
         """Return the queue's figures, now or at a past moment; starts nothing."""
@@ -270,9 +291,9 @@ class Queue:
         self._ask(commands.Unsubscribe(queue=self.name, subscription=subscription))
 
     def _ask(self, command: commands.AnyCommand, *, dry_run: bool = False) -> replies.CoreReply:
-        store, address = self.journal.store, self.journal.coordinator
+        store = self.journal.store
         if not dry_run:
-            return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, address=address))
+            return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, endpoint=self.journal.endpoint))
         # The coordinator's own engine, on the journal as it is now, and nobody commits the records.
         now = state_at(open_journal(store))
         return cast(replies.CoreReply, Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command))

@@ -16,6 +16,7 @@ from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.log_entry import TornEntryError, read_entry
 from spark_queue.journal.reader import JournalReader
 from spark_queue.protocol import wire
+from spark_queue.protocol.endpoint import LOCAL, Endpoint
 from spark_queue.replication.peer_log import PeerLog
 from spark_queue.replication.peer_stores import peer_store
 
@@ -72,7 +73,7 @@ class ReplicationWait:
     definitions: Definitions
     count: int
     timeout: str
-    coordinator: str | None = None
+    endpoint: Endpoint = LOCAL
     _timeout_ms: int = field(init=False)
     _own: _Log = field(init=False)
     _peers: dict[str, _Log] = field(init=False)
@@ -107,7 +108,7 @@ class ReplicationWait:
             self._own = _Log(self._own.name, self._own.store)
             self._peers = {name: _Log(name, each.store) for name, each in self._peers.items()}
         wanted = {name: self._bringing(name, max(at for kind, at in commits if kind == name)) for name, _ in commits}
-        client = CoordinatorClient(self.journal.store, self.journal.journal_id, address=self.coordinator)
+        client = CoordinatorClient(self.journal.store, self.journal.journal_id, endpoint=self.endpoint)
         entered: dict[str, int] = {}
         trouble = self._wake(client, wanted)
         while True:

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import WRITE
 from spark_queue.errors import AccessError
-from spark_queue.protocol import user_files
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.protocol.tokens import token_hash
 
 #: How errors name a caller whose token is no principal's.
 NOBODY = "(nobody: the token is no principal's)"
 
 
-def check_writes(definitions: Definitions, names: Iterable[str]) -> None:
+def check_writes(definitions: Definitions, names: Iterable[str], endpoint: Endpoint) -> None:
     """Refuse to publish to names without the right, which is one on the name alone.
 
     Who may publish to a queue's name may do so also where it goes to a default target, and has no right on that target itself.
@@ -27,7 +27,7 @@ def check_writes(definitions: Definitions, names: Iterable[str]) -> None:
     AccessError
         ACCESS_DENIED.
     """
-    given = token_hash(user_files.token())
+    given = token_hash(endpoint.token())
     known = definitions.principal_with(given)
     for name in names:
         if known is None or not known.may(WRITE, name):

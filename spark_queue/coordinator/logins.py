@@ -39,6 +39,8 @@ class Login:
     principal: str | None
     #: The address that the call came from, without its port.
     address: str
+    #: The hash of a principal's token, which may be withdrawn while the call waits; None for the user who runs the coordinator.
+    token_hash: str | None = None
 
 
 class Logins:
@@ -66,15 +68,15 @@ class Logins:
         """Tell principals from now on, by the definitions that hold."""
         self._definitions = definitions
 
-    def principal_of(self, header: bytes) -> str | None:
-        """Return the principal whose token an authorization header has; None for none that is known."""
+    def principal_of(self, header: bytes) -> tuple[str, str] | None:
+        """Return the principal whose token an authorization header has, and the token's hash; None for none that is known."""
         definitions = None if self._definitions is None else self._definitions()
         if definitions is None or not definitions.principals:
             return None
         # Hashes are compared, so the time that it takes tells nothing of a token.
         given = token_hash(header.removeprefix(b"Bearer ").decode(errors="replace"))
         known = definitions.principal_with(given)
-        return None if known is None else known.name
+        return None if known is None else (known.name, given)
 
     def is_own(self, header: bytes) -> bool:
         """Return whether a header has the token of the user who runs the coordinator."""

@@ -199,9 +199,9 @@ def start_metrics(options: StartOptions) -> tuple[ProcessMetrics | None, str | N
     Raises
     ------
     ConfigError
-        EXTRA_MISSING.
+        EXTRA_MISSING or BAD_VALUE.
     CoordinatorError
-        ADDRESS_UNUSABLE.
+        ADDRESS_UNUSABLE or ADDRESS_UNSAFE.
     """
     if options.metrics is None and not tracing.is_configured("METRICS"):
         return None, None

@@ -22,15 +22,7 @@ def recover(reign: Reign, journal: JournalPort, inbox: Inbox, *, pullers: PeerPu
         When the log cannot be folded or the first commit fails: the process must end.
     """
     traits = PreparedTraits(journal.traits)
-    state = reign.state or JournalState(traits)
-    state.traits = traits
-    state.foresee(reign.records)
-    while reign.records:
-        # One by one, so that what is folded is freed.
-        state.fold(reign.records.popleft())
-    state.foresee(())
-    engine = Engine(state)
-    engine.take_over(now_ms=reign.clock.now_ms())
+    engine = take_over(reign, traits)
     entrance = Entrance(journal, engine, traits)
     entrance.recover()
     loop = Loop(
@@ -47,3 +39,17 @@ def recover(reign: Reign, journal: JournalPort, inbox: Inbox, *, pullers: PeerPu
     loop.step([])
     allocator.return_free_memory()
     return loop
+
+
+def take_over(reign: Reign, traits: PreparedTraits) -> Engine:
+    """Fold the log and begin the reign; what that decides is still to be committed."""
+    state = reign.state or JournalState(traits)
+    state.traits = traits
+    state.foresee(reign.records)
+    while reign.records:
+        # One by one, so that what is folded is freed.
+        state.fold(reign.records.popleft())
+    state.foresee(())
+    engine = Engine(state)
+    engine.take_over(now_ms=reign.clock.now_ms())
+    return engine

@@ -98,9 +98,9 @@ def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int
     if who.principal is None:
         return None if needed.is_hosts else _denied(HOST, needed, request)
     principal = definitions.principals.get(who.principal)
-    if principal is None:
-        # It went while the call was on its way.
-        return _denied(who.principal, needed, request)
+    if principal is None or who.token_hash not in principal.token_hash:
+        # It was taken out while the call was on its way, or waited.
+        return AccessError("TOKEN_WITHDRAWN", principal=who.principal)
     if principal.expires_ms is not None and now_ms >= principal.expires_ms:
         expired_at = datetime.fromtimestamp(principal.expires_ms / 1_000, UTC).isoformat()
         return AccessError("TOKEN_EXPIRED", principal=principal.name, expired_at=expired_at)

@@ -158,7 +158,8 @@ class Server(flight.FlightServerBase):
             if isinstance(caller, _Stranger):
                 reply, pieces = self._answer_stranger(caller, memoryview(action.body), context), None
             else:
-                who = Login(caller.name if isinstance(caller, _Principal) else None, address_of(context.peer()))
+                principal, given = (caller.name, caller.token_hash) if isinstance(caller, _Principal) else (None, None)
+                who = Login(principal, address_of(context.peer()), given)
                 reply, pieces = self._admission.answer(action.body.to_pybytes(), context.is_cancelled, who)
         except ClosedError:
             raise flight.FlightUnavailableError("the coordinator is ending") from None
@@ -178,9 +179,10 @@ class Server(flight.FlightServerBase):
 class _Principal(flight.ServerMiddleware):
     """A call with the token of a principal."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, token_hash: str) -> None:
         super().__init__()
         self.name = name
+        self.token_hash = token_hash
 
 
 class _Stranger(flight.ServerMiddleware):
@@ -211,7 +213,7 @@ class _CallerCheck(flight.ServerMiddlewareFactory):
         # A principal may run the coordinator, and is held to its rights all the same.
         principal = self._logins.principal_of(given)
         if principal is not None:
-            return _Principal(principal)
+            return _Principal(*principal)
         if self._logins.is_own(given):
             return None
         return _Stranger(may_be_known_later=self._logins.may_be_known_later(given))

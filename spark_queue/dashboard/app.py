@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from spark_queue.dashboard.change_site import ChangeSite
+from spark_queue.dashboard.followed_metrics import FollowedMetrics
 from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.guard import Access, Guard
 from spark_queue.dashboard.journal_site import JournalSite
@@ -71,7 +72,7 @@ def make_app(
         Route("/login", site.login, methods=["GET", "POST"]),
         Route("/logout", site.logout, methods=["POST"]),
         Route("/events", site.events),
-        Route("/metrics", MetricsSite(follower.store for follower in followers).metrics),
+        Route("/metrics", MetricsSite(FollowedMetrics(followers)).metrics),
         Route("/static/{name}", static),
         Mount("/j", routes=[*JournalSite(named, pages).routes(), *ChangeSite(named, pages).routes()]),
     ]
@@ -81,6 +82,8 @@ def make_app(
         Exception: site.broken,
     }
     made = Starlette(routes=routes, lifespan=life, exception_handlers=handlers, max_body_size=_FORM_BYTES)
+    # A path leads to one page or to none; redirects would name this host as the request did.
+    made.router.redirect_slashes = False
     return Guard(made, access)
 
 
@@ -115,19 +118,22 @@ class _Site:
             await access.slow_down()
             return self._pages.render(request, "login.html", refused=True, status_code=403)
         answer = RedirectResponse("/", status_code=303)
-        answer.set_cookie(access.cookie, access.session, httponly=True, samesite="strict", secure=access.is_secure, path="/")
+        session = access.sessions.begin()
+        answer.set_cookie(access.cookie, session, httponly=True, samesite="strict", secure=access.is_secure, path="/")
         return answer
 
-    async def logout(self, _: Request) -> Response:
+    async def logout(self, request: Request) -> Response:
+        await self._pages.refuse_strange_form(request)
+        self._pages.access.sessions.end(self._pages.access.session_of(request) or "")
         answer = RedirectResponse("/login", status_code=303)
         answer.delete_cookie(self._pages.access.cookie, path="/", secure=self._pages.access.is_secure, httponly=True)
         return answer
 
-    async def events(self, _: Request) -> Response:
+    async def events(self, request: Request) -> Response:
         """Tell when pages should be read again: after a change, and every few seconds, since ages go on."""
 
         async def told() -> AsyncIterator[str]:
-            while True:
+            while self._pages.access.session_of(request) is not None:
                 revisions = self._revisions()
                 yield f"data: {json.dumps(revisions)}\n\n"
                 with anyio.move_on_after(EVENT_S):

@@ -15,10 +15,11 @@ from starlette.routing import Route
 
 from spark_queue.core.records import Outcome
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.letters import standing_letters
 from spark_queue.dashboard.changes import REDRIVE_PER_SECOND, VERBS, Changes, StartedChange, Verb, Wish
 from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.journal_site import known_journal, known_queue, looking
-from spark_queue.dashboard.letters import group_of, homes_of
+from spark_queue.dashboard.letters import choice_of, group_of, homes_of
 from spark_queue.dashboard.templating import Pages
 from spark_queue.errors import ConfigError
 
@@ -87,10 +88,8 @@ class ChangeSite:
         """Return the journal and the form of who may change something."""
         if not self._pages.access.allows_changes:
             raise HTTPException(403, "This page only shows. Changes need `sparkq dashboard --allow-changes`.")
-        form = await request.form()
-        if not self._pages.access.is_form_token(str(form.get("form_token", ""))):
-            raise HTTPException(403, "The form is not of this session. Load the page again.")
-        return known_journal(self._followers, request), form
+        await self._pages.refuse_strange_form(request)
+        return known_journal(self._followers, request), await request.form()
 
 
 def _wish(state: JournalState, queue: str, verb: Verb, form: Mapping[str, Any]) -> Wish:
@@ -110,13 +109,19 @@ def _wish(state: JournalState, queue: str, verb: Verb, form: Mapping[str, Any]) 
     if target is None:
         expected = "redrive: these dead letters lie in no dead-letter queue, where they could be settled"
         raise ConfigError("BAD_VALUE", key="verb", where="the form", value=verb, expected=expected)
-    key = str(form.get("group", ""))
-    if not key:
+    key, choice = str(form.get("group", "")), choice_of(form)
+    if not key and choice.is_of_all:
         return replace(wish, queue=target)
-    group = group_of(state, queue, key)
-    if group is None:
-        raise HTTPException(404, "All letters of this group are gone.")
+    if verb != "redrive" and where is not None:
+        expected = "left out: letters of a group, a time or an error are settled without a filter"
+        raise ConfigError("BAD_VALUE", key="where", where="the form", value=where, expected=expected)
+    rows = choice.rows_of(standing_letters(state, queue))
+    if key:
+        group = group_of(state, queue, key, choice)
+        if group is None:
+            raise HTTPException(404, "All letters of this group are gone.")
+        rows = group.rows
     if verb == "purge":
         # A purge knows filters alone; to acknowledge letters takes them away in the same way.
-        return replace(wish, queue=target, verb="settle", rows=group.rows & state.ledger(target).entered)
-    return replace(wish, queue=target, rows=group.rows)
+        return replace(wish, queue=target, verb="settle", rows=rows & state.ledger(target).entered)
+    return replace(wish, queue=target, rows=rows)

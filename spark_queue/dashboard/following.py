@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
-from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.dashboard.history import KINDS, JournalHistory
-from spark_queue.dashboard.log_reader import LogReader, LogVanishedError
+from spark_queue.dashboard.log_reader import LogReader, LogVanishedError, put_rows, records_of
+from spark_queue.dashboard.owners import owners_of
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import state_codec
 from spark_queue.journal.control_files import to_records_of
@@ -23,7 +23,6 @@ from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.views.damage import find_damage
-from spark_queue.views.one_message import one_of
 from spark_queue.views.state_at import Commits, count_on
 
 _LOG = logging.getLogger(__name__)
@@ -33,6 +32,9 @@ LOOK_S = 2.0
 
 #: Time between two looks at message files, each at those that one queue needs next, in milliseconds.
 FILES_MS = 10_000
+
+#: How long a store may leave a look without an answer before pages say so, in milliseconds.
+SILENT_MS = 10_000
 
 #: How long the first page may wait for the first fold, in seconds; then it says that the log is being read.
 FIRST_WAIT_S = 0.7
@@ -65,6 +67,7 @@ class _Followed:
     #: The same with what was published and has no record yet, while nobody enters it.
     ahead: JournalState | None = None
     history: JournalHistory | None = None
+    #: Every record, in parts of which each is larger than the next; empty until all were read once.
     rows: list[pa.Table] = field(default_factory=list)
     troubles: dict[str, str] = field(default_factory=dict)
     damages: dict[str, str] = field(default_factory=dict)
@@ -90,8 +93,6 @@ class JournalFollower:
         The journal as its users hold it.
     revision : int
         Rises with each change of what pages show.
-    trouble : str or None
-        Why the journal cannot be read now; what was read before is still shown.
     """
 
     def __init__(self, name: str, store: Store, *, coordinator: str | None = None) -> None:
@@ -99,7 +100,9 @@ class JournalFollower:
         self.store = store
         self.handle = Journal(store.path, storage_options=store.storage_options, coordinator=coordinator)
         self.revision = 0
-        self.trouble: str | None = None
+        self._trouble: str | None = None
+        #: When a look began that may wait for the store alone, by the monotonic clock in milliseconds; None between looks.
+        self._asked_ms: int | None = None
         self._found: _Followed | None = None
         #: Whether the log must be read from its beginning again.
         self._reopens = False
@@ -109,6 +112,16 @@ class JournalFollower:
         self._looked = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"follow {name}", daemon=True)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the journal cannot be read now; what was read before is still shown."""
+        asked_ms = self._asked_ms
+        silent_ms = 0 if asked_ms is None else SystemClock().monotonic_ms() - asked_ms
+        if self._trouble is None and silent_ms > SILENT_MS:
+            # Clients of object stores try for minutes before they give up.
+            return f"Its store has not answered for {silent_ms // 1_000} s. It is asked again and again."
+        return self._trouble
 
     def start(self) -> None:
         """Begin to follow the log, in a thread of its own."""
@@ -121,9 +134,15 @@ class JournalFollower:
             self._thread.join()
 
     @contextmanager
-    def look(self) -> Iterator[JournalLook | None]:
-        """Yield the journal as it is, which does not change meanwhile; None while its log is read for the first time."""
-        self._looked.wait(FIRST_WAIT_S)
+    def look(self, *, wait_s: float = FIRST_WAIT_S) -> Iterator[JournalLook | None]:
+        """Yield the journal as it is, which does not change meanwhile; None while its log is read for the first time.
+
+        Parameters
+        ----------
+        wait_s
+            How long to wait for that, in seconds.
+        """
+        self._looked.wait(wait_s)
         with self._lock:
             found = self._found
             if found is None:
@@ -136,7 +155,7 @@ class JournalFollower:
                 # The coordinator's clock may be ahead of this one.
                 now_ms=max(SystemClock().wall_ms(), state.last_at_ms),
                 history=found.history,
-                rows=_joined(found.rows),
+                rows=pa.concat_tables(found.rows) if found.rows else None,
                 troubles=found.troubles,
                 damages=found.damages,
             )
@@ -163,8 +182,8 @@ class JournalFollower:
             self._ended.wait(LOOK_S)
 
     def _fail(self, text: str) -> None:
-        if text != self.trouble:
-            self.trouble, self.revision = text, self.revision + 1
+        if text != self._trouble:
+            self._trouble, self.revision = text, self.revision + 1
 
     def _refresh(self) -> None:
         found = self._found
@@ -172,8 +191,8 @@ class JournalFollower:
             self._open()
         else:
             self._follow(found)
-        if self.trouble is not None:
-            self.trouble, self.revision = None, self.revision + 1
+        if self._trouble is not None:
+            self._trouble, self.revision = None, self.revision + 1
         self._look_for_damage()
 
     def _look_for_damage(self) -> None:
@@ -208,8 +227,8 @@ class JournalFollower:
     def _read_history(self, found: _Followed) -> None:
         """Read all records once, for charts and the control log's page; figures are shown before."""
         rows = found.log.all_rows()
-        history = JournalHistory()
-        history.follow(_records(found, rows, KINDS), found.state)
+        history = JournalHistory(owners_of(found.state, found.journal.traits, lambda: to_records_of(self.store, rows)))
+        history.follow(records_of(self.store, rows, KINDS), found.state)
         with self._lock:
             found.history, found.rows = history, [rows]
             self.revision += 1
@@ -217,21 +236,25 @@ class JournalFollower:
     def _follow(self, found: _Followed) -> None:
         if found.history is None:
             self._read_history(found)
-        rows = found.log.new_rows()
-        if rows is None:
-            self._look_ahead(found)
-            return
+        self._asked_ms = SystemClock().monotonic_ms()
+        try:
+            rows = found.log.new_rows()
+            if rows is None:
+                self._look_ahead(found)
+                return
+        finally:
+            self._asked_ms = None
         records = to_records_of(self.store, rows)
         with self._lock:
             # A fold that fails half-way leaves a state that nothing can be built on.
             self._reopens = True
-            found.state.fold_all(records)
-            self._reopens = False
+            assert found.history is not None, "it was read above"
+            found.history.fold(records, found.state)
+            # A journal that became an instance is read again: its past has owners now.
+            self._reopens = found.history.owners is None and found.state.definitions.journal.instance is not None
             found.ahead = None
             found.seen.clear()
-            assert found.history is not None, "it was read above"
-            found.history.follow([each for each in records if each.kind in KINDS], found.state)
-            found.rows.append(rows)
+            put_rows(found.rows, rows)
             self.revision += 1
 
     def _look_ahead(self, found: _Followed) -> None:
@@ -266,18 +289,6 @@ class JournalFollower:
             _put(found.troubles, name, str(trouble))
             self.revision += 1
         return has_more
-
-
-def _records(found: _Followed, rows: pa.Table, kinds: tuple[str, ...]) -> Sequence[Record]:
-    chosen = rows.filter(pa.array(one_of(rows.column("kind"), kinds)))
-    return to_records_of(found.journal.store, chosen)
-
-
-def _joined(rows: list[pa.Table]) -> pa.Table | None:
-    """Return all rows as one table, and keep it so."""
-    if len(rows) > 1:
-        rows[:] = [pa.concat_tables(rows)]
-    return rows[0] if rows else None
 
 
 def _put(troubles: dict[str, str], name: str, text: str | None) -> None:

@@ -8,7 +8,6 @@ import secrets
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
@@ -17,6 +16,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from spark_queue.clock import SystemClock
+from spark_queue.dashboard.sessions import LoginSessions
 
 #: What a page may load: its own files, and no script or style that stands in it.
 POLICY = (
@@ -39,6 +39,9 @@ HEADERS = {
 #: Paths that need no login: the login itself, and what its page loads.
 _OPEN = ("/login", "/static/")
 
+#: How a browser sends the forms of pages.
+_FORM = "application/x-www-form-urlencoded"
+
 #: The one path that the token itself opens, too.
 _SCRAPED = "/metrics"
 
@@ -60,13 +63,16 @@ class Access:
         Whether it is served with TLS.
     allows_changes : bool
         Whether forms that change something are there.
+    sessions : LoginSessions
+        Who is logged in.
     """
 
     token: str = field(repr=False)
     hosts: Collection[str]
     is_secure: bool
     allows_changes: bool
-    #: Known to this process alone, so a restart ends every session.
+    sessions: LoginSessions = field(default_factory=LoginSessions, repr=False)
+    #: Signs the tokens of forms; known to this process alone.
     _secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     #: When logins failed, in milliseconds.
     _failures: deque[int] = field(default_factory=lambda: deque(maxlen=100), repr=False)
@@ -77,27 +83,24 @@ class Access:
         mark = hashlib.blake2s(",".join(sorted(self.hosts)).encode(), digest_size=4).hexdigest()
         return f"{'__Host-' if self.is_secure else ''}sparkq-{mark}"
 
-    @property
-    def session(self) -> str:
-        """What the cookie of somebody who logged in holds."""
-        return self._signed("session")
+    def session_of(self, request: Request) -> str | None:
+        """Return the key of the session that a request belongs to; None where nobody is logged in."""
+        key = request.cookies.get(self.cookie, "")
+        return key if self.sessions.holds(key) else None
 
-    @property
-    def form_token(self) -> str:
-        """What a form must carry to change something: a page of another site cannot know it."""
-        return self._signed("form")
+    def form_token(self, request: Request) -> str:
+        """Return what a form of a session must carry: a page of another site cannot know it. Empty where nobody is logged in."""
+        session = self.session_of(request)
+        return "" if session is None else hmac.new(self._secret, session.encode(), hashlib.sha256).hexdigest()
 
     def is_token(self, given: str) -> bool:
         """Return whether a login gives the token; takes as long for any text."""
         return hmac.compare_digest(given.encode(), self.token.encode())
 
-    def is_session(self, cookie: str | None) -> bool:
-        """Return whether a cookie is that of somebody who logged in."""
-        return hmac.compare_digest((cookie or "").encode(), self.session.encode())
-
-    def is_form_token(self, given: str) -> bool:
-        """Return whether a form carries what it must."""
-        return hmac.compare_digest(given.encode(), self.form_token.encode())
+    async def is_form_of(self, request: Request) -> bool:
+        """Return whether the form that a request brings is of its own session."""
+        given, expected = str((await request.form()).get("form_token", "")), self.form_token(request)
+        return expected != "" and hmac.compare_digest(given.encode(), expected.encode())
 
     async def slow_down(self) -> None:
         """Count a failed login, and let its answer wait where there were many."""
@@ -106,9 +109,6 @@ class Access:
         self._failures.append(now_ms)
         if recent >= _PATIENCE:
             await anyio.sleep(_SLOWED_S)
-
-    def _signed(self, what: str) -> str:
-        return hmac.new(self._secret, what.encode(), hashlib.sha256).hexdigest()
 
 
 class Guard:
@@ -152,10 +152,17 @@ class Guard:
             return PlainTextResponse(text, status_code=421)
         if request.method not in ("GET", "HEAD", "POST"):
             return PlainTextResponse("There is nothing to do in that way.", status_code=405)
-        if request.method == "POST" and not _is_own(request.headers, access):
-            return PlainTextResponse("The form is of another site.", status_code=403)
+        if request.method == "POST":
+            if not _is_own(request.headers, access):
+                return PlainTextResponse("The form is of another site.", status_code=403)
+            if request.headers.get("content-type", _FORM).partition(";")[0].strip().lower() != _FORM:
+                # Forms of ours have no files. What reads those takes the names of encodings from the request.
+                return PlainTextResponse("A form comes in another way.", status_code=415)
+        elif request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
+            # Events go on while they are read; what came with the question would end them in the middle.
+            return PlainTextResponse("A page is asked for without a body.", status_code=400)
         path = request.url.path
-        if path.startswith(_OPEN) or access.is_session(request.cookies.get(access.cookie)):
+        if path.startswith(_OPEN) or access.session_of(request) is not None:
             return None
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if path == _SCRAPED and scheme.lower() == "bearer":
@@ -176,5 +183,5 @@ def _is_own(headers: Headers, access: Access) -> bool:
     if origin is None:
         # No browser then, or an old one: the form's token decides.
         return True
-    parts = urlsplit(origin)
-    return parts.netloc.lower() in access.hosts and parts.scheme == ("https" if access.is_secure else "http")
+    scheme = "https" if access.is_secure else "http"
+    return origin.lower() in {f"{scheme}://{host}" for host in access.hosts}

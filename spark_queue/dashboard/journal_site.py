@@ -105,28 +105,40 @@ class JournalSite:
             expected = f"one of {', '.join(message_rows.STATES)}"
             raise ConfigError("BAD_VALUE", key="state", where="the address", value=states, expected=expected)
         bookmark, after = number(request, "bookmark"), number(request, "after") or 0
+        at_ms = queue_page.moment_ms(asked.get("at"))
         with looking(follower) as look:
-            name, journal = known_queue(look.state, request), look.journal
-            refused = None
+            journal, letters_count = look.journal, status_of(look, known_queue(look.state, request)).dead_letters
+        with self._looking_at(follower, at_ms) as (state, _):
+            name, refused = known_queue(state, request), None
             try:
-                chosen = message_rows.choose(look.state, name, states=states, bookmark=bookmark, after=after, where=where)
+                chosen = message_rows.choose(state, name, states=states, bookmark=bookmark, after=after, where=where)
             except ConfigError as refusal:
                 refused, where = str(refusal), None
-                chosen = message_rows.choose(look.state, name, states=states, bookmark=bookmark, after=after, where=None)
-            letters_count = status_of(look, name).dead_letters
+                chosen = message_rows.choose(state, name, states=states, bookmark=bookmark, after=after, where=None)
         found, next_after, is_cut = message_rows.search(journal.traits, chosen, where, limit=message_rows.PAGE_ROWS)
         columns = message_rows.body_columns(chosen.columns)
         values, trouble = ([], None) if self._pages.hides_bodies else message_rows.read_values(
             follower.store, chosen.message_type, chosen.columns, found
         )  # fmt: skip
-        with looking(follower) as look:
-            rows = message_rows.message_rows(look.state.ledger(name), found, look.now_ms)
+        with self._looking_at(follower, at_ms) as (state, now_ms):
+            rows = message_rows.message_rows(state.ledger(name), found, now_ms)
         page = message_rows.MessagePage(
             rows=message_rows.with_values(rows, values, columns), columns=columns, total=chosen.total, next_after=next_after,
             trouble=trouble, is_cut=is_cut,
         )  # fmt: skip
         return {"queue": name, "page": page, "states": list(message_rows.STATES), "state": states, "where": asked.get("where", ""),
-                "refused": refused, "letters": letters_count, "trouble": follower.trouble}  # fmt: skip
+                "refused": refused, "letters": letters_count, "at_ms": at_ms, "trouble": follower.trouble}  # fmt: skip
+
+    @contextmanager
+    def _looking_at(self, follower: JournalFollower, at_ms: int | None) -> Iterator[tuple[JournalState, int]]:
+        """Yield a journal's state at a past moment, or now, and the time by which it is judged."""
+        with looking(follower) as look:
+            if at_ms is None:
+                yield look.state, look.now_ms
+                return
+            journal = look.journal
+        # Nobody changes a past state, and nothing waits while it is folded.
+        yield self._moments.at(journal, at_ms).state, at_ms
 
     def _message(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
         bookmark = _whole(request.path_params["bookmark"])
@@ -148,14 +160,14 @@ class JournalSite:
                 "trouble": follower.trouble}  # fmt: skip
 
     def _dead_letters(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
-        key = request.query_params.get("group")
+        key, choice = request.query_params.get("group"), letters.choice_of(request.query_params)
         with looking(follower) as look:
             name = known_queue(look.state, request)
-            groups = letters.letter_groups(look.state, name)
+            groups = letters.letter_groups(look.state, name, choice)
             homes = letters.homes_of(look.state, name)
             source = look.state.ledger(homes.source).definition
             message_type = message_rows.frozen(look.state.message_types[source.message_type])
-            count = status_of(look, name).dead_letters
+            count, now_ms = status_of(look, name).dead_letters, look.now_ms
         group = next((each for each in groups if each.key == key), None)
         values, trouble, bookmarks = list[dict[str, Any]](), None, list[int]()
         columns = message_rows.body_columns(source.columns)
@@ -167,6 +179,8 @@ class JournalSite:
         cells = [[shown.cell(value[column]) for column in columns] for value in values]
         return {"queue": name, "groups": groups[: letters.GROUPS], "more": max(0, len(groups) - letters.GROUPS), "homes": homes,
                 "group": group, "bookmarks": bookmarks, "cells": cells, "columns": columns, "letters": count,
+                "chosen": None if choice.is_of_all else sum(len(each.rows) for each in groups),
+                "yesterday": letters.yesterday(now_ms),
                 "body_trouble": trouble, "trouble": follower.trouble}  # fmt: skip
 
     def _log(self, request: Request, follower: JournalFollower) -> dict[str, Any]:

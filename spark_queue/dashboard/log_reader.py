@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from spark_queue.core.records import Record
 from spark_queue.core.state.log_tail import LogTail
 from spark_queue.journal import snapshot
-from spark_queue.journal.control_files import ControlFile, listing, read_rows
+from spark_queue.journal.control_files import ControlFile, listing, read_rows, to_records_of
 from spark_queue.journal.layout import CONTROL, Store, log_key
 from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.reader import open_control
+from spark_queue.views.one_message import one_of
 
 
 class LogVanishedError(Exception):
@@ -84,3 +86,21 @@ class LogReader:
         # Only now: what could not be read is tried again.
         self._version, self.next_record = version, self.next_record + rows.num_rows
         return rows
+
+
+def put_rows(parts: list[pa.Table], rows: pa.Table) -> None:
+    """Add rows behind others; parts are joined as they grow, so that whoever reads all of them meets few."""
+    parts.append(rows)
+    while len(parts) > 1 and parts[-2].num_rows <= parts[-1].num_rows:
+        parts[-2:] = [pa.concat_tables(parts[-2:]).combine_chunks()]
+
+
+def records_of(store: Store, rows: pa.Table, kinds: tuple[str, ...]) -> list[Record]:
+    """Return the records of some kinds.
+
+    Raises
+    ------
+    JournalError
+        JOURNAL_DAMAGED or PROTOCOL_NEWER.
+    """
+    return to_records_of(store, rows.filter(pa.array(one_of(rows.column("kind"), kinds))))

@@ -11,14 +11,14 @@ from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state import status
 from spark_queue.dashboard import charts
 from spark_queue.dashboard.following import JournalFollower, JournalLook
-from spark_queue.dashboard.history import Series
+from spark_queue.dashboard.history import JournalHistory, Spark
 
 #: The span of the little charts, and of rates, in milliseconds.
 SPARK_MS = 3_600_000
 RATE_MS = 300_000
 
-#: Points of a little chart.
-_POINTS = 60
+#: Distance of two points of a little chart, in milliseconds.
+SPARK_STEP_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,19 +77,31 @@ def queue_row(look: JournalLook, name: str) -> QueueRow:
     found = status_of(look, name)
     if look.history is None:
         return QueueRow(name=name, status=found, trouble=None)
-    series = span(look, name, SPARK_MS, points=_POINTS)
-    line, area = charts.spark(series.depth.astype(np.float64))
-    recent = span(look, name, RATE_MS, points=1)
+    spark = _spark(look, look.history, name)
+    rate_in, rate_out = look.history.rates(look.state, name, look.now_ms - RATE_MS, look.now_ms)
     return QueueRow(
         name=name,
         status=found,
         trouble=None,
-        rate_in=float(recent.rate_in[0]),
-        rate_out=float(recent.rate_out[0]),
-        line=line,
-        area=area,
-        highest=int(series.depth.max()),
+        rate_in=rate_in,
+        rate_out=rate_out,
+        line=spark.line,
+        area=spark.area,
+        highest=spark.highest,
     )
+
+
+def _spark(look: JournalLook, history: JournalHistory, name: str) -> Spark:
+    """Return the little chart of a queue: of whole minutes, so that it is drawn again only when it looks otherwise."""
+    end_ms = -(-look.now_ms // SPARK_STEP_MS) * SPARK_STEP_MS
+    drawn_of = (end_ms, *history.changes(look.state, name))
+    known = history.sparks.get(name)
+    if known is None or known.drawn_of != drawn_of:
+        times_ms = np.arange(end_ms - SPARK_MS, end_ms + 1, SPARK_STEP_MS)
+        depth = history.depth(look.state, name, times_ms)
+        line, area = charts.spark(depth.astype(np.float64))
+        known = history.sparks[name] = Spark(drawn_of=drawn_of, line=line, area=area, highest=int(depth.max()))
+    return known
 
 
 def status_of(look: JournalLook, name: str) -> QueueStatus:
@@ -99,10 +111,3 @@ def status_of(look: JournalLook, name: str) -> QueueStatus:
     trouble = look.troubles.get(found.message_type) if has_topic else None
     alarms = dict.fromkeys(filter(None, [found.alarm, trouble, look.damages.get(name)]))
     return replace(found, alarm=" ".join(alarms) or None)
-
-
-def span(look: JournalLook, name: str, span_ms: int, *, points: int) -> Series:
-    """Return a queue over the last so many milliseconds, at so many points and one more."""
-    assert look.history is not None, "who asks has looked"
-    times_ms = np.linspace(look.now_ms - span_ms, look.now_ms, points + 1).astype(np.int64)
-    return look.history.series(look.state, name, times_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -15,6 +15,7 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
 from spark_queue.dashboard import charts
 from spark_queue.dashboard.following import JournalLook
+from spark_queue.dashboard.history import Series
 from spark_queue.errors import ConfigError
 from spark_queue.settings.timestamps import parse_timestamp, to_ms
 
@@ -202,8 +203,25 @@ def queue_charts(look: JournalLook, queue: str, span: Span, marker_ms: int | Non
     length, unit = next((length, unit) for length, unit, most in _AGE_UNITS if oldest_s <= most)
     rates = [("in", "in", found.rate_in * factor), ("out", "out", found.rate_out * factor)]
     return [
-        charts.chart("Depth", "messages in the queue", times_ms, [("depth", "depth", depth)], marker_ms=marker_ms),
+        _depth_chart(found, depth, began, marker_ms),
         charts.chart("Rates", pace, times_ms, rates, marker_ms=marker_ms),
         charts.chart("Age of the oldest", unit, times_ms, [("age", "age", found.oldest_age_s / length)], marker_ms=marker_ms),
         charts.chart("Dead letters", "standing", times_ms, [("dead", "dead letters", letters)], marker_ms=marker_ms),
+        *_transfer_chart(found, marker_ms),
     ]
+
+
+def _depth_chart(found: Series, depth: charts.Values, began: charts.Values, marker_ms: int | None) -> charts.Chart:
+    """Draw the depth; of a replicated queue that is what is owned here, beside what others own (R119)."""
+    if found.remote is None:
+        return charts.chart("Depth", "messages in the queue", found.times_ms, [("depth", "depth", depth)], marker_ms=marker_ms)
+    lines = [("depth", "owned here", depth), ("remote", "owned elsewhere", found.remote + began)]
+    return charts.chart("Depth", "messages in the queue", found.times_ms, lines, marker_ms=marker_ms)
+
+
+def _transfer_chart(found: Series, marker_ms: int | None) -> Iterator[charts.Chart]:
+    """Draw what came and went by transfers since the left edge of the charts."""
+    if found.transferred_in is not None and found.transferred_out is not None:
+        both = (("in", "came here", found.transferred_in), ("out", "given away", found.transferred_out))
+        lines = [(name, label, np.asarray(total - total[0], np.float64)) for name, label, total in both]
+        yield charts.chart("Transferred", "messages since the left edge", found.times_ms, lines, marker_ms=marker_ms)

@@ -15,10 +15,7 @@ from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.guard import Access
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
-from spark_queue.protocol.host import is_loopback
-
-#: Fewest characters of a token that somebody chose.
-TOKEN_CHARACTERS = 16
+from spark_queue.protocol.http_ports import bracketed, chosen_token, host_headers, reaches_others, tls_context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +46,8 @@ def serve(stores: Sequence[Store], options: ServingOptions, announce: Callable[[
     """
     # What is not safe is refused before anybody can connect.
     access_of(options)
+    cert, key = options.tls_cert, options.tls_key
+    tls = None if cert is None or key is None else tls_context(cert, key)
     listening = _listen(options)
     options = replace(options, port=listening.getsockname()[1])
     access = access_of(options)
@@ -63,11 +62,10 @@ def serve(stores: Sequence[Store], options: ServingOptions, announce: Callable[[
         proxy_headers=False,
         ws="none",
         timeout_graceful_shutdown=2,
-        ssl_certfile=options.tls_cert,
-        ssl_keyfile=options.tls_key,
+        ssl_context_factory=None if tls is None else lambda *_: tls,
     )
     scheme = "https" if access.is_secure else "http"
-    name = options.allowed_hosts[0] if options.allowed_hosts else _bracketed(options.host)
+    name = options.allowed_hosts[0] if options.allowed_hosts else bracketed(options.host)
     # A token that somebody chose is known to them, and stays out of terminals and their logs.
     login = f"/login?token={access.token}" if options.token_file is None else "/"
     announce(f"{scheme}://{name}:{options.port}{login}")
@@ -94,7 +92,7 @@ def access_of(options: ServingOptions) -> Access:
     ConfigError
         BAD_VALUE.
     """
-    if not is_loopback(f"http://{_bracketed(options.host)}"):
+    if reaches_others(options.host):
         needed = {"--tls-cert": options.tls_cert, "--tls-key": options.tls_key, "--token-file": options.token_file}
         missing = [name for name, value in needed.items() if value is None]
         if missing:
@@ -104,13 +102,9 @@ def access_of(options: ServingOptions) -> Access:
         given, other = ("--tls-key", "--tls-cert") if options.tls_cert is None else ("--tls-cert", "--tls-key")
         path = str(options.tls_cert or options.tls_key)
         raise ConfigError("BAD_VALUE", key=given, where="the arguments", value=path, expected=f"given together with {other}")
-    names = {options.host, *options.allowed_hosts}
-    if is_loopback(f"http://{_bracketed(options.host)}"):
-        names |= {"localhost", "127.0.0.1", "::1"}
-    ports = {"", f":{options.port}"} if options.port in (80, 443) else {f":{options.port}"}
     return Access(
-        token=secrets.token_urlsafe(24) if options.token_file is None else _read_token(options.token_file),
-        hosts=frozenset(f"{_bracketed(name).lower()}{port}" for name in names for port in ports),
+        token=secrets.token_urlsafe(24) if options.token_file is None else chosen_token(options.token_file, "--token-file"),
+        hosts=host_headers(options.host, options.port, options.allowed_hosts),
         is_secure=options.tls_cert is not None,
         allows_changes=options.allows_changes,
     )
@@ -124,23 +118,3 @@ def names_of(stores: Sequence[Store]) -> dict[str, Store]:
         alike = (plain if number == 1 else f"{plain}-{number}" for number in range(1, len(stores) + 1))
         named[next(name for name in alike if name not in named)] = store
     return named
-
-
-def _read_token(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as failure:
-        raise _bad_token(path, f"a file that can be read ({type(failure).__name__})") from None
-    if len(text) < TOKEN_CHARACTERS:
-        raise _bad_token(path, f"a file with a token of {TOKEN_CHARACTERS} characters at least")
-    if path.stat().st_mode & 0o077:
-        raise _bad_token(path, "a file that nobody but its owner may read (chmod 600)")
-    return text
-
-
-def _bad_token(path: Path, expected: str) -> ConfigError:
-    return ConfigError("BAD_VALUE", key="--token-file", where="the arguments", value=str(path), expected=expected)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host

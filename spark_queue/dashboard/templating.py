@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -56,11 +57,22 @@ class Pages:
             here=request.url.path,
             asked=defaultdict(str, request.query_params),
             allows_changes=self.access.allows_changes,
-            form_token=self.access.form_token,
+            form_token=self.access.form_token(request),
             hides_bodies=self.hides_bodies,
             **values,
         )
         return HTMLResponse(text, status_code=status_code)
+
+    async def refuse_strange_form(self, request: Request) -> None:
+        """Refuse a form that no page of this session has made.
+
+        Raises
+        ------
+        HTTPException
+            403.
+        """
+        if not await self.access.is_form_of(request):
+            raise HTTPException(403, "The form is not of this session. Load the page again.")
 
 
 def _part(value: str) -> str:

@@ -27,7 +27,7 @@ class OfJournal(Protocol):
 def exposition(journals: Iterable[OfJournal], *, per_subscription: bool = False) -> bytes:
     """Return the metrics of journals in the text format of Prometheus, as their logs tell them; starts nothing.
 
-    Who asks often keeps a `LogObserver` for each journal, and renders what it collects.
+    It reads the whole log of each. Who asks often keeps a `LogObserver`, as the page and ``sparkq metrics --every`` do.
 
     Raises
     ------

@@ -44,6 +44,7 @@ class PeerFigures:
 class JournalFigures:
     """A journal at one moment."""
 
+    journal_id: str
     definitions: Definitions
     now_ms: int
     records: int
@@ -69,6 +70,7 @@ def figures_of(
         Returns the status of a queue as whoever looks knows it.
     """
     return JournalFigures(
+        journal_id=state.journal_id,
         definitions=state.definitions,
         now_ms=now_ms,
         records=state.next_record,

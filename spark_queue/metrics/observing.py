@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from spark_queue.clock import SystemClock
+from spark_queue.core.records import Record
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.metrics.figures import JournalFigures, figures_of
-from spark_queue.metrics.history import LogHistory
+from spark_queue.metrics.history import LogHistory, QueueHistory
 from spark_queue.metrics.samples import Family, Observation, PeerLag, collect
 from spark_queue.protocol.discovery import read_advertisement
 from spark_queue.replication.lag import records_behind
 from spark_queue.views import PointInTime, queue_status, state_at
 
+#: Gives the records of a log from a number on.
+RecordsSince: TypeAlias = "Callable[[int], Sequence[Record]]"
+
 
 class LogObserver:
-    """Observes one journal, again and again; what its log told before is kept.
+    """Observes one journal, again and again; what its log told before is kept, so that it costs what is new.
 
     Parameters
     ----------
@@ -31,38 +36,64 @@ class LogObserver:
         self._journal_id = ""
         self._history = LogHistory()
 
-    def observe(self, point: PointInTime | None = None) -> Observation:
-        """Return how the journal is now.
+    def observe(self, found: JournalFigures, records: RecordsSince | None) -> Observation:
+        """Return what is to be told of a journal that somebody has looked at.
 
         Parameters
         ----------
-        point : PointInTime or None
-            A look at the journal as it is now, by whoever has one.
-        """
-        try:
-            return self._observe(state_at(open_journal(self._store)) if point is None else point)
-        except SparkQueueError:
-            return Observation(journal=self._store.path, observed_at_ms=SystemClock().wall_ms())
+        found
+            What was seen.
+        records
+            Gives the records of the log from a number on; None while it is still being read.
 
-    def _observe(self, point: PointInTime) -> Observation:
-        state = point.state
-        if state.journal_id != self._journal_id or len(point.records) < self._history.next_record:
-            self._journal_id, self._history = state.journal_id, LogHistory()
-        self._history.fold(point.records[self._history.next_record :])
-        found = figures_of(state, lambda queue: queue_status(point, queue), now_ms=point.now_ms)
+        Raises
+        ------
+        JournalError
+            STORE_FAILED, and what keeps the log from being read.
+        """
         return Observation(
             journal=self._store.path,
-            observed_at_ms=point.now_ms,
+            observed_at_ms=found.now_ms,
             figures=found,
-            history={name: each.copy() for name, each in self._history.queues.items()},
+            history=None if records is None else self._follow(found, records),
             lags=lags(self._store, found),
-            coordinator_seen_at_ms=coordinator_seen_at_ms(self._store, state.journal_id),
+            coordinator_seen_at_ms=coordinator_seen_at_ms(self._store, found.journal_id),
         )
+
+    def _follow(self, found: JournalFigures, records: RecordsSince) -> Mapping[str, QueueHistory]:
+        if found.journal_id != self._journal_id or found.records < self._history.next_record:
+            self._journal_id, self._history = found.journal_id, LogHistory()
+        self._history.fold(records(self._history.next_record))
+        return {name: each.copy() for name, each in self._history.queues.items()}
 
 
 def observe(stores: Iterable[Store], *, per_subscription: bool = False) -> list[Family]:
     """Return the metrics of journals, each looked at once."""
-    return collect([LogObserver(store).observe() for store in stores], per_subscription=per_subscription)
+    return collect([_observed(store) for store in stores], per_subscription=per_subscription)
+
+
+def _observed(store: Store) -> Observation:
+    try:
+        return observe_point(LogObserver(store), state_at(open_journal(store)))
+    except SparkQueueError:
+        return unreadable(store)
+
+
+def observe_point(observer: LogObserver, point: PointInTime) -> Observation:
+    """Let a journal be observed as a view of it says.
+
+    Raises
+    ------
+    JournalError
+        STORE_FAILED.
+    """
+    found = figures_of(point.state, lambda queue: queue_status(point, queue), now_ms=point.now_ms)
+    return observer.observe(found, lambda first: point.records[first:])
+
+
+def unreadable(store: Store) -> Observation:
+    """Return what is to be told of a journal that cannot be read now."""
+    return Observation(journal=store.path, observed_at_ms=SystemClock().wall_ms())
 
 
 def coordinator_seen_at_ms(store: Store, journal_id: str) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.metrics.histogram import Histogram
 from spark_queue.metrics.samples import Family, Sample
 from spark_queue.metrics.table import MetricKind
+from spark_queue.protocol.http_ports import bracketed, host_headers, reaches_others
 
 
 class _Collector:
@@ -53,8 +56,26 @@ def write(families: Iterable[Family], path: Path) -> None:
     _client().write_to_textfile(str(path), _registry(lambda: found))
 
 
-def listen(families: Callable[[], Sequence[Family]], *, host: str, port: int) -> str:
+def listen(
+    families: Callable[[], Sequence[Family]],
+    *,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None = None,
+    admits: Callable[[bytes, str], bool] | None = None,
+) -> str:
     """Answer scrapes from a thread until this process ends; returns the address to scrape.
+
+    Parameters
+    ----------
+    families
+        Returns the metrics as they are.
+    host, port
+        Where to listen. On loopback only names of loopback are answered.
+    tls
+        The certificate; None for plain HTTP.
+    admits
+        Returns whether an authorization header, from an address, may ask; None where everybody may.
 
     Raises
     ------
@@ -63,14 +84,19 @@ def listen(families: Callable[[], Sequence[Family]], *, host: str, port: int) ->
     CoordinatorError
         ADDRESS_UNUSABLE.
     """
+    from spark_queue.metrics.scraping import ScrapeServer
+
     client = _client()
+    registry = _registry(families)
     try:
-        server, _ = client.start_http_server(port, addr=host, registry=_registry(families))
+        server = ScrapeServer(host, port, lambda: (client.generate_latest(registry), content_type()), tls)
     except OSError as failure:
         # An unknown host is one, too.
         raise CoordinatorError("ADDRESS_UNUSABLE", address=f"{host}:{port}", reason=f"{failure.strerror}.") from None
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{server.server_port}/metrics"
+    server.hosts = None if reaches_others(host) else host_headers(host, server.port)
+    server.admits = admits
+    threading.Thread(target=server.serve_forever, name="scrapes", daemon=True).start()
+    return f"{'http' if tls is None else 'https'}://{bracketed(host)}:{server.port}/metrics"
 
 
 def _registry(families: Callable[[], Sequence[Family]]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Callable
 from contextlib import closing
 from enum import Enum, auto
 from pathlib import Path
@@ -13,7 +14,8 @@ import pyarrow as pa
 from pyarrow import flight
 
 from spark_queue.errors import ConfigError, CoordinatorError
-from spark_queue.protocol import codec, user_files, wire
+from spark_queue.protocol import codec, wire
+from spark_queue.protocol.endpoint import LOCAL
 from spark_queue.protocol.host import is_loopback, keeps_secrets
 
 #: Names a PEM file of certificates to trust beside the system's, for a coordinator served with one's own certificate.
@@ -24,6 +26,11 @@ LOCATION_HEADER = "sparkq-place"
 
 #: What a refused token is answered with, followed by the journal's id: another journal means that a port was used again.
 TOKEN_REFUSAL = "call refused by the coordinator of journal "  # noqa: S105  # A text, not a secret.
+
+#: Refusals that another token may mend: the file of the token may hold a new one by now.
+_TOKEN_REFUSALS = frozenset({"UNAUTHENTICATED", "TOKEN_EXPIRED", "TOKEN_WITHDRAWN"})
+
+_Headers = list[tuple[bytes, bytes]]
 
 
 class Verdict(Enum):
@@ -52,6 +59,8 @@ class Connection:
     ----------
     location : str
         Where the journal is, as `location_of` tells.
+    token : callable
+        Reads the token: now, and again when the coordinator refuses it, so that a new one needs no restart of its caller.
 
     Raises
     ------
@@ -62,25 +71,49 @@ class Connection:
         TOKEN_FILE_UNSAFE or USER_DIRECTORY_UNUSABLE.
     """
 
-    def __init__(self, address: str, journal_id: str, location: str) -> None:
+    def __init__(self, address: str, journal_id: str, location: str, token: Callable[[], str] = LOCAL.token) -> None:
         self.address = address
         self._journal_id = journal_id
         self._client = _open_client(address)
-        self._headers = [(b"authorization", f"Bearer {user_files.token()}".encode()), (LOCATION_HEADER.encode(), location.encode())]
+        self._location = location
+        self._read_token = token
+        self._headers = self._read_headers()
 
     def call(self, request: wire.AnyRequest, *, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
         """Send a request and give the reply with the Arrow stream beside it, in parts.
+
+        A refused token is read again, and the request sent once more if it has changed.
 
         Raises
         ------
         ConnectionLostError
             When no answer came within `timeout_s`, or somebody else answered.
         CoordinatorError
-            UNAUTHENTICATED, FRAME_TOO_LARGE or FRAME_MALFORMED.
+            UNAUTHENTICATED, FRAME_TOO_LARGE or FRAME_MALFORMED; what the token's file is refused for.
         """
-        frame = codec.encode(request)
+        frame, headers = codec.encode(request), self._headers
+        try:
+            answer = self._send(frame, headers, timeout_s)
+        except CoordinatorError as refusal:
+            if refusal.code not in _TOKEN_REFUSALS or not self._has_other_token(headers):
+                raise
+        else:
+            reply = answer[0]
+            if not (isinstance(reply, wire.Failed) and reply.code in _TOKEN_REFUSALS and self._has_other_token(headers)):
+                return answer
+        return self._send(frame, self._headers, timeout_s)
+
+    def _read_headers(self) -> _Headers:
+        return [(b"authorization", f"Bearer {self._read_token()}".encode()), (LOCATION_HEADER.encode(), self._location.encode())]
+
+    def _has_other_token(self, refused: _Headers) -> bool:
+        """Read the token again; another thread of the caller may have done so before."""
+        self._headers = self._read_headers()
+        return self._headers != refused
+
+    def _send(self, frame: bytes, headers: _Headers, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
         # The stubs say text here; Flight takes bytes.
-        options = flight.FlightCallOptions(timeout=timeout_s, headers=self._headers)  # type: ignore[arg-type]
+        options = flight.FlightCallOptions(timeout=timeout_s, headers=headers)  # type: ignore[arg-type]
         try:
             results = [result.body for result in self._client.do_action(flight.Action(wire.ACTION, frame), options)]
         except flight.FlightTimedOutError as reason:

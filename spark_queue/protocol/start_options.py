@@ -45,6 +45,8 @@ class MetricsOptions(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     #: Whether subscriptions are told one by one, too.
     per_subscription: bool = False
+    #: File with what who scrapes must give; None for nothing.
+    token_file: str | None = None
 
 
 class StartOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -60,32 +60,41 @@ def token_path() -> Path:
     return Path(named) if named else state_directory() / "token"
 
 
-def token(*, makes_named: bool = False) -> str:
-    """Return the token of the environment, or read it from its file, making the user's own on first use.
+def token(file: str | None = None, *, makes_named: bool = False) -> str:
+    """Read the token from a given file; without one return that of the environment, or read the user's own, made on first use.
 
     Parameters
     ----------
+    file : str, optional
+        Holds the token of the caller; what is said so goes before what the environment says.
     makes_named : bool
         Whether to make also a file that `TOKEN_FILE_VARIABLE` names: callers are given one, and only who serves may begin it.
 
     Raises
     ------
     ConfigError
-        BAD_VALUE when the variable names a file that is not there.
+        BAD_VALUE when the file that is given, or that the variable names, is not there.
     CoordinatorError
         TOKEN_FILE_UNSAFE when others could read or replace it, or when it is empty.
     """
+    if file is not None:
+        return _read_token(Path(file), key="token_file", where="the call")
     given = os.environ.get(TOKEN_VARIABLE, "").strip()
     if given:
         return given
     path = token_path()
-    if not path.exists():
-        named = os.environ.get(TOKEN_FILE_VARIABLE)
-        if named and not makes_named:
-            expected = "a file that is there: a copy of the token of the host that serves"
-            raise ConfigError("BAD_VALUE", key=TOKEN_FILE_VARIABLE, where="the environment", value=named, expected=expected)
+    if not path.exists() and (makes_named or not os.environ.get(TOKEN_FILE_VARIABLE)):
         _make_token(path)
-    with path.open("rb") as file:
+    return _read_token(path, key=TOKEN_FILE_VARIABLE, where="the environment")
+
+
+def _read_token(path: Path, *, key: str, where: str) -> str:
+    try:
+        file = path.open("rb")
+    except OSError as failure:
+        expected = f"a file that can be read and holds a token: of a principal, or of the host that serves ({failure.strerror})"
+        raise ConfigError("BAD_VALUE", key=key, where=where, value=str(path), expected=expected) from None
+    with file:
         _check_private(path, os.fstat(file.fileno()))
         text = file.read().decode("ascii", errors="replace").strip()
     if not text:
@@ -110,8 +119,9 @@ def _check_private(path: Path, status: os.stat_result) -> None:
     mode = stat.S_IMODE(status.st_mode)
     if status.st_uid != os.getuid():
         raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(path), problem="belongs to another user")
-    if mode != 0o600:
-        raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(path), problem=f"has mode {mode:04o} instead of 0600")
+    # A secret that is mounted into a container is nobody's to write.
+    if mode not in (0o600, 0o400):
+        raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(path), problem=f"has mode {mode:04o} instead of 0600 or 0400")
 
 
 def log_path(journal_id: str, location: str) -> Path:

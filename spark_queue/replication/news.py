@@ -19,6 +19,7 @@ from spark_queue.core.state.folds.replication import value_of
 from spark_queue.core.state.ownership import MessageValue, Stage, Watermark
 from spark_queue.core.state.peer_changes import Restoration, renewals, restoration_of
 from spark_queue.replication.checking import check
+from spark_queue.replication.kept import JOURNALS_MOST, check_growth, journals_of
 from spark_queue.replication.record_forms import is_sound
 
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
@@ -47,6 +48,10 @@ class PeerFold:
         self.message_types: dict[str, MessageTypeState] = {}
         #: Names of instances, by the UUID of their journal.
         self.instances: dict[str, str] = {}
+        #: Those of them that its log named itself.
+        self.journals: set[str] = set()
+        #: In how many stretches messages of other journals stand there, and have further names.
+        self.stretch_count = 0
         #: As often as its journal was restored from a backup.
         self.restorations: list[Restoration] = []
         #: How far it has pulled other journals, by their UUID.
@@ -75,7 +80,7 @@ class PeerFold:
             each
             for each in told
             if each not in self.restorations and self.instances.get(each.origin, self.instance) == self.instance
-        ]
+        ][: JOURNALS_MOST - len(self.restorations)]
         self.restorations += found
         self.instances |= {each.origin: self.instance for each in found}
         if found:
@@ -94,6 +99,8 @@ class PeerFold:
             PEER_REFUSED or PROTOCOL_NEWER: it is no record that a peer may write, and nothing of it was applied.
         """
         check(record, self)
+        check_growth(record, self)
+        self.journals.update(journals_of(record))
         match record.kind:
             case Kind.JOURNAL_CREATED:
                 self.journal_id = record.detail["journal"]
@@ -108,9 +115,11 @@ class PeerFold:
                 self.instances[watermark.journal] = record.detail["peer"]
                 self.pulled[watermark.journal] = watermark
             case Kind.ENTERED | Kind.NAMED:
-                needed = _needed(record)
+                needed, known = _needed(record), self.message_types[str(record.message_type)]
                 self.instances.update(needed.detail["instances"])
-                self.message_types[str(record.message_type)].fold(needed)
+                before = known.origins.stretch_count
+                known.fold(needed)
+                self.stretch_count += known.origins.stretch_count - before
             case Kind.MOVED | Kind.RETIRED:
                 self.message_types[str(record.message_type)].fold(record)
             case _ if record.queue in self.definitions.queues:

@@ -93,6 +93,8 @@ class Puller:
         self._gaps_after = -1
         self._tells_gaps = False
         self._newest: tuple[int, Definitions] = (-1, parsing.parse({}))
+        #: The latest time that is known of the log, which is read in chunks: a request of long before is over.
+        self._newest_ms = 0
         self._log = PeerLog(self._peer, self._definition.name)
         self._fold = PeerFold(self._definition.name)
         stores = (self._own, self._peer, self._definitions, self._definition)
@@ -128,6 +130,7 @@ class Puller:
         if records and self._fold.journal_id == "":
             records = self._catch_up(records)
         while True:
+            self._newest_ms = max(self._newest_ms, *(record.at_ms for record in records[-1:]), 0)
             parts = list(parts_of(records))
             for number, part in enumerate(parts, 1):
                 self._fetcher.not_taken = [record for later in parts[number:] for record in later]
@@ -175,7 +178,7 @@ class Puller:
                 refusal = reason
                 break
             # A request that is no longer open asks for somebody who may wait no more.
-            is_over = found is not None and found.value is None and record.at_ms < records[-1].at_ms - OPEN_MS
+            is_over = found is not None and found.value is None and record.at_ms < self._newest_ms - OPEN_MS
             if found is not None and found.queue in self._definition.queues and not is_over:
                 read.news.append((len(read.records), found))
             if record.kind == Kind.ENTERED:
@@ -259,6 +262,8 @@ class Puller:
         self._fold.instances.update(own.instances)
         self._fold.foresee(told)
         self._foresee_definitions(told)
+        # Who asks also pulls, and says so: what is told there is about as new as the log.
+        self._newest_ms = max((record.at_ms for record in told), default=0)
         watermark, created = own.watermark, records[0].detail.get("journal")
         # Nothing was pulled yet, or somebody said that what is gone by now may be missed.
         self._tells_gaps = watermark is None or own.skips

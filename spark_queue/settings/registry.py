@@ -115,6 +115,13 @@ OPTIONS = (
         None,
         "Addresses of coordinators on other hosts, such as a:7337,b:7337; default: found or started here.",
     ),
+    Option(
+        "tokenFile",
+        _ALL,
+        _parse_text,
+        None,
+        "File on the driver with the caller's token, read again when the token is refused; default: the environment's.",
+    ),
     Option("queue", {Purpose.QUEUE_STREAM}, _parse_name, None, "The queue to consume.", required=True),
     Option("queue", {Purpose.VIEW_BATCH}, _parse_name, None, "The queue to look at; may be absent for history and status."),
     Option(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 
 from spark_queue.errors import CallerError
 
@@ -22,6 +22,22 @@ def parse_timestamp(value: str) -> datetime:
     except ValueError:
         raise ValueError("an ISO-8601 time with offset, such as 2026-01-31T12:00:00Z") from None
     return in_utc(time, value=value, where="the options")
+
+
+def parse_moment(value: str) -> datetime:
+    """Parse an ISO-8601 time that carries its offset, or a date, which stands for its beginning in UTC.
+
+    Raises
+    ------
+    ValueError
+        When it is neither.
+    CallerError
+        TIMESTAMP_AMBIGUOUS for a time without an offset.
+    """
+    try:
+        return datetime.combine(date.fromisoformat(value), datetime.min.time(), UTC)
+    except ValueError:
+        return parse_timestamp(value)
 
 
 def in_utc(time: datetime, *, value: str, where: str) -> datetime:

@@ -46,6 +46,8 @@ class Options:
     #: Options of the object store, without their prefix; they may hold secrets.
     storage: Mapping[str, str] = field(repr=False)
     coordinator: str | None
+    #: Where the caller's token is; the environment or the user's own file without it.
+    token_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

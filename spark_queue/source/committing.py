@@ -52,7 +52,7 @@ def commit(job: WriteJob, messages: Sequence[object], *, transaction: tuple[str,
     if published.duplicates:
         _log.warning("%d row(s) were published before and are dropped", published.duplicates)
     if published.rows:
-        CoordinatorClient(plan.store, job.journal_id, address=job.coordinator, start=False).nudge(plan.message_type)
+        CoordinatorClient(plan.store, job.journal_id, endpoint=job.endpoint, start=False).nudge(plan.message_type)
     else:
         _discard(job, staged)
 

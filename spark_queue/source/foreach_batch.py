@@ -17,6 +17,7 @@ from spark_queue.client.outcome_table import evaluated, outcome_columns, read_ou
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.layout import Store
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.source.proof_listener import ProofListener
 from spark_queue.source.run_reporter import RunReporter
 
@@ -40,8 +41,8 @@ class BatchWrapper:
         The user's function.
     on_barrier
         Called instead of `fn` with a batch that is a barrier, or None.
-    store, coordinator
-        The journal, and the address of its coordinator if that is on another host.
+    store, endpoint
+        The journal, and how its coordinator is reached.
     queue, subscription
         What the batches come from.
     on_error
@@ -61,7 +62,7 @@ class BatchWrapper:
         *,
         on_barrier: BatchFunction | None = None,
         store: Store,
-        coordinator: str | None,
+        endpoint: Endpoint,
         queue: str,
         subscription: str,
         on_error: str = FAIL,
@@ -73,7 +74,7 @@ class BatchWrapper:
         self._fn = fn
         self._on_barrier = on_barrier or fn
         self._store = store
-        self._coordinator = coordinator
+        self._endpoint = endpoint
         self._queue = queue
         self._subscription = subscription
         self._cancels = on_error == CANCEL
@@ -133,7 +134,7 @@ class BatchWrapper:
         raise CallerError("OUTCOME_INVALID", queue=self._queue, reason=reason, next_step=next_step)
 
     def _connect(self) -> RunReporter:
-        return RunReporter(self._store, coordinator=self._coordinator, queue=self._queue, subscription=self._subscription)
+        return RunReporter(self._store, endpoint=self._endpoint, queue=self._queue, subscription=self._subscription)
 
     def _listen(self, reporter: RunReporter) -> None:
         """Hear of commits, where Spark tells (a wrapper that was shipped to a Connect server is told nothing)."""

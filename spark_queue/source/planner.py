@@ -16,6 +16,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core import commands, replies
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source.renewal import LeaseRenewer
 
@@ -44,7 +45,8 @@ class QueuePlanner:
         self._options = options
         self._store = Store(options.journal, options.storage)
         self._journal_id = journal_id
-        self._client = CoordinatorClient(self._store, journal_id, address=options.coordinator)
+        self._endpoint = Endpoint(options.coordinator, options.token_file)
+        self._client = CoordinatorClient(self._store, journal_id, endpoint=self._endpoint)
         drawn = cast(replies.Drawn, self._client.call(self._request(commands.DrawIncarnation)))
         self._incarnation = drawn.incarnation
         #: As the coordinator said last, in milliseconds.
@@ -105,8 +107,7 @@ class QueuePlanner:
         request = self._request(commands.Leave, incarnation=self._incarnation, call=0)
         try:
             # A coordinator is not started to hear a leave, so this does not go by the planner's own client.
-            address = self._options.coordinator
-            call_once(self._store, self._journal_id, request, address=address, start=False, timeout_s=_LEAVE_TIMEOUT_S)
+            call_once(self._store, self._journal_id, request, endpoint=self._endpoint, start=False, timeout_s=_LEAVE_TIMEOUT_S)
         except SparkQueueError as reason:
             _log.info("leave was not heard, so the lease ends by itself: %s", reason)
 

@@ -12,6 +12,7 @@ from spark_queue.core import commands, replies
 from spark_queue.errors import CallerError, LeaseError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.settings.types import EXPLICIT
 from spark_queue.source.offsets import QueueOffset
 
@@ -26,17 +27,17 @@ class RunReporter:
 
     Parameters
     ----------
-    store, coordinator
-        The journal, and the address of its coordinator if that is on another host.
+    store, endpoint
+        The journal, and how its coordinator is reached.
     queue, subscription
         What the batches come from.
     """
 
-    def __init__(self, store: Store, *, coordinator: str | None, queue: str, subscription: str) -> None:
+    def __init__(self, store: Store, *, endpoint: Endpoint, queue: str, subscription: str) -> None:
         journal_id = open_reader(store).journal_id
-        self._client = CoordinatorClient(store, journal_id, address=coordinator)
+        self._client = CoordinatorClient(store, journal_id, endpoint=endpoint)
         # A proof is worth no start of a coordinator: the planner's next one brings it too.
-        self._prover = CoordinatorClient(store, journal_id, address=coordinator, start=False)
+        self._prover = CoordinatorClient(store, journal_id, endpoint=endpoint, start=False)
         self._who: dict[str, Any] = {"queue": queue, "subscription": subscription}
         self._offset = QueueOffset(journal=journal_id, queue=queue, subscription=subscription)
         #: The run that ended last and is not known to be proven.

@@ -20,6 +20,7 @@ from spark_queue.source.partitions import join_small
 
 if TYPE_CHECKING:
     from spark_queue.journal.staging import StagedFile, StagingPlan
+    from spark_queue.protocol.endpoint import Endpoint
 
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -29,7 +30,7 @@ class WriteJob:
     """What a write is, as far as the options say; picklable."""
 
     journal_id: str
-    coordinator: str | None
+    endpoint: Endpoint
     #: How files of each message type are staged.
     plans: Mapping[str, StagingPlan]
     #: The type of all rows; None where the rows' own topics tell.

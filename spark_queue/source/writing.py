@@ -12,6 +12,7 @@ from spark_queue.errors import CallerError
 from spark_queue.journal.layout import Store
 from spark_queue.journal.publisher import make_plan
 from spark_queue.journal.reader import open_reader
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.settings.read import read_options
 from spark_queue.settings.types import Purpose, WriteOptions
 from spark_queue.source.stream_writer import WriteJob
@@ -34,12 +35,12 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     given = read_options(options, Purpose.WRITE_STREAM if streaming else Purpose.WRITE_BATCH)
     assert isinstance(given, WriteOptions)
     _check_columns(given, schema)
-    store = Store(given.journal, given.storage)
+    store, endpoint = Store(given.journal, given.storage), Endpoint(given.coordinator, given.token_file)
     journal = open_reader(store)
     definitions = journal.definitions()
     message_type = None if given.topic is None else definitions.route(given.topic)[1].name
     if definitions.principals and given.topic is not None:
-        check_writes(definitions, [given.topic])
+        check_writes(definitions, [given.topic], endpoint)
     names = definitions.message_types if message_type is None else (message_type,)
     plans = {
         name: make_plan(store, definitions, message_type=name, topic=given.topic, expires_after_ms=given.expires_after_ms)
@@ -50,7 +51,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     transaction = None if given.txn_app_id is None else (f"t:{given.txn_app_id}", int(given.txn_version or 0))
     return WriteJob(
         journal_id=journal.journal_id,
-        coordinator=given.coordinator,
+        endpoint=endpoint,
         plans=plans,
         message_type=message_type,
         definitions={} if message_type is not None else definitions.stored,

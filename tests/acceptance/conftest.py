@@ -10,7 +10,7 @@ import pytest
 
 from spark_queue import Journal
 from tests.integration.source_journal import end_coordinator
-from tests.unit.dashboard.finding import chromium
+from tests.unit.dashboard.finding import left_out, told
 
 #: Makes a journal of some definitions; its coordinator ends with the test.
 MakeJournal = Callable[..., Journal]
@@ -30,5 +30,9 @@ def make_journal(tmp_path: Path) -> Iterator[MakeJournal]:
         end_coordinator(journal)
 
 
-#: Where no browser is at hand, its tests are not collected.
-collect_ignore = [] if chromium() else ["test_dashboard.py"]
+collect_ignore = left_out()
+
+
+def pytest_report_header() -> str | None:
+    """Say which tests are not collected."""
+    return told() if collect_ignore else None

@@ -18,6 +18,7 @@ from spark_queue.core import commands
 from spark_queue.dashboard.app import make_app
 from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.guard import Access
+from spark_queue.protocol.endpoint import Endpoint
 from tests.source_tree import ROOT
 from tests.unit.dashboard.dashboard_world import EVIL, DashboardWorld, busy_world
 from tests.unit.dashboard.finding import chromium
@@ -65,7 +66,7 @@ class Served:
     def _newest(self) -> int:
         return self.world.engine.state.message_types["order"].entered_until
 
-    def answer(self, _store: Any, _journal: str, command: commands.AnyCommand, *, address: str | None) -> Any:
+    def answer(self, _store: Any, _journal: str, command: commands.AnyCommand, *, endpoint: Endpoint) -> Any:
         reply = self.world.decide(command, 180)
         self.world.commit()
         return reply

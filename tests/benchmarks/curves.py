@@ -66,12 +66,30 @@ def measure(bench: Bench) -> Iterator[Figure]:
     for curve in curves:
         points = [(size, median(curve.measure(size) for _ in range(bench.runs))) for size in curve.sizes]
         lines[curve.of] = points
-        (low, low_ms), (high, high_ms) = points[-2:]
-        slope = math.log(high_ms / low_ms) / math.log(high / low)
-        note = ", ".join(f"{size:,}: {shown(ms)} ms" for size, ms in points)
-        what = f"growth of a lease of {_LIMIT:,} with the number of {curve.of}, as a power of it"
-        yield Figure(row=f"curve-{curve.of}", what=what, value=slope, unit="", budget=1.0, note=note)
-    _draw(lines)
+        yield growth(f"curve-{curve.of}", f"a lease of {_LIMIT:,} with the number of {curve.of}", points, unit="ms")
+    draw(lines, PICTURE, ylabel=f"ms for a lease of {_LIMIT:,}")
+
+
+def growth(row: str, what: str, points: Sequence[tuple[int, float]], *, unit: str, budget: float = 1.0) -> Figure:
+    """Return how a time grows, as the slope between the two largest sizes where both are drawn by their logarithms."""
+    (low, low_time), (high, high_time) = points[-2:]
+    slope = math.log(high_time / low_time) / math.log(high / low)
+    note = ", ".join(f"{size:,}: {shown(time)} {unit}" for size, time in points)
+    return Figure(row=row, what=f"growth of {what}, as a power of it", value=slope, unit="", budget=budget, note=note)
+
+
+def draw(lines: Mapping[str, Sequence[tuple[int, float]]], picture: Path, *, ylabel: str) -> None:
+    """Draw curves into a file."""
+    from matplotlib.figure import Figure as Picture
+
+    drawn = Picture(figsize=(7, 4.5), layout="constrained")
+    axes = drawn.subplots()
+    for name, points in lines.items():
+        axes.plot(*zip(*points, strict=True), marker="o", label=name)
+    axes.set(xscale="log", yscale="log", xlabel="how many", ylabel=ylabel)
+    axes.grid(visible=True, which="both", alpha=0.2)
+    axes.legend()
+    drawn.savefig(picture, metadata={"Date": None})
 
 
 def _lease_ms(traits: _Facts, *, subscriptions: int = 1, queues: int = 1, **keys: Any) -> float:
@@ -105,16 +123,3 @@ def _torn(ranges: int) -> _Facts:
 def _keyed(keys: int) -> _Facts:
     drawn = np.random.default_rng(1).integers(0, keys, 2_000_000, dtype=np.uint64)
     return _Facts(rows=to_bitmap([(0, len(drawn))]), keys=drawn)
-
-
-def _draw(lines: Mapping[str, Sequence[tuple[int, float]]]) -> None:
-    from matplotlib.figure import Figure as Picture
-
-    picture = Picture(figsize=(7, 4.5), layout="constrained")
-    axes = picture.subplots()
-    for name, points in lines.items():
-        axes.plot(*zip(*points, strict=True), marker="o", label=name)
-    axes.set(xscale="log", yscale="log", xlabel="how many", ylabel=f"ms for a lease of {_LIMIT:,}")
-    axes.grid(visible=True, which="both", alpha=0.2)
-    axes.legend()
-    picture.savefig(PICTURE, metadata={"Date": None})

@@ -1,7 +1,8 @@
 """Memory of a coordinator process with 10 million waiting messages, above that of an idle one.
 
-Memory is what the process holds resident (RSS), libraries included, since those are the same in both. A process is looked at
-twice: as it stands after it lived through everything, and as the next one stands after it recovered the same from the log.
+Memory is what would be free without the process (USS): what it shares with others, its libraries, comes and goes with what
+else the machine does. A process is looked at twice: as it stands after it lived through everything, and as the next one stands
+after it recovered the same from the log, before its upkeep begins.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
         # Its first reign lets everything enter; the next ones only remember it.
         entered = _settled_mib(many, process) - median(idle_mib)
     fifo = [_recovered_mib(many) - median(idle_mib) for _ in range(bench.runs)]
-    how = f"RSS after recovery, above an idle coordinator of {median(idle_mib):.0f} MiB"
+    how = f"USS after recovery, above an idle coordinator of {median(idle_mib):.0f} MiB"
     yield Figure(
         row="memory-fifo", what="coordinator memory, 10 M waiting, FIFO", value=median(fifo), unit="MiB", budget=5,
         note=f"{spread(fifo)}; {how}; the process that let them enter stood {entered:.0f} MiB above",
@@ -57,7 +58,7 @@ def _settled_mib(journal: BenchJournal, process: psutil.Process) -> float:
     client = journal.client()
     for _ in range(5):
         client.call(wire.Nudge(journal=journal.journal_id, request=request(), message_type="json"))
-    return float(process.memory_info().rss) / _MIB
+    return float(process.memory_full_info().uss) / _MIB
 
 
 def _scatter(journal: BenchJournal) -> None:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from spark_queue.protocol.endpoint import LOCAL
 from spark_queue.source.run_reporter import RunReporter
 from tests.benchmarks.figure import Bench, Figure, median, percentile, shown, spread
 from tests.benchmarks.journals import QUEUE, SUBSCRIPTION, BenchJournal, kill
@@ -77,7 +78,7 @@ def take_batches(journal: BenchJournal, batches: int) -> Times:
     """Be a subscription's planner and batch wrapper for some batches, and time what they wait for."""
     times: Times = defaultdict(list)
     planner = journal.planner()
-    reporter = RunReporter(journal.store, coordinator=None, queue=QUEUE, subscription=SUBSCRIPTION)
+    reporter = RunReporter(journal.store, endpoint=LOCAL, queue=QUEUE, subscription=SUBSCRIPTION)
     granted = planner.next(finished=0, limit=BATCH_MESSAGES, wait_ms=1_000)
     for _ in range(batches):
         with _timed(times, "partitions"):

@@ -1,4 +1,4 @@
-"""Two hosts for coordinators: network namespaces where this user may make them, two loopback addresses everywhere.
+"""Hosts for tests: network namespaces where this user may make them, loopback addresses everywhere.
 
 A namespace counts as a host of its own: its loopback leads nowhere else, callers need TLS, and its cable can be cut.
 """
@@ -21,7 +21,7 @@ def ip(*arguments: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """Where a coordinator may run."""
+    """Where programs may run."""
 
     address: str
     #: What stands before a command, so that it runs there.
@@ -37,10 +37,10 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class Hosts:
-    """Two hosts that reach each other, and how coordinators and callers speak there."""
+    """Hosts that reach each other, and how coordinators and callers speak there."""
 
-    both: tuple[Host, Host]
-    #: An address of the tests' own host that both reach.
+    all: tuple[Host, ...]
+    #: An address of the tests' own host that all of them reach.
     here: str = "127.0.0.1"
     #: Arguments of `sparkq serve`.
     arguments: tuple[str, ...] = ()
@@ -57,15 +57,17 @@ def _can_make_namespaces() -> bool:
     return made
 
 
+NAMESPACES, LOOPBACK = "network namespaces", "loopback addresses"
+
 #: The kinds of hosts that this user can make.
-KINDS = ("network namespaces", "loopback addresses") if _can_make_namespaces() else ("loopback addresses",)
+KINDS = (NAMESPACES, LOOPBACK) if _can_make_namespaces() else (LOOPBACK,)
 
 
 @contextmanager
-def hosts_of(kind: str, directory: Path) -> Iterator[Hosts]:
-    """Have two hosts, until the end of the block."""
-    if kind == "loopback addresses":
-        yield Hosts(both=(Host(address="127.0.0.1"), Host(address="127.0.0.2")), environment={})
+def hosts_of(kind: str, directory: Path, count: int = 2) -> Iterator[Hosts]:
+    """Have so many hosts, until the end of the block."""
+    if kind == LOOPBACK:
+        yield Hosts(all=tuple(Host(address=f"127.0.0.{last}") for last in range(1, count + 1)), environment={})
         return
     number = os.getpid()
     subnet = f"10.{100 + number % 150}.{number // 150 % 250}"
@@ -75,10 +77,10 @@ def hosts_of(kind: str, directory: Path) -> Iterator[Hosts]:
         stack.callback(ip, "link", "del", bridge)
         ip("addr", "add", f"{subnet}.1/24", "dev", bridge)
         ip("link", "set", bridge, "up")
-        made = [_namespace(stack, f"sq{number}{letter}", bridge, f"{subnet}.{last}") for letter, last in (("a", 2), ("b", 3))]
+        made = [_namespace(stack, f"{bridge}{chr(ord('a') + at)}", bridge, f"{subnet}.{at + 2}") for at in range(count)]
         certificate, key = _certificate(directory, [host.address for host in made])
         yield Hosts(
-            both=(made[0], made[1]),
+            all=tuple(made),
             here=f"{subnet}.1",
             arguments=("--tls-cert", str(certificate), "--tls-key", str(key)),
             environment={"SPARKQ_TLS_ROOTS": str(certificate)},

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.integration.s3_server import BUCKET, SECRET, S3Server, s3_options, s3_server
+from tests.integration.s3_server import BUCKET, HOST, SECRET, S3Server, s3_options, s3_server
 
 PROGRAM = shutil.which("versitygw")
 
@@ -25,12 +25,12 @@ _START_S = 30.0
 class Gateway:
     """The gateway, which can be ended and started again over the same directory."""
 
-    def __init__(self, directory: Path, secret: str) -> None:
+    def __init__(self, directory: Path, secret: str, host: str) -> None:
         self._directory = directory
         (directory / BUCKET).mkdir(parents=True)
         with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._address = f"127.0.0.1:{free.getsockname()[1]}"
+            free.bind((host, 0))
+            self._address = f"{host}:{free.getsockname()[1]}"
         self.endpoint = f"http://{self._address}"
         self.options = s3_options(self.endpoint, secret=secret)
         self.come_back()
@@ -63,13 +63,13 @@ class Gateway:
 
 
 @contextmanager
-def s3_server_of(kind: str, directory: Path, *, secret: str = SECRET) -> Iterator[S3Server]:
+def s3_server_of(kind: str, directory: Path, *, secret: str = SECRET, host: str = "127.0.0.1") -> Iterator[S3Server]:
     """Run a server of a kind; only the gateway looks at secrets, and keeps its objects in a directory."""
     if kind == "moto":
-        with s3_server() as server:
+        with s3_server(HOST, host) as server:
             yield server
         return
-    gateway = Gateway(directory, secret)
+    gateway = Gateway(directory, secret, host)
     try:
         yield gateway
     finally:

@@ -11,8 +11,9 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.cli.verify import verify
-from spark_queue.errors import AccessError, CallerError, CoordinatorError
+from spark_queue.errors import AccessError, CallerError, ConfigError, CoordinatorError
 from spark_queue.protocol import user_files
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.protocol.journal_location import location_of
 from spark_queue.protocol.tokens import new_token, token_hash
 from spark_queue.protocol.user_files import TOKEN_VARIABLE
@@ -75,11 +76,46 @@ def test_tokens_change_while_a_coordinator_serves(guarded: World, monkeypatch: p
     applied([READER, later])
     assert planner.next().messages == 2
     applied(later)
+    monkeypatch.setenv(TOKEN_VARIABLE, READER)
     with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
         planner.next()
     monkeypatch.setenv(TOKEN_VARIABLE, later)
     assert Planner(guarded).next().messages == 2, "the lease of before goes on under the new token"
     assert guarded.ping().pid == pid
+
+
+def test_a_token_in_a_file_is_replaced_under_a_running_consumer(
+    guarded: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is read again when the token is refused: its consumer, its connection and its lease go on."""
+    file, later = tmp_path / "reader-token", new_token()
+
+    def put(token: str) -> None:
+        draft = tmp_path / "draft"
+        draft.touch(mode=0o600)
+        draft.write_text(f"{token}\n")
+        draft.replace(file)
+
+    def applied(reader: Any) -> None:
+        Journal(guarded.store.path, token_file=str(admin)).apply({**guarded.definitions, "principals": principals(reader)})
+
+    put(ADMIN)
+    admin = file.rename(tmp_path / "admin-token")
+    put(READER)
+    # What the call says goes before what the environment says.
+    monkeypatch.setenv(TOKEN_VARIABLE, WRITER)
+    planner = Planner(guarded, client=guarded.client(endpoint=Endpoint(token_file=str(file))))
+    assert planner.next().messages == 2
+    applied([READER, later])
+    put(later)
+    applied(later)
+    assert planner.bookmarks() == [7, 17], "the very lease"
+    guarded.publish(10)
+    assert planner.consume() == [27]
+    assert later not in user_files.log_path(guarded.journal_id, location_of(guarded.store)).read_text()
+    file.unlink()
+    with pytest.raises(ConfigError, match="BAD_VALUE.*token_file"):
+        Journal(guarded.store.path, token_file=str(file)).queue("WORK").pause()
 
 
 def test_no_token_is_written_anywhere(guarded: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

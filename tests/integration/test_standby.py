@@ -20,6 +20,8 @@ import pytest
 from spark_queue import Journal
 from spark_queue.coordinator.process import EXIT_DOUBT
 from spark_queue.core.records import Kind
+from spark_queue.journal.layout import Store
+from spark_queue.protocol.endpoint import Endpoint
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, Planner, World
 from tests.integration.hosts import KINDS, Host, Hosts, hosts_of
 from tests.integration.s3_server import BUCKET, HOST, s3_server
@@ -56,11 +58,11 @@ def world(request: pytest.FixtureRequest, hosts: Hosts, tmp_path: Path) -> Itera
 class StandIn:
     """`sparkq serve --standby` on one of two hosts."""
 
-    def __init__(self, world: World, hosts: Hosts, host: Host, address: str | None = None) -> None:
+    def __init__(self, store: Store, hosts: Hosts, host: Host, address: str | None = None) -> None:
         self.host = host
         self.address = address or _free_address(host)
-        storage = [argument for pair in world.store.storage_options.items() for argument in ("-o", "=".join(pair))]
-        serve = ["serve", world.store.path, "--standby", "--bind", self.address, "--json", *hosts.arguments, *storage]
+        storage = [argument for pair in store.storage_options.items() for argument in ("-o", "=".join(pair))]
+        serve = ["serve", store.path, "--standby", "--bind", self.address, "--json", *hosts.arguments, *storage]
         self.process = subprocess.Popen(
             [*host.prefix, sys.executable, "-m", "spark_queue.cli", *serve],
             stdout=subprocess.PIPE,
@@ -110,10 +112,10 @@ def _free_address(host: Host) -> str:
 def pair(world: World, hosts: Hosts) -> Iterator[tuple[StandIn, StandIn]]:
     """Have one that serves, and one that stands by."""
     with ExitStack() as stack:
-        first = StandIn(world, hosts, hosts.both[0])
+        first = StandIn(world.store, hosts, hosts.all[0])
         stack.callback(first.end)
         first.serves()
-        second = StandIn(world, hosts, hosts.both[1])
+        second = StandIn(world.store, hosts, hosts.all[1])
         stack.callback(second.end)
         second.waits()
         yield first, second
@@ -128,7 +130,7 @@ class Consumer:
         #: The longest that one call took, in seconds.
         self.longest_s = 0.0
         self._world = world
-        self._planner = Planner(world, client=world.client(address=addresses))
+        self._planner = Planner(world, client=world.client(endpoint=Endpoint(addresses)))
         self._told_to_end = threading.Event()
         self._got = threading.Condition()
         self._thread = threading.Thread(target=self._run)
@@ -229,7 +231,7 @@ def test_one_that_ends_in_good_order_hands_over_within_seconds(world: World, hos
         assert time.monotonic() - began_s < PAUSE_MOST_S / 2
         assert first.process.wait(DEADLINE_S) == 0
         consumer.wait_for(len(consumer.received) + 20)
-        again = StandIn(world, hosts, first.host, first.address)
+        again = StandIn(world.store, hosts, first.host, first.address)
         try:
             again.waits()
             second.process.terminate()

@@ -68,12 +68,19 @@ class InstanceProgram(RuleBasedStateMachine):
         """Judge what was asked of owners, which may be sooner or later, and let the model say it, too (R104)."""
         now, requests = self.clock.wall_ms(), self._requests(side)
         remote = side.model.having("remote")
+        assert sum(record.detail["limit"] for record in requests) <= max(limit, len(requests)), (
+            "all together for no more than its room"
+        )
         for record in requests:
             owner, ids = record.detail["owner"], side.ids(to_bitmap(record.ranges))
             theirs = [each for each in remote if side.model.messages[each].value.owner == owner]
             assert 0 < record.detail["limit"] <= min(limit, len(ids))
             assert {*ids} <= {*theirs}
-            assert all(each in ids or self._is_new(side, each, now) for each in theirs), "all are named that have waited"
+            life, lives = record.detail.get("life", 0), {each: side.model.messages[each].value.life for each in theirs}
+            assert life <= min(lives[each] for each in ids), "what was never there is gone in no later life than it is in"
+            left_out = [each for each in theirs if each not in ids and not self._is_new(side, each, now)]
+            assert all(lives[each] < life for each in left_out), "all are named that have waited, or all of a later life"
+            assert not left_out or self._stand(side, owner), "they were named in vain"
             assert not self._is_open(side, owner, now), "one request is open for each owner"
             side.asked[owner] = (now, {(each, side.model.messages[each].value.life) for each in ids})
             assert record.detail["requester"] == side.name
@@ -103,8 +110,13 @@ class InstanceProgram(RuleBasedStateMachine):
         return requests
 
     def _is_open(self, side: Sides, owner: str, now: int) -> bool:
-        asked_at, named = side.asked.get(owner, (now - OPEN_MS, set()))
-        return now < asked_at + OPEN_MS and any(side.model.state(each) == "remote" for each, _ in named)
+        asked_at, _ = side.asked.get(owner, (now - OPEN_MS, set()))
+        return now < asked_at + OPEN_MS and self._stand(side, owner)
+
+    def _stand(self, side: Sides, owner: str) -> bool:
+        """Return whether something still stands elsewhere that an owner was asked for last."""
+        _, named = side.asked.get(owner, (0, set()))
+        return any(side.model.state(each) == "remote" for each, _ in named)
 
     @rule(number=st.integers(0, 5))
     def pull(self, number: int) -> None:

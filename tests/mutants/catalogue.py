@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.beginning import BEGINNING
+from tests.mutants.dashboard import DASHBOARD
 from tests.mutants.deciding import DECIDING
 from tests.mutants.failing import FAILING
 from tests.mutants.failing_over import FAILING_OVER
@@ -12,6 +13,7 @@ from tests.mutants.letters import LETTERS
 from tests.mutants.metrics import METRICS
 from tests.mutants.mutant import Mutant
 from tests.mutants.ordering import ORDERING
+from tests.mutants.page_figures import PAGE_FIGURES
 from tests.mutants.peers import PEERS
 from tests.mutants.restored import RESTORED
 from tests.mutants.rights import RIGHTS
@@ -39,6 +41,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *STANDING_BY,
     *RIGHTS,
     *METRICS,
+    *DASHBOARD,
+    *PAGE_FIGURES,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",

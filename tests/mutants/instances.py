@@ -14,8 +14,9 @@ _PATIENCE = f"{_CORE}/deciding/instances/patience.py"
 _PEERS = f"{_CORE}/state/folds/peers.py"
 _TESTS = (
     "tests/unit/core/test_replication.py", "tests/unit/core/test_transfers.py", "tests/unit/core/test_proxied_transfer.py",
-    "tests/unit/core/test_transfers_beyond_depth.py", "tests/unit/core/test_switched_off.py",
-    "tests/unit/core/test_patience.py",
+    "tests/unit/core/test_request_bounds.py", "tests/unit/core/test_mixed_requests.py",
+    "tests/unit/core/test_transfers_beyond_depth.py",
+    "tests/unit/core/test_switched_off.py", "tests/unit/core/test_patience.py",
     "tests/simulation/test_instances.py",
 )  # fmt: skip
 
@@ -67,12 +68,22 @@ INSTANCES = (
     ),
     Mutant(
         "a request names only the oldest, which a busy owner has leased",
-        _TRANSFERS, "named = _to_name(", "named = oldest(waited, room) if room else _to_name(",
+        _TRANSFERS, "_to_name(ownership, waited, ", "_to_name(ownership, oldest(waited, room), ",
+        _TESTS,
+    ),
+    Mutant(
+        "each of several owners is asked for all that there is room for",
+        _TRANSFERS, "max(share, left // (len(named) - len(limits)))", "max(share, room)",
+        _TESTS,
+    ),
+    Mutant(
+        "an owner that is asked in vain takes the share of others",
+        _TRANSFERS, "share = max(1, room // (len(standing) + len(named)))", "share = 1",
         _TESTS,
     ),
     Mutant(
         "what was asked for in vain is asked for again and again",
-        _TRANSFERS, "    if before is not None and len(before.rows) >= NAMED_MOST:\n", "    if False:\n",
+        _TRANSFERS, "before.life == earliest and len(before.rows) >= NAMED_MOST:", "False:",
         _TESTS,
     ),
     Mutant(
@@ -122,12 +133,32 @@ INSTANCES = (
     ),
     Mutant(
         "a request goes in circles",
-        _REQUESTS, "_ONCE_WITHIN_MS = OPEN_MS // 2", "_ONCE_WITHIN_MS = 0",
+        _REQUESTS, "work.now_ms < known.at_ms + PASSED_ON_MS", "False",
         _TESTS,
     ),
     Mutant(
         "who asks for what the queue never had is left to ask for ever",
         _REQUESTS, "        if absent:\n", "        if False:\n",
+        _TESTS,
+    ),
+    Mutant(
+        "a record says of any number of messages that they never were in a queue",
+        _REQUESTS, "dict[str, RangeArray](), ABSENT_ROWS, ABSENT_RANGES", "dict[str, RangeArray](), 2**60, 2**60",
+        _TESTS,
+    ),
+    Mutant(
+        "what an owner never had is called gone in a later life than it is in",
+        _TRANSFERS, "    earliest = min(lives, default=0)\n", "    earliest = max(lives, default=0)\n",
+        _TESTS,
+    ),
+    Mutant(
+        "what is in a later life is never asked for alone",
+        _TRANSFERS, "        if later:\n", "        if False:\n",
+        _TESTS,
+    ),
+    Mutant(
+        "what was passed on is kept for ever",
+        _OWNERSHIP, "if each.at_ms > since_ms and key != ", "if key != ",
         _TESTS,
     ),
     Mutant(

@@ -30,6 +30,26 @@ PEERS = (
         _FITTING_TESTS,
     ),
     Mutant(
+        "a queue that is another one there counts as broken",
+        "spark_queue/cli/verify_peers.py", " for queue in queues if queue not in withheld)", " for queue in queues)",
+        ("tests/unit/cli/test_verify_peers.py",),
+    ),
+    Mutant(
+        "a log may name messages without end",
+        "spark_queue/replication/kept.py", "        if count > most:\n", "        if False:\n",
+        (_HOSTILE,),
+    ),
+    Mutant(
+        "what a log has named before is not counted",
+        _NEWS, "                self.stretch_count += known.origins.stretch_count - before\n", "",
+        (_HOSTILE,),
+    ),
+    Mutant(
+        "what was asked for long ago counts as open at the end of each chunk",
+        _PULLER, "record.at_ms < self._newest_ms - OPEN_MS", "record.at_ms < records[-1].at_ms - OPEN_MS",
+        ("tests/unit/replication/test_late_requests.py",),
+    ),
+    Mutant(
         "news that waited are not read again",
         _FITTING, "return bool(self._waiting - _withheld(self._now))", "return False",
         _FITTING_TESTS,

@@ -27,6 +27,16 @@ RIGHTS = (
         _TABLE,
     ),
     Mutant(
+        "a withdrawn token goes on",
+        _RIGHTS, " or who.token_hash not in principal.token_hash:", ":",
+        _TABLE,
+    ),
+    Mutant(
+        "a refused token is not read again",
+        "spark_queue/protocol/connection.py", "return self._headers != refused", "return False",
+        ("tests/unit/coordinator/test_server_principals.py",),
+    ),
+    Mutant(
         "a reader settles whatever it names together with its own lease",
         _RIGHTS, "if not all(_holds(lease, first, until)", "if not all(True",
         _TABLE,

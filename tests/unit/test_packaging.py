@@ -7,13 +7,15 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.source_tree import ROOT
+from tests.source_tree import ROOT, python_files
+from tests.unit.test_layering import imports
 
 LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -23,6 +25,13 @@ DECLARED = [
     *PROJECT["dependencies"],
     *(entry for extra in PROJECT["optional-dependencies"].values() for entry in extra),
 ]
+
+#: What parts of the package may import beyond the base, by the extra that brings it.
+EXTRAS_OF = {
+    "spark_queue/dashboard/": ("dashboard", "metrics"), "spark_queue/source/": ("spark",), "spark_queue/session.py": ("spark",),
+    "spark_queue/client/queue.py": ("spark",), "spark_queue/metrics/": ("metrics", "otel"), "spark_queue/tracing.py": ("otel",),
+    "pyspark_sparkqueue.py": ("spark",),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +76,19 @@ def test_lock_has_a_hash_for_everything_and_nothing_but_packages() -> None:
         entry for entry in entries if not re.fullmatch(r"[a-z0-9-]+==[^ ]+( ; [^#]+?)?(\s+--hash=sha256:[0-9a-f]{64})+", entry)
     ]
     assert not strange, "\n".join(strange)
+
+
+def test_everything_that_is_imported_is_declared() -> None:
+    """What another package happens to bring along is missing in an image that has only what is declared."""
+    brought_by, missing = packages_distributions(), set()
+    for file in python_files("spark_queue/", "pyspark_sparkqueue.py"):
+        extras = {extra for place, names in EXTRAS_OF.items() if file.path.startswith(place) for extra in names}
+        entries = [*PROJECT["dependencies"], *(entry for extra in extras for entry in PROJECT["optional-dependencies"][extra])]
+        declared = {canonicalize_name(Requirement(entry).name) for entry in entries}
+        for name in {each.module.partition(".")[0] for each in imports(file.tree)} - {"spark_queue", *sys.stdlib_module_names}:
+            if not declared & {canonicalize_name(each) for each in brought_by[name]}:
+                missing.add((name, file.path))
+    assert not missing
 
 
 @pytest.mark.parametrize("script", sorted([*ROOT.glob("tools/*.sh"), ROOT / ".ci" / "run"]), ids=lambda path: path.name)

@@ -12,6 +12,8 @@ from pyroaring import BitMap64
 
 #: Ranges of fewer messages than this on average become a bitmap by way of their messages, in one step.
 _LONG = 16
+#: Up to so many ranges become a bitmap one by one: arrays cost more for them than they bring.
+_FEW = 32
 
 
 class RangeArray(Sequence[tuple[int, int]]):
@@ -56,7 +58,7 @@ class RangeArray(Sequence[tuple[int, int]]):
 
 def to_bitmap(ranges: Iterable[tuple[int, int]]) -> BitMap64:
     """Make a bitmap of half-open ranges."""
-    if isinstance(ranges, RangeArray):
+    if isinstance(ranges, RangeArray) and len(ranges) > _FEW:
         firsts, untils = ranges.edges[::2], ranges.edges[1::2]
         lengths = untils - firsts
         count = int(lengths.sum())

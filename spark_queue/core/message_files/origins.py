@@ -64,6 +64,11 @@ class _Translation:
         """How many rows are known."""
         return sum(stretch.length for stretch in self._stretches)
 
+    @property
+    def stretch_count(self) -> int:
+        """How many stretches they stand in."""
+        return len(self._stretches)
+
     def known(self, rows: BitMap64) -> BitMap64:
         """Return those of `rows` that are known."""
         stretches = self.overlapping(rows.min(), rows.max() + 1) if rows else ()
@@ -131,6 +136,11 @@ class Origins:
     def name_count(self, origin: str) -> int:
         """Return how many messages are here under another name than that of an origin, which they have, too."""
         return self._named[origin].row_count if origin in self._named else 0
+
+    @property
+    def stretch_count(self) -> int:
+        """How many stretches of rows were pulled, or have further names."""
+        return sum(each.stretch_count for known in (self._to_there, self._named) for each in known.values())
 
     def holds(self, origins: Iterable[OriginRows]) -> bool:
         """Return whether any of some rows of other instances is here."""

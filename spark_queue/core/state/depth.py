@@ -6,6 +6,8 @@ up to what a record transfers.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import below, oldest
@@ -13,11 +15,16 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import ACTIVE, Event, State
 
 
-def fill(ledger: QueueLedger, now_ms: int) -> None:
-    """Activate the oldest inactive messages up to the target; those acknowledged before are passed over (R81, R83)."""
+def fill(ledgers: Iterable[QueueLedger], now_ms: int) -> None:
+    """Activate the oldest inactive messages up to each target; those acknowledged before are passed over (R81, R83)."""
+    # Every record comes by here, and of many queues few have any.
+    inactive = State.INACTIVE
+    for ledger in [each for each in ledgers if each.rows[inactive]]:
+        _fill(ledger, now_ms)
+
+
+def _fill(ledger: QueueLedger, now_ms: int) -> None:
     inactive = ledger.rows[State.INACTIVE]
-    if not inactive:
-        return
     target = ledger.definition.target_queue_depth
     room = target - _active(ledger) if target else len(inactive)
     if room <= 0:

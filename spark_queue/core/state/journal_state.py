@@ -147,8 +147,7 @@ class JournalState:
                 # Records of a queue that was dropped since stay in the log and change nothing.
                 if record.queue in self.queues:
                     folds.fold(self.queues[str(record.queue)], record)
-        for ledger in self.queues.values():
-            depth.fill(ledger, record.at_ms)
+        depth.fill(self.queues.values(), record.at_ms)
         self._note_request(record)
         self.next_record = record.record + 1
         self.last_at_ms = max(self.last_at_ms, record.at_ms)

@@ -15,6 +15,12 @@ from pyroaring import BitMap64
 
 from spark_queue.core.state.lifecycle import State
 
+#: How long a request that was passed on is not passed on again when it comes by another way; shorter than until it is repeated.
+PASSED_ON_MS = 2_500
+
+#: Most requests of others that are known at a time.
+PASSED_ON_MOST = 1_000
+
 
 class Stage(IntEnum):
     """How far a message has come in its life."""
@@ -52,11 +58,12 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Messages that were asked of their owner, how many of them at most, and when, in milliseconds."""
+    """Messages that were asked of their owner, how many of them at most, when, in milliseconds, and their earliest life."""
 
     rows: BitMap64
     limit: int
     at_ms: int
+    life: int
 
 
 @dataclass(slots=True)
@@ -75,7 +82,8 @@ class Ownership:
     requests : dict of str to Request
         What was asked of an owner and has not come, by owner.
     passed_on : dict of (str, str) to Request
-        The newest requests of others that were passed on and of which nothing came to them, by who asks and whom.
+        The newest requests of others that were passed on and of which nothing came to them, by who asks and whom, oldest first.
+        What is older than `PASSED_ON_MS` when the next is passed on is forgotten.
     """
 
     instance: str
@@ -108,6 +116,14 @@ class Ownership:
                 for (requester, asked), each in self.passed_on.items()
                 if requester != owner or not each.rows.intersect(rows)
             }
+
+    def pass_on(self, requester: str, owner: str, request: Request) -> None:
+        """Note a request of another instance, and forget those that are over, by its time: so every fold does the same."""
+        since_ms = request.at_ms - PASSED_ON_MS
+        kept = {key: each for key, each in self.passed_on.items() if each.at_ms > since_ms and key != (requester, owner)}
+        for key in list(kept)[: max(0, len(kept) + 1 - PASSED_ON_MOST)]:
+            del kept[key]
+        self.passed_on = {**kept, (requester, owner): request}
 
     def disown(self, rows: BitMap64) -> None:
         """Forget whose rows are: they are gone, begin anew here, or get an owner."""

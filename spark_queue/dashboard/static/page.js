@@ -51,7 +51,11 @@ async function swap() {
 if (live && document.querySelector("[data-live]")) {
   const source = new EventSource("/events");
   source.onmessage = swap;
-  source.onerror = () => say("offline", "off");
+  source.onerror = () => {
+    say("offline", "off");
+    // Refused for good: most often the session has ended, and then the page leads to the login.
+    if (source.readyState === EventSource.CLOSED) { swap(); }
+  };
 }
 
 for (const form of document.querySelectorAll("form[data-sends]")) {

@@ -10,7 +10,7 @@ import pytest
 
 from spark_queue import Journal
 from tests.unit.cli.sparkq import Terminal
-from tests.unit.metrics.exposed import value
+from tests.unit.metrics.exposed import value, values
 
 
 def test_metrics_of_journals_are_printed(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
@@ -56,6 +56,35 @@ def test_a_textfile_has_the_name_that_the_node_exporter_reads(sparkq: Terminal, 
     assert (said.code, "ends in .prom" in said.err, (tmp_path / "shop.txt").exists()) == (1, True, False)
 
 
+def test_a_textfile_is_replaced_again_and_again_by_one_process(
+    sparkq: Terminal, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, told, waited = tmp_path / "shop.prom", list[bytes](), list[float]()
+
+    def sleep(seconds: float) -> None:
+        told.append(file.read_bytes())
+        waited.append(seconds)
+        if len(told) == 3:
+            raise KeyboardInterrupt
+        journal.publish([{"amount": 1}], topic="LINES")
+
+    monkeypatch.setattr("spark_queue.cli.metrics.time.sleep", sleep)
+    assert sparkq("metrics", journal.path, "--textfile", file, "--every", 15).code != 0
+    assert [value(text, "sparkqueue_available_messages", queue="WORK") for text in told] == [0, 1, 2]
+    assert waited == [15, 15, 15]
+    moving = "timestamp_seconds", "age_seconds"
+    once, kept = (
+        {series: each for series, each in values(text).items() if not series[0].endswith(moving)}
+        for text in (sparkq("metrics", journal.path).out.encode(), file.read_bytes())
+    )
+    assert kept == once
+
+
+def test_only_a_textfile_can_be_kept(sparkq: Terminal, journal: Journal) -> None:
+    said = sparkq("metrics", journal.path, "--every", 15)
+    assert (said.code, "given together with --textfile" in said.err.replace("\n", " ")) == (1, True)
+
+
 def test_a_missing_package_is_named(sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     said = sparkq("metrics", journal.path)
@@ -70,9 +99,17 @@ def test_an_address_is_loopback_unless_it_names_a_host(sparkq: Terminal, journal
         raise SystemExit(3)
 
     monkeypatch.setattr("spark_queue.coordinator.metrics.listen", listen)
-    for text in ("9464", ":9464", "0.0.0.0:9464", "[::1]:0"):
+    for text in ("9464", ":9464", "localhost:9464", "[::1]:0"):
         assert sparkq("serve", journal.path, "--metrics", text).code == 3
-    assert listened == [("127.0.0.1", 9464), ("127.0.0.1", 9464), ("0.0.0.0", 9464), ("::1", 0)]
+    assert listened == [("127.0.0.1", 9464), ("127.0.0.1", 9464), ("localhost", 9464), ("::1", 0)]
+    said = sparkq("serve", journal.path, "--metrics", "0.0.0.0:9464")
+    assert (said.code, "[ADDRESS_UNSAFE] Serving on 0.0.0.0:9464" in said.err, "--metrics-token-file" in said.err) == (
+        1,
+        True,
+        True,
+    )
+    said = sparkq("serve", journal.path, "--metrics-token-file", "token")
+    assert "given together with --metrics." in said.err
     for text in ("here", "127.0.0.1:", "127.0.0.1:70000"):
         assert "PORT or HOST:PORT" in sparkq("serve", journal.path, "--metrics", text).err
     assert "text or json" in sparkq("serve", journal.path, "--log-format", "yaml").err

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_queue.client.coordinator_client import CoordinatorClient
-from tests.line_sites import two_sites
+from tests.sites_on_disk import two_sites
 from tests.unit.cli.sparkq import Terminal
 
 
@@ -17,8 +17,7 @@ def test_a_file_is_published_when_a_peer_has_all_of_it(sparkq: Terminal, tmp_pat
     rows.write_text("".join(f'{{"item": "i{number}"}}\n' for number in range(5)))
 
     def call(*_: object, **__: object) -> None:
-        frankfurt._entrance.admit("line", now_ms=frankfurt.now_ms)
-        frankfurt.commit()
+        frankfurt.enter()
         virginia.pull("frankfurt")
 
     for name in ("nudge", "call"):
@@ -29,4 +28,4 @@ def test_a_file_is_published_when_a_peer_has_all_of_it(sparkq: Terminal, tmp_pat
     monkeypatch.setattr(CoordinatorClient, "call", call)
     done = sparkq(*publish, "--replicated-to", "1", "--publisher", "p", "--repeat", "--json")
     assert (done.code, done.json) == (0, {"rows": 0, "duplicates": 5})
-    assert virginia.engine.state.message_types["line"].entered_until == 5
+    assert virginia.known.entered_until == 5

@@ -11,6 +11,7 @@ import pytest
 from spark_queue import Journal
 from spark_queue.core import commands, replies
 from spark_queue.protocol import wire
+from spark_queue.protocol.endpoint import Endpoint
 from tests.unit.cli.sparkq import Terminal
 
 
@@ -22,8 +23,8 @@ class Asked:
         self.reply: wire.AnyReply = replies.Done()
         self.replies: dict[type, wire.AnyReply] = {}
 
-    def __call__(self, _store: object, _journal_id: str, request: wire.AnyRequest, *, address: str | None = None) -> Any:
-        self.address = address
+    def __call__(self, _store: object, _journal_id: str, request: wire.AnyRequest, *, endpoint: Endpoint) -> Any:
+        self.address = endpoint.addresses
         self.requests.append(request)
         return self.replies.get(type(request), self.reply)
 
@@ -100,7 +101,7 @@ def test_redrive_tells_what_is_back_and_what_was_skipped(
     sparkq: Terminal, asked: Asked, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("spark_queue.client.queue.time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr("spark_queue.client.redriving.time", SimpleNamespace(sleep=slept.append))
     found = replies.DeadLetters(ranges=((0, 1_200),), skipped=3)
     part = replies.Redriven(requested=600, redriven=599, skipped=1)
     asked.replies = {commands.FindDeadLetters: found, commands.Redrive: part}

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
+import subprocess
+import sys
+import zipfile
 from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
@@ -65,6 +69,33 @@ def test_both_name_the_variables_that_are_read() -> None:
     assert named <= {user_files.TOKEN_FILE_VARIABLE, connection.TLS_ROOTS_VARIABLE}
     (file,) = re.findall(r"(?m)^ENV SPARKQ_TOKEN_FILE=(.+)$", IMAGE)
     assert f"--secret {Path(file).name}," in IMAGE
+
+
+def test_the_token_is_mounted_so_that_it_is_taken(tmp_path: Path) -> None:
+    """A secret belongs to the user of the image, and nobody writes it."""
+    (user, mode) = re.findall(r"--secret \S+,uid=(\d+),mode=(\d+)", IMAGE)[0]
+    assert f"useradd --uid {user} " in IMAGE
+    token = tmp_path / "token"
+    token.write_text("secret")
+    token.chmod(int(mode, 8))
+    assert user_files.token(str(token)) == "secret"
+
+
+def test_the_image_is_built_from_what_is_there(tmp_path: Path) -> None:
+    """Of the repository it gets what its ignore file lets through, and that is enough to build the package."""
+    (built_with,) = re.findall(r"--file (\S+) --tag sparkq \.", IMAGE)
+    assert (ROOT / built_with).read_text(encoding="utf-8") == IMAGE
+    named = re.findall(r"(?m)^!(\S+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"))
+    assert "requirements.lock" in named
+    for name in named:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        copy(ROOT / name, tmp_path / name)
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path / "dist")]
+    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
+    [wheel] = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        entry_points = packed.read(next(name for name in packed.namelist() if name.endswith("entry_points.txt"))).decode()
+    assert re.search(r"(?m)^sparkq = ", entry_points), "the image starts `sparkq`"
 
 
 def test_the_image_installs_what_the_lock_names() -> None:

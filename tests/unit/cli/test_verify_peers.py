@@ -7,16 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from spark_queue.core import commands
 from spark_queue.core.records import Kind, Outcome, Record
 from spark_queue.replication.exchange import Pull
-from tests.line_sites import Site, exchange, two_sites
+from tests.fake_clock import FakeClock
+from tests.sites_on_disk import DiskInstance, Site, exchange, two_sites
 from tests.unit.cli.sparkq import Terminal
 
 
-def verified(sparkq: Terminal, site: Site) -> dict[str, Any]:
+def verified(sparkq: Terminal, site: DiskInstance) -> dict[str, Any]:
     """Verify a journal; returns what is told."""
     answer = sparkq("verify", site.journal.path, "--json")
     told: dict[str, Any] = answer.json
@@ -24,7 +26,7 @@ def verified(sparkq: Terminal, site: Site) -> dict[str, Any]:
     return told
 
 
-def settle(site: Site, outcome: Outcome, bookmark: int) -> None:
+def settle(site: DiskInstance, outcome: Outcome, bookmark: int) -> None:
     rows = commands.OutcomeRows(outcome=outcome, ranges=((bookmark, bookmark + 1),))
     site.decide(commands.Settle(queue="WORK", outcomes=(rows,)))
 
@@ -55,7 +57,7 @@ def test_news_that_were_passed_over_are_found_by_both_sides(
     frankfurt, virginia = sites
 
     def deaf(pull: Pull) -> bool:
-        return Site._take(frankfurt, replace(pull, pulled=replace(pull.pulled, news=())))
+        return frankfurt.hand_over(replace(pull, pulled=replace(pull.pulled, news=())))
 
     monkeypatch.setattr(frankfurt._pullers["virginia"], "_hand_over", deaf)
     settle(virginia, Outcome.ACKNOWLEDGE, 1)
@@ -70,7 +72,7 @@ def test_messages_that_were_passed_over_are_found(
 ) -> None:
     frankfurt, virginia = sites
     blind = frankfurt._pullers["virginia"]
-    monkeypatch.setattr(blind, "_hand_over", lambda pull: frankfurt._take(replace(pull, files=())))
+    monkeypatch.setattr(blind, "_hand_over", lambda pull: frankfurt.hand_over(replace(pull, files=())))
     virginia.publish("v2", "v3")
     exchange(frankfurt, virginia)
     lost = "this instance does not have 2 message(s) of 'virginia', such as virginia:5, virginia:6"
@@ -92,9 +94,41 @@ def test_a_log_that_went_back_is_named(sparkq: Terminal, sites: tuple[Site, Site
     frankfurt, _ = sites
     state = frankfurt.engine.state
     forged = {"peer": "virginia", "journal": state.pulled["virginia"].journal, "number": 10_000, "digest": "x"}
-    frankfurt._control.append(
+    frankfurt.opened.control.append(
         [Record(kind=Kind.PULLED, record=state.next_record, epoch=1, at_ms=state.last_at_ms, detail=forged)], epoch=1
     )
     told = verified(sparkq, frankfurt)
     assert (told["problems"], len(told["warnings"])) == ([], 1)
     assert "does not have record 10000 as it was pulled" in told["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("message_type", "column", "items"),
+    [("row", "item STRING", ["3", "4"]), ("line", "item BIGINT", [3, 4])],
+    ids=["another type", "other columns"],
+)
+def test_a_queue_that_is_another_one_there_is_not_compared(
+    sparkq: Terminal, tmp_path: Path, message_type: str, column: str, items: list[Any]
+) -> None:
+    """Its messages and its news wait (R113.3), and no message is missing for that."""
+    clock = FakeClock()
+    frankfurt = Site(tmp_path, "frankfurt", ["virginia"], clock)
+    queues = {"WORK": {"underlying_topic": "LINES", "dead_letter_queue": "FAILED"}, "FAILED": {"message_type": message_type}}
+    pulled = {"journal": str(frankfurt.path), "topics": ["LINES"], "queues": ["WORK", "FAILED"]}
+    definitions = {
+        "journal": {"instance": "virginia"},
+        "message_types": {message_type: {"columns": column, "topics": ["LINES"]}},
+        "queues": queues,
+        "peers": {"frankfurt": pulled},
+    }
+    virginia = DiskInstance(tmp_path / "virginia", clock, definitions)
+    frankfurt.publish("1", "2")
+    virginia.publish_rows(pa.table({"item": items}))
+    exchange(frankfurt, virginia)
+    for site in (frankfurt, virginia):
+        settle(site, Outcome.ACKNOWLEDGE, 0)
+    exchange(frankfurt, virginia)
+    for site in (frankfurt, virginia):
+        assert site.state.pulled, "it was read"
+        told = verified(sparkq, site)
+        assert (told["problems"], told["warnings"]) == ([], [])

@@ -14,6 +14,7 @@ from spark_queue.client.launcher import environment
 from spark_queue.core import commands, replies
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.layout import Store
+from spark_queue.protocol.endpoint import Endpoint
 
 ROOT = str(Path(spark_queue.__file__).parent.parent)
 
@@ -39,10 +40,10 @@ def test_one_question_keeps_no_connection(monkeypatch: pytest.MonkeyPatch, fails
     store, pause = Store("/j"), commands.Pause(queue="Q")
     if fails:
         with pytest.raises(CoordinatorError):
-            coordinator_client.call_once(store, "J", pause, address="host:1", timeout_s=5.0)
+            coordinator_client.call_once(store, "J", pause, endpoint=Endpoint("host:1"), timeout_s=5.0)
     else:
-        assert coordinator_client.call_once(store, "J", pause, address="host:1", timeout_s=5.0) == replies.Done()
-    assert seen == [(store, "J", {"address": "host:1", "start": True}), ("Q", 5.0), "closed"]
+        assert coordinator_client.call_once(store, "J", pause, endpoint=Endpoint("host:1"), timeout_s=5.0) == replies.Done()
+    assert seen == [(store, "J", {"endpoint": Endpoint("host:1"), "start": True}), ("Q", 5.0), "closed"]
 
 
 @pytest.mark.parametrize(("known", "paths"), [(None, [ROOT]), ("", [ROOT]), ("/a:/b", [ROOT, "/a", "/b"])])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
 from spark_queue.protocol.connection import ConnectionLostError, Verdict
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.protocol.host import host_id
 
 HERE, STARTED = "grpc://127.0.0.1:1", "grpc://127.0.0.1:2"
@@ -37,7 +38,7 @@ class World:
         self.pinged: list[str] = []
         self.locked = 0
 
-    def connect(self, address: str, journal_id: str, place: str) -> Any:
+    def connect(self, address: str, journal_id: str, place: str, _: Callable[[], str]) -> Any:
         assert (journal_id, place) == ("J", "bucket/journal")
 
         def call(request: Any, *, timeout_s: float) -> Any:
@@ -110,10 +111,10 @@ def test_hinted_coordinator_is_asked_if_it_answers_and_its_connection_is_kept(ho
 def test_a_hint_that_is_no_address_keeps_nobody_from_a_coordinator(
     host: World, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    def connect(asked: str, journal_id: str, place: str) -> Any:
+    def connect(asked: str, journal_id: str, place: str, token: Callable[[], str]) -> Any:
         if asked == address:
             raise ConfigError("BAD_VALUE", key="coordinator", where="the call", value=address, expected="HOST:PORT")
-        return host.connect(asked, journal_id, place)
+        return host.connect(asked, journal_id, place, token)
 
     monkeypatch.setattr(client_module, "Connection", connect)
     host.hint, host.answers, host.starts = hinted(address, host="another"), {STARTED: [replies.Done()]}, [STARTED]
@@ -171,13 +172,13 @@ def test_caller_that_starts_none_says_so(host: World) -> None:
 
 def test_coordinator_elsewhere_is_neither_searched_nor_started(host: World) -> None:
     host.answers = {"grpc://far:1": [replies.Done()]}
-    assert client(address="grpc://far:1").call(request()) == replies.Done()
+    assert client(endpoint=Endpoint("grpc://far:1")).call(request()) == replies.Done()
     assert (host.pinged, host.locked) == ([], 0)
 
 
 def test_of_several_addresses_the_one_that_serves_is_asked_and_kept(host: World) -> None:
     host.answers = {"grpc+tls://b:1": [replies.Done()]}
-    asking = client(address="a:1, b:1")
+    asking = client(endpoint=Endpoint("a:1, b:1"))
     assert [asking.call(request()) for _ in range(2)] == [replies.Done()] * 2
     assert (host.pinged, len(host.asked), host.locked) == (["grpc+tls://a:1", "grpc+tls://b:1"], 2, 0)
 
@@ -185,7 +186,7 @@ def test_of_several_addresses_the_one_that_serves_is_asked_and_kept(host: World)
 def test_one_that_is_lost_or_stands_by_is_left_for_the_next_with_the_same_request(host: World) -> None:
     stands_by = codec.failed(CoordinatorError("COORDINATOR_STANDS_BY", path="p"))
     host.answers = {"grpc+tls://a:1": [replies.Done(), 4.0, stands_by], "grpc+tls://b:1": [stands_by, replies.Done()]}
-    asking = client(address="a:1,b:1")
+    asking = client(endpoint=Endpoint("a:1,b:1"))
     asking.call(request())
     host.requests.clear()
     assert asking.call(request()) == replies.Done()
@@ -195,7 +196,7 @@ def test_one_that_is_lost_or_stands_by_is_left_for_the_next_with_the_same_reques
 
 def test_callers_wait_for_a_stand_in_to_take_over_and_not_for_ever(host: World) -> None:
     host.answers = {}
-    asking = client(address="a:1,b:1")
+    asking = client(endpoint=Endpoint("a:1,b:1"))
     began_s = host.now_s
     with pytest.raises(CoordinatorError, match=r"COORDINATOR_UNAVAILABLE.*none of grpc\+tls://a:1, grpc\+tls://b:1 serves"):
         asking.call(request())
@@ -205,7 +206,7 @@ def test_callers_wait_for_a_stand_in_to_take_over_and_not_for_ever(host: World) 
 
 def test_an_address_that_is_none_is_refused(host: World) -> None:
     with pytest.raises(ConfigError, match="BAD_VALUE.*coordinator"):
-        client(address="a:1,").call(request())
+        client(endpoint=Endpoint("a:1,")).call(request())
 
 
 def test_lost_election_is_tried_again_and_any_other_failure_of_a_start_is_told(host: World) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.errors import ConfigError, CoordinatorError
-from tests.line_sites import Site, two_sites
+from tests.sites_on_disk import Site, two_sites
 
 
 @pytest.fixture
@@ -35,11 +35,6 @@ def nudged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], None]]
             thread.join()
 
 
-def enter(site: Site) -> None:
-    site._entrance.admit("line", now_ms=site.now_ms)
-    site.commit()
-
-
 def test_a_publish_waits_until_a_peer_has_pulled_it(sites: tuple[Site, Site], nudged: list[Callable[[], None]]) -> None:
     frankfurt, virginia = sites
     frankfurt.publish("before")
@@ -47,9 +42,9 @@ def test_a_publish_waits_until_a_peer_has_pulled_it(sites: tuple[Site, Site], nu
     had: list[int] = []
 
     def reach() -> None:
-        enter(frankfurt)
+        frankfurt.enter()
         virginia.pull("frankfurt")
-        had.append(virginia.engine.state.message_types["line"].entered_until)
+        had.append(virginia.known.entered_until)
 
     nudged.append(reach)
     done = frankfurt.journal.publish([{"item": "a"}, {"item": "b"}], topic="LINES", replicated_to=1, timeout="20s")
@@ -64,7 +59,7 @@ def test_a_repeat_that_publishes_nothing_waits_for_what_is_there(
     frankfurt.journal.publish(rows, topic="LINES", publisher="p", first_sequence=1)
     with pytest.raises(CoordinatorError, match="REPLICATION_PENDING"):
         frankfurt.journal.publish(rows, topic="LINES", publisher="p", first_sequence=1, replicated_to=1, timeout="0.3s")
-    enter(frankfurt)
+    frankfurt.enter()
     virginia.pull("frankfurt")
     done = frankfurt.journal.publish(rows, topic="LINES", publisher="p", first_sequence=1, replicated_to=1, timeout="5s")
     assert (done.rows, done.duplicates, nudged) == (0, 1, [])
@@ -74,7 +69,7 @@ def test_what_no_peer_has_in_time_is_published_all_the_same(sites: tuple[Site, S
     frankfurt, virginia = sites
     with pytest.raises(CoordinatorError, match=r"REPLICATION_PENDING.*are published.*no coordinator has let them enter"):
         frankfurt.journal.publish([{"item": "a"}], topic="LINES", replicated_to=1, timeout="0.3s")
-    nudged.append(lambda: enter(frankfurt))
+    nudged.append(frankfurt.enter)
     with (
         frankfurt.journal.publisher("p") as publisher,
         pytest.raises(CoordinatorError, match="0 of 1 peer.*'virginia' has not pulled them"),

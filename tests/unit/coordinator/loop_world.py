@@ -16,6 +16,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.protocol.connection import Verdict
+from spark_queue.protocol.tokens import token_hash
 from tests.fake_clock import FakeClock
 from tests.memory_journal import MemoryJournal, MemoryStorage
 from tests.no_peers import NoPeers
@@ -69,8 +70,8 @@ class World:
         self.storage.publish("json", [PublishedMessage(topic="ORDERS")] * messages)
 
     def act_as(self, principal: str | None) -> None:
-        """Let calls from now on have the token of a principal, or of the user who runs the coordinator."""
-        self.who = Login(principal, "10.0.0.7")
+        """Let calls from now on have the token of a principal, which is its name, or of the user who runs the coordinator."""
+        self.who = Login(principal, "10.0.0.7", None if principal is None else token_hash(principal))
 
     def call(self, request: Callable[..., Any], *, abandoned: bool = False, **fields: Any) -> Call:
         """Make a call; it is served when it is given to a step."""

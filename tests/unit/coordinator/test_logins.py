@@ -47,11 +47,12 @@ def test_tokens_tell_principals_and_change_without_a_restart(logins: Logins) -> 
     first, second = new_token(), new_token()
     now = [definitions(ops=token_hash(first))]
     logins.know(lambda: now[0])
-    assert logins.principal_of(bearer(first)) == "ops"
+    assert logins.principal_of(bearer(first)) == ("ops", token_hash(first))
     assert logins.principal_of(bearer(second)) is None
     # While one takes the place of the other, both are good.
     now[0] = definitions(ops=[token_hash(first), token_hash(second)])
-    assert (logins.principal_of(bearer(first)), logins.principal_of(bearer(second))) == ("ops", "ops")
+    for each in (first, second):
+        assert logins.principal_of(bearer(each)) == ("ops", token_hash(each))
     now[0] = definitions(ops=token_hash(second))
     assert logins.principal_of(bearer(first)) is None
 

@@ -92,7 +92,7 @@ def test_every_command_has_a_row() -> None:
     assert all(needed.field in SAMPLES[command] for command, needed in NEEDED.items() if needed.field)
 
 
-@pytest.mark.parametrize("right", [*RIGHTS, "elsewhere", "gone", None])
+@pytest.mark.parametrize("right", [*RIGHTS, "elsewhere", None])
 @pytest.mark.parametrize("command", [each for each in SAMPLES if each is not wire.Ping], ids=lambda each: each.__name__)
 def test_each_right_with_each_call(guarded: World, command: type[commands.Command], right: str | None) -> None:
     """R12: a call is decided where its one right is there, and otherwise refused by name before anything changes."""
@@ -242,7 +242,21 @@ def test_a_poll_that_waits_is_refused_once_its_right_is_gone(guarded: World) -> 
     guarded.ask(commands.Apply, definitions={**DEFINITIONS, "principals": {"admin": ADMIN}})
     guarded.publish(1)
     guarded.loop.step([])
-    assert code_of(poll.reply) == "ACCESS_DENIED"
+    assert code_of(poll.reply) == "TOKEN_WITHDRAWN"
+
+
+def test_a_poll_that_waits_is_refused_once_its_token_is_withdrawn(guarded: World) -> None:
+    """R12: its principal and the right are still there, and the call came while the token was good."""
+    guarded.act_as(READ)
+    poll = Planner(guarded).next_call(wait_ms=1_000)
+    guarded.loop.step([poll])
+    guarded.act_as("admin")
+    renewed = principal(entry(READ), token="another")
+    guarded.ask(commands.Apply, definitions={**DEFINITIONS, "principals": {**PRINCIPALS, READ: renewed}})
+    guarded.publish(1)
+    guarded.loop.step([])
+    assert code_of(poll.reply) == "TOKEN_WITHDRAWN"
+    assert "granted" not in guarded.kinds()
 
 
 def test_who_may_not_poll_gets_no_share() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from spark_queue.errors import ConfigError, CoordinatorError, JournalError
 from spark_queue.protocol import codec, user_files, wire
 from spark_queue.protocol.connection import TLS_ROOTS_VARIABLE, Connection, ConnectionLostError, Verdict, ping
 from spark_queue.protocol.start_options import Bind
+from tests.certificates import make_certificate
 
 NUDGE = wire.Nudge(journal="j", request="r", message_type="json")
 
@@ -127,28 +127,24 @@ def test_a_call_after_the_loop_has_ended_finds_nobody(admission: Admission, conn
         connection.call(NUDGE, timeout_s=10.0)
 
 
-def test_a_wrong_token_is_refused_by_name(server: Server, connection: Connection) -> None:
-    connection._headers = [(b"authorization", b"Bearer wrong")]
+def test_a_wrong_token_is_refused_by_name(server: Server) -> None:
     with pytest.raises(CoordinatorError, match="UNAUTHENTICATED.*refused the token"):
-        connection.call(NUDGE, timeout_s=5.0)
-    connection._headers = []
+        Connection(server.address, "j", "p", lambda: "wrong").call(NUDGE, timeout_s=5.0)
     with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
-        connection.ping(timeout_s=5.0)
+        Connection(server.address, "j", "p", str).ping(timeout_s=5.0)
 
 
 def test_a_refused_token_at_another_journals_coordinator_means_that_ours_is_gone(server: Server) -> None:
-    connection = Connection(server.address, "other", "p")
-    connection._headers = []
-    assert connection.ping(timeout_s=5.0) is Verdict.GONE
+    assert Connection(server.address, "other", "p", str).ping(timeout_s=5.0) is Verdict.GONE
 
 
 def test_a_call_for_a_copy_is_refused_whatever_its_token(server: Server) -> None:
     connection = Connection(server.address, "j", "where the copy is")
+    stranger = Connection(server.address, "j", "where the copy is", lambda: "wrong")
     with pytest.raises(ConnectionLostError, match="another place"):
         connection.call(NUDGE, timeout_s=5.0)
     assert connection.ping(timeout_s=5.0) is Verdict.GONE
-    connection._headers = [(b"authorization", b"Bearer wrong"), *connection._headers[1:]]
-    assert connection.ping(timeout_s=5.0) is Verdict.GONE
+    assert stranger.ping(timeout_s=5.0) is Verdict.GONE
 
 
 def test_an_older_caller_does_not_say_where_its_journal_is(connection: Connection) -> None:
@@ -200,7 +196,7 @@ def test_an_address_beyond_this_host_without_tls_is_refused(host: str) -> None:
 
 
 def test_a_certificate_serves_tls(tmp_path: Path, admission: Admission, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    cert, key = make_certificate(tmp_path)
+    cert, key = make_certificate(tmp_path, "DNS:localhost")
     monkeypatch.setenv("SPARKQ_TLS_ROOTS", str(cert))
     bind = Bind(host="localhost", tls_cert=str(cert), tls_key=str(key))
     over_tls = Server(bind=bind, logins=Logins(user_files.token()), journal_id="j", admission=admission, location=lambda: "p")
@@ -209,15 +205,6 @@ def test_a_certificate_serves_tls(tmp_path: Path, admission: Admission, server: 
         assert ping(over_tls.address, "j", "p", 5.0) is Verdict.SERVES
     finally:
         over_tls.shutdown()
-
-
-def make_certificate(directory: Path) -> tuple[Path, Path]:
-    cert, key = directory / "cert.pem", directory / "key.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    files = ["-keyout", str(key), "-out", str(cert)]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject, *files]
-    subprocess.run(command, check=True, capture_output=True)
-    return cert, key
 
 
 def test_an_address_that_is_taken_is_refused_by_name(server: Server, admission: Admission) -> None:

@@ -55,9 +55,7 @@ class Served:
         return calls[0]
 
     def connection(self, token: str) -> Connection:
-        connection = Connection(self.server.address, "j", "p")
-        connection._headers = [(b"authorization", f"Bearer {token}".encode()), *connection._headers[1:]]
-        return connection
+        return Connection(self.server.address, "j", "p", lambda: token)
 
 
 @pytest.fixture
@@ -70,7 +68,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 
 def test_a_call_carries_whose_token_it_has_and_where_it_came_from(served: Served) -> None:
     served.recover()
-    assert served.ask(TOKEN).who == Login("ops", "127.0.0.1")
+    assert served.ask(TOKEN).who == Login("ops", "127.0.0.1", token_hash(TOKEN))
     assert served.ask("own").who == Login(None, "127.0.0.1")
 
 
@@ -81,6 +79,37 @@ def test_a_token_that_nobody_has_is_refused_counted_and_slowed(served: Served) -
             served.connection(new_token()).call(NUDGE, timeout_s=10.0)
     assert served.logins.failed == 5
     assert served.waits == [0.05, 0.1]
+
+
+@pytest.mark.parametrize("refusal", [None, "TOKEN_EXPIRED", "TOKEN_WITHDRAWN"])
+def test_a_refused_token_is_read_again_and_the_call_made_with_the_new_one(served: Served, refusal: str | None) -> None:
+    """R12: a stream goes on when its token is replaced, whether the old one is unknown by now or was refused by name."""
+    served.recover()
+    old = new_token() if refusal is None else "own"
+    tokens = [old, TOKEN]
+    connection = Connection(served.server.address, "j", "p", lambda: tokens.pop(0))
+    answers: list[wire.AnyReply] = [] if refusal is None else [wire.Failed(code=refusal, facts={"principal": "ops"})]
+    seen: list[Login | None] = []
+
+    def answer() -> None:
+        for reply in (*answers, replies.Done()):
+            (call,) = served.inbox.take(10.0)
+            seen.append(call.who)
+            call.answer(reply)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    assert connection.call(NUDGE, timeout_s=10.0)[0] == replies.Done()
+    thread.join()
+    assert seen[-1] == Login("ops", "127.0.0.1", token_hash(TOKEN))
+    assert tokens == []
+
+
+def test_a_refused_token_that_has_not_changed_is_tried_once(served: Served) -> None:
+    served.recover()
+    with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
+        served.connection("a guess").call(NUDGE, timeout_s=10.0)
+    assert served.logins.failed == 1
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,10 @@ from pyroaring import BitMap64
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.instances import transfers
-from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.verification.state_digest import digest
 from tests.fake_clock import FakeClock
-from tests.instances import QUEUES, Consumer, Instance, exchange
+from tests.instances import QUEUES, Consumer, Instance, ask, exchange
 
 
 def test_a_log_that_is_read_again_takes_nothing_back(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
@@ -238,16 +237,6 @@ def test_what_never_came_into_the_owners_queue_is_gone_for_who_asks(clock: FakeC
     waiting.take()
     assert tokyo.count("transfer_requested") == 1, "nothing is left to ask for"
     agree(frankfurt, virginia, tokyo)
-
-
-def ask(of: Instance, rows: dict[str, list[int]], **detail: object) -> None:
-    """Let an instance read a request of virginia, as if it had pulled her messages."""
-    asked = {"requester": "virginia", "owner": of.name, "passed": [], **detail}
-    by_origin = {origin: BitMap64(each) for origin, each in rows.items()}
-    news = News(queue="WORK", message_type="json", rows=by_origin, value=None, detail=asked)
-    pulled = Pulled(peer="virginia", journal="uuid-of-virginia", record=99, digest="", news=[news])
-    of.world.engine.pull(pulled, now_ms=of.world.now_ms)
-    of.world.commit()
 
 
 def test_a_queue_that_keeps_the_order_of_keys_gives_nothing_away(clock: FakeClock) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote, urlencode, urlsplit
 
 import anyio
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message
 
 from spark_queue import Journal
@@ -48,9 +49,14 @@ class Asker:
         given = {"content-type": "application/x-www-form-urlencoded", **headers}
         return self.ask("POST", path, urlencode(form).encode(), given)
 
+    @property
+    def form_token(self) -> str:
+        """What the forms of the session's pages carry."""
+        return self.access.form_token(Request({"type": "http", "headers": [(b"cookie", self.cookie.encode())]}))
+
     def change(self, path: str, form: Mapping[str, str], **headers: str) -> Answer:
         """Send a form as a page of the session holds it."""
-        return self.post(path, {"form_token": self.access.form_token, **form}, **headers)
+        return self.post(path, {"form_token": self.form_token, **form}, **headers)
 
     def ask(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         parts = urlsplit(path)
@@ -93,16 +99,29 @@ class _EnoughError(Exception):
 @cache
 def followed(path: str) -> JournalFollower:
     """Return what follows a journal, whose log has been read once."""
-    follower = JournalFollower(path.rsplit("/", 1)[-1], Journal(path).store)
+    return following(Journal(path))
+
+
+def following(journal: Journal) -> JournalFollower:
+    """Return what follows a journal from now on."""
+    follower = JournalFollower(journal.path.rsplit("/", 1)[-1], journal.store)
     follower.refresh()
     return follower
 
 
 def asker(*journals: Journal, logs_in: bool = True, hides_bodies: bool = False, allows_changes: bool = False) -> Asker:
     """Return somebody who looks at journals, whose logs have been read once."""
-    followers = [followed(journal.path) for journal in journals]
+    return asker_of(
+        [followed(each.path) for each in journals], logs_in=logs_in, hides_bodies=hides_bodies, allows_changes=allows_changes
+    )
+
+
+def asker_of(
+    followers: Sequence[JournalFollower], *, logs_in: bool = True, hides_bodies: bool = False, allows_changes: bool = False
+) -> Asker:
+    """Return somebody who looks at journals that are followed."""
     access = Access(token=TOKEN, hosts=frozenset({HOST}), is_secure=False, allows_changes=allows_changes)
     made = Asker(app=make_app(followers, access, hides_bodies=hides_bodies), access=access, followers=followers)
     if logs_in:
-        made.cookie = f"{access.cookie}={access.session}"
+        made.cookie = f"{access.cookie}={access.sessions.begin()}"
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,11 @@ class PastClock:
 class DashboardWorld:
     """A journal whose history begins `hours` ago; times are given in minutes from then."""
 
-    def __init__(self, place: Path, *, name: str = "shop", hours: float = 3.0) -> None:
+    def __init__(
+        self, place: Path | str, *, name: str = "shop", hours: float = 3.0, storage_options: Mapping[str, str] | None = None
+    ) -> None:
         self.start_ms = time.time_ns() // 1_000_000 - int(hours * 60 * MINUTE_MS)
-        self.journal = Journal(str(place / name))
+        self.journal = Journal(f"{place}/{name}", storage_options=storage_options)
         create_journal(self.journal.store, parsing.parse(DEFINITIONS), clock=PastClock(self.start_ms))
         self.opened = open_journal(self.journal.store)
         traits = PreparedTraits(self.opened.traits)

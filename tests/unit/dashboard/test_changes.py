@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
@@ -13,6 +15,7 @@ from spark_queue.core import commands
 from spark_queue.dashboard import changes
 from spark_queue.dashboard.changes import StartedChange, Wish
 from spark_queue.errors import CallerError
+from spark_queue.protocol.endpoint import Endpoint
 from tests.unit.dashboard.asking import Answer, Asker, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 
@@ -32,7 +35,7 @@ class Held(DashboardWorld):
         monkeypatch.setattr("spark_queue.client.queue.call_once", self._answer)
         self.visitor = asker(self.journal, allows_changes=True)
 
-    def _answer(self, _store: Any, _journal: str, command: commands.AnyCommand, *, address: str | None) -> Any:
+    def _answer(self, _store: Any, _journal: str, command: commands.AnyCommand, *, endpoint: Endpoint) -> Any:
         self.asked.append(type(command).__name__)
         reply = self.decide(command, 60)
         self.commit()
@@ -48,6 +51,14 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Held:
     return Held(tmp_path, monkeypatch)
 
 
+def ended(visitor: Asker, path: str) -> Answer:
+    """Return the page of a change that has ended: none may outlive the engine that answers it."""
+    shown = visitor.get(path)
+    while 'id="change" data-live' in shown.text:
+        shown = visitor.get(path)
+    return shown
+
+
 def confirmed(visitor: Asker, path: str, form: dict[str, str]) -> tuple[str, Answer]:
     """Ask what would be done, confirm it, and return both pages."""
     asked = visitor.change(path, form).text
@@ -55,10 +66,7 @@ def confirmed(visitor: Asker, path: str, form: dict[str, str]) -> tuple[str, Ans
     fields = {name: html.unescape(value) for name, value in found}
     begun = visitor.post(path, fields)
     assert begun.status == 303, begun.text
-    shown = visitor.get(begun.headers["location"])
-    while 'id="change" data-live' in shown.text:
-        shown = visitor.get(begun.headers["location"])
-    return asked, shown
+    return asked, ended(visitor, begun.headers["location"])
 
 
 def test_a_group_is_redriven_after_it_was_told_how_many(held: Held) -> None:
@@ -102,6 +110,55 @@ def test_dead_letters_are_redriven_by_filter(held: Held) -> None:
     assert "3 dead letters are back in queue &#39;BILLING&#39;" in shown.text
 
 
+def chosen(held: Held, since: float, until: float, **more: str) -> dict[str, str]:
+    """Return what an address or a form says of dead letters of some minutes, as a field for a time writes them."""
+    times = {name: held.at(minute) for name, minute in (("since", since), ("until", until))}
+    return {**{name: f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%dT%H:%M:%S}" for name, at_ms in times.items()}, **more}
+
+
+def test_letters_of_a_time_and_an_error_are_shown_and_redriven(held: Held) -> None:
+    held.expire("BILLING", range(10, 12), "card declined", 30)
+    held.commit()
+    held.visitor.followers[0].refresh()
+    asked = chosen(held, 20, 40)
+    page = held.visitor.get(f"{QUEUE}/dead-letters?{urlencode(asked)}").text
+    assert "2 of 12 in 1 groups" in page
+    assert "timeout" not in page
+    form = {"verb": "redrive", "of": "letters", "group": held.group("card declined"), **asked}
+    told, shown = confirmed(held.visitor, f"{QUEUE}/changes", form)
+    assert "2 dead letters would go back" in told
+    assert f"from {asked['since']} until {asked['until']} UTC" in told
+    assert "2 dead letters are back" in shown.text
+    form = {"verb": "redrive", "of": "letters", **chosen(held, 1, 10, error="time")}
+    _, shown = confirmed(held.visitor, f"{QUEUE}/changes", form)
+    assert "4 dead letters are back" in shown.text
+    assert held.journal.queue("BILLING").status().dead_letters == 6
+
+
+def test_letters_of_a_time_are_settled_without_a_filter(held: Held) -> None:
+    form = {"verb": "settle", "of": "letters", "error": "time"}
+    answer = held.visitor.change(f"{QUEUE}/changes", {**form, "where": "amount > 0"})
+    assert (answer.status, "without a filter" in answer.text) == (400, True)
+    _, shown = confirmed(held.visitor, f"{QUEUE}/changes", form)
+    assert "4 messages of queue &#39;BILLING_FAILED&#39; are settled" in shown.text
+
+
+def test_yesterday_is_one_step_away(held: Held) -> None:
+    page = held.visitor.get(f"{QUEUE}/dead-letters").text
+    [query] = re.findall(r'href="(\?[^"]*)">Yesterday<', page)
+    asked = dict(parse_qsl(html.unescape(query)[1:]))
+    since, until = (datetime.fromisoformat(f"{asked[name]}Z") for name in ("since", "until"))
+    assert (until - since, until.hour) == (timedelta(days=1), 0)
+    assert until <= datetime.now(UTC) < until + timedelta(days=1, minutes=1)
+    assert held.visitor.get(f"{QUEUE}/dead-letters{html.unescape(query)}").status == 200
+
+
+@pytest.mark.parametrize("given", ["yesterday", "2026-02-30", "0000-00-00T00:00", "9999-12-31T23:59:59-23:59"])
+def test_a_time_that_is_none_is_refused_by_name(held: Held, given: str) -> None:
+    answer = held.visitor.get(f"{QUEUE}/dead-letters?since={given}")
+    assert (answer.status, "BAD_VALUE" in answer.text) == (400, True)
+
+
 def test_another_number_than_was_shown_is_shown_again(held: Held) -> None:
     form = {"verb": "redrive", "of": "letters", "confirmed": "99"}
     answer = held.visitor.change(f"{QUEUE}/changes", form)
@@ -118,7 +175,7 @@ def test_a_form_without_its_token_changes_nothing(held: Held, token: str) -> Non
 
 
 def test_nothing_changes_by_a_get(held: Held) -> None:
-    token = held.visitor.access.form_token
+    token = held.visitor.form_token
     assert held.visitor.get(f"{QUEUE}/changes?verb=purge&confirmed=20&form_token={token}").status == 405
     assert held.asked == []
 
@@ -183,3 +240,4 @@ def test_cancel_is_a_form_of_its_own(held: Held) -> None:
     assert held.visitor.post(f"{path}/cancel", {}).status == 403
     assert held.visitor.change(f"{path}/cancel", {}).status == 303
     assert held.visitor.change(path.replace(path[-5:], "xxxxx") + "/cancel", {}).status == 404
+    ended(held.visitor, path)

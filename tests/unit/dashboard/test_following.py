@@ -11,6 +11,7 @@ import pytest
 from spark_queue import Journal
 from spark_queue.core.state import status
 from spark_queue.dashboard.following import JournalFollower
+from spark_queue.dashboard.log_reader import LogReader
 from spark_queue.dashboard.overview import status_of
 from spark_queue.journal import control_files
 from spark_queue.journal.layout import Store
@@ -48,6 +49,20 @@ def test_new_records_are_folded_and_old_ones_not_read_again(tmp_path: Path, monk
     # One entered, three messages removed here and dead-lettered there.
     assert sum(read) == 3
     assert follower.revision > before
+
+
+def test_rows_stay_in_few_parts_however_often_something_is_new(tmp_path: Path) -> None:
+    world = DashboardWorld(tmp_path)
+    follower = JournalFollower("shop", world.journal.store)
+    for minute in range(1, 40):
+        world.publish(1, minute)
+        world.commit()
+        follower.refresh()
+    with follower.look() as look:
+        assert look is not None
+        assert look.rows is not None
+        assert look.rows.column("record").to_pylist() == list(range(world.engine.state.next_record))
+        assert look.rows.column("record").num_chunks <= 6
 
 
 def test_what_was_published_counts_although_no_coordinator_runs(tmp_path: Path) -> None:
@@ -100,6 +115,26 @@ def test_a_journal_that_was_made_anew_is_read_anew(tmp_path: Path) -> None:
     with follower.look() as look:
         assert look is not None
         assert list(look.state.queues) == ["OTHER"]
+
+
+def test_a_store_that_does_not_answer_is_told_of_while_it_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = DashboardWorld(tmp_path)
+    world.publish(10, 1)
+    world.commit()
+    follower = JournalFollower("shop", world.journal.store)
+    follower.refresh()
+    told = list[str | None]()
+
+    def silent(_: LogReader) -> None:
+        told.append(follower.trouble)
+        monkeypatch.setattr("spark_queue.dashboard.following.SILENT_MS", -1)
+        told.append(follower.trouble)
+        monkeypatch.undo()
+
+    monkeypatch.setattr(LogReader, "new_rows", silent)
+    follower.refresh()
+    assert told == [None, "Its store has not answered for 0 s. It is asked again and again."]
+    assert (follower.trouble, depth_of(follower)) == (None, 10)
 
 
 def test_a_path_without_a_journal_has_a_trouble_and_no_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

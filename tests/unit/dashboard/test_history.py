@@ -10,10 +10,12 @@ import pytest
 from spark_queue.core import commands
 from spark_queue.core.state import status
 from spark_queue.dashboard.following import JournalFollower
-from spark_queue.dashboard.history import StepSeries
+from spark_queue.dashboard.history import Spark
+from spark_queue.dashboard.overview import queue_row
+from spark_queue.dashboard.steps import StepSeries
 from spark_queue.journal.open import open_journal
 from spark_queue.views import state_at
-from tests.unit.dashboard.dashboard_world import DashboardWorld
+from tests.unit.dashboard.dashboard_world import DashboardWorld, PastClock
 
 QUEUES = ("BILLING", "BILLING_FAILED", "SHIPPING", "REFUNDS")
 
@@ -81,6 +83,41 @@ def test_a_reset_queue_begins_where_it_began_anew(tmp_path: Path) -> None:
         assert look.history is not None
         assert look.history.since_ms("REFUNDS") == world.at(20)
         assert look.history.since_ms("BILLING") == world.at(0)
+
+
+def test_a_little_chart_is_drawn_again_when_it_looks_otherwise_and_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = DashboardWorld(tmp_path)
+    monkeypatch.setattr("spark_queue.dashboard.following.SystemClock", lambda: PastClock(world.at(30)))
+    world.publish(10, 1)
+    world.publish(4, 1, topic="RETURNS")
+    world.commit()
+    follower, drawn = followed(world), list[tuple[int | None, str]]()
+
+    def sparks() -> dict[str, Spark]:
+        with follower.look() as look:
+            assert look is not None
+            assert look.history is not None
+            row = queue_row(look, "BILLING")
+            queue_row(look, "REFUNDS")
+            drawn.append((row.highest, row.line))
+            return dict(look.history.sparks)
+
+    first, again = sparks(), sparks()
+    assert again["BILLING"] is first["BILLING"]
+    world.expire("BILLING", range(6), "broken", 20)
+    world.commit()
+    follower.refresh()
+    after_loss = sparks()
+    assert drawn[-1][0] == 10
+    assert drawn[-1][1] != drawn[0][1]
+    world.publish(5, 29)
+    world.commit()
+    follower.refresh()
+    sparks()
+    assert drawn[-1][1] != drawn[-2][1]
+    assert after_loss["REFUNDS"] is first["REFUNDS"]
 
 
 def test_steps_hold_before_between_and_after_their_changes() -> None:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_queue.core.records import Record
+from spark_queue.dashboard.followed_metrics import FollowedMetrics
+from spark_queue.dashboard.following import JournalFollower
+from spark_queue.journal.control_files import to_records_of
+from spark_queue.journal.layout import Store
 from spark_queue.metrics import exposition
+from spark_queue.metrics.prometheus import render
 from tests.unit.dashboard.asking import TOKEN, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld
-from tests.unit.metrics.exposed import values
+from tests.unit.metrics.exposed import value, values
 
 
 def test_the_page_tells_what_the_command_line_tells(world: DashboardWorld) -> None:
@@ -17,6 +29,45 @@ def test_the_page_tells_what_the_command_line_tells(world: DashboardWorld) -> No
         for text in (answer.text.encode(), exposition([world.journal]))
     )
     assert told == expected
+
+
+def test_a_scrape_costs_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = DashboardWorld(tmp_path)
+    world.attach("BILLING", "east", 1)
+    world.publish(10, 1)
+    world.commit()
+    follower, made = JournalFollower("shop", world.journal.store), list[int]()
+    follower.refresh()
+    followed = FollowedMetrics([follower])
+
+    def counted(store: Store, rows: pa.Table) -> list[Record]:
+        made.append(rows.num_rows)
+        return to_records_of(store, rows)
+
+    monkeypatch.setattr("spark_queue.dashboard.followed_metrics.to_records_of", counted)
+    followed.families()
+    first = world.engine.state.next_record
+    for number in range(3):
+        world.work("BILLING", 2, 2 + number)
+        world.commit()
+        follower.refresh()
+        told = render(followed.families())
+        assert value(told, "sparkqueue_removed_messages_total", queue="BILLING", reason="acknowledged") == 2 * number
+    assert made[0] == first
+    assert sum(made) == world.engine.state.next_record
+
+
+def test_a_journal_that_is_gone_is_told_as_one_that_cannot_be_read(tmp_path: Path) -> None:
+    world = DashboardWorld(tmp_path)
+    world.commit()
+    follower = JournalFollower("shop", world.journal.store)
+    follower.refresh()
+    followed = FollowedMetrics([follower])
+    assert value(render(followed.families()), "sparkqueue_journal_up") == 1
+    shutil.move(world.journal.path, tmp_path / "away")
+    follower.refresh()
+    told = render(followed.families())
+    assert (value(told, "sparkqueue_journal_up"), value(told, "sparkqueue_records_total")) == (0, None)
 
 
 def test_prometheus_comes_in_with_the_token_and_only_there(world: DashboardWorld) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -11,6 +13,7 @@ from spark_queue import Journal
 from spark_queue.core import commands
 from spark_queue.core.caller import Caller
 from spark_queue.dashboard.queue_page import as_of
+from spark_queue.dashboard.shown import machine_time
 from tests.unit.dashboard.asking import asker
 from tests.unit.dashboard.dashboard_world import EVIL, DashboardWorld
 
@@ -74,6 +77,56 @@ def test_messages_are_found_by_state_bookmark_and_filter(world: DashboardWorld) 
     assert wrong.status == 200
     assert "EXPRESSION_INVALID" in wrong.text
     assert visitor.get(f"{QUEUE}/messages?state=odd").status == 400
+
+
+ROW = r'/messages/(\d+)">\d+</a></th>\s*<td><span class="badge[^"]*">(\w+)</span></td>\s*<td>(?:(\w+), until)?'
+
+
+@pytest.mark.parametrize(
+    ("query", "chosen"),
+    [
+        ("", lambda _: True),
+        ("&state=leased", lambda row: row["state"] == "leased"),
+        ("&where=amount+%3E+7", lambda row: row["amount"] > 7),
+    ],
+)
+def test_messages_of_a_past_moment_stand_where_they_stood(world: DashboardWorld, query: str, chosen: Any) -> None:
+    at_ms = world.at(90.6)
+    page = asker(world.journal).get(f"{QUEUE}/messages?at={machine_time(at_ms)}{query}").text
+    then = [row for row in world.journal.view("messages", queue="BILLING", as_of=as_of(at_ms)).to_pylist() if chosen(row)][:50]
+    assert then
+    found = [(int(bookmark), state, holder or None) for bookmark, state, holder in re.findall(ROW, page)]
+    assert found == [(row["bookmark"], row["state"], row["subscription"]) for row in then]
+    bodies = re.findall(r'<td class="body">(kettle|\d+)</td>', page)
+    assert bodies == [each for row in then for each in (row["item"], str(row["amount"]))]
+    assert "The messages as they were at" in page
+
+
+def test_what_came_later_is_not_found_at_a_past_moment(world: DashboardWorld) -> None:
+    visitor, at = asker(world.journal), machine_time(world.at(2.2))
+    newest = world.engine.state.message_types["order"].entered_until - 4
+    assert re.findall(ROW, visitor.get(f"{QUEUE}/messages?bookmark={newest}").text) == [(str(newest), "available", "")]
+    assert "Nothing was found." in visitor.get(f"{QUEUE}/messages?bookmark={newest}&at={at}").text
+    # Done long ago, and in the queue then.
+    assert re.findall(ROW, visitor.get(f"{QUEUE}/messages?bookmark=7&at={at}").text) == [("7", "available", "")]
+    assert re.findall(ROW, visitor.get(f"{QUEUE}/messages?bookmark=7").text) == [("7", "removed", "")]
+
+
+def test_a_moment_goes_along_between_the_pages_of_a_queue(world: DashboardWorld) -> None:
+    visitor, at = asker(world.journal, allows_changes=True), machine_time(world.at(90.6))
+    tab = f"{QUEUE}/messages?at={at}"
+    assert f'href="{tab}"' in visitor.get(f"{QUEUE}?span=6h&at={at}").text
+    page = visitor.get(tab).text
+    assert f'href="{QUEUE}?at={at}"' in page
+    assert f"at={quote(at, safe='')}&amp;after=" in page, "further ones are of that moment, too"
+    assert "Change what matches" not in page
+    assert "Change what matches" in visitor.get(f"{QUEUE}/messages").text
+
+
+@pytest.mark.parametrize(("at", "code"), [("2001-01-01T00:00:00Z", "RECORD_UNKNOWN"), ("2999-01-01T00:00:00Z", "BAD_VALUE")])
+def test_a_moment_that_no_messages_are_known_of_is_refused(world: DashboardWorld, at: str, code: str) -> None:
+    answer = asker(world.journal).get(f"{QUEUE}/messages?at={at}")
+    assert (answer.status, code in answer.text) == (400, True)
 
 
 def test_a_search_goes_on_where_it_ended(world: DashboardWorld) -> None:

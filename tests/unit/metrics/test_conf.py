@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # It comes with mkdocs, which has no types of it.
+import yaml  # type: ignore[import-untyped]  # It has no types.
 
 from spark_queue.metrics.table import METRICS
 from tests.source_tree import ROOT

@@ -14,7 +14,7 @@ from spark_queue.core.records import Outcome
 from spark_queue.core.replies import QueueStatus
 from spark_queue.errors import ConfigError
 from spark_queue.metrics import exposition
-from spark_queue.metrics.observing import LogObserver
+from spark_queue.metrics.observing import LogObserver, observe_point
 from spark_queue.metrics.prometheus import render
 from spark_queue.metrics.samples import collect
 from spark_queue.metrics.table import METRICS, MetricKind, Scope
@@ -39,7 +39,7 @@ def busy(tmp_path: Path) -> ViewsWorld:
 
 def test_each_figure_of_each_queue_equals_its_status(busy: ViewsWorld) -> None:
     point = busy.moment(START_MS + 20_000)
-    text = render(collect([LogObserver(busy.journal.store).observe(point)]))
+    text = render(collect([observe_point(LogObserver(busy.journal.store), point)]))
     numbers = {metric.figure: metric for metric in METRICS if metric.scope is Scope.QUEUE}
     for queue in ("WORK", "FAILED", "OTHER"):
         status = queue_status(point, queue)
@@ -52,7 +52,8 @@ def test_each_figure_of_each_queue_equals_its_status(busy: ViewsWorld) -> None:
 
 
 def test_the_log_tells_of_leases_delays_and_why_messages_left(busy: ViewsWorld) -> None:
-    text = render(collect([LogObserver(busy.journal.store).observe(busy.moment(START_MS + 20_000))], per_subscription=True))
+    seen = observe_point(LogObserver(busy.journal.store), busy.moment(START_MS + 20_000))
+    text = render(collect([seen], per_subscription=True))
     assert value(text, "sparkqueue_removed_messages_total", queue="WORK", reason="acknowledged") == 2
     assert value(text, "sparkqueue_removed_messages_total", queue="WORK", reason="forced_expire") == 1
     # What has not happened is told as well.
@@ -81,10 +82,10 @@ def test_every_series_is_in_the_table(busy: ViewsWorld) -> None:
 
 def test_an_observer_takes_in_what_is_new(busy: ViewsWorld) -> None:
     observer = LogObserver(busy.journal.store)
-    observer.observe(busy.moment(START_MS + 10_000))
+    observe_point(observer, busy.moment(START_MS + 10_000))
     busy.next(1, now_ms=START_MS + 12_000)
-    again = observer.observe(busy.moment(START_MS + 20_000))
-    anew = LogObserver(busy.journal.store).observe(busy.moment(START_MS + 20_000))
+    again = observe_point(observer, busy.moment(START_MS + 20_000))
+    anew = observe_point(LogObserver(busy.journal.store), busy.moment(START_MS + 20_000))
     assert values(render(collect([again]))) == values(render(collect([anew])))
 
 

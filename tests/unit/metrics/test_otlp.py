@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from spark_queue import Journal, tracing
 from spark_queue.metrics import otlp
 from spark_queue.metrics.histogram import Histogram
-from spark_queue.metrics.observing import LogObserver
+from spark_queue.metrics.observing import LogObserver, observe_point
 from spark_queue.metrics.samples import collect
 from tests.source_tree import ROOT
 from tests.unit.metrics.otel_collector import collector
@@ -49,7 +49,7 @@ def test_metrics_arrive_at_a_collector(tmp_path: Path, monkeypatch: pytest.Monke
     world.publish(1, 2, 3)
     world.attach()
     world.next(2, now_ms=START_MS + 3_000)
-    families = collect([LogObserver(world.journal.store).observe(world.moment(START_MS + 9_000))])
+    families = collect([observe_point(LogObserver(world.journal.store), world.moment(START_MS + 9_000))])
     ended = threading.Event()
     with collector() as (address, sent):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)

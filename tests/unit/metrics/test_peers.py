@@ -13,7 +13,7 @@ from spark_queue.protocol import wire
 from tests.fake_clock import FakeClock
 from tests.instances import Consumer, Instance, exchange
 from tests.unit.metrics.exposed import value
-from tests.unit.replication.sites import Site, three_sites
+from tests.unit.replication.sites import Site, definitions, three_sites
 
 
 def test_figures_of_peers_equal_their_status(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_lag_is_that_of_the_status(tmp_path: Path) -> None:
 
 
 def test_what_only_a_coordinator_knows_is_told_by_it(tmp_path: Path) -> None:
-    site = Site.create(tmp_path / "frankfurt", "frankfurt", FakeClock())
+    site = Site(tmp_path / "frankfurt", FakeClock(), definitions("frankfurt"))
     quiet = wire.PeerTold(silent_ms=31_000, rows_copied=7, bytes_copied=900, trouble="[PEER_REFUSED] …")
     heard = wire.PeerTold(silent_ms=200, rows_copied=0, bytes_copied=0, trouble=None)
     told = {"virginia": quiet, "tokyo": heard}

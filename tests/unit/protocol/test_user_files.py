@@ -37,12 +37,19 @@ def test_callers_that_start_at_once_agree_on_one_token() -> None:
     assert [entry.name for entry in user_files.state_directory().iterdir()] == ["token"]
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o660, 0o400, 0o700])
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o660, 0o440, 0o700])
 def test_a_token_file_of_another_mode_is_refused(mode: int) -> None:
     user_files.token()
     user_files.token_path().chmod(mode)
-    with pytest.raises(CoordinatorError, match=f"has mode {mode:04o} instead of 0600"):
+    with pytest.raises(CoordinatorError, match=f"has mode {mode:04o} instead of 0600 or 0400"):
         user_files.token()
+
+
+def test_a_token_file_that_nobody_may_write_is_as_good() -> None:
+    """A secret that is mounted into a container, as conf/Containerfile says."""
+    made = user_files.token()
+    user_files.token_path().chmod(0o400)
+    assert user_files.token() == made
 
 
 def test_a_token_file_of_another_user_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +77,23 @@ def test_a_named_token_file_is_made_by_who_serves_only(tmp_path: Path, monkeypat
     assert not named.exists()
     made = user_files.token(makes_named=True)
     assert user_files.token() == made
+
+
+def test_a_token_file_that_the_caller_names_goes_before_the_environment_and_is_never_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path / "named"
+    monkeypatch.setenv(user_files.TOKEN_VARIABLE, "of the environment")
+    with pytest.raises(ConfigError, match=rf"\[BAD_VALUE\] 'token_file' in the call is '{named}'.*No such file"):
+        user_files.token(str(named))
+    assert not named.exists()
+    named.touch(mode=0o600)
+    named.write_text("named\n")
+    assert user_files.token(str(named)) == "named"
+    assert user_files.token() == "of the environment"
+    named.chmod(0o640)
+    with pytest.raises(CoordinatorError, match="TOKEN_FILE_UNSAFE.*has mode 0640"):
+        user_files.token(str(named))
 
 
 def test_a_directory_that_somebody_else_made_first_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +12,18 @@ import pyarrow.parquet as pq
 
 from spark_queue.coordinator.election import Candidate, ElectionPorts, elect
 from spark_queue.coordinator.inbox import Call, Inbox
-from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
 from spark_queue.core import commands
-from spark_queue.core.definitions import parsing
-from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
-from spark_queue.journal.open import create_journal, open_journal
-from spark_queue.journal.publisher import make_plan, publish
+from spark_queue.journal.open import open_journal
 from spark_queue.journal.record_table import CONTROL_SCHEMA
 from spark_queue.protocol import codec
 from spark_queue.protocol.connection import Verdict
-from spark_queue.replication.exchange import Look, Pull, PullState
-from spark_queue.replication.fitting import Fit
-from spark_queue.replication.peer_log import LogReplacedError
-from spark_queue.replication.puller import Puller
 from spark_queue.verification import invariants
 from tests.fake_clock import FakeClock
 from tests.no_peers import NoPeers
+from tests.sites_on_disk import NOBODY, DiskInstance
 from tests.unit.coordinator.loop_world import NoAdvertisements
 
 COLUMNS = "id BIGINT, item STRING"
@@ -51,46 +44,36 @@ def definitions(name: str, *, columns: str = COLUMNS, passthrough: tuple[str, ..
     }
 
 
-class Site:
-    """One instance."""
+class Site(DiskInstance):
+    """One instance, with the loop of its coordinator."""
 
-    def __init__(self, path: Path, clock: FakeClock) -> None:
-        self.path = path
-        self.store = Store(str(path))
-        self.clock = clock
+    clock: FakeClock
+
+    def __init__(self, path: Path, clock: FakeClock, definitions: Mapping[str, Any] | None = None) -> None:
         self.requests = 0
-        self.loop = self._reign()
-        self.pullers: dict[Path, Puller] = {}
-        self.held: list[Pull] = []
+        super().__init__(path, clock, definitions)
 
-    @staticmethod
-    def create(path: Path, name: str, clock: FakeClock, **options: Any) -> Site:
-        """Make the journal of an instance."""
-        create_journal(Store(str(path)), parsing.parse(definitions(name, **options)), clock=clock)
-        return Site(path, clock)
-
-    @property
-    def state(self) -> JournalState:
-        return self.loop._engine.state
-
-    def _reign(self) -> Loop:
+    def begin(self) -> None:
+        """Begin a reign."""
         journal = open_journal(self.store)
-        candidate = Candidate(journal_id=journal.journal_id, path=journal.path, host="h", address="grpc://127.0.0.1:1", pid=1)
+        candidate = Candidate(journal_id=journal.journal_id, path=journal.path, host="h", address=NOBODY, pid=1)
         around = ElectionPorts(
             advertisements=NoAdvertisements(), ping=lambda *_: Verdict.GONE, clock=self.clock, pause=lambda _: None
         )
-        loop = recover(elect(journal.control, candidate, around), journal, Inbox(), pullers=NoPeers(), ends_idle=False)
-        loop._engine.reach.is_level = True
-        return loop
+        self.loop = recover(elect(journal.control, candidate, around), journal, Inbox(), pullers=NoPeers(), ends_idle=False)
+        self.engine = self.loop._engine
+        self.engine.reach.is_level = True
+        self._pullers = {}
 
     def publish(self, *ids: int, message_type: str = "order") -> None:
         """Publish messages in one file."""
-        now = self.state.definitions
-        topic, rows = "T", pa.table({"id": pa.array(ids, pa.int64()), "item": [f"item {each}" for each in ids]})
+        rows = pa.table({"id": pa.array(ids, pa.int64()), "item": [f"item {each}" for each in ids]})
         if message_type == "json":
-            topic, rows = "U", pa.table({"value": [f'{{"id": {each}}}' for each in ids]})
-        plan = make_plan(self.store, now, message_type=message_type, topic=topic, expires_after_ms=None)
-        publish(plan, self.state.journal_id, now, rows, clock=self.clock)
+            rows = pa.table({"value": [f'{{"id": {each}}}' for each in ids]})
+        self.publish_rows(rows, message_type)
+
+    def enter(self) -> None:
+        """Let in what was published."""
         self.clock.advance(2_000)
         self.loop.step([])
 
@@ -118,38 +101,15 @@ class Site:
         )
         self.loop.step([Call(waits, lambda: False)])
 
-    def pull(self, peer: str, path: Path, *, definition: Any = None) -> SparkQueueError | None:
+    def pull(self, peer: str | None = None, path: Path | None = None, **other: Any) -> SparkQueueError | None:
         """Pull what is new from a peer's journal; returns what it was refused for, after which another puller is made."""
-        now = self.state.definitions
-        puller = self.pullers.get(path)
         try:
-            if puller is None:
-                puller = self.pullers[path] = Puller(
-                    self.store, Store(str(path)), now, definition or now.peers[peer], look=lambda: self._look(peer),
-                    hand_over=self._take, clock=self.clock, fit=Fit(now, definition or now.peers[peer], {}),
-                )  # fmt: skip
-            puller.step()
+            return super().pull(peer, store=path and Store(str(path)), **other)
         except SparkQueueError as refusal:
-            del self.pullers[path]
             return refusal
-        except LogReplacedError:
-            del self.pullers[path]
-            return self.pull(peer, path, definition=definition)
-        return puller.trouble
 
-    def _look(self, peer: str) -> PullState:
-        call = Call(Look(peer), lambda: False)
+    def _serve(self, call: Call) -> None:
         self.loop.step([call])
-        assert isinstance(call.pulled, PullState)
-        return call.pulled
-
-    def _take(self, pull: Pull) -> bool:
-        call = Call(pull, lambda: False)
-        self.loop.step([call])
-        if call.reply is not None:
-            codec.raise_failed(call.reply)
-        self.held.append(pull)
-        return call.pulled is True
 
     def told(self) -> dict[str, dict[str, list[tuple[str, int]]]]:
         """Return the messages of each queue by their state, as origin and bookmark there."""
@@ -170,7 +130,8 @@ class Site:
             assert pulled == sum(len(rows) for rows in known.origins.held.values()), "a message is here twice"
         self.ask(commands.Pause, queue="WORK")
         self.ask(commands.Unpause, queue="WORK")
-        before, self.loop, self.pullers = self.told(), self._reign(), {}
+        before = self.told()
+        self.begin()
         assert self.told() == before
 
 
@@ -215,7 +176,7 @@ class Peer:
 
 def three_sites(path: Path, clock: FakeClock) -> dict[str, Site]:
     """Return three instances, of which virginia has records of every kind that matters, and frankfurt has pulled nothing."""
-    sites = {name: Site.create(path / name, name, clock) for name in NAMES}
+    sites = {name: Site(path / name, clock, definitions(name)) for name in NAMES}
     virginia, tokyo = sites["virginia"], sites["tokyo"]
     tokyo.publish(100, 101, 102)
     virginia.publish(1, 2, 3)

@@ -16,7 +16,7 @@ from tests.sites_on_disk import Site, exchange
 from tests.unit.replication.test_sites import DAY_MS, HOUR_MS, consumed, retired
 
 #: With this, the queue is another one than with the definition of the other site.
-OTHER = "value IS NOT NULL"
+OTHER = "item IS NOT NULL"
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_what_waits_is_told_only_once_the_log_says_so(pair: tuple[Site, Site]) -
     define(there, filter_sql=OTHER)
     assert there.consume(1) == ["a"]
     there.publish("z")
-    file = Path(there.store.path, "messages", "json", there.state.message_types["json"].segments[-1].path)
+    file = Path(there.store.path, "messages", "line", there.known.segments[-1].path)
     data = file.read_bytes()
     file.unlink()
     with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
@@ -143,6 +143,6 @@ def test_what_was_gone_before_its_topic_was_pulled_is_no_gap(tmp_path: Path, clo
     there.tick()
     assert retired(there) == 1
     there.publish("b")
-    define_pulled(here, "virginia", topics=["T"], queues=["WORK", "FAILED"])
+    define_pulled(here, "virginia", topics=["LINES"], queues=["WORK", "FAILED"])
     here.pull("virginia")
     assert here.in_state(State.REMOTE) == ["b"]

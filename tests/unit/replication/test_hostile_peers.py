@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from spark_queue.journal.layout import Store
+from spark_queue.journal.reader import open_reader
+from spark_queue.replication import kept
+from spark_queue.replication.news import PeerFold
 from tests.unit.replication.attack import Attack, Home
 
 Change = Callable[[dict[str, Any]], None]
@@ -72,6 +76,18 @@ RECORDS: dict[str, tuple[str, dict[str, Any], Change, str]] = {
     "names beyond all numbers": ("pulled", {}, names([0, 1, "of-osaka", 2**60]), "names"),
     "a name of nobody": ("pulled", {}, names([0, 1, "of-osaka", 0], instances={}), "no other journal"),
     "a name of two messages": ("pulled", {}, names([0, 1, "of-osaka", 0], [1, 1, "of-osaka", 0]), "enter twice"),
+    "more journals than there are": (
+        "pulled", {},
+        names(*([0, 1, f"of-{each}", 0] for each in range(1_001)), instances={f"of-{each}": "osaka" for each in range(1_001)}),
+        "journals, and 1000 are the most",
+    ),
+    "more message types than anybody has": (
+        "definitions_applied", {},
+        lambda row: row["detail"]["definitions"]["message_types"].update(
+            {f"t{each}": {"columns": "id BIGINT", "topics": [f"T{each}"]} for each in range(999)}
+        ),
+        "message types, and 1000 are the most",
+    ),
     "numbers of publishers that are none": ("entered", {"rows": 2}, detail(publishers={"app": [0, 2**60]}), "publishers"),
     "a publisher of megabytes": ("entered", {"rows": 2}, detail(publishers={"x" * 2_000_000: [0, 1]}), "publishers"),
     "more publishers than messages": (
@@ -137,4 +153,39 @@ def test_a_record_that_no_peer_may_write_is_refused(attack: Attack, case: str) -
     attack.pull("PEER_REFUSED", says)
     pulled = attack.here.state.pulled.get("virginia")
     assert number < 3 or (pulled is not None and pulled.record == number - 1), "what came before it is taken"
+    attack.heal()
+
+
+def test_a_log_that_never_ends_to_name_messages_is_refused(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "STRETCHES_MOST", 50)
+    number = attack.peer.number("pulled")
+    attack.peer.rewrite(number, names(*([0, 1, "of-osaka", 2 * each] for each in range(60))))
+    attack.pull("PEER_REFUSED", "stretches of messages of other journals, and 50 are the most")
+    attack.heal()
+
+
+def test_what_is_kept_of_a_log_is_counted_as_it_is_kept(attack: Attack) -> None:
+    fold = PeerFold("virginia")
+    for record in open_reader(Store(str(attack.peer.path))).records()[:-1]:
+        fold.fold(record)
+    told = fold.message_types["order"].origins.stretch_count
+    assert 0 < told == fold.stretch_count
+
+
+def test_a_journal_that_was_restored_ever_again_is_refused(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "JOURNALS_MOST", 1)
+    number = attack.peer.number("pulled")
+    attack.peer.rewrite(
+        number, lambda row: row.update(kind="restored", detail={"v": 1, "critical": True, "origin_uuid": "of-more", "since": {}})
+    )
+    attack.pull("PEER_REFUSED", "journals, and 1 are the most")
+
+
+def test_who_says_it_has_pulled_what_never_was_is_named_and_nothing_changes(attack: Attack) -> None:
+    """It cannot be told from a backup that was restored; SECURITY.md says what to do."""
+    said = {"peer": "frankfurt", "journal": attack.here.state.journal_id, "number": 10_000, "digest": "f" * 64}
+    attack.peer.rewrite(attack.peer.number("pulled"), detail(**said))
+    before = attack.here.told()
+    attack.pull("JOURNAL_RESTORED", "Peer 'virginia' has pulled record 10000")
+    assert attack.here.told() == before
     attack.heal()

@@ -85,12 +85,19 @@ def test_many_messages_come_as_several_commands_each_commit_as_a_whole(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunks, "PART_ROWS", 1)
-    attack = Attack(home, tmp_path)
+    attack, taken = Attack(home, tmp_path), list[Pull]()
+    hand_over = attack.here.hand_over
+
+    def spy(pull: Pull) -> bool:
+        taken.append(pull)
+        return hand_over(pull)
+
+    monkeypatch.setattr(attack.here, "hand_over", spy)
     attack.pull(None)
-    pulls = [pull for pull in attack.here.held if pull.files]
+    pulls = [pull for pull in taken if pull.files]
     assert [sum(len(files.files) for files in pull.files) for pull in pulls] == [1] * len(pulls)
     assert len(pulls) == sum(row["kind"] == Kind.ENTERED for row in attack.peer.rows())
-    numbers = [pull.pulled.record for pull in attack.here.held]
+    numbers = [pull.pulled.record for pull in taken]
     assert numbers == sorted(numbers)
     attack.go_on()
     assert attack.here.told() == attack.unharmed

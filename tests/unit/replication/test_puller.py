@@ -148,8 +148,9 @@ def test_a_request_that_is_over_is_not_answered(here: Site, there: Site, monkeyp
     puller = loop.puller("virginia")
     puller.step()
     detail = {"requester": "virginia", "owner": "frankfurt", "passed": []}
+    since_ms = open_reader(there.store).records()[-1].at_ms
     asked = [
-        Record(kind=Kind.TRANSFER_REQUESTED, record=10 + second, at_ms=second * 1_000, queue="WORK", detail=detail)
+        Record(kind=Kind.TRANSFER_REQUESTED, record=10 + second, at_ms=since_ms + second * 1_000, queue="WORK", detail=detail)
         for second in range(8)
     ]
     monkeypatch.setattr(puller._log, "read", lambda: asked)

@@ -95,6 +95,26 @@ def test_a_puller_goes_on_after_whatever_went_wrong(tmp_path: Path, monkeypatch:
         running.keep(parsing.parse({}), frozenset())
 
 
+def test_what_a_peer_says_of_a_restored_backup_is_over_once_it_is_no_peer_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Accusing:
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def step(self) -> bool:
+            raise JournalError("JOURNAL_RESTORED", peer="virginia", record=10_000, path="here", since=2)
+
+    monkeypatch.setattr(puller, "Puller", Accusing)
+    running = Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock())
+    running.keep(definitions(tmp_path / "virginia"), frozenset())
+    try:
+        wait_until(lambda: running.restored() is not None, threading.Event())
+    finally:
+        running.keep(parsing.parse({}), frozenset())
+    assert running.restored() is None
+
+
 def test_nobody_is_level_before_it_is_known_who_is_pulled(tmp_path: Path) -> None:
     """The first calls of a reign come before its first look at definitions."""
     assert not Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock()).are_level()

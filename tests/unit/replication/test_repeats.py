@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +21,39 @@ from spark_queue.journal import message_file
 from spark_queue.journal.layout import messages_key
 from spark_queue.journal.log_entry import LogEntry, read_entry
 from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.publisher import Identity, Published
 from spark_queue.replication import repeats
-from tests.unit.replication.publishing_sites import Site
+from spark_queue.replication.exchange import Pull
+from tests.fake_clock import FakeClock
+from tests.sites_on_disk import DiskInstance
+
+
+class Site(DiskInstance):
+    """An instance to which publishers go that have a name."""
+
+    def __init__(self, folder: Path, name: str, other: str) -> None:
+        columns = "id BIGINT, price DOUBLE, lines ARRAY<STRUCT<item: STRING, count: INT>>"
+        definitions: dict[str, Any] = {
+            "journal": {"instance": name},
+            "peers": {other: {"journal": str(folder / other), "topics": ["T"], "queues": ["WORK"]}},
+            "message_types": {"order": {"topics": ["T"], "columns": columns}},
+            "queues": {"WORK": {"underlying_topic": "T"}},
+        }
+        super().__init__(folder / name, FakeClock(), definitions)
+        #: Called once, between copying and handing over.
+        self.meanwhile: Callable[[], object] = int
+
+    def publish(self, first: int, last: int, *, publisher: str = "app", price: float = 1.0) -> Published:
+        """Publish orders under the numbers that are their ids."""
+        ids = range(first, last + 1)
+        lines = [[{"item": f"item {number}", "count": number}] for number in ids]
+        rows = pa.table({"id": list(ids), "price": [price] * len(ids), "lines": lines})
+        return self.publish_rows(rows, identity=Identity(publisher=publisher), first_sequence=first)
+
+    def hand_over(self, pull: Pull) -> bool:
+        meanwhile, self.meanwhile = self.meanwhile, int
+        meanwhile()
+        return super().hand_over(pull)
 
 
 @pytest.fixture
@@ -93,11 +125,11 @@ def test_rows_that_were_published_to_both_stand_once(one: Site, two: Site, monke
     assert one.known.entered_until == two.known.entered_until == 6
     (named,) = one.records(Kind.NAMED)
     assert named.ranges[0] == (2, 4)
-    assert named.detail["names"] == [[2, 2, two.journal_id, 0]]
-    assert two.records(Kind.NAMED)[0].detail["names"] == [[0, 2, one.journal_id, 2]]
+    assert named.detail["names"] == [[2, 2, two.state.journal_id, 0]]
+    assert two.records(Kind.NAMED)[0].detail["names"] == [[0, 2, one.state.journal_id, 2]]
     assert [len(each.state.queues["WORK"].rows[State.REMOTE]) for each in (one, two)] == [4, 2]
     assert [len(each.state.queues["WORK"].entered) for each in (one, two)] == [6, 6]
-    one.begin(2)
+    one.begin()
     one.pull()
     assert one.known.entered_until == 6
     assert len(one.records(Kind.NAMED)) == 1
@@ -108,7 +140,7 @@ def test_rows_that_were_published_to_both_are_found_where_nothing_else_is_new(on
     two.publish(1, 3)
     one.pull()
     assert not list(commits(one))
-    assert one.known.origins.held[two.journal_id].to_array().tolist() == [0, 1, 2]
+    assert one.known.origins.held[two.state.journal_id].to_array().tolist() == [0, 1, 2]
 
 
 def test_what_a_publisher_brings_while_the_same_is_copied_is_found(one: Site, two: Site) -> None:
@@ -121,7 +153,7 @@ def test_what_a_publisher_brings_while_the_same_is_copied_is_found(one: Site, tw
 
 def test_what_was_published_and_has_not_entered_is_found_too(one: Site, two: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     two.publish(1, 3)
-    monkeypatch.setattr(one, "admit", lambda: None)
+    monkeypatch.setattr(one, "enter", lambda: None)
     one.meanwhile = lambda: repeat(one)
     one.pull()
     assert one.known.entered_until == 3
@@ -138,7 +170,7 @@ def test_a_number_that_means_two_messages_is_an_alarm_and_both_are_delivered(one
         assert "PUBLISHER_CLASH" in alarm.error
     (entered,) = [record for record in one.records(Kind.ENTERED) if "clashes" in record.detail]
     assert entered.detail["clashes"] == [[0, 1, "app", 2], [1, 1, "app", 3]]
-    one.begin(2)
+    one.begin()
     assert len(alarms(one.state, one.state.queues["WORK"])) == 1
 
 

@@ -52,7 +52,7 @@ def say_restored(site: Site, peer: str, *, origin: str = "another-origin") -> No
 
 
 def folded(site: Site) -> JournalState:
-    state = JournalState(site.journal.traits)
+    state = JournalState(site.opened.traits)
     state.fold_all(site.records())
     return state
 

@@ -42,7 +42,7 @@ def consumed(site: Site, *values: str) -> None:
 
 
 def retired(site: Site) -> int:
-    return site.state.message_types["json"].retired_rows
+    return site.known.retired_rows
 
 
 def test_a_late_puller_finds_merged_files_in_a_log_that_was_cleaned_up(
@@ -57,7 +57,7 @@ def test_a_late_puller_finds_merged_files_in_a_log_that_was_cleaned_up(
         there.publish(f"a{number}", f"b{number}")
         there.upkeep()
     there.upkeep()
-    assert there.state.message_types["json"].segments[0].merged
+    assert there.known.segments[0].merged
     assert not Path(there.store.path, "control", "_delta_log", f"{3:020d}.json").exists()
     for _ in range(LISTING_LOOKS):
         # Entries that are not there may be an end; the log is listed now and then only.
@@ -98,10 +98,10 @@ def test_files_wait_for_a_peer_that_this_reign_has_not_read_yet(pair: tuple[Site
 
 
 def test_files_do_not_wait_for_who_pulls_nothing(tmp_path: Path, clock: FakeClock) -> None:
-    here = Site(tmp_path, "frankfurt", [], clock)
+    Site(tmp_path, "frankfurt", [], clock)
     there = Site(tmp_path, "virginia", ["frankfurt"], clock, journal={"retention": "1h"})
     consumed(there, "a")
-    there.pull(here.name)
+    there.pull("frankfurt")
     clock.advance(2 * HOUR_MS)
     there.tick()
     assert retired(there) == 1
@@ -133,10 +133,10 @@ def lost(site: Site) -> int:
 
 def delete_retired(site: Site) -> None:
     """Delete the files of everything that was published, all of which is retired."""
-    segments = site.state.message_types["json"].segments
+    segments = site.known.segments
     assert all(each.retired for each in segments)
     for each in segments:
-        Path(site.store.path, "messages", "json", each.path).unlink(missing_ok=True)
+        Path(site.store.path, "messages", "line", each.path).unlink(missing_ok=True)
 
 
 class DiedError(Exception):

@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.source import foreach_batch
 from spark_queue.source.foreach_batch import BatchWrapper
 
@@ -48,7 +49,7 @@ def nothing(batch: Any, batch_id: int) -> None:
 
 def wrapped(fn: Any, **options: Any) -> tuple[Any, list[Any]]:
     store: Any = "store"
-    wrapper: Any = BatchWrapper(fn, store=store, coordinator="grpc://far:1", queue="Q", subscription="s", **options)
+    wrapper: Any = BatchWrapper(fn, store=store, endpoint=Endpoint("grpc://far:1"), queue="Q", subscription="s", **options)
     reporter = wrapper._reporter = Reporter()
     return wrapper, reporter.told
 
@@ -232,7 +233,7 @@ def test_wrapper_that_is_shipped_takes_no_connection_along(monkeypatch: pytest.M
     monkeypatch.setattr(foreach_batch, "RunReporter", connect)
     shipped("rows", 0)
     shipped("rows", 1)
-    assert made == [(("store",), {"coordinator": "grpc://far:1", "queue": "Q", "subscription": "s"})]
+    assert made == [(("store",), {"endpoint": Endpoint("grpc://far:1"), "queue": "Q", "subscription": "s"})]
     assert shipped._reporter.told == ["start", ("end", "run", (), True)] * 2
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from spark_queue.core import commands, replies
 from spark_queue.errors import CallerError, CoordinatorError, SparkQueueError
+from spark_queue.protocol.endpoint import LOCAL, Endpoint
 from spark_queue.source.offsets import QueueOffset
 from spark_queue.source.run_reporter import RunReporter
 from tests.unit.journal.journal_on_disk import Disk
@@ -17,7 +18,7 @@ from tests.unit.journal.journal_on_disk import Disk
 def test_proof_of_a_batch_leaves_the_next_one_to_be_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the proof of one batch is on its way the next may end, and at `query.stop()` nobody else would prove that one."""
     disk = Disk(tmp_path / "journal")
-    reporter = RunReporter(disk.store, coordinator=None, queue="WORK", subscription="s")
+    reporter = RunReporter(disk.store, endpoint=LOCAL, queue="WORK", subscription="s")
     runs = [replies.Run(incarnation=(1, 1), lease=lease) for lease in (1, 2)]
     proven: list[int] = []
 
@@ -41,7 +42,7 @@ class Heard:
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ack_mode: str = "auto") -> None:
         self.disk = Disk(tmp_path / "journal")
-        self.reporter = RunReporter(self.disk.store, coordinator=None, queue="WORK", subscription="s")
+        self.reporter = RunReporter(self.disk.store, endpoint=LOCAL, queue="WORK", subscription="s")
         self.run = replies.Run(incarnation=(1, 1), lease=3)
         self.requests: list[Any] = []
         self.refusal: SparkQueueError | None = None
@@ -130,6 +131,6 @@ def test_run_of_a_batch_without_a_lease_is_not_proven(heard: Heard) -> None:
 
 def test_proof_goes_where_the_runs_go_and_starts_no_coordinator(tmp_path: Path) -> None:
     """The planner's next call brings it too."""
-    reporter = RunReporter(Disk(tmp_path / "journal").store, coordinator="grpc://far:1", queue="WORK", subscription="s")
+    reporter = RunReporter(Disk(tmp_path / "journal").store, endpoint=Endpoint("grpc://far:1"), queue="WORK", subscription="s")
     clients = (reporter._client, reporter._prover)
-    assert [(client._fixed_address, client._start) for client in clients] == [("grpc://far:1", True), ("grpc://far:1", False)]
+    assert [(client._endpoint.addresses, client._start) for client in clients] == [("grpc://far:1", True), ("grpc://far:1", False)]

@@ -10,6 +10,7 @@ import pytest
 
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import delta
+from spark_queue.protocol.endpoint import LOCAL, Endpoint
 from spark_queue.source.stream_writer import BatchWriter, StreamWriter, WriteJob
 from tests.unit.journal.journal_on_disk import Disk, orders
 
@@ -19,10 +20,10 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path / "journal")
 
 
-def job(disk: Disk, *, topic: str = "ORDERS", coordinator: str | None = None) -> WriteJob:
+def job(disk: Disk, *, topic: str = "ORDERS", endpoint: Endpoint = LOCAL) -> WriteJob:
     return WriteJob(
         journal_id=disk.journal_id,
-        coordinator=coordinator,
+        endpoint=endpoint,
         plans={"order": disk.plan(topic)},
         message_type="order",
         definitions={},
@@ -81,7 +82,7 @@ def test_refused_commit_leaves_no_file(disk: Disk) -> None:
 def test_published_write_does_not_fail_when_nobody_can_be_nudged(disk: Disk, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     """A driver without a home directory cannot make the token file; Spark would call the write failed, and abort it."""
     monkeypatch.setenv("XDG_STATE_HOME", "/dev/null/nowhere")
-    writer = BatchWriter(job(disk, coordinator=address))
+    writer = BatchWriter(job(disk, endpoint=Endpoint(address)))
     writer.commit([writer.write(iter(orders([1]).to_batches()))])
     writer = BatchWriter(job(disk))
     writer.commit([writer.write(iter(orders([2]).to_batches()))])

@@ -10,6 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from spark_queue import Journal
 from spark_queue.errors import AccessError, SparkQueueError
+from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.protocol.tokens import token_hash
 from spark_queue.protocol.user_files import TOKEN_VARIABLE
 from spark_queue.source.stream_writer import WriteJob
@@ -32,9 +33,10 @@ def planned(disk: Disk, *columns: str, overwrite: bool = False, streaming: bool 
 def test_a_write_knows_what_its_options_say(disk: Disk) -> None:
     job = planned(
         disk, topic="ORDERS", publisher="p", sequenceColumn="id", expiresAfter="1h", txnAppId="a", txnVersion="7",
-        coordinator="grpc://there:1",
+        coordinator="grpc://there:1", tokenFile="/run/token",
     )  # fmt: skip
-    assert (job.journal_id, job.message_type, job.coordinator) == (disk.journal_id, "order", "grpc://there:1")
+    assert (job.journal_id, job.message_type) == (disk.journal_id, "order")
+    assert job.endpoint == Endpoint("grpc://there:1", "/run/token")
     assert (job.publisher, job.sequence_column, job.transaction) == ("p", "id", ("t:a", 7))
     assert {name: plan.shape.expires_after_ms for name, plan in job.plans.items()} == {"order": 3_600_000}
 

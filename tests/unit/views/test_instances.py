@@ -9,7 +9,7 @@ import pytest
 
 from spark_queue.core import commands
 from spark_queue.core.records import Outcome
-from tests.line_sites import Site, exchange, two_sites
+from tests.sites_on_disk import Site, exchange, two_sites
 
 
 @pytest.fixture

@@ -8,17 +8,21 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import oldest, to_ranges
-from spark_queue.core.deciding.instances.transfers import OPEN_MS, claimable, transfer
+from spark_queue.core.bitmaps.ranges import RangeArray, count_rows, oldest, to_ranges
+from spark_queue.core.deciding.instances.transfers import NAMED_MOST, claimable, transfer
 from spark_queue.core.deciding.removal import remove
-from spark_queue.core.deciding.shares import UNLIMITED, room_of
+from spark_queue.core.deciding.shares import room_of
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.message_files.origins import Origins
 from spark_queue.core.records import Kind, Removal
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.ownership import Ownership
+from spark_queue.core.state.ownership import PASSED_ON_MS, Ownership
 
-#: How long a request that came by one way is not passed on again when it comes by another; shorter than until it is repeated.
-_ONCE_WITHIN_MS = OPEN_MS // 2
+#: Most ranges of what one record says never was in a queue: with all that names them a record's detail stays below 16 MiB.
+ABSENT_RANGES = 2**17
+
+#: Most messages of it, each name of a message counted: who reads it refuses more than 2^24.
+ABSENT_ROWS = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +36,7 @@ class Asked:
     passed: tuple[str, ...]
     #: How many of the messages it wants, whoever gives them.
     limit: int
-    #: The latest life of the messages, as far as the requester knows.
+    #: The earliest life of the messages, as far as the requester knows: none of them is gone in a later one.
     life: int
     #: The peer in whose log it was read.
     peer: str
@@ -45,7 +49,7 @@ class Asked:
             requester=str(detail["requester"]),
             owner=str(detail["owner"]),
             passed=passed,
-            limit=int(detail.get("limit", UNLIMITED)),
+            limit=min(int(detail.get("limit", NAMED_MOST)), NAMED_MOST),
             life=int(detail.get("life", 0)),
             peer=peer,
         )
@@ -54,7 +58,8 @@ class Asked:
 def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, BitMap64]) -> None:
     """Transfer the oldest that this instance owns and nobody of its own could take now, and pass on what others own.
 
-    Of what its queue does not have the owner says that it is gone: nobody else could, and it would be asked for ever (R105).
+    Of what its queue does not have the owner says that it is gone: nobody else could, and it would be asked for ever (R105). What
+    one record cannot hold is asked for again, and told then.
 
     Parameters
     ----------
@@ -73,8 +78,8 @@ def answer(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, 
     if asked.owner == ownership.instance and work.ledger.definition.underlying_topic is not None:
         absent = _absent(work, asked, here, wanted)
         if absent:
-            ranges = {origin: [list(each) for each in to_ranges(part)] for origin, part in absent.items()}
-            work.emit(Kind.NOT_IN_QUEUE, detail={"origins": ranges, **_life(asked)})
+            told = {origin: [list(each) for each in ranges] for origin, ranges in absent.items()}
+            work.emit(Kind.NOT_IN_QUEUE, detail={"origins": told, **_life(asked)})
 
 
 def _left(ownership: Ownership, rows: BitMap64, asked: Asked) -> int:
@@ -113,29 +118,50 @@ def _pass_on(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Aske
         return
     for owner, owned in ownership.of_others(rows & work.ledger.rows[State.REMOTE]).items():
         known = ownership.passed_on.get((asked.requester, owner))
-        is_repeated = known is not None and work.now_ms < known.at_ms + _ONCE_WITHIN_MS
-        part = owned - known.rows if known is not None and is_repeated else owned
+        is_repeated = known is not None and work.now_ms < known.at_ms + PASSED_ON_MS
+        part = oldest(owned - known.rows if known is not None and is_repeated else owned, NAMED_MOST)
         if part and owner != asked.requester and owner not in asked.passed:
             passed, limit = [*asked.passed, ownership.instance], min(left, len(part))
             detail = {"requester": asked.requester, "owner": owner, "passed": passed, "limit": limit, **_life(asked)}
             work.emit(Kind.TRANSFER_REQUESTED, part, detail=detail)
 
 
-def _absent(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, BitMap64]) -> dict[str, BitMap64]:
+def _absent(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str, BitMap64]) -> dict[str, RangeArray]:
     """Return what is asked for and not in the queue, by origin: it never came into it, and never will.
 
     What is not even here was left out when the peer was pulled, since its topic is not pulled; but what may not come through this
-    peer may still come by another way.
+    peer may still come by another way. No more is returned than one record can hold.
     """
     state, own = work.state, work.state.journal_id
     origins, peer = state.message_types[work.ledger.definition.message_type].origins, state.definitions.peers[asked.peer]
-    absent = dict(origins.of(here - work.ledger.entered, own=own))
+    absent = _named(origins, here - work.ledger.entered, own)
     for origin, there in wanted.items():
         instance = state.instances.get(origin, "")
         if origin != own and (instance == asked.peer or peer.passes(instance, origins.groups.get(instance, instance))):
             left_out = there - origins.held.get(origin, BitMap64())
             absent[origin] = absent.get(origin, BitMap64()) | left_out
-    return {origin: rows for origin, rows in absent.items() if rows}
+    return _fitting(absent)
+
+
+def _named(origins: Origins, rows: BitMap64, own: str) -> dict[str, BitMap64]:
+    """Return all names of the oldest of `rows`, as many as fit: who asks may know a message by any one of them."""
+    rows = oldest(rows, ABSENT_ROWS)
+    names = dict(origins.of(rows, own=own))
+    while sum(map(len, names.values())) > ABSENT_ROWS or sum(len(to_ranges(part)) for part in names.values()) > ABSENT_RANGES:
+        rows = oldest(rows, len(rows) // 2)
+        names = dict(origins.of(rows, own=own))
+    return names
+
+
+def _fitting(absent: Mapping[str, BitMap64]) -> dict[str, RangeArray]:
+    """Return the ranges of what never was in the queue, by origin, as far as one record can hold them."""
+    found, rows_left, ranges_left = dict[str, RangeArray](), ABSENT_ROWS, ABSENT_RANGES
+    for origin, rows in absent.items():
+        ranges = RangeArray(to_ranges(oldest(rows, rows_left)).edges[: 2 * ranges_left])
+        rows_left, ranges_left = rows_left - count_rows(ranges), ranges_left - len(ranges)
+        if len(ranges):
+            found[origin] = ranges
+    return found
 
 
 def _life(asked: Asked) -> dict[str, int]:

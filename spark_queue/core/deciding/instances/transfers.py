@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import below, oldest
@@ -47,22 +49,48 @@ def request(work: UnitOfWork, subscription: Subscription, *, limit: int) -> None
     if room <= 0:
         return
     wanted = work.allowed(subscription, before_held(ledger, ledger.rows[State.REMOTE]))
-    parts = ownership.of_others(wanted, since_ms)
-    for owner in sorted(parts):
-        waited = came_by(work.state, ledger, parts[owner], since_ms[owner])
-        named = _to_name(waited, ownership.requests.get(owner))
-        limit = min(room, len(named))
-        if limit:
-            told = {"requester": ownership.instance, "owner": owner, "passed": [], "limit": limit}
-            work.emit(Kind.TRANSFER_REQUESTED, named, detail=told | _latest_life(ownership, named))
-            room -= limit
+    parts = {
+        owner: came_by(work.state, ledger, part, since_ms[owner]) for owner, part in ownership.of_others(wanted, since_ms).items()
+    }
+    asked = {owner: _to_name(ownership, waited, ownership.requests.get(owner)) for owner, waited in parts.items() if waited}
+    limits = _shared(work, ownership, room, {owner: len(named) for owner, (_, named) in asked.items()})
+    for owner, (life, named) in sorted(asked.items()):
+        told = {"requester": ownership.instance, "owner": owner, "passed": [], "limit": limits[owner]}
+        work.emit(Kind.TRANSFER_REQUESTED, named, detail=told | ({"life": life} if life else {}))
 
 
-def _to_name(waited: BitMap64, before: Request | None) -> BitMap64:
-    """Return the oldest messages that one request can name, or those behind the last request that named so many in vain."""
-    if before is not None and len(before.rows) >= NAMED_MOST:
-        waited = waited - below(waited, before.rows.max() + 1) or waited
-    return oldest(waited, NAMED_MOST)
+def _shared(work: UnitOfWork, ownership: Ownership, room: int, named: Mapping[str, int]) -> dict[str, int]:
+    """Return how many messages to ask of each owner, by how many are named to it: a share of the room, and what others leave.
+
+    Whoever is asked already has its share, too, and may have all of it leased: so each is asked for a share at least, and for one
+    message where the room is less than the owners are.
+    """
+    standing = [request.limit for request in ownership.requests.values() if _is_open(work, request)]
+    share = max(1, room // (len(standing) + len(named))) if named else 0
+    left, limits = room - sum(standing), dict[str, int]()
+    for count, owner in sorted((count, owner) for owner, count in named.items()):
+        limits[owner] = min(count, max(share, left // (len(named) - len(limits))))
+        left -= limits[owner]
+    return limits
+
+
+def _to_name(ownership: Ownership, waited: BitMap64, before: Request | None) -> tuple[int, BitMap64]:
+    """Return what a request is to name, and the earliest life of it: what its owner never had, it calls gone in that life.
+
+    That is the oldest, or what is behind the last request that named as many as one can in vain; after all were named in vain, what
+    is in a later life than they were said to be.
+    """
+    lives = dict(ownership.by_life(waited))
+    earliest = min(lives, default=0)
+    if before is not None and before.life == earliest and len(before.rows) >= NAMED_MOST:
+        behind = waited - below(waited, before.rows.max() + 1)
+        if behind:
+            return earliest, oldest(behind, NAMED_MOST)
+    if before is not None and before.rows.intersect(waited):
+        later = [life for life in lives if life > before.life]
+        if later:
+            return min(later), oldest(BitMap64.union(*(lives[life] for life in later)), NAMED_MOST)
+    return earliest, oldest(waited, NAMED_MOST)
 
 
 def _patient_since_ms(work: UnitOfWork, ownership: Ownership) -> dict[str, int]:
@@ -81,12 +109,6 @@ def _is_open(work: UnitOfWork, request: Request | None) -> bool:
     if request is None or work.now_ms >= request.at_ms + OPEN_MS:
         return False
     return request.rows.intersect(work.ledger.rows[State.REMOTE])
-
-
-def _latest_life(ownership: Ownership, rows: BitMap64) -> dict[str, int]:
-    """Return the latest life of rows, for a detail: an owner that does not have them says that they are gone in it."""
-    life = max(life for life, _ in ownership.by_life(rows))
-    return {"life": life} if life else {}
 
 
 def patience_ms(work: UnitOfWork, owner: str) -> int:

@@ -52,11 +52,11 @@ def transfer_requested(ledger: QueueLedger, record: Record) -> None:
     """Note what was asked of an owner (R104), for this instance or for another whose request is passed on."""
     ownership, requester, owner = _ownership(ledger), record.detail["requester"], record.detail["owner"]
     rows = to_bitmap(record.ranges)
-    request = Request(rows, record.detail.get("limit", len(rows)), record.at_ms)
+    request = Request(rows, record.detail.get("limit", len(rows)), record.at_ms, record.detail.get("life", 0))
     if requester == ownership.instance:
         ownership.requests[owner] = request
     else:
-        ownership.passed_on[requester, owner] = request
+        ownership.pass_on(requester, owner, request)
 
 
 def proxied_transfer(ledger: QueueLedger, record: Record) -> None:

@@ -1,0 +1,48 @@
+"""``sparkq log``: who did what when."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, open_target
+from spark_queue.cli.output import out, show_json, table
+from spark_queue.settings.timestamps import to_text
+
+#: What people see; the rest is in --json.
+_COLUMNS = ("record", "at", "kind", "queue", "subscription", "messages", "text", "who")
+
+
+def log(
+    journal: JournalPath,
+    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only this queue.")] = None,
+    *,
+    people: Annotated[
+        bool, typer.Option("--people", help="Only changes by people: apply, pause, purge, redrive, settle by hand.")
+    ] = False,
+    kind: Annotated[str | None, typer.Option(metavar="KIND", help="Only records of this kind, such as paused.")] = None,
+    before: Annotated[int | None, typer.Option(metavar="RECORD", help="Only records before this one.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="Records to show.")] = 20,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Show the control log, newest first: who did what when. Starts nothing. Names are there where the journal has principals."""
+    from spark_queue.dashboard.control_rows import record_page
+    from spark_queue.dashboard.log_reader import LogReader
+
+    store = open_target(journal, storage).store
+    reader = LogReader(store)
+    reader.open()
+    page = record_page(store, reader.all_rows(), queue=queue, kind=kind, by_people=people, before=before)
+    rows = [{**asdict(row), "at": to_text(row.at_ms)} for row in page.rows[:limit]]
+    if json:
+        show_json(rows)
+    elif rows:
+        out().print(table(rows, _COLUMNS))
+        typer.echo(
+            f"{len(rows):,} of {page.total:,} records." + (" --before RECORD shows older ones." if page.total > len(rows) else "")
+        )
+    else:
+        typer.echo("There are no such records.")

@@ -1,0 +1,91 @@
+"""The way back when nobody can administer a journal any more: whoever owns its store replaces the principals (R12).
+
+Who may write to the store can do everything to the journal in any case, so no token is asked for. It is a reign like any other,
+with a claim, one change and an end; it listens nowhere, and is refused while a coordinator serves.
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import platform
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from spark_queue.clock import SystemClock
+from spark_queue.coordinator.election import Candidate, ElectionPorts, Reign, elect
+from spark_queue.coordinator.recovery import take_over
+from spark_queue.core.caller import Caller
+from spark_queue.core.commands import Apply
+from spark_queue.errors import CoordinatorError
+from spark_queue.journal.entering import PreparedTraits
+from spark_queue.journal.expressions import check_command
+from spark_queue.journal.layout import Store
+from spark_queue.journal.open import open_journal
+from spark_queue.ports import JournalPort
+from spark_queue.protocol.connection import ping
+from spark_queue.protocol.host import host_id
+from spark_queue.protocol.journal_location import location_of
+
+_LOG = logging.getLogger(__name__)
+
+#: Who did it, as the log says. No principal can have this name.
+STORE_OWNER = "(the owner of the store)"
+
+#: What its claim says of where it listens: nowhere, so whoever asks there finds nobody, and may claim next.
+_NOWHERE = "grpc://127.0.0.1:0"
+
+#: How long a coordinator that was told to stop may take for it, in seconds.
+_ENDS_WITHIN_S = 15.0
+
+_LOOK_S = 0.25
+
+
+def apply_principals(store: Store, journal_id: str, principals: Mapping[str, Any], stop: Callable[[], object]) -> None:
+    """Replace the principals of a journal, and nothing else of its definitions.
+
+    Parameters
+    ----------
+    principals : Mapping
+        The tables as definitions have them; none let everybody in who has the token of the user who runs the coordinator.
+    stop : callable
+        Tells the coordinator that serves, if there is one, to stop.
+
+    Raises
+    ------
+    CoordinatorError
+        COORDINATOR_SERVES or COORDINATOR_ELSEWHERE: one serves all the same, and nothing was changed.
+    SparkQueueError
+        What is wrong with the principals, or keeps the log from being read or written.
+    """
+    stop()
+    journal = open_journal(store)
+    reign = _claim(journal, store, journal_id)
+    engine = take_over(reign, PreparedTraits(journal.traits))
+    wanted = {**engine.state.definitions.stored, "principals": dict(principals)}
+    command = Apply(definitions=wanted, journal=journal_id, request=uuid.uuid4().hex)
+    caller = Caller(principal=STORE_OWNER, host=f"{getpass.getuser()}@{platform.node()}", signs=True)
+    engine.decide(command, now_ms=reign.clock.now_ms(), check=check_command, caller=caller)
+    journal.control.append(engine.take(), epoch=reign.epoch)
+
+
+def _claim(journal: JournalPort, store: Store, journal_id: str) -> Reign:
+    candidate = Candidate(journal_id=journal_id, path=store.path, host=host_id(), address=_NOWHERE, pid=os.getpid())
+    ports = ElectionPorts(
+        advertisements=store,
+        ping=lambda address, timeout_s: ping(address, journal_id, location_of(store), timeout_s),
+        clock=SystemClock(),
+        pause=time.sleep,
+    )
+    deadline_s = time.monotonic() + _ENDS_WITHIN_S
+    while True:
+        try:
+            return elect(journal.control, candidate, ports)
+        except CoordinatorError as refusal:
+            if refusal.code != "COORDINATOR_SERVES" or time.monotonic() >= deadline_s:
+                raise
+            _LOG.info("The coordinator at %s has not ended yet.", refusal.facts["address"])
+            time.sleep(_LOOK_S)

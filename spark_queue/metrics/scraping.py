@@ -1,0 +1,121 @@
+"""The address that Prometheus scrapes: one path, and nothing for who should not ask.
+
+On loopback it is asked by a name of loopback, so that no page in a browser reads it by another name. Beyond, it has a certificate
+and asks for a token: the name says nothing there, since no page of a stranger knows the token.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import socketserver
+import ssl
+import sys
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+_LOG = logging.getLogger(__name__)
+
+#: How long who has connected may say nothing, in seconds.
+_SILENCE_S = 10.0
+
+#: Connections that are served at one time; each holds a thread. Further ones are closed.
+CONNECTIONS_MAX = 32
+
+
+class ScrapeServer(socketserver.ThreadingTCPServer):
+    """Answers scrapes, each in a thread of its own.
+
+    Parameters
+    ----------
+    host, port
+        Where it listens.
+    told : callable
+        Returns the body of an answer, and its content type.
+    tls : ssl.SSLContext or None
+        The certificate that it is served with.
+    """
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, told: Callable[[], tuple[bytes, str]], tls: ssl.SSLContext | None) -> None:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family = found[0][0]
+        self.told = told
+        self._tls = tls
+        #: The values of a ``Host`` header that are answered; None where any is.
+        self.hosts: frozenset[str] | None = None
+        #: Returns whether an authorization header, from an address, may ask; None where nobody needs one.
+        self.admits: Callable[[bytes, str], bool] | None = None
+        self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        super().__init__((host, port), _Handler)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self.server_address[1])
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Take a connection; the handshake is made by its own thread, since a stranger may be slow in it."""
+        connection, address = super().get_request()
+        if self._tls is None:
+            return connection, address
+        return self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection, or close it where too many are open."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection, in its thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's.
+        """Log a failure; a connection that breaks off, or speaks no TLS, is none."""
+        failure = sys.exc_info()[1]
+        if not isinstance(failure, OSError):
+            _LOG.error("A scrape from %s failed.", client_address[0], exc_info=failure)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: ScrapeServer
+    timeout = _SILENCE_S
+    server_version = "sparkq"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer with the metrics, or refuse."""
+        hosts, admits = self.server.hosts, self.server.admits
+        if hosts is not None and self.headers.get("Host", "").lower() not in hosts:
+            self._answer(421, b"Metrics are not told under that name. Ask for them by a name of loopback.\n")
+        elif admits is not None and not admits(self.headers.get("Authorization", "").encode(), str(self.client_address[0])):
+            self._answer(401, b"Give the token of --metrics-token-file, as a bearer.\n")
+        elif self.path.partition("?")[0] != "/metrics":
+            self._answer(404, b"Metrics are at /metrics.\n")
+        else:
+            body, content_type = self.server.told()
+            self._answer(200, body, content_type)
+
+    def _answer(self, status: int, body: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
+        self.send_response(status)
+        if status == 401:
+            self.send_header("WWW-Authenticate", "Bearer")
+        for name, value in (("Content-Type", content_type), ("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store")):
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: a scrape every few seconds is no news."""

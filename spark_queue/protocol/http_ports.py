@@ -1,0 +1,87 @@
+"""What the ports that answer HTTP have in common, the page's and that of metrics: names, a certificate, and a token to come in."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from spark_queue.errors import ConfigError
+from spark_queue.protocol.host import is_loopback
+
+#: Fewest characters of a token that somebody chose.
+TOKEN_CHARACTERS = 16
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it stands in an address."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def reaches_others(host: str) -> bool:
+    """Return whether a port on a host can be reached from other hosts."""
+    return not is_loopback(f"http://{bracketed(host)}")
+
+
+def host_headers(host: str, port: int, others: Iterable[str] = ()) -> frozenset[str]:
+    """Return the values of a ``Host`` header that mean a port: any other one is a stranger's name for it (DNS rebinding).
+
+    Parameters
+    ----------
+    host : str
+        Where the port listens; on loopback every name of loopback means it.
+    port : int
+        The port.
+    others : Iterable of str
+        Further names of the host.
+    """
+    names = {host, *others}
+    if not reaches_others(host):
+        names |= {"localhost", "127.0.0.1", "::1"}
+    ends = {"", f":{port}"} if port in (80, 443) else {f":{port}"}
+    return frozenset(f"{bracketed(name).lower()}{end}" for name in names for end in ends)
+
+
+def tls_context(cert: str | Path, key: str | Path) -> ssl.SSLContext:
+    """Return what a port with a certificate serves by.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE where certificate and key cannot be read, or are no pair.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # Without a password at hand OpenSSL would ask a terminal that may not be there.
+        context.load_cert_chain(cert, key, password="")
+    except OSError as failure:
+        expected = f"a certificate chain, with its private key without a password in --tls-key ({failure.strerror or failure})"
+        raise ConfigError("BAD_VALUE", key="--tls-cert", where="the arguments", value=str(cert), expected=expected) from None
+    return context
+
+
+def chosen_token(path: Path, option: str) -> str:
+    """Read a token that somebody chose from the file that an option names.
+
+    Raises
+    ------
+    ConfigError
+        BAD_VALUE for a file that cannot be read, that others can read, or whose token is short.
+    """
+    try:
+        with path.open(encoding="ascii") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            text = file.read().strip()
+    except (OSError, UnicodeDecodeError) as failure:
+        raise _bad_token(path, option, f"a file that can be read as ASCII ({type(failure).__name__})") from None
+    if mode & 0o077:
+        raise _bad_token(path, option, "a file that nobody but its owner may read (chmod 600)")
+    if len(text) < TOKEN_CHARACTERS:
+        raise _bad_token(path, option, f"a file with a token of {TOKEN_CHARACTERS} characters at least")
+    return text
+
+
+def _bad_token(path: Path, option: str, expected: str) -> ConfigError:
+    return ConfigError("BAD_VALUE", key=option, where="the arguments", value=str(path), expected=expected)

@@ -1,0 +1,132 @@
+"""How large what is said of requests may become: in one record, and in memory (R104, R105)."""
+
+from __future__ import annotations
+
+import pytest
+from pyroaring import BitMap64
+
+from spark_queue.core import commands
+from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.deciding.instances import requests
+from spark_queue.core.deciding.instances.transfers import NAMED_MOST, OPEN_MS
+from spark_queue.core.state import ownership
+from spark_queue.journal.record_table import to_table
+from spark_queue.replication.news import PeerFold
+from spark_queue.replication.peer_records import DETAIL_BYTES, RANGES
+from spark_queue.replication.record_forms import ABSENT_MOST
+from spark_queue.verification.state_digest import digest
+from tests.fake_clock import FakeClock
+from tests.instances import QUEUES, Consumer, Instance, ask, exchange
+from tests.scenario.traits import PublishedMessage
+
+NARROW = {**QUEUES, "WORK": {**QUEUES["WORK"], "filter": "body = 'wanted'"}}
+
+
+def told(instance: Instance) -> list[dict[str, BitMap64]]:
+    """Return what records of an instance say that was never in its queue."""
+    records = (each for each in instance.world.committed if each.kind == "not_in_queue")
+    return [{origin: to_bitmap(ranges) for origin, ranges in record.detail["origins"].items()} for record in records]
+
+
+def test_a_record_of_what_never_was_in_a_queue_can_be_read_whatever_was_asked_for(clock: FakeClock) -> None:
+    frankfurt = Instance("frankfurt", ["virginia"], clock)
+    frankfurt.publish(1)
+    first = 2**53 - 2 * NAMED_MOST - 2
+    ask(frankfurt, {"uuid-of-virginia": range(first, first + 2 * NAMED_MOST, 2)})
+    (record,) = [each for each in frankfurt.world.committed if each.kind == "not_in_queue"]
+    (detail,) = to_table([record]).column("detail").to_pylist()
+    assert len(str(detail)) <= DETAIL_BYTES
+    fold = PeerFold("frankfurt")
+    for each in frankfurt.world.committed:
+        assert fold.fold(each) is not None or each.kind != "not_in_queue", "whoever reads it takes it"
+
+
+def test_a_request_for_more_than_any_record_may_name_is_answered_in_part(clock: FakeClock) -> None:
+    frankfurt = Instance("frankfurt", ["virginia"], clock)
+    frankfurt.publish(1)
+    ask(frankfurt, {"uuid-of-virginia": to_bitmap([(0, ABSENT_MOST + 1)])})
+    (absent,) = told(frankfurt)
+    assert 0 < len(absent["uuid-of-virginia"]) <= ABSENT_MOST
+
+
+def test_what_one_record_cannot_say_is_said_at_the_next_request(
+    pair: tuple[Instance, Instance], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R105."""
+    monkeypatch.setattr(requests, "ABSENT_RANGES", 2)
+    frankfurt, virginia = pair
+    frankfurt.define(NARROW)
+    for body in ("wanted", "") * 5:
+        frankfurt.world.publish("json", [PublishedMessage(topic="T", attributes={"body": body})])
+    frankfurt.decide(commands.Pause(queue="WORK"))
+    exchange(*pair)
+    waiting = Consumer(virginia)
+    for count in (2, 3, 5):
+        clock.advance(OPEN_MS)
+        waiting.take()
+        exchange(*pair)
+        assert virginia.rows("removed") == [1, 3, 5, 7, 9][:count]
+    assert virginia.rows("remote") == [0, 2, 4, 6, 8]
+
+
+def test_a_message_is_told_by_all_its_names_or_not_yet(
+    pair: tuple[Instance, Instance], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R105: who asks may know it by one of them only."""
+    monkeypatch.setattr(requests, "ABSENT_RANGES", 4)
+    frankfurt, virginia = pair
+    virginia.define(NARROW)
+    for number in range(1, 7):
+        for each in pair:
+            each.publish_as("app", [number], body="" if number % 2 else "wanted")
+    exchange(*pair)
+    waiting = Consumer(frankfurt)
+    clock.advance(2_000)
+    waiting.take()
+    virginia.pull(frankfurt)
+    assert told(virginia) == [{"uuid-of-frankfurt": BitMap64([0]), "uuid-of-virginia": BitMap64([0])}]
+
+
+def test_who_gives_or_passes_on_names_no_more_than_a_record_holds(
+    pair: tuple[Instance, Instance], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert NAMED_MOST <= RANGES
+    monkeypatch.setattr(requests, "NAMED_MOST", 3)
+    frankfurt, virginia = pair
+    frankfurt.publish(5)
+    exchange(*pair)
+    asked = {"requester": "osaka", "passed": ["tokyo"], "limit": 100}
+    ask(virginia, {"uuid-of-frankfurt": list(range(5))}, **asked, owner="frankfurt")
+    assert virginia.ownership().passed_on["osaka", "frankfurt"].rows == BitMap64([0, 1, 2])
+    frankfurt.pull(virginia)
+    assert frankfurt.rows("remote") == [0, 1, 2]
+
+
+def test_what_was_passed_on_is_forgotten_once_it_is_over(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R104."""
+    frankfurt, virginia = pair
+    frankfurt.publish(5)
+    exchange(*pair)
+
+    def request(name: str) -> set[str]:
+        ask(virginia, {"uuid-of-frankfurt": [0, 1, 2]}, requester=name, passed=["tokyo"], owner="frankfurt")
+        assert digest(virginia.world.folded()) == digest(virginia.world.state)
+        return {requester for requester, _ in virginia.ownership().passed_on}
+
+    assert request("osaka") == {"osaka"}
+    clock.advance(ownership.PASSED_ON_MS - 1)
+    assert request("sydney") == {"osaka", "sydney"}
+    clock.advance(1)
+    assert request("delhi") == {"sydney", "delhi"}
+
+
+def test_no_more_requests_of_others_are_known_than_a_bound(
+    pair: tuple[Instance, Instance], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ownership, "PASSED_ON_MOST", 3)
+    frankfurt, virginia = pair
+    frankfurt.publish(1)
+    exchange(*pair)
+    for number in range(9):
+        ask(virginia, {"uuid-of-frankfurt": [0]}, requester=f"of-{number}", passed=["tokyo"], owner="frankfurt")
+    assert [requester for requester, _ in virginia.ownership().passed_on] == ["of-6", "of-7", "of-8"]
