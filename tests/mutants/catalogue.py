@@ -15,6 +15,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.ordering import ORDERING
 from tests.mutants.page_figures import PAGE_FIGURES
 from tests.mutants.peers import PEERS
+from tests.mutants.restored import RESTORED
 from tests.mutants.rights import RIGHTS
 from tests.mutants.standing_by import STANDING_BY
 
@@ -35,6 +36,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *ORDERING,
     *INSTANCES,
     *PEERS,
+    *RESTORED,
     *FAILING_OVER,
     *STANDING_BY,
     *RIGHTS,

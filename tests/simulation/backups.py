@@ -39,6 +39,8 @@ class Backup:
     def __init__(self, instance: WholeInstance) -> None:
         bucket = instance.bucket
         instance._note_order()
+        #: Of its control log.
+        self.record_count = len(instance.log)
         self._objects = dict(bucket.objects)
         self._tables: dict[str, list[TableState]] = {name: list(states) for name, states in bucket.tables.items()}
         self._entries = {name: list(entries) for name, entries in bucket.entries.items()}

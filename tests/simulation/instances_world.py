@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from spark_queue.core.records import Kind
 from tests.simulation.backups import Backup, Rewinding
 from tests.simulation.disk_world import NIGHT_MS
 from tests.simulation.publishers import Application, Publisher
@@ -26,6 +27,9 @@ TOPOLOGIES: Mapping[str, Mapping[str, Sequence[str]]] = {
 
 #: How many commits somewhere a backup lacks at least that is put back.
 OLD_COMMITS = 25
+
+#: Most steps that a world takes until its backup is put back, and steps that follow.
+_REWIND_STEPS, _AFTER_STEPS = 2_000, 60
 
 #: Whether instances pass on requests for messages of others, so that the ends of a chain give each other their backlogs.
 PASSES_ON = True
@@ -72,7 +76,10 @@ class InstancesWorld:
         self.lost: set[str] = set()
         #: In the order in which they became durable.
         self.commits: list[Commit | Rewinding] = []
-        self._restores = restores
+        #: Whether a backup of instance `a` is taken, and put back.
+        self.restores = restores
+        #: Whether a peer must have pulled what is lost, so that it is told.
+        self.tells_loss = restores and self.random.random() < 0.8
         self._backup: Backup | None = None
         self._backed_up_at = 0
         #: Whether somebody who puts a backup back sees to it that its peers can be read: nobody else tells what is lost.
@@ -137,7 +144,7 @@ class InstancesWorld:
             self.advance(self.random.choice((300, 1_500, 6_000)))
         elif draw < 0.45 and self.failing_over:
             self.random.choice(list(self.failing_over.values())).step()
-        elif draw < 0.48 and self._restores:
+        elif draw < 0.5 and self.restores:
             self._rewind()
         else:
             instance.step()
@@ -145,14 +152,12 @@ class InstancesWorld:
     def _rewind(self) -> None:
         """Take a backup, put it back, or let somebody say that this was done."""
         instance = self.instances["a"]
-        if self._backup is None and not instance.has_entered_all():
-            # What stands in its message log and has not entered enters again, and also comes back: those come twice.
+        if self._backup is None and not self._is_known(instance):
             return
         if self._backup is None:
             self._backup, self._backed_up_at = Backup(instance), len(self.commits)
             self.commits.append(Rewinding(instance.name, is_back=False))
-        elif not instance.lives and len(self.commits) < self._backed_up_at + OLD_COMMITS:
-            # Too little would be lost.
+        elif not instance.lives and not self._is_old(self._backup):
             return
         elif not instance.lives:
             self.is_restoring, self.cuts, self.lost = True, set(), set()
@@ -161,6 +166,36 @@ class InstancesWorld:
             self.commits.append(Rewinding(instance.name, is_back=True))
         else:
             instance.say_restored()
+
+    def _is_known(self, instance: WholeInstance) -> bool:
+        """Return whether all that is published at an instance has entered, and everybody who pulls from there knows of it.
+
+        What has not enters again on the copy, and what others had not pulled counts as published there: with what comes back of it,
+        both would be there twice (docs/operations/instances.md).
+        """
+        entered = (record.record for record in reversed(instance.log) if record.kind == Kind.ENTERED)
+        last, readers = next(entered, -1), [each for each in self.instances.values() if instance.name in each.peers]
+        return instance.has_entered_all() and all(each.pulled_of(instance.name) >= last for each in readers)
+
+    def _is_old(self, backup: Backup) -> bool:
+        """Return whether enough would be lost, and somebody could tell of it."""
+        if len(self.commits) < self._backed_up_at + OLD_COMMITS:
+            return False
+        return not self.tells_loss or any(
+            backup.record_count <= each.pulled_of("a") for each in self.instances.values() if "a" in each.peers
+        )
+
+    def put_back_at_last(self) -> None:
+        """Go on until the backup was put back, if there is to be one, and for a while after that."""
+        instance = self.instances["a"]
+        if not self.restores or instance.lives:
+            return
+        for _ in range(_REWIND_STEPS):
+            if instance.lives:
+                break
+            self.step()
+        for _ in range(_AFTER_STEPS):
+            self.step()
 
     def drain(self, *, without: str | None = None, rounds: int = 600) -> None:
         """Stop all trouble, and let everything reach its end everywhere; a store may be away for ever."""

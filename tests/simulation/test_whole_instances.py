@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from spark_queue.core.records import Kind
 from spark_queue.core.state.ownership import Stage
 from spark_queue.verification.invariants import problems
 from tests.simulation import promises
@@ -69,6 +70,7 @@ def run(seed: int, *, claims: bool) -> InstancesWorld:
     )
     for _ in range(500 if seed % 10 == 0 else 200):
         world.step()
+    world.put_back_at_last()
     # Some stores are away for ever; what was published there since somebody heard of it is gone with them.
     world.drain(without="a" if claims and seed % 11 in (4, 9) else None)
     return world
@@ -103,6 +105,8 @@ def check_world(world: InstancesWorld) -> Judgement:
     everything = sorted(world.instances["b"].order)
     # What only a store had that is away for ever is gone with it, and so is what only a journal had before it was put back.
     lives = [life for each in world.instances.values() for life in each.lives]
+    assert bool(lives) == world.restores, "a backup was put back"
+    assert not world.tells_loss or world.lost or any(each.kind == Kind.RESTORED for each in world.instances["a"].log)
     assert world.lost or lives or world.application.confirmed <= set(everything)
     for instance in world.remaining():
         assert sorted(instance.order) == everything, f"{instance.name} has each message once"

@@ -200,6 +200,13 @@ class WholeInstance(DiskWorld):
         self._note_order()
         return sum(int(record.detail["rows"]) for record in self.log if record.kind == Kind.ENTERED) == len(self.order)
 
+    def pulled_of(self, peer: str) -> int:
+        """Return the number of the last record that was pulled of a peer; -1 where nothing was."""
+        told = (
+            record.detail["number"] for record in reversed(self.log) if record.kind == Kind.PULLED and record.detail["peer"] == peer
+        )
+        return int(next(told, -1))
+
     def is_compared(self) -> bool:
         """Return whether a coordinator has searched its peers' logs for what the journal has lost, and somebody has said so."""
         reigning = [node for node in self.nodes if node.alive and node.loop is not None]
