@@ -17,9 +17,16 @@ from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
-from spark_queue.protocol.connection import Connection, ConnectionLostError, Verdict, parse_addresses, tells_no_address
+from spark_queue.protocol.connection import (
+    LOCAL,
+    Connection,
+    ConnectionLostError,
+    Endpoint,
+    Verdict,
+    parse_addresses,
+    tells_no_address,
+)
 from spark_queue.protocol.discovery import Advertisement, read_advertisement
-from spark_queue.protocol.endpoint import LOCAL, Endpoint
 from spark_queue.protocol.host import host_id, is_loopback, keeps_secrets
 from spark_queue.protocol.journal_location import location_of
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from spark_queue.client.publisher import REPLICATED_WITHIN, Publisher, publish
 from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
-from spark_queue.protocol.endpoint import Endpoint
+from spark_queue.protocol.connection import Endpoint
 
 if TYPE_CHECKING:
     import pyarrow as pa

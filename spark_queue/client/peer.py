@@ -11,7 +11,7 @@ from spark_queue.client.coordinator_client import call_once
 from spark_queue.core import commands, replies
 from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
-from spark_queue.protocol.endpoint import Endpoint
+from spark_queue.protocol.connection import Endpoint
 
 #: How long a drain waits for leases to end, and for the peer, before it looks again, in seconds.
 _PAUSE_S = 1.0

@@ -14,7 +14,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import open_reader
 from spark_queue.metrics.figures import peer_figures
 from spark_queue.protocol import wire
-from spark_queue.protocol.endpoint import Endpoint
+from spark_queue.protocol.connection import Endpoint
 from spark_queue.replication import validation
 from spark_queue.replication.lag import records_behind
 from spark_queue.replication.peer_log import read_definitions

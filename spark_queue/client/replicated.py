@@ -16,7 +16,7 @@ from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.log_entry import TornEntryError, read_entry
 from spark_queue.journal.reader import JournalReader
 from spark_queue.protocol import wire
-from spark_queue.protocol.endpoint import LOCAL, Endpoint
+from spark_queue.protocol.connection import LOCAL, Endpoint
 from spark_queue.replication.peer_log import PeerLog
 from spark_queue.replication.peer_stores import peer_store
 

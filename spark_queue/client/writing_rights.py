@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import WRITE
 from spark_queue.errors import AccessError
-from spark_queue.protocol.endpoint import Endpoint
+from spark_queue.protocol.connection import Endpoint
 from spark_queue.protocol.tokens import token_hash
 
 #: How errors name a caller whose token is no principal's.

@@ -1,4 +1,4 @@
-"""One connection to one address: sends a frame, and tells an answer from the ways of not getting one."""
+"""Where a coordinator is asked, and one connection to one address: an answer, or one of the ways of not getting one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,8 +15,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from spark_queue.errors import ConfigError, CoordinatorError
-from spark_queue.protocol import codec, wire
-from spark_queue.protocol.endpoint import LOCAL
+from spark_queue.protocol import codec, user_files, wire
 from spark_queue.protocol.host import is_loopback, keeps_secrets
 
 #: Names a PEM file of certificates to trust beside the system's, for a coordinator served with one's own certificate.
@@ -31,6 +31,32 @@ TOKEN_REFUSAL = "call refused by the coordinator of journal "  # noqa: S105  # A
 _TOKEN_REFUSALS = frozenset({"UNAUTHENTICATED", "TOKEN_EXPIRED", "TOKEN_WITHDRAWN"})
 
 _Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How a caller reaches the coordinator of its journal. A value: it reads nothing until asked."""
+
+    #: Addresses of coordinators that `sparkq serve` runs, with commas between them; None where one is found or started here.
+    addresses: str | None = None
+    #: The file of the caller's token; None where the environment or the user's own file has it.
+    token_file: str | None = None
+
+    def token(self) -> str:
+        """Read the token, anew each time: its file may hold another one by now.
+
+        Raises
+        ------
+        ConfigError
+            BAD_VALUE when its file is not there.
+        CoordinatorError
+            TOKEN_FILE_UNSAFE when others could read or replace it, or when it is empty.
+        """
+        return user_files.token(self.token_file)
+
+
+#: A coordinator that is found or started here, with the token of the environment or of this user.
+LOCAL = Endpoint()
 
 
 class Verdict(Enum):

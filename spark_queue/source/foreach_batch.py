@@ -17,7 +17,7 @@ from spark_queue.client.outcome_table import evaluated, outcome_columns, read_ou
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.layout import Store
-from spark_queue.protocol.endpoint import Endpoint
+from spark_queue.protocol.connection import Endpoint
 from spark_queue.source.proof_listener import ProofListener
 from spark_queue.source.run_reporter import RunReporter
 

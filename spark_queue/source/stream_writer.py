@@ -20,7 +20,7 @@ from spark_queue.source.partitions import join_small
 
 if TYPE_CHECKING:
     from spark_queue.journal.staging import StagedFile, StagingPlan
-    from spark_queue.protocol.endpoint import Endpoint
+    from spark_queue.protocol.connection import Endpoint
 
 _QUERY_ID = "sql.streaming.queryId"
 

@@ -15,8 +15,7 @@ from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
-from spark_queue.protocol.connection import ConnectionLostError, Verdict
-from spark_queue.protocol.endpoint import Endpoint
+from spark_queue.protocol.connection import ConnectionLostError, Endpoint, Verdict
 from spark_queue.protocol.host import host_id
 
 HERE, STARTED = "grpc://127.0.0.1:1", "grpc://127.0.0.1:2"

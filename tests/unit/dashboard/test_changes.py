@@ -15,7 +15,7 @@ from spark_queue.core import commands
 from spark_queue.dashboard import changes
 from spark_queue.dashboard.changes import StartedChange, Wish
 from spark_queue.errors import CallerError
-from spark_queue.protocol.endpoint import Endpoint
+from spark_queue.protocol.connection import Endpoint
 from tests.unit.dashboard.asking import Answer, Asker, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 

@@ -10,7 +10,7 @@ import pytest
 
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import delta
-from spark_queue.protocol.endpoint import LOCAL, Endpoint
+from spark_queue.protocol.connection import LOCAL, Endpoint
 from spark_queue.source.stream_writer import BatchWriter, StreamWriter, WriteJob
 from tests.unit.journal.journal_on_disk import Disk, orders
 
