@@ -23,8 +23,8 @@ from spark_queue.replication.record_forms import NUMBER_MAX
 DETAIL_BYTES = 16 * 1024 * 1024
 _TEXT_BYTES = 1_000
 
-#: Most ranges of a record.
-RANGES = 2**20
+#: Most ranges of a record: a purge by filter may find every other one of eight million messages.
+RANGES = 2**22
 
 #: Files up to this size are read by one request, larger ones part by part, in bytes.
 _SMALL_BYTES = 4 * 1024 * 1024
