@@ -10,7 +10,7 @@ has_chromium() {
 }
 
 if ! has_chromium && ! { tools/apt.sh chromium >&2 && has_chromium; }; then
-  # The same list decides what is collected. Where CI is set, these tests are run all the same, and fail.
+  # The same list decides what is collected. With BROWSER_TESTS=required these tests are run all the same, and fail.
   python -c 'from tests.unit.dashboard.finding import told; print(told())' >&2
 fi
 

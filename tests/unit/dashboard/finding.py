@@ -16,8 +16,8 @@ def chromium() -> str | None:
 
 
 def left_out() -> list[str]:
-    """Return the tests that are not collected: those of a browser where there is none, but for CI, where they fail."""
-    return [] if chromium() or os.environ.get("CI") else list(IN_A_BROWSER)
+    """Return the tests that are not collected where there is no browser; BROWSER_TESTS=required lets them fail there instead."""
+    return [] if chromium() or os.environ.get("BROWSER_TESTS") == "required" else list(IN_A_BROWSER)
 
 
 def told() -> str:

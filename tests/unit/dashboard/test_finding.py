@@ -11,12 +11,12 @@ from tests.source_tree import ROOT
 from tests.unit.dashboard.finding import IN_A_BROWSER, left_out, told
 
 
-def test_where_there_is_no_browser_its_tests_are_left_out_by_name_and_never_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_is_no_browser_its_tests_are_left_out_by_name_but_where_they_are_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARKQ_CHROMIUM", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("BROWSER_TESTS", raising=False)
     assert left_out() == list(IN_A_BROWSER)
-    monkeypatch.setenv("CI", "true")
+    monkeypatch.setenv("BROWSER_TESTS", "required")
     assert left_out() == []
     assert all(f"tests/acceptance/{name}" in told() for name in IN_A_BROWSER)
 
