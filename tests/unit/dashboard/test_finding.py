@@ -11,7 +11,7 @@ from tests.source_tree import ROOT
 from tests.unit.dashboard.finding import IN_A_BROWSER, left_out, told
 
 
-def test_where_there_is_no_browser_its_tests_are_left_out_by_name_but_where_they_are_required(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_browser_its_tests_are_left_out_by_name_unless_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARKQ_CHROMIUM", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("BROWSER_TESTS", raising=False)
