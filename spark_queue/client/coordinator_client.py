@@ -17,15 +17,7 @@ from spark_queue.core import commands, replies
 from spark_queue.errors import ConfigError, CoordinatorError
 from spark_queue.journal.layout import Store
 from spark_queue.protocol import codec, user_files, wire
-from spark_queue.protocol.connection import (
-    LOCAL,
-    Connection,
-    ConnectionLostError,
-    Endpoint,
-    Verdict,
-    parse_addresses,
-    tells_no_address,
-)
+from spark_queue.protocol.connection import LOCAL, Connection, ConnectionLostError, Endpoint, Verdict, tells_no_address
 from spark_queue.protocol.discovery import Advertisement, read_advertisement
 from spark_queue.protocol.host import host_id, is_loopback, keeps_secrets
 from spark_queue.protocol.journal_location import location_of
@@ -197,7 +189,7 @@ class CoordinatorClient:
             COORDINATOR_UNAVAILABLE, or what kept a coordinator from serving.
         """
         if self._endpoint.addresses is not None:
-            addresses = parse_addresses(self._endpoint.addresses)
+            addresses = self._endpoint.uris()
             return addresses[0] if len(addresses) == 1 else self._serving_of(addresses, deadline_s)
         address = self._advertised_address()
         if address is not None:

@@ -42,6 +42,21 @@ class Endpoint:
     #: The file of the caller's token; None where the environment or the user's own file has it.
     token_file: str | None = None
 
+    def uris(self) -> tuple[str, ...]:
+        """Return the Flight URIs of `addresses`, ``host:port,host:port``, in order: a coordinator, and its stand-ins.
+
+        Raises
+        ------
+        ConfigError
+            BAD_VALUE for what is no address.
+        """
+        text = self.addresses or ""
+        addresses = [address.strip() for address in text.split(",")]
+        if not all(addresses):
+            expected = "HOST:PORT or HOST:PORT,HOST:PORT"
+            raise ConfigError("BAD_VALUE", key="coordinator", where="the caller", value=text, expected=expected)
+        return tuple(map(normalise_address, addresses))
+
     def token(self) -> str:
         """Read the token, anew each time: its file may hold another one by now.
 
@@ -192,22 +207,6 @@ def ping(address: str, journal_id: str, location: str, timeout_s: float) -> Verd
 def tells_no_address(refusal: ConfigError) -> bool:
     """Return whether a connection was refused for its address: a claim or an advertisement may say anything."""
     return str(refusal.facts["key"]) == "coordinator"
-
-
-def parse_addresses(text: str) -> tuple[str, ...]:
-    """Return the Flight URIs in ``host:port,host:port``, in order: a coordinator, and those that stand in for it.
-
-    Raises
-    ------
-    ConfigError
-        BAD_VALUE for what is no address.
-    """
-    addresses = [address.strip() for address in text.split(",")]
-    if not all(addresses):
-        raise ConfigError(
-            "BAD_VALUE", key="coordinator", where="the caller", value=text, expected="HOST:PORT or HOST:PORT,HOST:PORT"
-        )
-    return tuple(map(normalise_address, addresses))
 
 
 def normalise_address(address: str) -> str:
