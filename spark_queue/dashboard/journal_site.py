@@ -16,7 +16,7 @@ from starlette.routing import Route
 from spark_queue.clock import SystemClock
 from spark_queue.core.bitmaps.ranges import oldest
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.dashboard import control_rows, journal_page, letters, message_rows, queue_page, shown
+from spark_queue.dashboard import journal_page, letters, message_rows, queue_page, shown
 from spark_queue.dashboard.following import JournalFollower, JournalLook
 from spark_queue.dashboard.life import life_of
 from spark_queue.dashboard.moments import Moments
@@ -24,6 +24,7 @@ from spark_queue.dashboard.overview import journal_rows, status_of
 from spark_queue.dashboard.templating import Pages
 from spark_queue.errors import ConfigError, SparkQueueError
 from spark_queue.journal.schema import user_schema
+from spark_queue.views import control_rows
 from spark_queue.views.explain import explain
 
 #: Bodies of a group of dead letters that its page shows.
