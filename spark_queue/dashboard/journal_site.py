@@ -149,7 +149,13 @@ class JournalSite:
             name, journal, now_ms = known_queue(look.state, request), look.journal, look.now_ms
             definition = look.state.ledger(name).definition
             message_type = message_rows.frozen(look.state.message_types[definition.message_type])
-        history = explain(journal, name, bookmark)
+
+        @contextmanager
+        def state_now() -> Iterator[JournalState]:
+            with looking(follower) as look:
+                yield look.state
+
+        history = explain(journal, name, bookmark, state_now=state_now)
         values: list[tuple[str, str]] = []
         trouble = history.trouble
         if not self._pages.hides_bodies and trouble is None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from itertools import takewhile
+from typing import TypeAlias
 
 from spark_queue.clock import SystemClock
 from spark_queue.core.engine import Engine
@@ -22,6 +24,9 @@ from spark_queue.views.point_in_time import PointInTime, point_in_time
 
 #: Kinds that say up to which version a message log was read.
 _READING = (Kind.ENTERED, Kind.FOREIGN, Kind.MOVED)
+
+#: Gives the state of a whole journal as it is now, which does not change meanwhile.
+StateNow: TypeAlias = "Callable[[], AbstractContextManager[JournalState]]"
 
 
 def state_at(journal: DeltaJournal, as_of: datetime | int | None = None) -> PointInTime:
@@ -59,6 +64,26 @@ def state_at(journal: DeltaJournal, as_of: datetime | int | None = None) -> Poin
             if trouble is not None:
                 troubles[name] = str(trouble)
     return replace(point, troubles=troubles, files=journal.store if as_of is None else None)
+
+
+@contextmanager
+def whole_state(
+    journal: DeltaJournal, as_of: datetime | int | None, state_now: StateNow | None, least: int
+) -> Iterator[JournalState]:
+    """Yield the state of a journal at a moment, folded only where nobody gives it who follows the log.
+
+    Parameters
+    ----------
+    state_now
+        Gives it to who asks for now.
+    least
+        Records that must be in it: who follows a log may be a little behind.
+    """
+    with nullcontext() if state_now is None else state_now() as known:
+        if known is not None and known.next_record >= least:
+            yield known
+            return
+    yield state_at(journal, as_of).state
 
 
 class Commits:
