@@ -16,9 +16,11 @@ from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
+from spark_queue.journal import snapshot
 from spark_queue.journal.entering import Entrance, MessageLogs, PreparedTraits
 from spark_queue.journal.layout import Store, log_key, messages_key
 from spark_queue.journal.open import DeltaJournal
+from spark_queue.journal.reader import list_files
 from spark_queue.ports import MessageLog, MessageLogEntry
 from spark_queue.views.point_in_time import PointInTime, point_in_time
 
@@ -83,7 +85,18 @@ def whole_state(
         if known is not None and known.next_record >= least:
             yield known
             return
-    yield state_at(journal, as_of).state
+    yield _newest(journal) if as_of is None else state_at(journal, as_of).state
+
+
+def _newest(journal: DeltaJournal) -> JournalState:
+    """Return the state of a journal now, as who starts a coordinator finds it: reads only what follows the newest snapshot."""
+    past, traits = snapshot.load(journal.store, list_files(journal.store)), PreparedTraits(journal.traits)
+    state, now_ms, commits = past.state or JournalState(traits), SystemClock().wall_ms(), Commits(journal.store)
+    state.traits = traits
+    state.fold_all(past)
+    for name in state.message_types:
+        count_on(journal, state, traits, commits, message_type=name, now_ms=now_ms)
+    return state
 
 
 class Commits:

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from spark_queue.core import commands
-from spark_queue.core.records import Outcome
+from spark_queue.core.records import Outcome, Record
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal.open import open_journal
+from spark_queue.journal import snapshot
+from spark_queue.journal.open import DeltaJournal, open_journal
+from spark_queue.journal.reader import list_files
 from spark_queue.views import explain
+from spark_queue.views.state_at import whole_state
 from spark_queue.views.waiting import why_it_waits
 from tests.deciding import started
 from tests.unit.dashboard.dashboard_world import DashboardWorld
@@ -112,6 +115,28 @@ def test_a_barrier_stands_before_it(tmp_path: Path) -> None:
     world.next(5)
     world.next(5)
     assert "It waits behind barrier 1, which each consumer is given first." in told(2)
+
+
+def test_only_what_came_after_the_newest_snapshot_is_folded(world: DashboardWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.attach("BILLING", "east", 2)
+    world.commit()
+    opened = open_journal(world.journal.store)
+    snapshot.take(opened.store, list_files(opened.store), opened.traits)
+    world.decide(commands.Pause(queue="BILLING"), 3)
+    folded, fold = list[str](), JournalState.fold
+
+    def noted(state: JournalState, record: Record) -> None:
+        folded.append(str(record.kind))
+        fold(state, record)
+
+    monkeypatch.setattr(JournalState, "fold", noted)
+    # Who reads every record reads for a second at ten million messages.
+    monkeypatch.setattr(DeltaJournal, "records", None)
+    world.commit()
+    with whole_state(opened, None, None, 0) as state:
+        assert state.ledger("BILLING").paused
+        assert "is paused" in str(why_it_waits(state, "BILLING", 3, now_ms=world.at(4)))
+    assert folded == ["paused"]
 
 
 def test_who_follows_the_log_and_is_behind_is_not_believed(world: DashboardWorld) -> None:
