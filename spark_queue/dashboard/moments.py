@@ -18,7 +18,7 @@ class Moments:
     """Past states of journals, each folded once."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, int], PointInTime] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, int], PointInTime] = OrderedDict()
         # One fold at a time: it takes a processor, and a second asker mostly asks for the same.
         self._lock = threading.Lock()
 
@@ -34,7 +34,8 @@ class Moments:
         JournalError
             What keeps the log from being read.
         """
-        key = (journal.path, at_ms)
+        # A journal that is made anew at a place has another id.
+        key = (journal.path, journal.journal_id, at_ms)
         with self._lock:
             if key not in self._known:
                 self._known[key] = state_at(journal, as_of(at_ms))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from spark_queue.core import commands
 from spark_queue.core.state import status
 from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.history import Spark
+from spark_queue.dashboard.moments import Moments
 from spark_queue.dashboard.overview import queue_row
 from spark_queue.dashboard.steps import StepSeries
 from spark_queue.journal.open import open_journal
@@ -127,3 +129,15 @@ def test_steps_hold_before_between_and_after_their_changes() -> None:
     steps.add(20, -1)
     assert steps.at(np.array([0, 9, 10, 19, 20, 99]), before=7).tolist() == [7, 7, 3, 3, 2, 2]
     assert steps.at(np.array([99])).tolist() == [2]
+
+
+def test_a_journal_that_is_made_anew_has_a_past_of_its_own(tmp_path: Path) -> None:
+    moments, depths = Moments(), list[int]()
+    for count in (5, 3):
+        world = DashboardWorld(tmp_path)
+        world.publish(count, 1)
+        world.commit()
+        at_ms = world.at(2) // 600_000 * 600_000 + 1_200_000
+        depths.append(len(moments.at(world.opened, at_ms).state.ledger("BILLING").entered))
+        shutil.rmtree(world.journal.path)
+    assert depths == [5, 3]
