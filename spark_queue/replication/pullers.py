@@ -90,7 +90,9 @@ class Pullers:
 
     def restored(self) -> JournalError | None:
         """Return what tells that this journal was restored from a backup: a peer has pulled what its log does not have."""
-        found = [thread.restored for thread in self._threads.values() if thread.restored is not None]
+        # Each is looked at once, since its thread may take it back between two looks.
+        shown = [thread.restored for thread in self._threads.values()]
+        found = [each for each in shown if each is not None]
         return min(found, key=lambda each: int(str(each.facts["since"])), default=None)
 
     def begin_anew(self) -> None:

@@ -150,3 +150,15 @@ def test_what_was_read_before_somebody_said_that_the_journal_was_restored_is_ove
         assert asked[0].is_over()
     finally:
         go_on.set()
+
+
+def test_a_peer_may_show_no_more_while_it_is_asked(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop would end in doubt."""
+    running = start(lambda *_: None)
+    shown = [lost("tokyo"), None]
+    for thread in running._threads.values():
+        thread.end()
+        thread.join()
+    monkeypatch.setattr(pullers._PullThread, "restored", property(lambda _: shown.pop(0) if shown else None), raising=False)
+    found = running.restored()
+    assert found is None or found.facts["peer"] == "tokyo"
