@@ -73,6 +73,9 @@ def apply(
     """Make a definition file the definitions of a journal."""
     target = open_target(journal, storage, coordinator, token_file)
     if as_store_owner:
+        for option, queues in (("--reset", reset), ("--remove", remove)):
+            if queues:
+                raise bad_argument(option, queues[0], "left out with --as-store-owner, which changes [principals] alone")
         changes = _apply_as_store_owner(target, definitions, dry_run=dry_run)
     else:
         changes = target.apply(definitions, dry_run=dry_run, reset=reset or [], remove=remove or [])

@@ -29,20 +29,17 @@ def log(
     json: Json = False,
 ) -> None:
     """Show the control log, newest first: who did what when. Starts nothing. Names are there where the journal has principals."""
-    from spark_queue.dashboard.control_rows import record_page
-    from spark_queue.dashboard.log_reader import LogReader
+    from spark_queue.journal.reader import open_reader
+    from spark_queue.views.control_rows import record_page
 
-    store = open_target(journal, storage).store
-    reader = LogReader(store)
-    reader.open()
-    page = record_page(store, reader.all_rows(), queue=queue, kind=kind, by_people=people, before=before)
+    opened = open_reader(open_target(journal, storage).store)
+    page = record_page(opened.store, opened.record_rows(), queue=queue, kind=kind, by_people=people, before=before)
     rows = [{**asdict(row), "at": to_text(row.at_ms)} for row in page.rows[:limit]]
     if json:
         show_json(rows)
     elif rows:
         out().print(table(rows, _COLUMNS))
-        typer.echo(
-            f"{len(rows):,} of {page.total:,} records." + (" --before RECORD shows older ones." if page.total > len(rows) else "")
-        )
+        older = f" --before {rows[-1]['record']} shows older ones." if page.total > len(rows) else ""
+        typer.echo(f"{len(rows):,} of {page.total:,} records.{older}")
     else:
-        typer.echo("There are no such records.")
+        typer.echo(f"There are no such records. The log has these kinds: {', '.join(page.kinds)}.")

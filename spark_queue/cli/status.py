@@ -170,6 +170,6 @@ def explain(
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Tell the whole life of one message: publish, leases, returns, its end. Starts nothing."""
+    """Tell the whole life of one message: publish, leases, returns, its end, or what it waits for. Starts nothing."""
     history = open_target(journal, storage).queue(queue).explain(bookmark, parse_as_of(as_of))
     show(asdict(history), str(history), as_json=json)

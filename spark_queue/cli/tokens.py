@@ -30,7 +30,8 @@ def new(
     lines = [
         f"Token of {name}, printed this once; it is stored nowhere:",
         f"  {token}",
-        f"The caller has it in a file of mode 0600 that {TOKEN_FILE_VARIABLE} names, or in {TOKEN_VARIABLE}.",
+        "The caller has it in a file of mode 0600, named by --token-file, token_file= in Python, the option tokenFile of a stream,",
+        f"or {TOKEN_FILE_VARIABLE}; or in {TOKEN_VARIABLE}.",
         f"In the definitions, under [principals.{name}]:",
         f'  token_hash = "{token_hash(token)}"',
     ]

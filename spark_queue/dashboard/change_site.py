@@ -54,9 +54,13 @@ class ChangeSite:
         verb = str(form.get("verb", ""))
         if verb not in VERBS:
             raise ConfigError("BAD_VALUE", key="verb", where="the form", value=verb, expected=f"one of {', '.join(VERBS)}")
-        with looking(follower) as look:
-            wish = _wish(look.state, known_queue(look.state, request), verb, form)
-        count, text = await to_thread.run_sync(wish.dry_run, follower.handle)
+
+        def wished() -> tuple[Wish, int, str]:
+            with looking(follower) as look:
+                wish = _wish(look.state, known_queue(look.state, request), verb, form)
+            return wish, *wish.dry_run(follower.handle)
+
+        wish, count, text = await to_thread.run_sync(wished)
         # What was shown is what is confirmed: where it has changed since, it is shown again.
         if form.get("confirmed") == str(count) and count:
             change = self._changes.start(follower.handle, follower.name, wish, count)

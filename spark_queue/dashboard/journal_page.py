@@ -14,12 +14,12 @@ from spark_queue.client.changes import changes_between
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.dashboard.control_rows import who
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.control_files import to_records_of
 from spark_queue.journal.layout import CONTROL, MESSAGES, SNAPSHOTS, Store
 from spark_queue.protocol.discovery import read_advertisement
+from spark_queue.views.control_rows import who
 from spark_queue.views.one_message import one_of
 
 

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from spark_queue.clock import SystemClock
 from spark_queue.core.bitmaps.ranges import oldest
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.dashboard import control_rows, journal_page, letters, message_rows, queue_page, shown
+from spark_queue.dashboard import journal_page, letters, message_rows, queue_page, shown
 from spark_queue.dashboard.following import JournalFollower, JournalLook
 from spark_queue.dashboard.life import life_of
 from spark_queue.dashboard.moments import Moments
@@ -24,6 +24,7 @@ from spark_queue.dashboard.overview import journal_rows, status_of
 from spark_queue.dashboard.templating import Pages
 from spark_queue.errors import ConfigError, SparkQueueError
 from spark_queue.journal.schema import user_schema
+from spark_queue.views import control_rows
 from spark_queue.views.explain import explain
 
 #: Bodies of a group of dead letters that its page shows.
@@ -148,7 +149,13 @@ class JournalSite:
             name, journal, now_ms = known_queue(look.state, request), look.journal, look.now_ms
             definition = look.state.ledger(name).definition
             message_type = message_rows.frozen(look.state.message_types[definition.message_type])
-        history = explain(journal, name, bookmark)
+
+        @contextmanager
+        def state_now() -> Iterator[JournalState]:
+            with looking(follower) as look:
+                yield look.state
+
+        history = explain(journal, name, bookmark, state_now=state_now)
         values: list[tuple[str, str]] = []
         trouble = history.trouble
         if not self._pages.hides_bodies and trouble is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,14 +29,16 @@ from spark_queue.views.event_texts import event_text
 from spark_queue.views.explanation import MessageEvent, MessageHistory
 from spark_queue.views.one_message import MessageRows, MessageTraits, fold_alone, one_of
 from spark_queue.views.point_in_time import cut, fold_until
-from spark_queue.views.state_at import Commits, PublishedBy, count_on, state_at
+from spark_queue.views.state_at import Commits, PublishedBy, StateNow, count_on, whole_state
 from spark_queue.views.waiting import waits, why_it_waits, why_never_taken
 
 #: They are about a message while its lease has it, without naming it.
 _LEASE_KINDS = frozenset({Kind.RENEWED, Kind.CLAIMED, Kind.PROVEN})
 
 
-def explain(journal: DeltaJournal, queue: str, bookmark: int, as_of: datetime | int | None = None) -> MessageHistory:
+def explain(
+    journal: DeltaJournal, queue: str, bookmark: int, as_of: datetime | int | None = None, *, state_now: StateNow | None = None
+) -> MessageHistory:
     """Tell the whole life of a message in a queue; starts nothing and changes nothing.
 
     Parameters
@@ -48,6 +51,8 @@ def explain(journal: DeltaJournal, queue: str, bookmark: int, as_of: datetime | 
         The message.
     as_of
         An aware time or a record number: what was known then; None for now.
+    state_now
+        Gives the journal as it is to who asks for now: where other messages decide, its log need not be folded again.
 
     Raises
     ------
@@ -70,7 +75,7 @@ def explain(journal: DeltaJournal, queue: str, bookmark: int, as_of: datetime | 
     records = journal.records_of(found.chosen(queues))
     life = _Life(journal, queues, bookmark, message_type)
     life.fold(records, sum(record.record < count for record in records), now_ms=now_ms, as_of=as_of)
-    return life.history(now_ms=now_ms, as_of=as_of)
+    return life.history(now_ms=now_ms, as_of=as_of, state_now=state_now if as_of is None else None)
 
 
 class _Life:
@@ -97,7 +102,7 @@ class _Life:
             logs = self._journal if as_of is None else PublishedBy(self._journal, self._commits, now_ms)
             count_on(logs, self._state, self._prepared, self._commits, message_type=self._type, now_ms=now_ms)
 
-    def history(self, *, now_ms: int, as_of: datetime | int | None) -> MessageHistory:
+    def history(self, *, now_ms: int, as_of: datetime | int | None, state_now: StateNow | None) -> MessageHistory:
         segment = self._segment()
         if segment is None:
             until = max((each.until for each in self._message_type.segments), default=0)
@@ -106,9 +111,10 @@ class _Life:
         standing: Mapping[str, Any] = {}
         try:
             # Where others decide, only the whole log tells.
-            self._depends |= waits(self._state.ledger(self._queue), self._bookmark)
-            whole = state_at(self._journal, as_of).state if self._depends else self._state
-            standing = self._standing(whole, body, now_ms=now_ms)
+            depends = self._depends or waits(self._state.ledger(self._queue), self._bookmark)
+            least = self._state.next_record
+            with whole_state(self._journal, as_of, state_now, least) if depends else nullcontext(self._state) as state:
+                standing = self._standing(state, body, now_ms=now_ms)
         except JournalError as refusal:
             trouble = trouble or str(refusal)
         origin = self._origin()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from itertools import takewhile
+from typing import TypeAlias
 
 from spark_queue.clock import SystemClock
 from spark_queue.core.engine import Engine
@@ -14,14 +16,19 @@ from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
+from spark_queue.journal import snapshot
 from spark_queue.journal.entering import Entrance, MessageLogs, PreparedTraits
 from spark_queue.journal.layout import Store, log_key, messages_key
 from spark_queue.journal.open import DeltaJournal
+from spark_queue.journal.reader import list_files
 from spark_queue.ports import MessageLog, MessageLogEntry
 from spark_queue.views.point_in_time import PointInTime, point_in_time
 
 #: Kinds that say up to which version a message log was read.
 _READING = (Kind.ENTERED, Kind.FOREIGN, Kind.MOVED)
+
+#: Gives the state of a whole journal as it is now, which does not change meanwhile.
+StateNow: TypeAlias = "Callable[[], AbstractContextManager[JournalState]]"
 
 
 def state_at(journal: DeltaJournal, as_of: datetime | int | None = None) -> PointInTime:
@@ -59,6 +66,37 @@ def state_at(journal: DeltaJournal, as_of: datetime | int | None = None) -> Poin
             if trouble is not None:
                 troubles[name] = str(trouble)
     return replace(point, troubles=troubles, files=journal.store if as_of is None else None)
+
+
+@contextmanager
+def whole_state(
+    journal: DeltaJournal, as_of: datetime | int | None, state_now: StateNow | None, least: int
+) -> Iterator[JournalState]:
+    """Yield the state of a journal at a moment, folded only where nobody gives it who follows the log.
+
+    Parameters
+    ----------
+    state_now
+        Gives it to who asks for now.
+    least
+        Records that must be in it: who follows a log may be a little behind.
+    """
+    with nullcontext() if state_now is None else state_now() as known:
+        if known is not None and known.next_record >= least:
+            yield known
+            return
+    yield _newest(journal) if as_of is None else state_at(journal, as_of).state
+
+
+def _newest(journal: DeltaJournal) -> JournalState:
+    """Return the state of a journal now, as who starts a coordinator finds it: reads only what follows the newest snapshot."""
+    past, traits = snapshot.load(journal.store, list_files(journal.store)), PreparedTraits(journal.traits)
+    state, now_ms, commits = past.state or JournalState(traits), SystemClock().wall_ms(), Commits(journal.store)
+    state.traits = traits
+    state.fold_all(past)
+    for name in state.message_types:
+        count_on(journal, state, traits, commits, message_type=name, now_ms=now_ms)
+    return state
 
 
 class Commits:

@@ -9,7 +9,6 @@ from pyroaring import BitMap64
 from spark_queue.core.deciding.shares import left_within, room_within
 from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.segment import EntryTraits
-from spark_queue.core.state import status
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Subscription
 from spark_queue.core.state.ledger import QueueLedger
@@ -71,16 +70,13 @@ def why_it_waits(state: JournalState, queue: str, bookmark: int, *, now_ms: int)
     ledger = state.ledger(queue)
     if not waits(ledger, bookmark):
         return None
-    return next(_reasons(state, ledger, queue, bookmark, now_ms), None)
+    return next(_reasons(ledger, queue, bookmark, now_ms), None)
 
 
-def _reasons(state: JournalState, ledger: QueueLedger, queue: str, bookmark: int, now_ms: int) -> Iterator[str]:
+def _reasons(ledger: QueueLedger, queue: str, bookmark: int, now_ms: int) -> Iterator[str]:
     """Yield what keeps it, the most telling reason first."""
     if ledger.paused:
         yield f"It waits: queue '{queue}' is paused, and grants nothing until `sparkq unpause`."
-    alarm = status.queue_status(state, queue, now_ms=now_ms).alarm
-    if alarm is not None:
-        yield f"It waits: queue '{queue}' has an alarm: {alarm}"
     due_ms = next((at_ms for at_ms, rows in ledger.delayed.items() if bookmark in rows), now_ms)
     if due_ms > now_ms:
         yield f"It waits until {to_text(due_ms)}: it was cancelled with a delay (retry_after or retry_backoff)."
@@ -88,6 +84,9 @@ def _reasons(state: JournalState, ledger: QueueLedger, queue: str, bookmark: int
         yield "It waits: it is a barrier, which is given out when all before it are settled."
     if bookmark in ledger.rows[State.INACTIVE]:
         yield "It waits: the queue holds as many active messages as its target_queue_depth says; others come first."
+    held = ledger.rows[State.HELD]
+    if held and held.min() < bookmark:
+        yield f"It waits behind barrier {held.min()}, which is given out when all before it are settled."
     known = [each for each in ledger.subscriptions.values() if not each.left]
     if not known:
         yield f"It waits: nobody consumes queue '{queue}' now. A stream that starts under a subscription would be given it."
@@ -96,6 +95,12 @@ def _reasons(state: JournalState, ledger: QueueLedger, queue: str, bookmark: int
     if known and not matching:
         told = "; ".join(f"'{each.name}': {' AND '.join(each.filters)}" for each in known)
         yield f"It waits: no subscription's filter matches it. {told}"
+    if matching and all(each.is_stopped for each in matching):
+        told = "; ".join(f"'{each.name}': {each.alarm.error}" for each in matching if each.alarm is not None)
+        yield f"It waits: an alarm lets its consumers try one message at a time. {told}"
+    if matching and all(each.barriers and each.barriers.min() < bookmark for each in matching):
+        barrier = min(each.barriers.min() for each in matching)
+        yield f"It waits behind barrier {barrier}, which each consumer is given first."
     if bookmark not in ledger.selection.heads(only):
         yield "It waits: an older message of its order_key is not settled, and comes first."
     if known:
@@ -112,4 +117,5 @@ def _turn(ledger: QueueLedger, matching: list[Subscription], bookmark: int, now_
         return f"It waits: each consumer has as much in hand as it may: {told}. It is given more when it has settled some."
     older = ledger.rows[State.AVAILABLE].rank(bookmark) - (bookmark in ledger.rows[State.AVAILABLE])
     heard = ", ".join(f"'{each.name}' {max(0, now_ms - each.last_seen_at_ms) // 1_000:,} s ago" for each in matching)
-    return f"It waits for its turn: {older:,} older ones are available. Who may take it was last heard: {heard}."
+    told = f"{older:,} of the messages that may be given out are older"
+    return f"It waits for its turn: {told}. Who may take it was last heard: {heard}."

@@ -1,16 +1,18 @@
-"""Explaining one message: a long control log read by whole columns, and the one row of the message."""
+"""Explaining one message: a long control log read by whole columns, the one row of the message, and what it waits for."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from spark_queue.core.message_files.segment import to_record
 from spark_queue.core.records import Kind, Record, Removal, Return
+from spark_queue.journal import snapshot
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.open import DeltaJournal, open_journal
+from spark_queue.journal.reader import list_files
 from spark_queue.ports import entered
 from spark_queue.views import explain
 from tests.benchmarks.figure import Bench, Figure, median, spread
@@ -26,28 +28,43 @@ _AT_MS = 4_000_000_000_000
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Measure with 10 million messages, every one delivered twice and acknowledged; the budget is 2 s."""
+    """Measure with 10 million messages, all but those of one lease delivered twice and acknowledged; the budgets are 2 s.
+
+    Why one of these waits, the state of the whole journal tells. A coordinator stores it after so many records.
+    """
     journal = BenchJournal(bench.place / "journal", messages=MANY_MESSAGES)
     opened, control = open_journal(journal.store), DeltaControlLog(journal.store)
     begun = len(control.load())
     records = [replace(each, record=number, epoch=1, at_ms=_AT_MS + number) for number, each in enumerate(_life(opened), begun)]
     for first in range(0, len(records), _COMMIT_RECORDS):
         control.append(records[first : first + _COMMIT_RECORDS], epoch=1)
-    times_s = []
-    for run in range(bench.runs):
-        began_s = time.perf_counter()
-        history = explain(open_journal(journal.store), QUEUE, MANY_MESSAGES // 2 + run)
-        times_s.append(time.perf_counter() - began_s)
-        assert history.state == "removed"
-        assert [event.event for event in history.events].count("granted") == 2
+    note = f"{begun + len(records):,} control records, leases of {LEASE_MESSAGES} messages"
+    times_s = list(_explained(journal, [MANY_MESSAGES // 2 + run for run in range(bench.runs)], was_delivered=True))
     yield Figure(
         row="explain", what="explain one of 10 M messages, each delivered twice", value=median(times_s), unit="s", budget=2,
-        note=f"{spread(times_s)}; {begun + len(records):,} control records, leases of {LEASE_MESSAGES} messages",
+        note=f"{spread(times_s)}; {note}",
+    )  # fmt: skip
+    snapshot.take(journal.store, list_files(journal.store), opened.traits)
+    times_s = list(_explained(journal, [MANY_MESSAGES - 1 - run for run in range(bench.runs)], was_delivered=False))
+    yield Figure(
+        row="explain-waiting", what="explain why one of 10 M messages waits, from a snapshot", value=median(times_s), unit="s",
+        budget=2, note=f"{spread(times_s)}; {note}",
     )  # fmt: skip
 
 
+def _explained(journal: BenchJournal, bookmarks: Iterable[int], *, was_delivered: bool) -> Iterator[float]:
+    """Explain messages, and yield how long each took, in seconds."""
+    for bookmark in bookmarks:
+        began_s = time.perf_counter()
+        history = explain(open_journal(journal.store), QUEUE, bookmark)
+        yield time.perf_counter() - began_s
+        assert history.state == ("removed" if was_delivered else "available")
+        assert [event.event for event in history.events].count("granted") == (2 if was_delivered else 0)
+        assert was_delivered or str(history.reason).startswith("It waits")
+
+
 def _life(opened: DeltaJournal) -> Iterator[Record]:
-    """Yield the records of a queue whose leases all ran out once, and were proven then."""
+    """Yield the records of a queue whose leases all ran out once, and were proven then; the last messages still wait."""
     yield Record(kind=Kind.EPOCH_CLAIMED, detail={"host": "h", "address": "a", "pid": 1})
     first = 0
     for entry in opened.messages("json").tail(-1):
@@ -56,7 +73,7 @@ def _life(opened: DeltaJournal) -> Iterator[Record]:
             first += added.row_count
     asks = {"ack_mode": "auto", "max_backlog": LEASE_MESSAGES, "filter": None}
     yield Record(kind=Kind.SUBSCRIBED, queue=QUEUE, subscription=SUBSCRIPTION, detail=asks)
-    for lease in range(1, 2 * (first // LEASE_MESSAGES), 2):
+    for lease in range(1, 2 * (first // LEASE_MESSAGES - 1), 2):
         row = lease // 2 * LEASE_MESSAGES
         about: dict[str, Any] = {"queue": QUEUE, "subscription": SUBSCRIPTION, "ranges": ((row, row + LEASE_MESSAGES),)}
         granted = {"incarnation": [1, 1], "call": lease, "limit": LEASE_MESSAGES}

@@ -13,6 +13,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.certificates import make_certificate
+
 
 def ip(*arguments: str) -> None:
     """Run `ip`."""
@@ -78,7 +80,7 @@ def hosts_of(kind: str, directory: Path, count: int = 2) -> Iterator[Hosts]:
         ip("addr", "add", f"{subnet}.1/24", "dev", bridge)
         ip("link", "set", bridge, "up")
         made = [_namespace(stack, f"{bridge}{chr(ord('a') + at)}", bridge, f"{subnet}.{at + 2}") for at in range(count)]
-        certificate, key = _certificate(directory, [host.address for host in made])
+        certificate, key = make_certificate(directory, *(f"IP:{host.address}" for host in made))
         yield Hosts(
             all=tuple(made),
             here=f"{subnet}.1",
@@ -98,12 +100,3 @@ def _namespace(stack: ExitStack, name: str, bridge: str, address: str) -> Host:
     ip("-n", name, "link", "set", "eth0", "up")
     ip("-n", name, "link", "set", "lo", "up")
     return Host(address=address, prefix=("ip", "netns", "exec", name), cable=name)
-
-
-def _certificate(directory: Path, addresses: list[str]) -> tuple[Path, Path]:
-    certificate, key = directory / "cert.pem", directory / "key.pem"
-    names = ",".join(f"IP:{address}" for address in addresses)
-    subject = ["-subj", "/CN=queue", "-addext", f"subjectAltName={names}"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
-    subprocess.run([*command, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
-    return certificate, key

@@ -70,6 +70,8 @@ NEVER_LOADS: Mapping[str, frozenset[str]] = {
     "spark_queue.coordinator": frozenset({"pyspark", "delta", "opentelemetry", "prometheus_client"}),
     "spark_queue.cli": frozenset({"pyspark", "delta", "opentelemetry", "prometheus_client"}),
     "spark_queue.dashboard": frozenset({"pyspark", "delta"}),
+    # `sparkq metrics --every` follows logs as the page does, without what serves the page.
+    "spark_queue.dashboard.followed_metrics": frozenset({"anyio", "jinja2", "starlette", "uvicorn"}),
     "spark_queue.journal": frozenset({"pyspark", "delta"}),
     "spark_queue.views": frozenset({"pyspark", "delta"}),
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from spark_queue import Journal
 from tests.unit.cli.sparkq import Terminal
 
@@ -45,3 +47,12 @@ def test_apply_refuses_what_the_coordinator_would_refuse(sparkq: Terminal, journ
     answer = sparkq("apply", journal.path, definitions, "--dry-run")
     assert answer.code == 1
     assert "[MESSAGE_TYPE_CHANGED]" in answer.err
+
+
+@pytest.mark.parametrize("option", ["--reset", "--remove"])
+def test_the_owner_of_the_store_resets_and_removes_nothing(
+    sparkq: Terminal, journal: Journal, definitions: Path, option: str
+) -> None:
+    said = sparkq("apply", journal.path, definitions, "--as-store-owner", option, "WORK")
+    told = " ".join(said.err.split())
+    assert (said.code, "[BAD_VALUE]" in told, option in told, "left out with --as-store-owner" in told) == (1, True, True, True)

@@ -115,4 +115,7 @@ def test_the_log_tells_who_purged(sparkq: Terminal, world: DashboardWorld) -> No
     newest, *_ = sparkq("log", world.journal.path, "--json").json
     assert (newest["kind"], newest["queue"]) == ("paused", "REFUNDS")
     older = sparkq("log", world.journal.path, "--before", newest["record"], "--kind", "paused")
-    assert "There are no such records." in older.out
+    assert "There are no such records. The log has these kinds: " in older.out
+    assert "definitions_applied" in older.out
+    shown = sparkq("log", world.journal.path, "-n", 2).out
+    assert f"--before {newest['record'] - 1} shows older ones." in shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode
 import pytest
 
 from spark_queue.core import commands
-from spark_queue.dashboard import changes
+from spark_queue.dashboard import change_site, changes
 from spark_queue.dashboard.changes import StartedChange, Wish
 from spark_queue.errors import CallerError
 from spark_queue.protocol.connection import Endpoint
@@ -241,3 +242,16 @@ def test_cancel_is_a_form_of_its_own(held: Held) -> None:
     assert held.visitor.change(f"{path}/cancel", {}).status == 303
     assert held.visitor.change(path.replace(path[-5:], "xxxxx") + "/cancel", {}).status == 404
     ended(held.visitor, path)
+
+
+def test_no_other_page_waits_while_a_form_is_understood(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To group a million dead letters, or to wait for a fold, takes time."""
+    threads, wished = list[threading.Thread](), change_site._wish
+
+    def noted(*given: Any) -> Wish:
+        threads.append(threading.current_thread())
+        return wished(*given)
+
+    monkeypatch.setattr(change_site, "_wish", noted)
+    assert held.visitor.change(f"{QUEUE}/changes", {"verb": "redrive", "of": "letters"}).status == 200
+    assert [each is threading.main_thread() for each in threads] == [False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,6 +13,7 @@ import pytest
 from spark_queue import Journal
 from spark_queue.core import commands
 from spark_queue.core.caller import Caller
+from spark_queue.core.state.lifecycle import State
 from spark_queue.dashboard.queue_page import as_of
 from spark_queue.dashboard.shown import machine_time
 from tests.unit.dashboard.asking import asker
@@ -145,6 +147,20 @@ def test_message_page_tells_its_life(world: DashboardWorld) -> None:
     assert "leased to &#39;east&#39;" in found
     assert 'class="life-band"' in found
     assert "<pre>kettle</pre>" in found
+
+
+def test_the_page_of_a_message_that_waits_folds_no_log(world: DashboardWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It loads again every few seconds, and the followed state knows what decides."""
+    bookmark = world.engine.state.ledger("SHIPPING").rows[State.AVAILABLE].max()
+    visitor = asker(world.journal)
+
+    def fold(*_: Any) -> None:
+        raise AssertionError
+
+    # The package has a function of the module's name.
+    monkeypatch.setattr(sys.modules["spark_queue.views.state_at"], "point_in_time", fold)
+    found = visitor.get(f"/j/shop/queues/SHIPPING/messages/{bookmark}")
+    assert (found.status, "It waits" in found.text) == (200, True)
 
 
 def test_dead_letters_stand_in_groups(world: DashboardWorld) -> None:

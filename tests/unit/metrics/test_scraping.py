@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+import threading
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,6 +149,21 @@ def test_who_says_nothing_keeps_nobody_out(place: Place, monkeypatch: pytest.Mon
         assert one_more.recv(1) == b""
     for each in silent:
         each.close()
+
+
+def test_a_connection_that_got_no_thread_takes_no_place(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scraping, "CONNECTIONS_MAX", 2)
+    scraped, start = place.listen(), threading.Thread.start
+
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    for _ in range(2):
+        with closing(scraped.connect()) as refused:
+            assert refused.recv(1) == b""
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert scraped.ask()[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spark_queue.core import commands
-from spark_queue.core.records import Outcome
+from spark_queue.core.records import Outcome, Record
+from spark_queue.core.state.alarm import Alarm
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.journal import snapshot
+from spark_queue.journal.open import DeltaJournal, open_journal
+from spark_queue.journal.reader import list_files
+from spark_queue.views import explain
+from spark_queue.views.state_at import whole_state
+from spark_queue.views.waiting import why_it_waits
 from tests.deciding import started
 from tests.unit.dashboard.dashboard_world import DashboardWorld
+from tests.unit.views.views_world import DEFINITIONS, START_MS, ViewsWorld
 
 
 @pytest.fixture
@@ -45,7 +55,7 @@ def test_the_queue_is_paused(world: DashboardWorld) -> None:
 def test_no_filter_matches(world: DashboardWorld) -> None:
     started(world.engine, "BILLING", "large", max_backlog=5, filter_sql="amount > 6", now_ms=world.at(2))
     assert "no subscription's filter matches it. 'large': amount > 6" in str(why(world, 3))
-    assert "8 older ones are available" in str(why(world, 8))
+    assert "8 of the messages that may be given out are older" in str(why(world, 8))
 
 
 def test_consumers_have_as_much_in_hand_as_they_may(world: DashboardWorld) -> None:
@@ -59,7 +69,7 @@ def test_it_is_not_its_turn(world: DashboardWorld) -> None:
     world.attach("BILLING", "east", 2)
     world.work("BILLING", 4, 2.1)
     told = str(why(world, 7))
-    assert "waits for its turn: 3 older ones are available. Who may take it was last heard: 'east' " in told
+    assert "waits for its turn: 3 of the messages that may be given out are older. Who may take it was last heard: 'east' " in told
 
 
 def test_it_was_cancelled_with_a_delay(world: DashboardWorld) -> None:
@@ -73,6 +83,68 @@ def test_it_was_cancelled_with_a_delay(world: DashboardWorld) -> None:
 def test_what_left_waits_for_nothing(world: DashboardWorld) -> None:
     world.expire("SHIPPING", range(5, 6), "no such address", 2)
     assert why(world, 5, "SHIPPING") is None
+
+
+def test_an_alarm_is_why_only_where_it_stops_who_may_take_it(world: DashboardWorld) -> None:
+    world.attach("BILLING", "east", 2)
+    [east] = world.engine.state.ledger("BILLING").subscriptions.values()
+    for probe_at_ms, told in (
+        (None, "waits for its turn"),
+        (world.at(9), "lets its consumers try one message at a time. 'east': boom"),
+    ):
+        east.alarm = Alarm(error="boom", since_ms=world.at(2), probe_at_ms=probe_at_ms)
+        assert told in str(why_it_waits(world.engine.state, "BILLING", 3, now_ms=world.at(3)))
+    east.left = True
+    assert "nobody consumes" in str(why_it_waits(world.engine.state, "BILLING", 3, now_ms=world.at(3)))
+
+
+def test_a_barrier_stands_before_it(tmp_path: Path) -> None:
+    """R69, R71."""
+    world = ViewsWorld(tmp_path)
+    queues = {"WORK": {"underlying_topic": "LINES", "barrier": "amount = 0"}}
+    world.engine.decide(commands.Apply(definitions={**DEFINITIONS, "queues": queues}), now_ms=START_MS)
+    world.attach()
+    world.publish(1, 0, 2)
+
+    def told(bookmark: int) -> str:
+        return str(why_it_waits(world.engine.state, "WORK", bookmark, now_ms=START_MS))
+
+    assert "for its turn" in told(0)
+    assert "it is a barrier" in told(1)
+    assert "It waits behind barrier 1, which is given out when all before it are settled." in told(2)
+    world.next(5)
+    world.next(5)
+    assert "It waits behind barrier 1, which each consumer is given first." in told(2)
+
+
+def test_only_what_came_after_the_newest_snapshot_is_folded(world: DashboardWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.attach("BILLING", "east", 2)
+    world.commit()
+    opened = open_journal(world.journal.store)
+    snapshot.take(opened.store, list_files(opened.store), opened.traits)
+    world.decide(commands.Pause(queue="BILLING"), 3)
+    folded, fold = list[str](), JournalState.fold
+
+    def noted(state: JournalState, record: Record) -> None:
+        folded.append(str(record.kind))
+        fold(state, record)
+
+    monkeypatch.setattr(JournalState, "fold", noted)
+    # Who reads every record reads for a second at ten million messages.
+    monkeypatch.setattr(DeltaJournal, "records", None)
+    world.commit()
+    with whole_state(opened, None, None, 0) as state:
+        assert state.ledger("BILLING").paused
+        assert "is paused" in str(why_it_waits(state, "BILLING", 3, now_ms=world.at(4)))
+    assert folded == ["paused"]
+
+
+def test_who_follows_the_log_and_is_behind_is_not_believed(world: DashboardWorld) -> None:
+    world.commit()
+    opened = open_journal(world.journal.store)
+    behind = JournalState(opened.traits)
+    told = explain(opened, "BILLING", 3, state_now=lambda: nullcontext(behind))
+    assert "nobody consumes" in str(told.reason)
 
 
 def _planner(world: DashboardWorld) -> dict[str, Any]:

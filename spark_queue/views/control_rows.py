@@ -1,4 +1,4 @@
-"""The control log as a page shows it: who did what when, newest first."""
+"""The control log as people read it: who did what when, newest first."""
 
 from __future__ import annotations
 
