@@ -176,8 +176,9 @@ JOURNAL: dict[str, str] = {
     ),
     "JOURNAL_RESTORED": (
         "Peer '{peer}' has pulled record {record} of the journal at '{path}', whose log does not have it: it was put back from a "
-        "backup, or lost its end, before its record {since}. Its replicated queues do nothing until somebody says so, since new "
-        "messages would be taken for the lost ones. See that nobody serves another copy of it, then run `sparkq restored {path}`."
+        "backup, or lost its end, before its record {since}. Nothing enters, and its replicated queues do nothing, until somebody "
+        "says so, since new messages would be taken for the lost ones. See that nobody serves another copy of it, then "
+        "run `sparkq restored {path}`."
     ),
     "PEER_RESTORED": (
         "Peer '{peer}' no longer has record {record}, which was pulled: it was put back from a backup, or lost its end. Nothing "
@@ -261,7 +262,7 @@ COORDINATOR: dict[str, str] = {
         "The coordinator that was asked stands by: it does not serve '{path}' while another one does. Name all of them in "
         "'coordinator', such as a:7337,b:7337; the one that serves is found."
     ),
-    "COORDINATOR_RECOVERING": ("The coordinator of '{path}' is still reading its log. Try again shortly."),
+    "COORDINATOR_RECOVERING": ("The coordinator of '{path}' is still reading its log, or those of its peers. Try again shortly."),
     "REPLICATION_PENDING": (
         "The {rows} row(s) are published, but within {timeout} only {found} of {wanted} peer(s) have pulled them: {reason} They "
         "are pulled as soon as that is possible. Publish them again only under the same publisher name and numbers."

@@ -13,7 +13,7 @@ from typing import NoReturn
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
 from spark_queue.coordinator.inbox import Call, Inbox, WaitingPoll
-from spark_queue.coordinator.peers import PeerPullers, Peers
+from spark_queue.coordinator.peers import PeerPullers, Peers, fixes_place
 from spark_queue.coordinator.reign_clock import ReignClock
 from spark_queue.coordinator.rights import refusal
 from spark_queue.core import commands, replies
@@ -147,16 +147,16 @@ class Loop:
             case commands.Leave() as leave:
                 self._run(call, leave, now_ms)
                 self._release_polls(leave, now_ms)
-            case commands.Restored() | commands.DrainTo() if not self._peers.have_spoken(now_ms=now_ms):
-                # They are to tell that it was restored, and what was claimed meanwhile; its caller asks again.
+            case early if self._peers.are_awaited(early, now_ms=now_ms):
+                # Its caller asks again.
                 reason = CoordinatorError("COORDINATOR_RECOVERING", path=self._journal.path)
                 self._answer(call, Answer(reply=codec.failed(reason)))
             case commands.SkipLost() | commands.ResetPeer() | commands.Restored() as change:
                 self._run(call, change, now_ms)
                 self._peers.changed(now_ms=now_ms)
             case command:
-                if isinstance(command, commands.Apply) or (isinstance(command, commands.Attach) and command.available_now):
-                    # It fixes a place in the log, so what was published before it enters before it.
+                if fixes_place(command):
+                    # What was published before it enters before it.
                     self._admit_everything(now_ms)
                 self._run(call, command, now_ms)
 

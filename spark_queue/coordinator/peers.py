@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 from spark_queue.coordinator.commands import Answer
 from spark_queue.coordinator.inbox import Call
-from spark_queue.core import replies
+from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.engine import Engine
@@ -18,12 +18,9 @@ from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import codec, wire
-from spark_queue.replication.exchange import Look, Pull, PullReport, PullState, Standing
+from spark_queue.replication.exchange import HEARS_MS, Look, Pull, PullReport, PullState, Standing
 
 _LOG = logging.getLogger(__name__)
-
-#: Longest wait of replicated queues for what peers said while nobody reigned here, in milliseconds.
-HEARS_MS = 30_000
 
 
 class PeerPullers(Protocol):
@@ -60,6 +57,11 @@ class PeerPullers(Protocol):
     def reports(self) -> Mapping[str, PullReport]:
         """Return how each peer is pulled, by name."""
         ...
+
+
+def fixes_place(command: object) -> bool:
+    """Return whether a command is about all that was published before it."""
+    return isinstance(command, commands.Apply) or (isinstance(command, commands.Attach) and command.available_now)
 
 
 class Peers:
@@ -122,6 +124,14 @@ class Peers:
         are_compared = not self._engine.state.definitions.peers or self._pullers.are_compared()
         return are_compared or now_ms >= self._heard_at_latest_ms
 
+    def are_awaited(self, command: object, *, now_ms: int) -> bool:
+        """Return whether a command waits until peers were heard, or searched for what is lost here."""
+        if isinstance(command, commands.Restored | commands.DrainTo):
+            # They are to tell that it was restored, and what was claimed meanwhile.
+            return not self.have_spoken(now_ms=now_ms)
+        # Once it is known to be restored nothing enters until somebody says so, and who waited would wait for that person.
+        return fixes_place(command) and not self.may_enter(now_ms=now_ms) and self._engine.reach.restored is None
+
     def _note_restored(self) -> None:
         are_compared = self._pullers.are_compared()
         restored = self._pullers.restored()
@@ -143,8 +153,8 @@ class Peers:
         if isinstance(request, Look):
             call.pulled = self._state(request.peer)
             return Answer(reply=replies.Done())
-        if request.definitions is not self._engine.state.definitions:
-            # It passed over what the new ones ask for; another puller reads it by them.
+        if request.definitions is not self._engine.state.definitions or request.is_over():
+            # It passed over what the new ones, or somebody, asked for; another puller reads it by that.
             return Answer(reply=replies.Done())
         append, state = self._journal.append_pulled, self._engine.state
         self._note_restored()

@@ -73,7 +73,7 @@ def token(file: str | None = None, *, makes_named: bool = False) -> str:
     Raises
     ------
     ConfigError
-        BAD_VALUE when the file that is given, or that the variable names, is not there.
+        BAD_VALUE when the file cannot be read: the one that is given, that the variable names, or the user's own.
     CoordinatorError
         TOKEN_FILE_UNSAFE when others could read or replace it, or when it is empty.
     """
@@ -82,10 +82,12 @@ def token(file: str | None = None, *, makes_named: bool = False) -> str:
     given = os.environ.get(TOKEN_VARIABLE, "").strip()
     if given:
         return given
-    path = token_path()
-    if not path.exists() and (makes_named or not os.environ.get(TOKEN_FILE_VARIABLE)):
+    path, is_named = token_path(), bool(os.environ.get(TOKEN_FILE_VARIABLE))
+    if not path.exists() and (makes_named or not is_named):
         _make_token(path)
-    return _read_token(path, key=TOKEN_FILE_VARIABLE, where="the environment")
+    if is_named:
+        return _read_token(path, key=TOKEN_FILE_VARIABLE, where="the environment")
+    return _read_token(path, key=path.name, where="the user's state directory")
 
 
 def _read_token(path: Path, *, key: str, where: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
@@ -13,6 +13,10 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.ports import PulledFiles
+
+#: Longest wait, in milliseconds, for what peers say: of replicated queues for what they said while nobody reigned here, and of all
+#: that would enter for what is lost here.
+HEARS_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,8 @@ class Pull:
     #: By which it was read.
     definitions: Definitions
     files: Sequence[PulledFiles] = ()
+    #: Whether its puller was told to end meanwhile: another one begins anew, by what somebody said.
+    is_over: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)

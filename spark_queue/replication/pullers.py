@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
@@ -13,7 +14,7 @@ from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.beacon import RENEWAL_S, Beacon, BeaconThread, Hearing, read_beacon
-from spark_queue.replication.exchange import EndedError, Look, Pull, PullReport, PullState
+from spark_queue.replication.exchange import HEARS_MS, EndedError, Look, Pull, PullReport, PullState
 from spark_queue.replication.peer_log import LogReplacedError
 from spark_queue.replication.peer_stores import peer_store
 
@@ -89,7 +90,9 @@ class Pullers:
 
     def restored(self) -> JournalError | None:
         """Return what tells that this journal was restored from a backup: a peer has pulled what its log does not have."""
-        found = [thread.restored for thread in self._threads.values() if thread.restored is not None]
+        # Each is looked at once, since its thread may take it back between two looks.
+        shown = [thread.restored for thread in self._threads.values()]
+        found = [each for each in shown if each is not None]
         return min(found, key=lambda each: int(str(each.facts["since"])), default=None)
 
     def begin_anew(self) -> None:
@@ -132,14 +135,15 @@ class Pullers:
 
         def hand_over(pull: Pull) -> bool:
             thread.check()
-            taken = self._ask(pull) is True
+            taken = self._ask(replace(pull, is_over=thread.is_told_to_end)) is True
             if taken:
                 thread.report.count(pull)
             return taken
 
         def meet() -> None:
-            thread.is_compared = True
-            while not self.are_compared():
+            thread.is_compared, thread.restored = True, None
+            until_s = time.monotonic() + HEARS_MS / 1_000
+            while not self.are_compared() and time.monotonic() < until_s:
                 thread.check()
                 time.sleep(_MEETING_S)
 
@@ -198,13 +202,17 @@ class _PullThread(threading.Thread):
 
     def check(self) -> None:
         """Raise `EndedError` once it is told to end: another may be pulling from the same peer."""
-        if self._told_to_end.is_set():
+        if self.is_told_to_end():
             raise EndedError
+
+    def is_told_to_end(self) -> bool:
+        """Return whether it was told to end."""
+        return self._told_to_end.is_set()
 
     def run(self) -> None:
         """Pull, wait, and pull again."""
         puller, store, failures = None, None, 0
-        while not self._told_to_end.is_set():
+        while not self.is_told_to_end():
             try:
                 if puller is None or store is None:
                     store = self._find()
@@ -225,8 +233,8 @@ class _PullThread(threading.Thread):
                     _LOG.warning("Peer '%s' is not pulled: %s", self._peer, trouble)
                 if failures == 0:
                     self.fails_since_s = time.monotonic()
-                if isinstance(trouble, JournalError) and trouble.code == "JOURNAL_RESTORED":
-                    # What fails after it takes nothing of that back.
+                if isinstance(trouble, JournalError) and trouble.code == "JOURNAL_RESTORED" and trouble.facts["peer"] == self._peer:
+                    # What fails after it takes nothing of that back. What others have shown keeps this one from being taken, too.
                     self.restored = trouble
                 puller, self.report.trouble, failures = None, trouble, failures + 1
             self._told_to_end.wait(min(_PAUSE_S, self._interval_s * 2 ** min(failures, 10)))

@@ -168,7 +168,17 @@ INSTANCES = (
     ),
     Mutant(
         "what lies beyond the target depth is never given away",
-        _REQUESTS, "(rows & (ledger.rows[State.AVAILABLE] | ledger.rows[State.INACTIVE]))", "(rows & ledger.rows[State.AVAILABLE])",
+        _REQUESTS, "ledger.due(work.now_ms), ledger.rows[State.INACTIVE])", "ledger.due(work.now_ms))",
+        _TESTS,
+    ),
+    Mutant(
+        "what came back for later is never given away, also once it is due",
+        _REQUESTS, "ledger.due(work.now_ms), ledger.rows[State.INACTIVE])", "ledger.rows[State.INACTIVE])",
+        _TESTS,
+    ),
+    Mutant(
+        "what came back for later is given away before it is due",
+        _REQUESTS, "ledger.due(work.now_ms), ledger.rows", "ledger.rows[State.DELAYED], ledger.rows",
         _TESTS,
     ),
     Mutant(

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _WORLDS = ("tests/simulation/test_whole_instances.py",)
 _PULLERS = ("tests/unit/replication/test_pullers.py",)
+_MEETING = ("tests/unit/replication/test_meeting.py",)
 _LOOP = ("tests/unit/coordinator/test_loop_pulls.py",)
 
 RESTORED = (
@@ -33,8 +34,28 @@ RESTORED = (
     ),
     Mutant(
         "messages are taken over before all peers were searched for what is lost",
-        "spark_queue/replication/pullers.py", "while not self.are_compared():", "while False:",
+        "spark_queue/replication/pullers.py", "while not self.are_compared() and", "while False and",
         _PULLERS,
+    ),
+    Mutant(
+        "who fixes a place in the log does not wait until messages may enter",
+        "spark_queue/coordinator/peers.py", "return fixes_place(command) and not", "return False and not",
+        _LOOP,
+    ),
+    Mutant(
+        "a peer that answers nothing keeps others from being pulled for ever",
+        "spark_queue/replication/pullers.py", " and time.monotonic() < until_s:", ":",
+        _MEETING,
+    ),
+    Mutant(
+        "what a peer has shown of a restore stays, though it shows it no more",
+        "spark_queue/replication/pullers.py", "thread.is_compared, thread.restored = True, None", "thread.is_compared = True",
+        _MEETING,
+    ),
+    Mutant(
+        "what was in line when somebody said that the journal was restored is taken over",
+        "spark_queue/coordinator/peers.py", " or request.is_over():", ":",
+        _LOOP,
     ),
     Mutant(
         "a store that fails takes back that the journal was restored",

@@ -50,8 +50,8 @@ class Backup:
         """Put the copy in the journal's place, and end every process that knew the journal."""
         instance._note_order()
         instance.lives.append(Life(instance.log, list(instance.order), instance.drivers))
-        for node in instance.nodes:
-            node.alive = False
+        for process in instance.processes:
+            process.alive = False
         for publisher in publishers:
             publisher.end()
         bucket = instance.bucket

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -171,7 +172,8 @@ class PullThread:
                 raise
             if self.trouble is None:
                 self.fails_since_ms = self._node.clock.monotonic_ms()
-            if isinstance(trouble, JournalError) and trouble.code == "JOURNAL_RESTORED":
+            says = (trouble.code, trouble.facts.get("peer"))
+            if isinstance(trouble, JournalError) and says == ("JOURNAL_RESTORED", self._peer.name):
                 self.restored = trouble
             self._puller, self.trouble = None, trouble
             return False
@@ -195,14 +197,17 @@ class PullThread:
     def _make(self) -> Puller:
         return Puller(
             self._pullers.instance.way(self._node), self._store, self._definitions, self._peer,
-            look=self._look, hand_over=lambda pull: self._ask(pull) is True, clock=self._node.clock,
+            look=self._look, hand_over=self._hand_over, clock=self._node.clock,
             fit=Fit(self._definitions, self._peer, self._pullers.read), meet=self._meet,
         )  # fmt: skip
 
     def _meet(self) -> None:
-        self.is_compared = True
+        self.is_compared, self.restored = True, None
         if not self._pullers.are_compared():
             raise _WaitsError
+
+    def _hand_over(self, pull: Pull) -> bool:
+        return self._ask(replace(pull, is_over=lambda: self.is_over)) is True
 
     def _look(self) -> PullState:
         found = self._ask(Look(self._peer.name))

@@ -13,6 +13,7 @@ from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
+from spark_queue.journal.open import DeltaJournal
 from tests.simulation import simulated_table
 from tests.simulation.backups import Life
 from tests.simulation.bucket import Bucket, SimulatedStore
@@ -72,6 +73,8 @@ class WholeInstance(DiskWorld):
         self.lives: list[Life] = []
         #: Of each living coordinator process, in the order of their starts.
         self.all_pullers: list[InstancePullers] = []
+        #: The living coordinator processes, also those that have yet to be elected.
+        self.processes: list[Node] = []
         super().__init__(around.random.getrandbits(32), settings=settings, journal={"instance": name, "group": "sites"})
         self.operator = InstanceOperator(self)
 
@@ -99,6 +102,11 @@ class WholeInstance(DiskWorld):
     def new_messages(self, count: int) -> list[int]:
         """Draw ids of new messages, which no other instance has."""
         return self.around.new_messages(self, count)
+
+    def open(self, node: Node) -> DeltaJournal:
+        """Open the journal for a coordinator process."""
+        self.processes = [each for each in self.processes if each.alive] + [node]
+        return super().open(node)
 
     def pullers(self, node: Node) -> InstancePullers:
         """Make what pulls for a coordinator process."""
@@ -144,6 +152,11 @@ class WholeInstance(DiskWorld):
         living = [each for each in self.all_pullers if each.node.alive and each.node.loop is not None]
         if living:
             self.random.choice((living[-1], self.random.choice(living))).go_on()
+
+    def go_on_quietly(self) -> None:
+        """Let a coordinator serve, and pull, and nobody else do anything."""
+        self._step_node()
+        self.pull()
 
     def stop_trouble(self, *, claims: bool) -> None:
         """Let nothing go wrong any more, all publishers finish, and one last coordinator reign.

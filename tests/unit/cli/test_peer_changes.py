@@ -8,6 +8,7 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.core import commands, replies
+from spark_queue.protocol.connection import Endpoint
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.cli.test_queue_verbs import Asked
 
@@ -65,7 +66,7 @@ def test_a_drain_asks_until_the_peer_has_heard_of_the_last(sparkq: Terminal, pat
     ]
     requests: list[object] = []
 
-    def call_once(_store: object, _journal_id: str, request: object, *, address: str | None = None) -> object:
+    def call_once(_store: object, _journal_id: str, request: object, *, endpoint: Endpoint) -> object:
         requests.append(request)
         return answers[len(requests) - 1]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from spark_queue.coordinator.inbox import Call
-from spark_queue.coordinator.peers import HEARS_MS
 from spark_queue.core import commands, engine, replies
 from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.definitions.agreement import Disagreement
@@ -18,7 +18,7 @@ from spark_queue.core.state.status import alarms, queue_status
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.protocol import codec, wire
-from spark_queue.replication.exchange import Look, Pull, PullReport, PullState
+from spark_queue.replication.exchange import HEARS_MS, Look, Pull, PullReport, PullState
 from tests.no_peers import NoPeers
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
@@ -28,10 +28,12 @@ PULLS: dict[str, Any] = DEFINITIONS | {
 }
 
 
-def pull(world: World, definitions: Definitions, number: int, told: list[Disagreement] | None = None) -> Call:
+def pull(
+    world: World, definitions: Definitions, number: int, told: list[Disagreement] | None = None, *, is_over: bool = False
+) -> Call:
     """Hand over that the peer is pulled up to a record."""
     pulled = Pulled(peer="virginia", journal="uuid", record=number, digest=f"of {number}", disagreements=told)
-    call = Call(Pull(pulled=pulled, definitions=definitions), lambda: False)
+    call = Call(Pull(pulled=pulled, definitions=definitions, is_over=lambda: is_over), lambda: False)
     world.loop.step([call])
     return call
 
@@ -55,6 +57,8 @@ def test_what_was_read_by_earlier_definitions_is_not_taken() -> None:
     assert watermark(world) == -1
     assert pull(world, world.loop._engine.state.definitions, 3).pulled is True
     assert watermark(world) == 3
+    assert pull(world, world.loop._engine.state.definitions, 9, is_over=True).pulled is None
+    assert watermark(world) == 3, "its puller was told to end while it was in line"
 
 
 def test_a_coordinator_tells_how_its_peers_are_pulled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,14 +204,37 @@ def test_messages_enter_once_the_peers_were_searched_for_what_is_lost_here(monke
     world = World(PULLS)
     world.publish(2)
     assert entered(world) == 0
-    world.ask(commands.Apply, definitions=PULLS)
-    assert entered(world) == 0, "nobody's place in the log is worth that"
     are_compared = True
     assert entered(world) == 2
     alone = World(DEFINITIONS)
     alone.publish(2)
     are_compared = False
     assert entered(alone) == 2, "who has no peers waits for none"
+
+
+def test_who_fixes_a_place_in_the_log_asks_again_until_messages_may_enter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that takes what is there, and ends, would else end without what was published before it."""
+    are_compared, told = False, list[JournalError]()
+    monkeypatch.setattr(NoPeers, "are_compared", lambda _: are_compared)
+    monkeypatch.setattr(NoPeers, "restored", lambda _: told[0] if told else None)
+    world = World(PULLS)
+    world.publish(2)
+    asked: dict[str, Any] = {"queue": "WORK", "subscription": "s"}
+    asked["incarnation"] = world.ask(commands.DrawIncarnation, **asked).incarnation
+    places: list[Callable[[], Any]] = [
+        lambda: world.ask(commands.Attach, ack_mode="auto", max_backlog=100, call=1, available_now=True, **asked),
+        lambda: world.ask(commands.Apply, definitions=PULLS),
+    ]
+    for fix in places:
+        with pytest.raises(CoordinatorError, match="COORDINATOR_RECOVERING"):
+            codec.raise_failed(fix())
+    are_compared = True
+    assert places[0]() == replies.Done()
+    assert world.records()[-1].detail["until"] == 2
+    told.append(JournalError("JOURNAL_RESTORED", peer="virginia", record=70, path="here", since=2))
+    world.publish(2)
+    assert places[1]() == replies.Done(), "who takes a peer out of the definitions does not wait for it"
+    assert entered(world) == 2
 
 
 def test_messages_enter_also_where_a_peer_answers_nothing_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:

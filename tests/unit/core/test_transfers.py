@@ -73,6 +73,28 @@ def test_an_idle_instance_gets_messages_of_an_owner_that_is_busy(pair: tuple[Ins
     agree(*pair)
 
 
+def test_what_came_back_for_later_is_given_away_once_it_is_due(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """R105: nobody of its owner may ever consume again."""
+    frankfurt, virginia = pair
+    frankfurt.publish(1)
+    exchange(*pair)
+    assert Consumer(frankfurt).take() == [0]
+    cancel = commands.OutcomeRows(outcome="cancel", ranges=((0, 1),), retry_after_ms=20_000)
+    frankfurt.decide(commands.Settle(queue="WORK", outcomes=(cancel,)))
+    idle = Consumer(virginia)
+    clock.advance(19_000)
+    idle.take()
+    exchange(*pair)
+    assert frankfurt.rows("delayed") == [0], "whoever failed on it asked for this time"
+    clock.advance(6_000)
+    frankfurt.tick()
+    idle.take()
+    exchange(*pair)
+    assert (frankfurt.rows("remote"), idle.take()) == ([0], [0])
+    assert frankfurt.world.state.queues["WORK"].delayed == {}
+    agree(*pair)
+
+
 def test_what_comes_to_an_end_meanwhile_is_no_answer(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
     """R104: a request is open until something of it comes."""
     frankfurt, virginia = pair

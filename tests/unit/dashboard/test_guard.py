@@ -140,6 +140,7 @@ def test_another_host_than_loopback_needs_tls_and_a_token(tmp_path: Path) -> Non
             access_of(ServingOptions(host="0.0.0.0", port=7380, **given))
         given[name] = tmp_path / name
     given["token_file"].write_text("short")
+    given["token_file"].chmod(0o600)
     with pytest.raises(ConfigError, match="16 characters"):
         access_of(ServingOptions(host="0.0.0.0", port=7380, **given))
     given["token_file"].write_text("0123456789abcdef")

@@ -68,6 +68,12 @@ def test_an_empty_token_file_is_refused() -> None:
         user_files.token()
 
 
+def test_a_token_file_that_nobody_named_and_that_cannot_be_read_is_said_to_be_the_users_own() -> None:
+    user_files.token_path().mkdir()
+    with pytest.raises(ConfigError, match=r"'token' in the user's state directory is '.*must be a file that can be read"):
+        user_files.token()
+
+
 def test_a_named_token_file_is_made_by_who_serves_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever calls was told of a token that exists; a new one would open no door."""
     named = tmp_path / "token"

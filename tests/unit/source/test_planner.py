@@ -9,6 +9,7 @@ import pytest
 from spark_queue.client import coordinator_client
 from spark_queue.core import commands, replies
 from spark_queue.errors import CoordinatorError
+from spark_queue.protocol.connection import Endpoint
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner as planner_module
 from spark_queue.source.planner import QueuePlanner
@@ -22,8 +23,8 @@ class Client:
 
     made: list[Client]
 
-    def __init__(self, store: Any, journal_id: str, *, address: str | None = None, start: bool = True) -> None:
-        assert (store.path, store.storage_options, journal_id, address) == ("/j", {"a": "b"}, "J", "grpc://far:1")
+    def __init__(self, store: Any, journal_id: str, *, endpoint: Endpoint, start: bool = True) -> None:
+        assert (store.path, store.storage_options, journal_id, endpoint.addresses) == ("/j", {"a": "b"}, "J", "grpc://far:1")
         self.start = start
         self.heard: list[Any] = []
         self.timeouts: list[float | None] = []

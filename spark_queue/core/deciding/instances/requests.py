@@ -95,7 +95,9 @@ def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked)
     if work.reach.restored is not None or not work.reach.has_heard:
         # What it owned may have been claimed, or given away, by what it has yet to hear. Who wants it asks again.
         return
-    free = (rows & (ledger.rows[State.AVAILABLE] | ledger.rows[State.INACTIVE])) - ownership.remote
+    # What came back for later stays delayed until somebody takes it, also once it is due.
+    free = BitMap64.union(ledger.rows[State.AVAILABLE], ledger.due(work.now_ms), ledger.rows[State.INACTIVE])
+    free = (rows & free) - ownership.remote
     # Also on behalf of an owner that cannot answer (R109).
     free |= rows & claimable(work)
     for subscription, _ in work.shares.polling(ledger, work.now_ms):
