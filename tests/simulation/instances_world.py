@@ -214,8 +214,14 @@ class InstancesWorld:
         for _ in range(_AFTER_STEPS):
             self.step()
 
-    def drain(self, *, without: str | None = None, rounds: int = 600) -> None:
-        """Stop all trouble, and let everything reach its end everywhere; a store may be away for ever."""
+    def drain(self, *, without: str | None = None, rounds: int = 2_000) -> None:
+        """Stop all trouble, and let everything reach its end everywhere; a store may be away for ever.
+
+        Parameters
+        ----------
+        rounds : int
+            Most of them; it takes that many where hundreds of messages wait for two consumers, and some dozens mostly.
+        """
         self.cuts.clear()
         self.lost = set() if without is None else {without}
         self.troubled = False

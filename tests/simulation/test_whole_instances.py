@@ -38,6 +38,11 @@ KEPT_SEEDS: dict[int, str] = {
     33: "as 13: what was lost and what was new had one name, and both were taken for gone",
     41: "as 13: a peer with what was lost was refused before another one told that it was lost",
     61: "as 13",
+    81: "no backup was ever taken, and the world went on until it was too long",
+    93: "as 81",
+    121: "as 81, and hundreds of messages were left for a drain of 600 rounds",
+    123: "a coordinator that was being elected outlived the backup that was put back, and wrote where the log would come to",
+    156: "as 123: it missed the files of the log that it had begun to read",
 }
 
 #: One for each kind of queue, in turn; other expressions than that of barriers are for other tests.
