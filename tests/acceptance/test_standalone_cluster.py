@@ -30,12 +30,12 @@ MESSAGES_OF_BOOKS = 10
 
 @pytest.fixture
 def nothing_is_left() -> Iterator[None]:
-    """Fail where a process below this one, a namespace or a cable is left."""
+    """Fail where a process below this one, a namespace or a cable is left; what Spark of other tests starts meanwhile is theirs."""
     processes = set(psutil.Process().children(recursive=True))
     network = _network()
     yield
     left = set(psutil.Process().children(recursive=True)) - processes
-    assert not [" ".join(process.cmdline()) for process in left]
+    assert not [" ".join(process.cmdline()) for process in left if processes.isdisjoint(process.parents())]
     assert _network() <= network
 
 

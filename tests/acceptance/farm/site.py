@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,8 +70,13 @@ class Site:
 
     def come_back(self) -> None:
         """Put the journal where it was."""
+        place = Path(self.journal.path)
         with self._there:
-            self._lost.rename(self.journal.path)
+            # Who was writing a file makes its folders anew; an entry of a log there would be a commit that nobody finds again.
+            strays = [str(each.relative_to(place)) for each in place.rglob("*") if each.is_file()]
+            assert not [each for each in strays if "_delta_log" in each], strays
+            shutil.rmtree(place, ignore_errors=True)
+            self._lost.rename(place)
 
     def publish(self, count: int) -> None:
         """Publish the next messages, unless the journal is gone."""
