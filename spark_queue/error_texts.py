@@ -254,6 +254,9 @@ COORDINATOR: dict[str, str] = {
         "The coordinator of '{path}' runs on another host ({host}, renewed {age_s} s ago), which only serves its own host. "
         "Run `sparkq serve` there with TLS and point jobs at it with option 'coordinator', or stop it first."
     ),
+    "COORDINATOR_UNTRUSTED": (
+        "The coordinator of '{path}' is at {address}, and its certificate is not trusted here. Name that by SPARKQ_TLS_ROOTS."
+    ),
     "COORDINATOR_SERVES": (
         "Another coordinator serves '{path}' already, at {address}; nothing was started. End that one with `sparkq stop`, or run "
         "`sparkq serve --standby`, which waits and takes over when it ends."

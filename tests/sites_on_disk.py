@@ -72,10 +72,7 @@ class DiskInstance:
         """Begin a reign."""
         self.opened = open_journal(self.store, limits=LIMITS)
         traits = PreparedTraits(self.opened.traits)
-        past = self.opened.control.load()
-        state = past.state or JournalState(traits)
-        state.traits = traits
-        state.fold_all(past)
+        state = self.opened.control.load().fold(traits)
         self.engine, self.epoch = Engine(state), state.epoch + 1
         claim(self.engine, epoch=self.epoch, host=host_id(), address=NOBODY, now_ms=self.now_ms)
         self._entrance = Entrance(self.opened, self.engine, traits)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, open_target
+from spark_queue.cli.arguments import Coordinator, JournalPath, Json, StorageOptions, open_target
 from spark_queue.cli.dashboard import dashboard
 from spark_queue.cli.definitions import apply, init
 from spark_queue.cli.log import log
@@ -61,13 +61,14 @@ def doctor(
     ] = None,
     *,
     fetch: Annotated[bool, typer.Option("--fetch", help="Fetch Delta's jars for Spark, where they are not.")] = False,
+    coordinator: Coordinator = None,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Try what queues need on this host, and say what to do about what fails. Exits 1 when something does."""
     from spark_queue.cli import doctor as work
 
-    work.doctor(journal, storage, fetch=fetch, as_json=json)
+    work.doctor(journal, storage, coordinator, fetch=fetch, as_json=json)
 
 
 for verb in (

@@ -101,5 +101,6 @@ def _apply_as_store_owner(target: Journal, definitions: Path, *, dry_run: bool) 
         journal_id = target.journal_id()
         # Callers on this host start no other one meanwhile.
         with user_files.start_lock(journal_id, timeout_s=_LOCK_S):
-            apply_principals(target.store, journal_id, wanted.stored.get("principals", {}), lambda: stop_coordinator(target))
+            principals = wanted.stored.get("principals", {})
+            apply_principals(target.store, journal_id, principals, lambda: stop_coordinator(target, journal_id))
     return changes

@@ -23,6 +23,7 @@ import typer
 
 from spark_queue import delta_jars
 from spark_queue.cli.arguments import open_target
+from spark_queue.cli.certificates import try_certificates
 from spark_queue.cli.output import out, progress, show_json, table
 from spark_queue.cli.store_rights import Finding, try_rights
 from spark_queue.client.coordinator_client import call_once
@@ -34,6 +35,7 @@ from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.message_upkeep import unnamed_files
 from spark_queue.journal.reader import list_files, open_reader
 from spark_queue.protocol import user_files, wire
+from spark_queue.protocol.discovery import read_advertisement
 from spark_queue.protocol.journal_location import location_of
 from spark_queue.session import worker_python
 
@@ -60,10 +62,10 @@ STOP_S = 5.0
 RECOVERY_S = 10
 
 
-def doctor(path: str | None, storage: list[str] | None, *, fetch: bool, as_json: bool) -> None:
+def doctor(path: str | None, storage: list[str] | None, coordinator: str | None, *, fetch: bool, as_json: bool) -> None:
     """Try everything; exits 1 when something fails."""
     findings: list[dict[str, str]] = []
-    with _target(path, storage) as journal, progress(counted=True) as bar:
+    with _target(path, storage, coordinator) as journal, progress(counted=True) as bar:
         checks = _checks(journal, fetch=fetch)
         task = bar.add_task("trying", total=len(checks))
         for name, check in checks.items():
@@ -102,14 +104,15 @@ def _checks(journal: Journal, *, fetch: bool) -> dict[str, Callable[[], Finding]
         # Before the coordinator, which is started where none runs.
         "peers": partial(_peers, journal),
         "coordinator": partial(_coordinator, journal),
+        "certificates": partial(try_certificates, journal),
     }
 
 
 @contextmanager
-def _target(path: str | None, storage: list[str] | None) -> Iterator[Journal]:
+def _target(path: str | None, storage: list[str] | None, coordinator: str | None) -> Iterator[Journal]:
     """Yield the journal to try, or a scratch one that leaves nothing behind."""
     if path is not None:
-        yield open_target(path, storage)
+        yield open_target(path, storage, coordinator)
         return
     with tempfile.TemporaryDirectory(prefix="sparkq-doctor-") as directory:
         journal = Journal.create(
@@ -214,15 +217,16 @@ def _token() -> Finding:
 
 
 def _store(journal: Journal) -> Finding:
-    journal.store.check_put_if_absent()
     journal_id = journal.journal_id()
+    journal.store.check_put_if_absent()
     return Finding(result="ok", found=f"{journal.path}: put-if-absent holds, journal {journal_id}")
 
 
 def _clock(journal: Journal) -> Finding:
     """Compare this host's clock with the store's, and with the newest record."""
+    newest_ms = open_reader(journal.store).records()[-1].at_ms
     now_ms, written_ms = SystemClock().wall_ms(), journal.store.time_ms()
-    ahead_ms = open_reader(journal.store).records()[-1].at_ms - now_ms
+    ahead_ms = newest_ms - now_ms
     advice = "Set this host's clock: leases and expirations count by it."
     if ahead_ms > _DAY_MS:
         return Finding(result="failed", found=f"the log is {ahead_ms / 1_000:,.0f} s ahead", advice=advice)
@@ -273,7 +277,9 @@ def _coordinator(journal: Journal) -> Finding:
     for _ in range(RECOVERY_S):
         if not reply.recovering:
             log = f"in the background it logs to {_log(journal, reply.journal)}"
-            found = f"epoch {reply.epoch} answers from process {reply.pid}; {log}"
+            known = read_advertisement(journal.store, reply.journal)
+            where = "" if known is None else f" at {known.address}"
+            found = f"epoch {reply.epoch} answers from process {reply.pid}{where}; {log}"
             return Finding(result="ok", found=found)
         time.sleep(1.0)
         reply = _ping(journal)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Annotated
 
 import typer
 
 from spark_queue.cli.arguments import JournalPath, Json, StorageOptions, open_target
 from spark_queue.cli.output import out, show_json, table
+from spark_queue.core.records import Kind
 from spark_queue.settings.timestamps import to_text
 
 #: What people see; the rest is in --json.
@@ -29,17 +31,28 @@ def log(
     json: Json = False,
 ) -> None:
     """Show the control log, newest first: who did what when. Starts nothing. Names are there where the journal has principals."""
+    from spark_queue.client.applied import applied_versions
     from spark_queue.journal.reader import open_reader
     from spark_queue.views.control_rows import record_page
 
     opened = open_reader(open_target(journal, storage).store)
-    page = record_page(opened.store, opened.record_rows(), queue=queue, kind=kind, by_people=people, before=before)
+    all_rows = opened.record_rows()
+    page = record_page(opened.store, all_rows, queue=queue, kind=kind, by_people=people, before=before)
     rows = [{**asdict(row), "at": to_text(row.at_ms)} for row in page.rows[:limit]]
+    applied = [row for row in rows if row["kind"] == Kind.DEFINITIONS_APPLIED]
+    versions = applied_versions(opened.store, all_rows) if applied else []
+    shown = {row["record"] for row in applied}
+    changes = {newer.record: newer.changes_since(older) for newer, older in pairwise(versions) if newer.record in shown}
+    for row in applied:
+        row["changes"] = changes.get(row["record"], [])
     if json:
         show_json(rows)
     elif rows:
         out().print(table(rows, _COLUMNS))
-        older = f" --before {rows[-1]['record']} shows older ones." if page.total > len(rows) else ""
-        typer.echo(f"{len(rows):,} of {page.total:,} records.{older}")
+        more = f" --before {rows[-1]['record']} shows older ones." if page.total > len(rows) else ""
+        for row in applied:
+            if row["changes"]:
+                typer.echo("\n  ".join([f"Record {row['record']}:", *row["changes"]]))
+        typer.echo(f"{len(rows):,} of {page.total:,} records.{more}")
     else:
         typer.echo(f"There are no such records. The log has these kinds: {', '.join(page.kinds)}.")

@@ -53,8 +53,8 @@ def metrics(
 
 def _keep(stores: Sequence[Store], textfile: Path, *, every_s: float, per_subscription: bool) -> NoReturn:
     """Replace a file again and again."""
-    from spark_queue.dashboard.followed_metrics import FollowedMetrics
-    from spark_queue.dashboard.following import JournalFollower
+    from spark_queue.following.followed_metrics import FollowedMetrics
+    from spark_queue.following.follower import JournalFollower
 
     followers = [JournalFollower(store.path, store) for store in stores]
     followed = FollowedMetrics(followers)

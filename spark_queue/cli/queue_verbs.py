@@ -198,19 +198,23 @@ def dead_letters(
     error: ErrorPart = None,
     since: Since = None,
     until: Until = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Kinds to show.")] = 50,
     storage: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """Show a queue's dead letters by reason and error: what fails, how often, since when. Starts nothing."""
+    """Show a queue's dead letters by reason and error, newest first: what fails, how often, since when. Starts nothing."""
     kinds = open_target(journal, storage).queue(queue).letter_kinds(**_choice(reason, error, since, until))
     rows = [
         {"reason": kind.reason, "error": kind.error, "letters": len(kind.rows), "oldest_bookmark": kind.rows.min(),
-         "first": to_text(kind.first_ms), "last": to_text(kind.last_ms)} for kind in kinds
+         "first": to_text(kind.first_ms), "last": to_text(kind.last_ms)} for kind in kinds[:limit]
     ]  # fmt: skip
     if json:
         show_json(rows)
     elif rows:
         out().print(table(rows, list(rows[0])))
+        if len(kinds) > limit:
+            more = sum(len(kind.rows) for kind in kinds[limit:])
+            typer.echo(f"Older kinds not shown: {len(kinds) - limit:,}, of {more:,} letters. --limit {len(kinds)} shows all.")
         typer.echo(f"sparkq redrive {journal} {queue} gives them back, and takes the same options; begin with --dry-run.")
     else:
         typer.echo(f"Queue '{queue}' has no such dead letters.")

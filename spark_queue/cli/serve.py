@@ -184,18 +184,18 @@ def stop(
     """End the journal's coordinator in good order; the next caller that needs one starts it again."""
     target = open_target(journal, storage, coordinator, token_file)
     journal_id = target.journal_id()
-    stopped = stop_coordinator(target)
+    stopped = stop_coordinator(target, journal_id)
     text = "The coordinator ends." if stopped else "No coordinator runs."
     show({"journal": journal_id, "stopped": stopped}, text, as_json=json)
 
 
-def stop_coordinator(target: Journal) -> bool:
+def stop_coordinator(target: Journal, journal_id: str) -> bool:
     """Tell the coordinator to end; returns whether one runs."""
     from spark_queue.client.coordinator_client import call_once
     from spark_queue.protocol import wire
 
     try:
-        call_once(target.store, target.journal_id(), wire.Stop(), endpoint=target.endpoint, start=False, timeout_s=STOP_S)
+        call_once(target.store, journal_id, wire.Stop(), endpoint=target.endpoint, start=False, timeout_s=STOP_S)
     except CoordinatorError as refusal:
         # With an address the user says that one runs there; without one, nobody answering is the aim.
         if target.coordinator is not None or refusal.code != "COORDINATOR_UNAVAILABLE":

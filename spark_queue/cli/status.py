@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias
 
 import typer
+from pyroaring import BitMap64
 
-from spark_queue.cli.arguments import AsOf, JournalPath, Json, QueueName, StorageOptions, open_target, parse_as_of
+from spark_queue.cli.arguments import AsOf, JournalPath, Json, QueueName, StorageOptions, bad_argument, open_target, parse_as_of
 from spark_queue.cli.output import columns_that_fit, out, show, show_json, table
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
 from spark_queue.settings.timestamps import to_text
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    import pyarrow as pa
     from rich.table import Table
     from rich.text import Text
 
+    from spark_queue.client.journal import Journal
+
 #: Time between two looks of --watch, in seconds.
 WATCH_S = 2.0
+
+#: Over how long --watch tells how fast queues drain, in milliseconds.
+PACE_MS = 300_000
+
+#: When it looked, by a monotonic clock in milliseconds, and what it saw, by queue.
+_Look: TypeAlias = "tuple[int, dict[str, dict[str, Any]]]"
 
 #: Exit code of ``sparkq status`` where a queue has an alarm.
 ALARM_EXIT_CODE = 2
@@ -76,11 +89,12 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoRetu
     from rich.console import Group
     from rich.live import Live
 
+    looks: deque[_Look] = deque()
     if out().is_terminal and not as_json:
         with Live(console=out(), auto_refresh=False) as live:
             while True:
                 rows = read()
-                live.update(Group(_table(rows), *_notices(rows)), refresh=True)
+                live.update(Group(_table(rows), *_notices(rows), *_paces(looks, rows)), refresh=True)
                 time.sleep(WATCH_S)
     while True:
         rows = read()
@@ -89,7 +103,31 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoRetu
         else:
             typer.echo(to_text(SystemClock().wall_ms()))
             _show(rows)
+            for pace in _paces(looks, rows):
+                typer.echo(pace)
         time.sleep(WATCH_S)
+
+
+def _paces(looks: deque[_Look], rows: list[dict[str, Any]]) -> list[str]:
+    """Tell how fast queues drain since the first look that is not too old, and when they are empty if it goes on like that."""
+    from spark_queue.dashboard.shown import duration, rate
+
+    now_ms = SystemClock().monotonic_ms()
+    looks.append((now_ms, {row["queue"]: row for row in rows}))
+    while now_ms - looks[0][0] > PACE_MS:
+        looks.popleft()
+    began_ms, then = looks[0]
+    seconds, told = (now_ms - began_ms) / 1_000, []
+    for row in rows:
+        before = then.get(row["queue"])
+        if before is None or not seconds or None in (before["entered"], row["entered"]):
+            continue
+        came, fell = row["entered"] - before["entered"], before["queue_depth"] - row["queue_depth"]
+        if came + fell > 0:
+            end = f"; empty in {duration(row['queue_depth'] * seconds / fell)}" if fell > 0 else ""
+            paces = f"{rate(came / seconds)} came, {rate((came + fell) / seconds)} left"
+            told.append(f"Queue '{row['queue']}': in the last {duration(seconds)} {paces}{end}.")
+    return told
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
@@ -99,7 +137,9 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    return table([{**row, "longest_batch": _longest_batch(row)} for row in rows], _COLUMNS)
+    # What other instances own counts nowhere else.
+    columns = [*_COLUMNS, "remote"] if any(row["remote"] for row in rows) else _COLUMNS
+    return table([{**row, "longest_batch": _longest_batch(row)} for row in rows], columns)
 
 
 def _longest_batch(row: dict[str, Any]) -> str | None:
@@ -129,6 +169,10 @@ def peek(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show.")] = 10,
     view: Annotated[str, typer.Option(help="messages, dead_letters, leases, subscriptions or history.")] = "messages",
     columns: Annotated[str | None, typer.Option(metavar="A,B,…", help="Only these columns.")] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="FILTER", help="Only what matches, also what is done: Spark SQL over the body."),
+    ] = None,
     as_of: AsOf = None,
     storage: StorageOptions = None,
     json: Json = False,
@@ -136,13 +180,19 @@ def peek(
     """Show the oldest messages of a queue without taking them. Starts nothing."""
     target = open_target(journal, storage)
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
-    found = target.view(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
+    if where is not None and view != "messages":
+        raise bad_argument("--where", where, "left out with --view: it looks for messages, whatever became of them")
+    if where is None:
+        found = target.view(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
+    else:
+        found = _find(target, queue, where, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
     rows = found.to_pylist()
     if json:
         show_json(rows)
         return
     if not rows:
-        typer.echo(f"View '{view}' of queue '{queue}' is empty.")
+        none = f"View '{view}' of queue '{queue}' is empty." if where is None else f"No message that came into '{queue}' matches."
+        typer.echo(none)
         return
     # Columns that say nothing of any row would only crowd out the others.
     shown = [name for name in found.column_names if wanted is not None or name == "bookmark" or any(row[name] for row in rows)]
@@ -155,10 +205,46 @@ def peek(
     until = 1 + sum(name in shown for name in found.column_names[:index]) if index else len(shown)
     del shown[max(1, until - surplus) : until]
     out().print(table(rows, shown))
+    if where is not None:
+        typer.echo(f"The life of one: sparkq explain {journal} {queue} BOOKMARK")
     if silent:
         typer.echo(f"{silent:,} column(s) that say nothing in these rows are hidden; --columns or --json shows them.")
     if surplus:
         typer.echo(f"{surplus:,} column(s) find no room here; --columns chooses, --json shows all.")
+
+
+def _find(
+    target: Journal, queue: str, where: str, *, as_of: datetime | int | None, columns: Sequence[str] | None, limit: int
+) -> pa.Table:
+    """Return the oldest messages that match a filter, in whatever state they are, as the page finds them."""
+    import pyarrow as pa
+
+    from spark_queue.core.definitions.column_names import ColumnNames
+    from spark_queue.dashboard import message_rows
+    from spark_queue.journal.open import open_journal
+    from spark_queue.views import state_at
+
+    opened = open_journal(target.store)
+    point = state_at(opened, as_of)
+    found, after = BitMap64(), 0
+    while True:
+        chosen = message_rows.choose(point.state, queue, states=message_rows.ANY, bookmark=None, after=after, where=where)
+        more, next_after, _ = message_rows.search(opened.traits, chosen, where, limit=limit - len(found))
+        found |= more
+        if next_after is None or len(found) == limit:
+            break
+        after = next_after
+    values, trouble = message_rows.read_values(target.store, chosen.message_type, chosen.columns, found)
+    known = message_rows.message_rows(point.state.ledger(queue), found, point.now_ms)
+    bodies: list[dict[str, Any]] = values or [{"body": trouble} for _ in known]
+    rows = [
+        {**body, "bookmark": row.bookmark, "state": row.state, "subscription": row.subscription, "lease": row.lease}
+        for row, body in zip(known, bodies, strict=True)
+    ]
+    made = pa.Table.from_pylist(rows)
+    if columns is None or not rows:
+        return made
+    return made.select(ColumnNames(made.column_names).resolve(columns, where="what was found"))
 
 
 def explain(

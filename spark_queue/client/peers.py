@@ -16,7 +16,7 @@ from spark_queue.metrics.figures import peer_figures
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Endpoint
 from spark_queue.replication import validation
-from spark_queue.replication.lag import records_behind
+from spark_queue.replication.lag import lag_of
 from spark_queue.replication.peer_log import read_definitions
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.views import PointInTime, state_at
@@ -28,24 +28,12 @@ _ASK_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokenRule:
-    """What breaks a rule between the definitions of two instances."""
-
-    rule: str
-    queue: str
-    #: The instance that pulls, and the one that it pulls from; of R113.5 who does not hear, and whom.
-    instance: str
-    peer: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PeerCheck:
     """Whether the definitions of instances fit each other."""
 
     #: What each rule asks for.
     rules: dict[str, str]
-    broken: list[BrokenRule]
+    broken: list[validation.BrokenRule]
     #: Instances whose definitions were read.
     read: list[str]
     #: Why those of others could not be, by instance.
@@ -115,15 +103,19 @@ def _told(store: Store, journal_id: str, endpoint: Endpoint) -> Mapping[str, wir
 def _status_of(store: Store, now: PointInTime, peer: PeerDefinition, told: Mapping[str, wire.PeerTold] | None) -> PeerStatus:
     state, name = now.state, peer.name
     known = None if told is None else told.get(name)
-    behind, unread = records_behind(store, peer, state.pulled.get(name))
     found = peer_figures(state, name, now_ms=now.now_ms)
+    records, seconds, unread = None, None, None
+    try:
+        records, seconds = lag_of(store, peer, state.pulled.get(name), now_ms=now.now_ms)
+    except SparkQueueError as trouble:
+        unread = str(trouble)
     return PeerStatus(
         peer=name,
         journal=peer.journal,
         reachable=None if known is None else known.silent_ms < state.definitions.replication.unreachable_after_ms,
         silent_seconds=None if known is None else known.silent_ms / 1_000,
-        records_behind=None if unread else len(behind),
-        seconds_behind=max(0, now.now_ms - behind[0].at_ms) / 1_000 if behind else None,
+        records_behind=records,
+        seconds_behind=seconds if records else None,
         rows_copied=None if known is None else known.rows_copied,
         bytes_copied=None if known is None else known.bytes_copied,
         remote=found.remote,
@@ -158,7 +150,7 @@ def check_peers(store: Store) -> PeerCheck:
             continue
         try:
             # Its options are those of the own journal: a definition holds no secrets.
-            journal, theirs = read_definitions(peer_store(store, peer))
+            journal, theirs = read_definitions(peer_store(store, peer), peer.name)
         except SparkQueueError as trouble:
             unread[peer.name] = str(trouble)
             continue
@@ -168,11 +160,7 @@ def check_peers(store: Store) -> PeerCheck:
             continue
         known[peer.name] = theirs
         waiting += theirs.peers.values()
-    broken = [
-        BrokenRule(rule=found.broken.rule, queue=found.broken.queue, instance=found.instance, peer=found.peer,
-                   reason=found.broken.reason)
-        for found in validation.find(known)
-    ]  # fmt: skip
+    broken = validation.find(known)
     return PeerCheck(
         rules={str(rule): TEXTS[rule] for rule in Rule}, broken=broken, read=list(known), unread=unread,
         fits=not broken and not own.peers.keys() & unread.keys(),

@@ -10,6 +10,7 @@ from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Kind, Record
+from spark_queue.core.state.folds.peers import watermark_of
 from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError, parsed
 from spark_queue.journal.commit import Published
 from spark_queue.journal.layout import Store, messages_key
@@ -19,6 +20,7 @@ from spark_queue.protocol import wire
 from spark_queue.protocol.connection import LOCAL, Endpoint
 from spark_queue.replication.peer_log import PeerLog
 from spark_queue.replication.peer_stores import peer_store
+from spark_queue.replication.record_forms import is_sound
 
 #: Pause between two looks at the logs, in seconds.
 _PAUSE_S = 0.1
@@ -33,8 +35,8 @@ class _Log:
     store: Store
     log: PeerLog | None = None
     trouble: str | None = None
-    #: Of a peer: the last record of this journal that it has pulled.
-    pulled: int = -1
+    #: Of a peer: the last record of this journal that it has pulled, by the origin that it had then; see `Watermark`.
+    pulled: dict[str, int] = field(default_factory=dict)
 
     def read(self) -> Sequence[Record]:
         try:
@@ -46,6 +48,10 @@ class _Log:
             return ()
         self.trouble = None
         return records
+
+    def has_pulled(self, record: int, origin: str | None) -> bool:
+        """Return whether the peer has a record of this journal, under an origin or any."""
+        return any(found >= record for each, found in self.pulled.items() if origin in (None, each))
 
 
 @dataclass(slots=True)
@@ -77,6 +83,8 @@ class ReplicationWait:
     _timeout_ms: int = field(init=False)
     _own: _Log = field(init=False)
     _peers: dict[str, _Log] = field(init=False)
+    #: That of this journal, where all that peers have ever said is read: before a restore its log had other records.
+    _origin: str | None = None
 
     def __post_init__(self) -> None:
         peers = self.definitions.peers
@@ -107,6 +115,7 @@ class ReplicationWait:
             # What was there already may have entered long ago.
             self._own = _Log(self._own.name, self._own.store)
             self._peers = {name: _Log(name, each.store) for name, each in self._peers.items()}
+            self._origin = ""
         wanted = {name: self._bringing(name, max(at for kind, at in commits if kind == name)) for name, _ in commits}
         client = CoordinatorClient(self.journal.store, self.journal.journal_id, endpoint=self.endpoint)
         entered: dict[str, int] = {}
@@ -114,15 +123,19 @@ class ReplicationWait:
         while True:
             for record in self._own.read():
                 message_type = str(record.message_type)
+                if record.kind == Kind.RESTORED and self._origin is not None:
+                    self._origin = record.detail["origin_uuid"]
                 if record.kind == Kind.ENTERED and message_type in wanted:
                     version = record.detail["version"]
                     if version == wanted[message_type] or (version > wanted[message_type] and message_type not in entered):
                         entered[message_type] = record.record
             for log in self._peers.values():
-                marks = [each.detail for each in log.read() if each.kind == Kind.PULLED]
-                log.pulled = max([log.pulled, *(mark["number"] for mark in marks if mark["journal"] == self.journal.journal_id)])
+                for mark in (watermark_of(each) for each in log.read() if each.kind == Kind.PULLED and is_sound(each)):
+                    if mark.journal == self.journal.journal_id:
+                        log.pulled[mark.origin] = max(mark.record, log.pulled.get(mark.origin, -1))
             has_entered = entered.keys() == wanted.keys()
-            having = [name for name, log in self._peers.items() if has_entered and log.pulled >= max(entered.values(), default=-1)]
+            wanted_record = max(entered.values(), default=-1)
+            having = [name for name, log in self._peers.items() if has_entered and log.has_pulled(wanted_record, self._origin)]
             if len(having) >= self.count:
                 return
             if time.monotonic() >= deadline_s:

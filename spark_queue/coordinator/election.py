@@ -8,6 +8,7 @@ with silence, and leave alone what another host renews.
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +18,12 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_tail import LogTail
 from spark_queue.errors import CoordinatorError, JournalError
+from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock, ControlLog
-from spark_queue.protocol.connection import Verdict
+from spark_queue.protocol.connection import Verdict, ping
 from spark_queue.protocol.discovery import RENEWAL_S, AdvertisementStore, read_advertisement
 from spark_queue.protocol.host import is_loopback
+from spark_queue.protocol.journal_location import location_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -71,14 +74,25 @@ class ElectionPorts:
     pause: Callable[[float], None]
 
 
+def election_ports(store: Store, journal_id: str, clock: Clock) -> ElectionPorts:
+    """Return what an election over a journal looks at."""
+    return ElectionPorts(
+        advertisements=store,
+        ping=lambda address, timeout_s: ping(address, journal_id, location_of(store), timeout_s),
+        clock=clock,
+        pause=time.sleep,
+    )
+
+
 def elect(control: ControlLog, candidate: Candidate, around: ElectionPorts) -> Reign:
     """Claim the next epoch, unless the coordinator of the last claim lives.
 
     Raises
     ------
     CoordinatorError
-        COORDINATOR_SERVES when it answers; COORDINATOR_ELSEWHERE when another host keeps renewing its hint; CLOCK_SKEW;
-        COORDINATOR_DEPOSED when somebody else was faster: ask again.
+        COORDINATOR_SERVES when it answers; COORDINATOR_ELSEWHERE when another host keeps renewing its hint, COORDINATOR_UNTRUSTED
+        when one does whose certificate is not trusted here; CLOCK_SKEW; COORDINATOR_DEPOSED when somebody else was faster: ask
+        again.
     JournalError
         JOURNAL_MISMATCH, or what keeps the control log from being read.
     """
@@ -107,13 +121,15 @@ def _leave_living_alone(last: Record, candidate: Candidate, around: ElectionPort
     same_host = last.detail["host"] == candidate.host
     # Another host's loopback address leads to nobody, or to a stranger on this host; at the own one only the candidate listens.
     asked = address != candidate.address and (same_host or not is_loopback(address))
-    if asked and around.ping(address, SILENCE_S) is Verdict.SERVES:
+    verdict = around.ping(address, SILENCE_S) if asked else Verdict.GONE
+    if verdict is Verdict.SERVES:
         raise CoordinatorError("COORDINATOR_SERVES", path=candidate.path, address=address)
-    if not same_host:
-        _watch_advertisement(candidate, around)
+    # Whose certificate is not trusted may be anybody, so also the one that serves.
+    if not same_host or verdict is Verdict.UNTRUSTED:
+        _watch_advertisement(candidate, around, is_untrusted=verdict is Verdict.UNTRUSTED)
 
 
-def _watch_advertisement(candidate: Candidate, around: ElectionPorts) -> None:
+def _watch_advertisement(candidate: Candidate, around: ElectionPorts, *, is_untrusted: bool) -> None:
     """Watch for three renewals by the own monotonic clock; another host's clock is not compared with."""
     first = read_advertisement(around.advertisements, candidate.journal_id)
     start_ms = around.clock.monotonic_ms()
@@ -121,6 +137,8 @@ def _watch_advertisement(candidate: Candidate, around: ElectionPorts) -> None:
         around.pause(1.0)
         newest = read_advertisement(around.advertisements, candidate.journal_id)
         if newest is not None and newest != first:
+            if is_untrusted:
+                raise CoordinatorError("COORDINATOR_UNTRUSTED", path=candidate.path, address=newest.address)
             age_s = max(0, around.clock.wall_ms() - newest.renewed_at_ms) // 1000
             raise CoordinatorError("COORDINATOR_ELSEWHERE", path=candidate.path, host=newest.host, age_s=age_s)
 

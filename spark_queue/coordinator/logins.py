@@ -55,7 +55,7 @@ class Logins:
     """
 
     def __init__(self, own_token: str, *, pause: Callable[[float], None] = time.sleep) -> None:
-        self._own = f"Bearer {own_token}".encode()
+        self._own = own_token.encode()
         self._pause = pause
         self._definitions: Callable[[], Definitions] | None = None
         self._lock = threading.Lock()
@@ -74,17 +74,17 @@ class Logins:
         if definitions is None or not definitions.principals:
             return None
         # Hashes are compared, so the time that it takes tells nothing of a token.
-        given = token_hash(header.removeprefix(b"Bearer ").decode(errors="replace"))
+        given = token_hash(_token_of(header).decode(errors="replace"))
         known = definitions.principal_with(given)
         return None if known is None else (known.name, given)
 
     def is_own(self, header: bytes) -> bool:
         """Return whether a header has the token of the user who runs the coordinator."""
-        return hmac.compare_digest(header, self._own)
+        return hmac.compare_digest(_token_of(header), self._own)
 
     def may_be_known_later(self, header: bytes) -> bool:
         """Return whether a header may have a principal's token, and nobody knows yet who the principals are."""
-        return self._definitions is None and header.startswith(f"Bearer {TOKEN_PREFIX}".encode())
+        return self._definitions is None and _token_of(header).startswith(TOKEN_PREFIX.encode())
 
     def refused(self, address: str) -> None:
         """Count a failed login, and wait before it is answered. Its token is written nowhere."""
@@ -106,6 +106,12 @@ class Logins:
             finally:
                 with self._lock:
                     self._waiting -= 1
+
+
+def _token_of(header: bytes) -> bytes:
+    """Return the token of an authorization header; nothing where it has none. The scheme has any case of letters (RFC 9110)."""
+    scheme, _, token = header.partition(b" ")
+    return token.strip(b" ") if scheme.lower() == b"bearer" else b""
 
 
 def address_of(peer: str) -> str:

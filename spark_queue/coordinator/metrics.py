@@ -20,7 +20,7 @@ from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.logins import Logins
 from spark_queue.core.records import Record
 from spark_queue.core.state.log_tail import LogTail
-from spark_queue.errors import CoordinatorError, SparkQueueError
+from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store
 from spark_queue.metrics import otlp
 from spark_queue.metrics.figures import JournalFigures, Observe
@@ -31,7 +31,7 @@ from spark_queue.metrics.prometheus import listen
 from spark_queue.metrics.samples import Family, Observation, PeerLag, ProcessFigures, collect
 from spark_queue.metrics.table import COMMIT_BOUNDS_S
 from spark_queue.ports import ControlLog
-from spark_queue.protocol.http_ports import chosen_token, reaches_others, tls_context
+from spark_queue.protocol.http_ports import check_reach, chosen_token, tls_context
 from spark_queue.protocol.start_options import Bind, MetricsOptions, StartOptions
 
 _LOG = logging.getLogger(__name__)
@@ -174,13 +174,10 @@ def start(options: StartOptions) -> tuple[ProcessMetrics | None, str | None]:
 
 def _listen(metrics: ProcessMetrics, asked: MetricsOptions, bind: Bind) -> str:
     """Answer scrapes where it was asked for, beyond this host only with a certificate and a token."""
-    tls = None
-    if reaches_others(asked.host):
-        if bind.tls_cert is None or bind.tls_key is None or asked.token_file is None:
-            needed = {"--tls-cert": bind.tls_cert, "--tls-key": bind.tls_key, "--metrics-token-file": asked.token_file}
-            reason = f"the metrics are given no {', no '.join(name for name, value in needed.items() if value is None)}."
-            raise CoordinatorError("ADDRESS_UNSAFE", address=f"{asked.host}:{asked.port}", reason=reason)
-        tls = tls_context(bind.tls_cert, bind.tls_key)
+    cert, key, address = bind.tls_cert, bind.tls_key, f"{asked.host}:{asked.port}"
+    needed = {"tls_cert": cert, "tls_key": key, "metrics_token_file": asked.token_file}
+    reaches_others = check_reach("the metrics are", asked.host, address, **needed)
+    tls = tls_context(cert, key) if reaches_others and cert is not None and key is not None else None
     if asked.token_file is None:
         return listen(metrics.families, host=asked.host, port=asked.port)
     logins = Logins(chosen_token(Path(asked.token_file), "--metrics-token-file"))

@@ -73,7 +73,7 @@ class Peers:
         self._entrance = entrance
         self._pullers = pullers
         self._heard_at_latest_ms = now_ms + HEARS_MS
-        self._have_spoken = engine.reach.has_heard = False
+        engine.reach.has_heard = False
 
     def look(self, *, now_ms: int) -> None:
         """Pull from those who are defined now, and note who is heard of."""
@@ -102,27 +102,27 @@ class Peers:
 
     def have_spoken(self, *, now_ms: int) -> bool:
         """Return whether all peers that can be read were pulled to where they were when this began, or it took too long."""
-        if not self._have_spoken:
+        reach = self._engine.reach
+        if not reach.has_heard:
             is_level = self._pullers.are_level()
-            self._have_spoken = self._engine.reach.has_heard = is_level or now_ms >= self._heard_at_latest_ms
-            if self._have_spoken and not is_level:
+            reach.has_heard = is_level or now_ms >= self._heard_at_latest_ms
+            if reach.has_heard and not is_level:
                 _LOG.warning(
                     "Not all peers were heard to their ends within %d s; messages are granted all the same.", HEARS_MS // 1_000
                 )
         # After that question: who is level may be so since it told this.
         self._note_restored()
-        return self._have_spoken
+        return reach.has_heard
 
     def may_enter(self, *, now_ms: int) -> bool:
         """Return whether messages may enter: of a restored journal they would get the bookmarks of what was lost.
 
         So the logs of all peers that can be read are first searched for what the own log has lost; it may take too long.
         """
-        self._note_restored()
+        are_compared = self._note_restored()
         if self._engine.reach.restored is not None:
             return False
-        are_compared = not self._engine.state.definitions.peers or self._pullers.are_compared()
-        return are_compared or now_ms >= self._heard_at_latest_ms
+        return are_compared or not self._engine.state.definitions.peers or now_ms >= self._heard_at_latest_ms
 
     def are_awaited(self, command: object, *, now_ms: int) -> bool:
         """Return whether a command waits until peers were heard, or searched for what is lost here."""
@@ -132,18 +132,20 @@ class Peers:
         # Once it is known to be restored nothing enters until somebody says so, and who waited would wait for that person.
         return fixes_place(command) and not self.may_enter(now_ms=now_ms) and self._engine.reach.restored is None
 
-    def _note_restored(self) -> None:
+    def _note_restored(self) -> bool:
+        """Note whether this journal is known to be restored; returns whether all peers that can be read were searched for that."""
         are_compared = self._pullers.are_compared()
         restored = self._pullers.restored()
         if restored is not None or are_compared:
             # Whoever begins anew to pull knows nothing yet.
             self._engine.reach.restored = restored
+        return are_compared
 
     def changed(self, *, now_ms: int) -> None:
         """Heed what somebody said of a peer, or of this journal: all are heard to their ends again before anything is granted."""
         self._pullers.begin_anew()
         self._engine.reach.restored = None
-        self._have_spoken = self._engine.reach.has_heard = False
+        self._engine.reach.has_heard = False
         self._heard_at_latest_ms = now_ms + HEARS_MS
 
     def serve(self, call: Call, request: Look | Pull | wire.AskPeers, *, now_ms: int) -> Answer:

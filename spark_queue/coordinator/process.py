@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from spark_queue import tracing
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator.election import WATCH_S, Candidate, ElectionPorts, Reign, elect
+from spark_queue.coordinator.election import WATCH_S, Candidate, ElectionPorts, Reign, elect, election_ports
 from spark_queue.coordinator.inbox import Call, ClosedError, Inbox
 from spark_queue.coordinator.logins import Logins
 from spark_queue.coordinator.logs import RefusalLog
@@ -33,7 +33,6 @@ from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.ports import Clock, JournalPort
 from spark_queue.protocol import codec, user_files, wire
-from spark_queue.protocol.connection import ping
 from spark_queue.protocol.discovery import Advertisement, Advertiser, read_advertisement
 from spark_queue.protocol.host import host_id
 from spark_queue.protocol.journal_location import location_of
@@ -168,15 +167,10 @@ def _listen(options: StartOptions, store: Store, around: Environment) -> _Post:
         journal_id=options.journal_id, path=store.path, host=around.host, address=server.address, pid=os.getpid(),
         accept_clock=options.accept_clock,
     )  # fmt: skip
-    ports = ElectionPorts(
-        advertisements=store,
-        ping=lambda address, timeout_s: ping(address, options.journal_id, location_of(store), timeout_s),
-        clock=around.clock,
-        pause=time.sleep,
-    )
     return _Post(
-        store=store, server=server, admission=admission, logins=logins, candidate=candidate, ports=ports, metrics=around.metrics
-    )
+        store=store, server=server, admission=admission, logins=logins, candidate=candidate,
+        ports=election_ports(store, options.journal_id, around.clock), metrics=around.metrics,
+    )  # fmt: skip
 
 
 def _begin(reign: Reign, journal: JournalPort, post: _Post, announce: Callable[[str], None], *, ends_idle: bool) -> NoReturn:

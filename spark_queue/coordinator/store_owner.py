@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from spark_queue.clock import SystemClock
-from spark_queue.coordinator.election import Candidate, ElectionPorts, Reign, elect
+from spark_queue.coordinator.election import Candidate, Reign, elect, election_ports
 from spark_queue.coordinator.recovery import take_over
 from spark_queue.core.caller import Caller
 from spark_queue.core.commands import Apply
@@ -26,9 +26,7 @@ from spark_queue.journal.expressions import check_command
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import open_journal
 from spark_queue.ports import JournalPort
-from spark_queue.protocol.connection import ping
 from spark_queue.protocol.host import host_id
-from spark_queue.protocol.journal_location import location_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,12 +72,7 @@ def apply_principals(store: Store, journal_id: str, principals: Mapping[str, Any
 
 def _claim(journal: JournalPort, store: Store, journal_id: str) -> Reign:
     candidate = Candidate(journal_id=journal_id, path=store.path, host=host_id(), address=_NOWHERE, pid=os.getpid())
-    ports = ElectionPorts(
-        advertisements=store,
-        ping=lambda address, timeout_s: ping(address, journal_id, location_of(store), timeout_s),
-        clock=SystemClock(),
-        pause=time.sleep,
-    )
+    ports = election_ports(store, journal_id, SystemClock())
     deadline_s = time.monotonic() + _ENDS_WITHIN_S
     while True:
         try:

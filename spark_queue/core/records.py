@@ -97,6 +97,9 @@ class Removal(StrEnum):
     PURGED = "purged"
 
 
+#: Why a subscription is done with a barrier that it did not receive: its principal may not see it any more.
+HIDDEN = "hidden"
+
 #: Reasons that make a dead letter; time_limit and purged do not (R13).
 DEAD_LETTER_REASONS = frozenset({Removal.MAX_DELIVERIES, Removal.MAX_CANCELS, Removal.FORCED_EXPIRE})
 

@@ -18,14 +18,14 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from spark_queue.dashboard.change_site import ChangeSite
-from spark_queue.dashboard.followed_metrics import FollowedMetrics
-from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.guard import Access, Guard
 from spark_queue.dashboard.journal_site import JournalSite
 from spark_queue.dashboard.metrics import MetricsSite
 from spark_queue.dashboard.overview import journal_rows
 from spark_queue.dashboard.templating import Pages
 from spark_queue.errors import SparkQueueError
+from spark_queue.following.followed_metrics import FollowedMetrics
+from spark_queue.following.follower import JournalFollower
 
 #: Files that pages load, and what they are.
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}

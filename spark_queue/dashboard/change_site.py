@@ -17,11 +17,11 @@ from spark_queue.core.records import Outcome
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.dashboard.changes import REDRIVE_PER_SECOND, VERBS, Changes, StartedChange, Verb, Wish
-from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.journal_site import known_journal, known_queue, looking
 from spark_queue.dashboard.letters import choice_of, group_of, homes_of
 from spark_queue.dashboard.templating import Pages
 from spark_queue.errors import ConfigError
+from spark_queue.following.follower import JournalFollower
 
 
 class ChangeSite:

@@ -5,32 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
-from spark_queue.client.changes import changes_between
-from spark_queue.core.definitions import parsing
-from spark_queue.core.records import Kind
+from spark_queue.client.applied import NOT_SHOWN, TOKEN_KEY
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal import snapshot
-from spark_queue.journal.control_files import to_records_of
 from spark_queue.journal.layout import CONTROL, MESSAGES, SNAPSHOTS, Store
 from spark_queue.protocol.discovery import read_advertisement
-from spark_queue.views.control_rows import who
-from spark_queue.views.one_message import one_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppliedVersion:
-    """Definitions that were applied once."""
-
-    record: int
-    at_ms: int
-    #: Who did it, where the record tells.
-    who: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,25 +47,6 @@ class JournalFinding:
     text: str
 
 
-def applied_versions(store: Store, rows: pa.Table) -> list[AppliedVersion]:
-    """Return when definitions were applied, newest first."""
-    chosen = rows.filter(pa.array(one_of(rows.column("kind"), [Kind.DEFINITIONS_APPLIED])))
-    records = to_records_of(store, chosen)
-    return [AppliedVersion(record=each.record, at_ms=each.at_ms, who=who(each.detail)) for each in reversed(records)]
-
-
-def difference(store: Store, rows: pa.Table, older: int, newer: int) -> list[str]:
-    """Return what changed between two applied versions, which are named by their records, in lines."""
-    found = {
-        each.record: parsing.parse(each.detail["definitions"])
-        for each in to_records_of(store, rows.filter(pa.array(one_of(rows.column("kind"), [Kind.DEFINITIONS_APPLIED]))))
-    }
-    if older not in found or newer not in found:
-        return []
-    changes = changes_between(found[older], found[newer])
-    return [str(replace(each, before=HIDDEN, after=HIDDEN) if each.key == TOKEN_KEY else each) for each in changes]
-
-
 def definitions_text(state: JournalState) -> str:
     """Return the definitions that hold, as JSON: as they are stored, but for what tells of tokens."""
     return json.dumps(_without_tokens(state.definitions.stored), indent=2, ensure_ascii=False, default=str)
@@ -90,7 +54,7 @@ def definitions_text(state: JournalState) -> str:
 
 def _without_tokens(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: HIDDEN if name == TOKEN_KEY else _without_tokens(each) for name, each in value.items()}
+        return {name: NOT_SHOWN if name == TOKEN_KEY else _without_tokens(each) for name, each in value.items()}
     return value
 
 
@@ -110,9 +74,6 @@ def type_rows(state: JournalState) -> list[TypeRow]:
         if name in state.definitions.message_types
     ]
 
-
-#: The key of a definition that tells of tokens, and what is shown of it.
-TOKEN_KEY, HIDDEN = "token_hash", "not shown"
 
 #: A message type that nothing can be published to.
 NO_TOPICS = "none"

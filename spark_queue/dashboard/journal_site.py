@@ -13,16 +13,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from spark_queue.client.applied import applied_versions
 from spark_queue.clock import SystemClock
 from spark_queue.core.bitmaps.ranges import oldest
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.dashboard import journal_page, letters, message_rows, queue_page, shown
-from spark_queue.dashboard.following import JournalFollower, JournalLook
 from spark_queue.dashboard.life import life_of
 from spark_queue.dashboard.moments import Moments
-from spark_queue.dashboard.overview import journal_rows, status_of
+from spark_queue.dashboard.overview import journal_rows
 from spark_queue.dashboard.templating import Pages
 from spark_queue.errors import ConfigError, SparkQueueError
+from spark_queue.following.follower import JournalFollower
+from spark_queue.following.journal_look import JournalLook, status_of
 from spark_queue.journal.schema import user_schema
 from spark_queue.views import control_rows
 from spark_queue.views.explain import explain
@@ -85,6 +87,7 @@ class JournalSite:
             now = queue_page.figures(look.state, name, look.now_ms) if at_ms is None else None
             alarm, journal = status_of(look, name).alarm, look.journal
             definition = look.state.definitions.stored.get("queues", {}).get(name, {})
+            pace = queue_page.pace(look, name) if at_ms is None else None
             has_history, now_ms = look.history is not None, look.now_ms
         refused = None
         if now is None and at_ms is not None:
@@ -96,7 +99,7 @@ class JournalSite:
         return {
             "queue": name, "figures": now, "charts": charts, "span": span, "spans": list(queue_page.SPANS_MS), "at_ms": at_ms,
             "alarm": alarm if at_ms is None else None, "definition": definition, "has_history": has_history, "now_ms": now_ms,
-            "refused": refused, "trouble": follower.trouble,
+            "refused": refused, "trouble": follower.trouble, "pace": pace, "path": follower.store.path,
         }  # fmt: skip
 
     def _messages(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
@@ -222,13 +225,12 @@ class JournalSite:
             facts = {"id": state.journal_id, "epoch": state.epoch, "claim": dict(state.claim)}
             journal_id, records = state.journal_id, state.next_record
         found += journal_page.store_findings(follower.store, journal_id, records)
-        versions = [] if rows is None else journal_page.applied_versions(follower.store, rows)
+        versions = [] if rows is None else applied_versions(follower.store, rows)
         older, newer = number(request, "older"), number(request, "newer")
-        if older is None or newer is None:
-            older, newer = (versions[1].record, versions[0].record) if len(versions) > 1 else (None, None)
-        lines = (
-            [] if rows is None or older is None or newer is None else journal_page.difference(follower.store, rows, older, newer)
-        )
+        if (older is None or newer is None) and len(versions) > 1:
+            older, newer = versions[1].record, versions[0].record
+        by_record = {version.record: version for version in versions}
+        lines = by_record[newer].changes_since(by_record[older]) if older in by_record and newer in by_record else []
         sizes, refused = journal_page.sizes(follower.store)
         return {"types": types, "text": text, "findings": found, "facts": facts, "records": records, "versions": versions,
             "older": older,

@@ -32,8 +32,11 @@ PAGE_ROWS = 50
 #: How long a search may read message files, in milliseconds; it then tells how far it came.
 SEARCH_MS = 3_000
 
+#: Where a message is looked for that may be done already.
+ANY = "in any state"
+
 #: The states that can be chosen, and what "in the queue" means.
-STATES = {"in the queue": IN_QUEUE, **{str(state): (state,) for state in State}}
+STATES = {"in the queue": IN_QUEUE, ANY: tuple(State), **{str(state): (state,) for state in State}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

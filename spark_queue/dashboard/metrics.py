@@ -6,7 +6,7 @@ from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from spark_queue.dashboard.followed_metrics import FollowedMetrics
+from spark_queue.following.followed_metrics import FollowedMetrics
 from spark_queue.metrics.prometheus import content_type, render
 
 

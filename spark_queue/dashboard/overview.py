@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from spark_queue.core.replies import QueueStatus
-from spark_queue.core.state import status
 from spark_queue.dashboard import charts
-from spark_queue.dashboard.following import JournalFollower, JournalLook
-from spark_queue.dashboard.history import JournalHistory, Spark
+from spark_queue.following.follower import JournalFollower
+from spark_queue.following.history import JournalHistory, Spark
+from spark_queue.following.journal_look import JournalLook, status_of
 
 #: The span of the little charts, and of rates, in milliseconds.
 SPARK_MS = 3_600_000
@@ -102,12 +102,3 @@ def _spark(look: JournalLook, history: JournalHistory, name: str) -> Spark:
         line, area = charts.spark(depth.astype(np.float64))
         known = history.sparks[name] = Spark(drawn_of=drawn_of, line=line, area=area, highest=int(depth.max()))
     return known
-
-
-def status_of(look: JournalLook, name: str) -> QueueStatus:
-    """Return a queue's figures; what keeps messages from entering it is an alarm, too, and so is a file that cannot be read."""
-    found = status.queue_status(look.state, name, now_ms=look.now_ms)
-    has_topic = look.state.definitions.queue(name).underlying_topic is not None
-    trouble = look.troubles.get(found.message_type) if has_topic else None
-    alarms = dict.fromkeys(filter(None, [found.alarm, trouble, look.damages.get(name)]))
-    return replace(found, alarm=" ".join(alarms) or None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
 import socket
 from collections.abc import Callable, Sequence
@@ -11,11 +12,11 @@ from pathlib import Path
 import uvicorn
 
 from spark_queue.dashboard.app import make_app
-from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.guard import Access
-from spark_queue.errors import ConfigError, CoordinatorError
+from spark_queue.errors import ConfigError
+from spark_queue.following.follower import JournalFollower
 from spark_queue.journal.layout import Store
-from spark_queue.protocol.http_ports import bracketed, chosen_token, host_headers, reaches_others, tls_context
+from spark_queue.protocol.http_ports import bracketed, check_reach, chosen_token, host_headers, tls_context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,8 @@ def serve(stores: Sequence[Store], options: ServingOptions, announce: Callable[[
     name = options.allowed_hosts[0] if options.allowed_hosts else bracketed(options.host)
     # A token that somebody chose is known to them, and stays out of terminals and their logs.
     login = f"/login?token={access.token}" if options.token_file is None else "/"
+    # What was loaded up to here stays: the collector, which many records set to work, need not walk over it each time.
+    gc.freeze()
     announce(f"{scheme}://{name}:{options.port}{login}")
     uvicorn.Server(config).run(sockets=[listening])
 
@@ -92,20 +95,16 @@ def access_of(options: ServingOptions) -> Access:
     ConfigError
         BAD_VALUE.
     """
-    if reaches_others(options.host):
-        needed = {"--tls-cert": options.tls_cert, "--tls-key": options.tls_key, "--token-file": options.token_file}
-        missing = [name for name, value in needed.items() if value is None]
-        if missing:
-            reason = f"the dashboard is given no {', no '.join(missing)}."
-            raise CoordinatorError("ADDRESS_UNSAFE", address=options.host, reason=reason)
-    if (options.tls_cert is None) != (options.tls_key is None):
-        given, other = ("--tls-key", "--tls-cert") if options.tls_cert is None else ("--tls-cert", "--tls-key")
-        path = str(options.tls_cert or options.tls_key)
-        raise ConfigError("BAD_VALUE", key=given, where="the arguments", value=path, expected=f"given together with {other}")
+    cert, key = options.tls_cert, options.tls_key
+    check_reach("the dashboard is", options.host, options.host, tls_cert=cert, tls_key=key, token_file=options.token_file)
+    if (cert is None) != (key is None):
+        given, other = ("--tls-key", "--tls-cert") if cert is None else ("--tls-cert", "--tls-key")
+        expected = f"given together with {other}"
+        raise ConfigError("BAD_VALUE", key=given, where="the arguments", value=str(cert or key), expected=expected)
     return Access(
         token=secrets.token_urlsafe(24) if options.token_file is None else chosen_token(options.token_file, "--token-file"),
         hosts=host_headers(options.host, options.port, options.allowed_hosts),
-        is_secure=options.tls_cert is not None,
+        is_secure=cert is not None,
         allows_changes=options.allows_changes,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from sqlglot import exp
 
@@ -78,14 +79,14 @@ _REFUSED = {
 }
 
 
-def _simple(result: ValueKind, sql: str, *kinds: ValueKind) -> Build:
-    """Build a function of fixed types that is NULL where an argument is and never fails."""
+def _simple(result: ValueKind, sql: str, *kinds: ValueKind, **more: Any) -> Build:
+    """Build a function of fixed types that is NULL where an argument is; `more` as for `Steps.apply`."""
 
     def build(steps: Steps, node: exp.Expression, *arguments: Value) -> Value:
         for value, kind in zip(arguments, kinds, strict=True):
             if value.kind not in (kind, VOID):
                 raise unsupported(node, f"a {kind} is expected where {value.kind} is given.", "Write the CAST that you mean.")
-        return steps.apply(result, sql, *arguments)
+        return steps.apply(result, sql, *arguments, **more)
 
     return build
 
@@ -95,13 +96,33 @@ def _in_case(name: str) -> Build:
     return _simple(STRING, f"CASE WHEN length({{0}}) = strlen({{0}}) THEN {name}({{0}}) ELSE unicode_{name}({{0}}) END", STRING)
 
 
-def _text_with_literal(
-    steps: Steps, node: exp.Expression, value: Value, wanted: Value, *others: Value, result: ValueKind, sql: str
-) -> Value:
-    """Build a function of a text and literal texts that are not empty."""
-    if literal_of(wanted, str, node, "what is searched for") == "":
+def _instr(steps: Steps, node: exp.Expression, value: Value, part: Value) -> Value:
+    _searched_for(part, node)
+    return _simple(INT, "CAST(instr({0}, {1}) AS INTEGER)", STRING, STRING)(steps, node, value, part)
+
+
+def _searched_for(value: Value, node: exp.Expression) -> str:
+    found = literal_of(value, str, node, "what is searched for")
+    if found == "":
         raise unsupported(node, "an empty text is searched for.", "Search for something.")
-    return _simple(result, sql, *[STRING] * (2 + len(others)))(steps, node, value, wanted, *others)
+    return found
+
+
+#: How many times as long as both of its texts a replacement may make them, where what it puts in is no literal.
+_REPLACED_MOST = 16
+
+
+def _replace(steps: Steps, node: exp.Expression, value: Value, part: Value, by: Value) -> Value:
+    size, growth = len(_searched_for(part, node).encode()), steps.growth_of(value.sql)
+    if isinstance(by.literal, str):
+        growth *= -(-max(size, len(by.literal.encode())) // size)
+        return _simple(STRING, "replace({0}, {1}, {2})", STRING, STRING, STRING, growth=growth)(steps, node, value, part, by)
+    growth = _REPLACED_MOST * (growth + steps.growth_of(by.sql))
+    # Otherwise it would grow with the square of the message.
+    count = f"((strlen({{0}}) - strlen(replace({{0}}, {{1}}, ''))) // {size})"
+    fits = f"{count} * strlen({{2}}) <= {_REPLACED_MOST - 1} * (strlen({{0}}) + strlen({{2}}))"
+    limited = f"CASE WHEN {fits} THEN replace({{0}}, {{1}}, {{2}}) END"
+    return _simple(STRING, limited, STRING, STRING, STRING, growth=growth, may_fail=True)(steps, node, value, part, by)
 
 
 def _date_part(steps: Steps, node: exp.Expression, value: Value, *, sql: str) -> Value:
@@ -137,7 +158,8 @@ def concat(steps: Steps, node: exp.Expression, *arguments: Value) -> Value:
     if any(value.kind not in (STRING, VOID) for value in arguments):
         raise unsupported(node, "it joins what is no text.", "Write the CAST to STRING that you mean.")
     parts = " || ".join(f"CAST({{{number}}} AS VARCHAR)" for number in range(len(arguments)))
-    sql = steps.add(f"({parts})", *[value.sql for value in arguments])
+    growth = sum(steps.growth_of(value.sql) for value in arguments)
+    sql = steps.add(f"({parts})", *[value.sql for value in arguments], growth=growth)
     # Spark evaluates every part, also after a NULL.
     return Value(kind=STRING, sql=sql, fails=steps.any(*[value.fails for value in arguments]))
 
@@ -226,8 +248,8 @@ FUNCTIONS: dict[str, Function] = dict((
     _function("startswith(text, start)", _simple(BOOLEAN, "starts_with({0}, {1})", STRING, STRING)),
     _function("endswith(text, end)", _simple(BOOLEAN, "ends_with({0}, {1})", STRING, STRING)),
     _function("contains(text, part)", _simple(BOOLEAN, "contains({0}, {1})", STRING, STRING)),
-    _function("instr(text, 'part')", _text_with_literal, result=INT, sql="CAST(instr({0}, {1}) AS INTEGER)"),
-    _function("replace(text, 'part', 'by')", _text_with_literal, result=STRING, sql="replace({0}, {1}, {2})"),
+    _function("instr(text, 'part')", _instr),
+    _function("replace(text, 'part', 'by')", _replace),
     _function("year(date)", _date_part, sql="year({0})"),
     _function("month(date)", _date_part, sql="month({0})"),
     _function("day(date)", _date_part, sql="day({0})"),

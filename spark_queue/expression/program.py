@@ -22,6 +22,9 @@ from spark_queue.expression.translation import Translator
 #: Processors that evaluate at once: a coordinator shares its host with a Spark driver.
 WORKERS = min(4, os.cpu_count() or 1)
 
+#: Most memory that is meant to be taken at once, in bytes.
+MEMORY_MOST_BYTES = 1 << 30
+
 #: Fewer rows than this are evaluated sooner than shared out.
 SHARE_ROWS_MIN = 16_384
 
@@ -67,6 +70,8 @@ class Program:
         self._types = {name: columns.field(name).type for name in steps.columns}
         self.columns = tuple(self._types)
         self._query = steps.select(outputs)
+        self._steps, self._growth = len(steps), steps.growth
+        self._written = sum(len(each.text) for each in self.wanted)
         if self.wanted:
             self._check()
 
@@ -78,6 +83,8 @@ class Program:
         rows : pa.Table
             Messages, with those of `columns` that their file has.
         """
+        if self._is_too_large(rows):
+            return self._run_apart(rows) if len(rows) == 1 else self._halves(rows)
         try:
             given = self._run(rows)
         except duckdb.Error:
@@ -98,14 +105,25 @@ class Program:
         return {each: Found(*map(np.concatenate, found)) for each, found in columns.items()}
 
     def _run_apart(self, rows: pa.Table) -> Mapping[Wanted, Found]:
-        """Find what DuckDB fails on where it should not: first the expression, then by halves the row, which is failed on."""
+        """Find what DuckDB fails on, or what is too large of one row: first the expression, then the row, which is failed on."""
         if len(self.wanted) > 1:
             return {each: Program([each], self._schema).run(rows)[each] for each in self.wanted}
         if len(rows) == 1:
             nothing = np.zeros(1, dtype=np.bool_)
             return {each: Found(values=nothing, valid=nothing, failed=~nothing) for each in self.wanted}
+        return self._halves(rows)
+
+    def _halves(self, rows: pa.Table) -> Mapping[Wanted, Found]:
         half = len(rows) // 2
         return self._together([self.run(rows.slice(0, half)), self.run(rows.slice(half))])
+
+    def _is_too_large(self, rows: pa.Table) -> bool:
+        """Return whether rows must not be evaluated at once; a single one only where the expression makes longer texts of it.
+
+        Each step keeps its texts until the end, and nothing else bounds what a few replacements make of one message.
+        """
+        longer = (rows.nbytes + len(rows) * self._written) * self._growth
+        return longer + (rows.nbytes * self._steps if len(rows) > 1 else 0) > MEMORY_MOST_BYTES
 
     def _run(self, rows: pa.Table) -> pa.Table:
         table = pa.table({name: _column(rows, name, kind) for name, kind in self._types.items()} or {"none": pa.nulls(len(rows))})

@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 
 from sqlglot import exp
 
-from spark_queue.expression.kinds import ValueKind
+from spark_queue.expression.kinds import STRING, ValueKind
 from spark_queue.expression.syntax import unsupported
 
 _STEPS_MAX = 2_000
@@ -45,19 +45,40 @@ class Steps:
         self._levels: list[list[str]] = []
         self._level_of: dict[str, int] = {}
         self._names: dict[str, str] = {}
+        #: How many times as long as the message the text of a step may be.
+        self._growth: dict[str, int] = {}
 
     def column(self, name: str) -> str:
         """Return the step that holds a column of the message."""
         return self.columns.setdefault(name, f"c{len(self.columns)}")
 
-    def add(self, template: str, *parts: str) -> str:
-        """Take a step: `template` with `parts`, which are steps or constants, in its braces; returns the step's name."""
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @property
+    def growth(self) -> int:
+        """How many times as long as the message the texts together may be that are longer than it; 0 without one."""
+        return sum(growth for growth in self._growth.values() if growth > 1)
+
+    def growth_of(self, part: str) -> int:
+        """Return how many times as long as the message a step or constant may be."""
+        return self._growth.get(part, 1)
+
+    def add(self, template: str, *parts: str, growth: int | None = None) -> str:
+        """Take a step: `template` with `parts`, which are steps or constants, in its braces; returns the step's name.
+
+        Parameters
+        ----------
+        growth : int or None
+            How many times as long as the message its text may be; None for no longer than its parts.
+        """
         sql = template.format(*parts)
         if sql not in self._names:
             if len(self._names) >= _STEPS_MAX:
                 raise unsupported(None, "it is too long.", "Shorten it, or put what it computes into a column.")
             level = 1 + max((self._level_of.get(part, 0) for part in parts), default=0)
             name = self._names[sql] = f"s{len(self._names)}"
+            self._growth[name] = max(map(self.growth_of, parts), default=1) if growth is None else growth
             self._level_of[name] = level
             self._levels += [[] for _ in range(level - len(self._levels))]
             self._levels[level - 1].append(f"{sql} AS {name}")
@@ -75,7 +96,7 @@ class Steps:
         if fails is None:
             return None
         last = f"{{{len(parts)}}}"
-        return self.add(f"coalesce({condition}, false) AND {last}", *parts, fails)
+        return self.add(f"coalesce({condition}, false) AND {last}", *parts, fails, growth=1)
 
     def strict(self, arguments: Iterable[Value]) -> str | None:
         """Return where evaluating arguments fails, from the first on: after a NULL, Spark evaluates no other."""
@@ -84,14 +105,14 @@ class Steps:
             fails = self.any(argument.fails, self.when("{0} IS NOT NULL", fails, argument.sql))
         return fails
 
-    def apply(self, kind: ValueKind, template: str, *arguments: Value, may_fail: bool = False) -> Value:
+    def apply(self, kind: ValueKind, template: str, *arguments: Value, may_fail: bool = False, growth: int | None = None) -> Value:
         """Apply a function that is NULL where an argument is; one that may fail must be NULL just there otherwise."""
         parts = [argument.sql for argument in arguments]
-        sql = self.add(template, *parts)
+        sql = self.add(template, *parts, growth=growth if kind == STRING else 1)
         fails = self.strict(arguments)
         if may_fail:
             there = " AND ".join(f"{{{number}}} IS NOT NULL" for number in range(len(parts)))
-            own = self.add(f"{there} AND {{{len(parts)}}} IS NULL", *parts, sql)
+            own = self.add(f"{there} AND {{{len(parts)}}} IS NULL", *parts, sql, growth=1)
             fails = self.any(fails, own)
         return Value(kind=kind, sql=sql, fails=fails)
 

@@ -13,7 +13,7 @@ from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import log_key, messages_key
 from spark_queue.journal.log_entry import PUBLISHER_TXN, LogEntry, TornEntryError, read_entry
-from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.log_listing import is_made_anew, versions_after
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.staging import StagedFile, StagingPlan, read_staged, write_file
 
@@ -111,6 +111,8 @@ class Commit:
                 return replace(decision.published, message_type=self._plan.message_type, version=base)
             failure = self._attempt(table, decision)
             if self._look(table, base, decision):
+                if is_made_anew(self._store, self._key, base):
+                    raise self._failed("The log was away while it was written.")
                 self._sync_own(base + 1)
                 return replace(decision.published, message_type=self._plan.message_type, version=base + 1)
             races, failures = (races + 1, 0) if table.version() > base else (races, failures + 1)

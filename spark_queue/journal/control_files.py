@@ -69,7 +69,8 @@ def listing(store: Store, table: DeltaTable) -> list[ControlFile]:
     JournalError
         JOURNAL_DAMAGED when a file has no statistics: only a stranger writes such.
     """
-    actions = pa.table(table.get_add_actions(flatten=True))
+    # Not by `pa.table`, which loads pandas to ask whether it is given a data frame: that takes longer than all that follows.
+    actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
     names = ("min.record", "max.record", "path", "min.kind", "max.kind")
     columns: list[list[Any]] = [actions.column(name).to_pylist() for name in names]
     files = []
@@ -102,7 +103,7 @@ def read_rows(store: Store, files: Sequence[ControlFile], *, first: int = 0) -> 
     wanted = [file for file in files if file.last >= first]
     with ThreadPoolExecutor(_READERS) as readers:
         tables = list(readers.map(lambda file: read_known(store, file.path, first=first), wanted))
-    rows = pa.concat_tables([CONTROL_SCHEMA.empty_table(), *tables]).combine_chunks()
+    rows = pa.concat_tables([pa.Table.from_batches([], CONTROL_SCHEMA), *tables]).combine_chunks()
     _check_rows(store, rows, first)
     return rows
 
@@ -169,7 +170,7 @@ def to_records_of(store: Store, rows: pa.Table) -> list[Record]:
 
 
 def _check_rows(store: Store, rows: pa.Table, first: int) -> None:
-    numbers, epochs = (rows.column(name).to_numpy() for name in ("record", "epoch"))
+    numbers, epochs = (np.from_dlpack(rows.column(name).combine_chunks()) for name in ("record", "epoch"))
     odd = np.flatnonzero(numbers != np.arange(first, first + len(numbers)))
     if len(odd):
         number = first + int(odd[0])

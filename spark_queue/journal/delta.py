@@ -103,13 +103,9 @@ class NewFile:
     def entry(self) -> dict[str, Any]:
         """Return the form that it has in a log entry."""
         return {
-            "path": self.path,
-            "partitionValues": {},
-            "size": self.size_bytes,
-            "modificationTime": self.modified_ms,
-            "dataChange": self.data_change,
-            "stats": self._stats(),
-        }
+            "path": self.path, "partitionValues": {}, "size": self.size_bytes, "modificationTime": self.modified_ms,
+            "dataChange": self.data_change, "stats": self._stats(),
+        }  # fmt: skip
 
     def _stats(self) -> str:
         return json.dumps(self.stats, separators=(",", ":"))
@@ -133,10 +129,8 @@ def open_table(store: Store, key: str, *, version: int | None = None) -> DeltaTa
     except TableNotFoundError as missing:
         # So delta-rs says, too, of what it may not look at.
         if "PermissionDenied" in str(missing):
-            doing, next_step = f"opening {key}", "Check whose it is, and its mode."
-            raise JournalError(
-                "STORE_FAILED", path=store.path, doing=doing, reason="Permission denied.", next_step=next_step
-            ) from None
+            facts = {"doing": f"opening {key}", "reason": "Permission denied.", "next_step": "Check whose it is, and its mode."}
+            raise JournalError("STORE_FAILED", path=store.path, **facts) from None
         return None
     except DeltaProtocolError as reason:
         raise JournalError("PROTOCOL_NEWER", path=store.path, what=f"Delta features of {key} ({store.reason(reason)})") from None
@@ -179,24 +173,17 @@ def _settled(store: Store, key: str, look: Callable[[], _Found], look_at: Callab
 
 
 def swap(
-    table: DeltaTable,
-    files: Sequence[NewFile],
-    *,
-    schema: pa.Schema,
-    mark: Mark,
-    transactions: Sequence[tuple[str, int]],
-    at_ms: int,
-) -> None:
+    table: DeltaTable, files: Sequence[NewFile], *,
+    schema: pa.Schema, mark: Mark, transactions: Sequence[tuple[str, int]], at_ms: int,
+) -> None:  # fmt: skip
     """Commit as the version after the handle's, or fail; the handle stays where it is.
 
     Parameters
     ----------
     table : DeltaTable
         The handle, at the version that the commit was planned on.
-    files : Sequence[NewFile]
-        Files to add, in this order; may be empty.
-    schema : pa.Schema
-        Of the files.
+    files, schema : Sequence[NewFile], pa.Schema
+        Files to add, in this order, and their columns; may be empty.
     mark : Mark
         Who writes.
     transactions : Sequence[tuple[str, int]]
@@ -246,6 +233,7 @@ def create_table(
     """
     # Protocol and metaData stand before our own actions.
     commit = CommitProperties(custom_metadata=Mark(writer="creator").commit_info(2 + len(files)))
+    store.require_log(f"creating {key}")
     with store.failures(f"creating {key}"):
         try:
             create_table_with_add_actions(
@@ -276,15 +264,21 @@ def checkpoint(store: Store, key: str, table: DeltaTable, *, durable: bool) -> N
     JournalError
         STORE_FAILED.
     """
+    entry = log_key(key, int(table.version()))
+    written = [entry.replace(".json", ".checkpoint.parquet"), f"{key}/_delta_log/_last_checkpoint"]
     if durable:
-        store.sync([log_key(key, int(table.version()))])
+        store.sync([entry])
     with store.failures(f"writing a checkpoint of {key}"):
         try:
             table.create_checkpoint()
         except DeltaError as reason:
             raise OSError(str(reason)) from None
+        if store.is_local and store.read(entry) is None:
+            # delta-rs makes a folder anew that is away just then: a table that begins there would pass for the real one.
+            store.delete(written)
+            raise OSError("The log was away while it was written")
     if durable:
-        store.sync([f"{key}/_delta_log/{table.version():020d}.checkpoint.parquet", f"{key}/_delta_log/_last_checkpoint"])
+        store.sync(written)
 
 
 def _unreadable(store: Store, key: str, what: str, reason: DeltaError) -> JournalError:

@@ -23,9 +23,12 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError,
 from obstore.store import LocalStore, from_url
 
 from spark_queue.errors import ConfigError, JournalError
+from spark_queue.journal import objects
 from spark_queue.journal.objects import LocalSink, ObjectSink, ObjectSource, StoredObject, force, force_tree, split_options, told
 
 CONTROL = "control"
+#: Its folder is made first of all, and nothing is written where it is gone.
+CONTROL_LOG = f"{CONTROL}/_delta_log"
 MESSAGES = "messages"
 SNAPSHOTS = "snapshots"
 ADVERTISEMENT_KEY = "coordinator.json"
@@ -101,13 +104,18 @@ class Store:
     def write(self, key: str, data: bytes) -> None:
         """Write an object whole, replacing what was there; readers see the old bytes or the new ones."""
         with self.failures(f"writing {key}"):
-            self._require_directory()
-            obstore.put(_object_store(self), key, data)
+            if self.is_local:
+                self._require_log()
+                objects.put_file(self.uri(key), data, replaces=True)
+            else:
+                obstore.put(_object_store(self), key, data)
 
     def create(self, key: str, data: bytes) -> bool:
         """Write an object only if there is none of that key; tell whether it was this call that did."""
         with self.failures(f"creating {key}"):
-            self._require_directory()
+            if self.is_local:
+                self._require_log()
+                return objects.put_file(self.uri(key), data, replaces=False)
             try:
                 obstore.put(_object_store(self), key, data, mode="create")
             except (AlreadyExistsError, PreconditionError):
@@ -157,6 +165,7 @@ class Store:
     def writer(self, key: str) -> Iterator[io.RawIOBase]:
         """Yield a file-like sink for a new object of a unique key; what fails half-way leaves at most a leftover."""
         with self.failures(f"writing {key}"):
+            self._require_log()
             sink = LocalSink(self.uri(key)) if self.is_local else ObjectSink(obstore.open_writer(_object_store(self), key))
             try:
                 yield sink
@@ -213,10 +222,24 @@ class Store:
         finally:
             self.delete([key])
 
-    def _require_directory(self) -> None:
-        # Writing would make it: where a volume is not mounted, a second journal would begin below its mount point.
-        if self.is_local and not Path(self.path).is_dir():
-            raise FileNotFoundError("The journal's directory is not there.")
+    def require_log(self, doing: str) -> None:
+        """Refuse to write below a directory where the control log is gone: what is written there is lost when it comes back.
+
+        So it is where a volume is not mounted: below its mount point a second journal would begin.
+        """
+        with self.failures(doing):
+            self._require_log()
+
+    def make_folder(self, name: str) -> None:
+        """Make a folder of the journal; object stores have none."""
+        if self.is_local:
+            with self.failures(f"making {name}"):
+                self._require_log()
+                Path(self.uri(name)).mkdir(exist_ok=True)
+
+    def _require_log(self) -> None:
+        if self.is_local and not Path(self.uri(CONTROL_LOG)).is_dir():
+            raise FileNotFoundError("The journal's control log is not there")
 
     @contextmanager
     def failures(self, doing: str, *, next_step: str = "Check the store, then try again.") -> Iterator[None]:

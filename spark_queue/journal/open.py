@@ -16,7 +16,7 @@ from spark_queue.journal import delta, message_table
 from spark_queue.journal.control_files import stage_records
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.expressions import check_expressions
-from spark_queue.journal.layout import CONTROL, Store, log_key, messages_key
+from spark_queue.journal.layout import CONTROL, CONTROL_LOG, Store, log_key, messages_key
 from spark_queue.journal.message_log import DeltaMessageLog
 from spark_queue.journal.message_upkeep import MessageLimits
 from spark_queue.journal.reader import JournalReader, open_reader
@@ -102,7 +102,7 @@ def create_journal(store: Store, definitions: Definitions | None = None, *, cloc
     check_expressions(definitions)
     if store.is_local:
         with store.failures("making the journal's directory"):
-            Path(store.path).mkdir(parents=True, exist_ok=True)
+            Path(store.uri(CONTROL_LOG)).mkdir(parents=True, exist_ok=True)
     store.check_put_if_absent()
     if delta.open_table(store, CONTROL) is not None:
         raise JournalError("JOURNAL_EXISTS", path=store.path)

@@ -131,7 +131,8 @@ def _edges(ranges: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
 def _range_arrays(lists: Any) -> list[RangeArray]:
     flat = lists.flatten()
     edges = np.empty(2 * len(flat), dtype=np.int64)
-    edges[::2], edges[1::2] = flat.field("first").to_numpy(), flat.field("until").to_numpy()
-    lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    edges[::2], edges[1::2] = np.from_dlpack(flat.field("first")), np.from_dlpack(flat.field("until"))
+    lengths = lists.value_lengths()
+    lengths = np.from_dlpack(lengths.fill_null(0) if lengths.null_count else lengths)
     ends = 2 * np.cumsum(lengths)
     return [RangeArray(edges[end - 2 * length : end]) for end, length in zip(ends.tolist(), lengths.tolist(), strict=True)]

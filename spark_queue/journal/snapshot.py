@@ -90,6 +90,7 @@ def write(store: Store, state: JournalState, last: Record) -> None:
         checksum=hashlib.sha256(body).hexdigest(),
     )  # fmt: skip
     # Whole or not at all, on a local disk as on an object store; what a power loss tears, the checksum tells.
+    store.make_folder(SNAPSHOTS)
     store.write(_key(last.record), msgspec.json.encode(header) + b"\n" + body)
     store.delete([key for number, key in stored(store) if number <= last.record][KEPT:])
 
@@ -208,9 +209,7 @@ def take(store: Store, files: Sequence[ControlFile], traits: TraitSource) -> Non
     past = load(store, files)
     if not past:
         return
-    state = past.state or JournalState(traits)
-    state.traits = traits
-    state.fold_all(past)
+    state = past.fold(traits)
     # What a queue that was set aside would hold is not known; the next start may find its file again.
     if not state.troubles:
         write(store, state, past[-1])

@@ -11,6 +11,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import Store, log_key
+from spark_queue.journal.log_listing import is_made_anew
 
 _TRANSACTION_ATTEMPTS = 100
 
@@ -80,4 +81,6 @@ def _try_transaction(store: Store, key: str, table: DeltaTable, *, name: str, ve
             return False
         except DeltaError as reason:
             raise OSError(str(reason)) from None
+        if is_made_anew(store, key, int(table.version())):
+            raise OSError("The log was away while it was written")
     return True

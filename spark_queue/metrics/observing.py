@@ -14,7 +14,7 @@ from spark_queue.metrics.figures import JournalFigures, figures_of
 from spark_queue.metrics.history import LogHistory, QueueHistory
 from spark_queue.metrics.samples import Family, Observation, PeerLag, collect
 from spark_queue.protocol.discovery import read_advertisement
-from spark_queue.replication.lag import records_behind
+from spark_queue.replication.lag import lag_of
 from spark_queue.views import PointInTime, queue_status, state_at
 
 #: Gives the records of a log from a number on.
@@ -112,7 +112,9 @@ def lags(store: Store, found: JournalFigures) -> Mapping[str, PeerLag]:
     """Return how far a journal is behind each of its peers, by name; their logs are read for it."""
     found_lags = {}
     for name, peer in found.definitions.peers.items():
-        behind, unread = records_behind(store, peer, found.peers[name].watermark)
-        seconds = max(0, found.now_ms - behind[0].at_ms) / 1_000 if behind else 0.0
-        found_lags[name] = PeerLag(readable=unread is None, records_behind=len(behind), seconds_behind=seconds)
+        try:
+            records, seconds = lag_of(store, peer, found.peers[name].watermark, now_ms=found.now_ms)
+            found_lags[name] = PeerLag(readable=True, records_behind=records, seconds_behind=seconds)
+        except SparkQueueError:
+            found_lags[name] = PeerLag(readable=False, records_behind=0, seconds_behind=0.0)
     return found_lags

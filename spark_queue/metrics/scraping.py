@@ -12,7 +12,9 @@ import socketserver
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -20,6 +22,9 @@ _LOG = logging.getLogger(__name__)
 
 #: How long who has connected may say nothing, in seconds.
 _SILENCE_S = 10.0
+
+#: How long a connection may last in all, in seconds: who says a little at a time would keep its place for ever.
+CONNECTION_S = 30.0
 
 #: Connections that are served at one time; each holds a thread. Further ones are closed.
 CONNECTIONS_MAX = 32
@@ -51,6 +56,8 @@ class ScrapeServer(socketserver.ThreadingTCPServer):
         #: Returns whether an authorization header, from an address, may ask; None where nobody needs one.
         self.admits: Callable[[bytes, str], bool] | None = None
         self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        #: Until when each connection may last, in seconds of the monotonic clock.
+        self._until_s: dict[socket.socket, float] = {}
         super().__init__((host, port), _Handler)
 
     @property
@@ -70,11 +77,12 @@ class ScrapeServer(socketserver.ThreadingTCPServer):
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
+        self._until_s[request] = time.monotonic() + CONNECTION_S
         try:
             super().process_request(request, client_address)
         except RuntimeError:
             # The host has no thread for it, which would give its place back.
-            self._free.release()
+            self._leave(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -82,7 +90,19 @@ class ScrapeServer(socketserver.ThreadingTCPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._leave(request)
+
+    def service_actions(self) -> None:
+        """End connections that lasted too long; the server does so twice a second."""
+        now_s = time.monotonic()
+        for connection in [each for each, until_s in list(self._until_s.items()) if until_s <= now_s]:
+            with suppress(OSError):
+                # Below TLS, whose own state belongs to the thread that waits in it; that thread then meets the end.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+    def _leave(self, request: Any) -> None:
+        self._until_s.pop(request, None)
+        self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's.
         """Log a failure; a connection that breaks off, or speaks no TLS, is none."""

@@ -83,6 +83,8 @@ class Verdict(Enum):
     GONE = auto()
     #: Something that takes the connection and says nothing, as a stopped process does.
     SILENT = auto()
+    #: Something whose certificate is not trusted here, or that speaks no TLS where it should.
+    UNTRUSTED = auto()
 
 
 class ConnectionLostError(Exception):
@@ -162,7 +164,8 @@ class Connection:
         except flight.FlightUnauthenticatedError as reason:
             raise self._unauthenticated(str(reason)) from None
         except (pa.ArrowException, OSError) as reason:
-            raise ConnectionLostError(str(reason), Verdict.GONE) from None
+            verdict = Verdict.UNTRUSTED if "handshake failed" in str(reason) else Verdict.GONE
+            raise ConnectionLostError(str(reason), verdict) from None
         if not results:
             raise ConnectionLostError("the answer was empty", Verdict.GONE)
         return codec.decode_reply(results[0].to_pybytes()), results[1:]

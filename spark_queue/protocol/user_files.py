@@ -25,6 +25,9 @@ TOKEN_VARIABLE = "SPARKQ_TOKEN"  # noqa: S105  # A name, not a secret.
 #: Names a token file other than the user's own, for callers of a coordinator that another user or host runs.
 TOKEN_FILE_VARIABLE = "SPARKQ_TOKEN_FILE"  # noqa: S105  # A name, not a secret.
 
+#: Longest token, in characters: it travels in the header of a call, which has little room.
+TOKEN_LENGTH_MAX = 4_096
+
 _LOCK_POLL_S = 0.05
 _LOG_LIMIT_BYTES = 10 * 1024 * 1024
 
@@ -73,7 +76,8 @@ def token(file: str | None = None, *, makes_named: bool = False) -> str:
     Raises
     ------
     ConfigError
-        BAD_VALUE when the file cannot be read: the one that is given, that the variable names, or the user's own.
+        BAD_VALUE when the file cannot be read: the one that is given, that the variable names, or the user's own; also when what is
+        found is no token.
     CoordinatorError
         TOKEN_FILE_UNSAFE when others could read or replace it, or when it is empty.
     """
@@ -81,6 +85,7 @@ def token(file: str | None = None, *, makes_named: bool = False) -> str:
         return _read_token(Path(file), key="token_file", where="the call")
     given = os.environ.get(TOKEN_VARIABLE, "").strip()
     if given:
+        _check_token(given, key=TOKEN_VARIABLE, where="the environment", value="(not shown)")
         return given
     path, is_named = token_path(), bool(os.environ.get(TOKEN_FILE_VARIABLE))
     if not path.exists() and (makes_named or not is_named):
@@ -101,7 +106,15 @@ def _read_token(path: Path, *, key: str, where: str) -> str:
         text = file.read().decode("ascii", errors="replace").strip()
     if not text:
         raise CoordinatorError("TOKEN_FILE_UNSAFE", file=str(path), problem="is empty")
+    _check_token(text, key=key, where=where, value=str(path))
     return text
+
+
+def _check_token(text: str, *, key: str, where: str, value: str) -> None:
+    """Refuse what no call can carry: its sender would take a coordinator that serves for one that is gone, and start another."""
+    if len(text) > TOKEN_LENGTH_MAX or not (text.isascii() and text.isprintable()):
+        expected = f"one token: printable ASCII in one line, of at most {TOKEN_LENGTH_MAX:,} characters"
+        raise ConfigError("BAD_VALUE", key=key, where=where, value=value, expected=expected)
 
 
 def _make_token(path: Path) -> None:

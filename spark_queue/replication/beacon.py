@@ -13,6 +13,7 @@ import msgspec
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.layout import Store, TooLargeError
 from spark_queue.ports import Clock
+from spark_queue.replication.places import check_place
 from spark_queue.replication.record_forms import Name, Number
 
 _LOG = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class Beacon(msgspec.Struct, frozen=True, kw_only=True):
 def read_beacon(store: Store) -> Beacon | None:
     """Return the beacon of the instance in a store; None where there is none that can be read."""
     with contextlib.suppress(SparkQueueError, TooLargeError, msgspec.DecodeError, RecursionError):
+        check_place(store, store.path, BEACON_KEY)
         data = store.read(BEACON_KEY, most_bytes=_SIZE_MAX)
         if data is not None:
             return msgspec.json.decode(data, type=Beacon)

@@ -62,6 +62,8 @@ class BoundedFile:
         self._leaves = [number for number, leaf in enumerate(leaves) if leaf.path.split(".")[0] in self.columns]
         texts = [leaves[number].path for number in self._leaves if leaves[number].physical_type == "BYTE_ARRAY"]
         self._file = pq.ParquetFile(source, metadata=file.metadata, read_dictionary=texts)
+        # Where a struct is null, its required texts refer to an entry that their dictionary may not have: these are measured alone.
+        self._plain = file if any(map(_is_hollow, self.schema)) else None
         for number in range(file.num_row_groups):
             self._check_group(file.metadata.row_group(number))
 
@@ -92,11 +94,13 @@ class BoundedFile:
 
     def _decoded(self, group: int, most_rows: int) -> Iterator[pa.Table]:
         # Threads would have several columns of several groups in memory.
-        for batch in self._file.iter_batches(batch_size=most_rows, row_groups=[group], columns=self.columns, use_threads=False):
+        how: dict[str, Any] = {"batch_size": most_rows, "row_groups": [group], "columns": self.columns, "use_threads": False}
+        plain = None if self._plain is None else self._plain.iter_batches(**how)
+        for batch in self._file.iter_batches(**how):
             size_bytes = sum(map(_decoded_bytes, batch.columns))
             if size_bytes > GROUP_BYTES:
                 raise UnboundedFileError(f"{len(batch)} rows of it have {size_bytes} bytes, and {GROUP_BYTES} are the most")
-            part = pa.Table.from_batches([batch]).cast(self.schema)
+            part = pa.Table.from_batches([batch if plain is None else next(plain)]).cast(self.schema)
             # Texts that are no UTF-8 would be found by whoever reads them next.
             part.validate(full=True)
             yield part
@@ -111,15 +115,29 @@ class BoundedFile:
                 raise UnboundedFileError(f"a row group of it has {found} {what}, and {most} are the most")
 
 
+def _is_hollow(field: pa.Field[Any], *, in_null: bool = False) -> bool:
+    """Return whether a column has a required value in a struct that may be null."""
+    kind: Any = field.type
+    if pa.types.is_struct(kind):
+        return any(_is_hollow(kind.field(number), in_null=in_null or field.nullable) for number in range(kind.num_fields))
+    if pa.types.is_map(kind):
+        return _is_hollow(kind.key_field) or _is_hollow(kind.item_field)
+    if pa.types.is_list(kind):
+        return _is_hollow(kind.value_field)
+    return in_null and not field.nullable
+
+
 def _decoded_bytes(array: pa.Array[Any]) -> int:
     """Return how many bytes an array has once it refers to no dictionary."""
     kind: Any = array.type
     values: Any = array
     if pa.types.is_dictionary(kind):
+        if not len(values.dictionary):
+            return 8 * len(array)
         lengths = pc.binary_length(values.dictionary)
         return int(pc.sum(lengths.take(values.indices)).as_py() or 0) + 8 * len(array)
     if pa.types.is_struct(kind):
-        return sum(_decoded_bytes(values.field(number)) for number in range(kind.num_fields))
+        return sum(map(_decoded_bytes, values.flatten()))
     if pa.types.is_map(kind):
         return 8 * len(array) + _decoded_bytes(values.keys) + _decoded_bytes(values.items)
     if pa.types.is_list(kind):

@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from spark_queue.core.bitmaps.ranges import RangeArray
 from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.definitions.keys import valid_name
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.origins import OriginRows
@@ -42,6 +41,9 @@ from spark_queue.replication.record_forms import (
     detail_of,
 )
 
+if TYPE_CHECKING:
+    from spark_queue.replication.news import PeerFold
+
 #: The name of a message file; anything else could lead out of the folder of the peer's message type.
 _PATH = re.compile(r"[0-9a-f]{32}\.parquet")
 
@@ -62,22 +64,12 @@ _REASONS_OF_STAGE: Mapping[Stage, Collection[str | None]] = {
 }
 
 
-class Known(Protocol):
-    """What is known of a peer so far."""
-
-    instance: str
-    journal_id: str
-    definitions: Definitions
-    message_types: dict[str, MessageTypeState]
-    instances: dict[str, str]
-
-
 def refused(peer: str, record: Record, reason: str) -> JournalError:
     """Make PEER_REFUSED for a record of a peer."""
     return JournalError("PEER_REFUSED", peer=peer, what=f"record {record.record} ({record.kind[:50]})", reason=reason)
 
 
-def check(record: Record, known: Known) -> None:
+def check(record: Record, known: PeerFold) -> None:
     """Refuse a peer's next record that no honest software of ours writes.
 
     Raises
@@ -90,7 +82,7 @@ def check(record: Record, known: Known) -> None:
         raise refused(known.instance, record, reason)
 
 
-def check_move(record: Record, known: Known) -> None:
+def check_move(record: Record, known: PeerFold) -> None:
     """Refuse a later record of where messages went, which is looked at before its turn.
 
     Raises
@@ -105,7 +97,7 @@ def check_move(record: Record, known: Known) -> None:
     check_path(record, known)
 
 
-def check_path(record: Record, known: Known) -> None:
+def check_path(record: Record, known: PeerFold) -> None:
     """Refuse a record of files that have no names of ours: they could lead out of their folder.
 
     Raises
@@ -120,10 +112,11 @@ def check_path(record: Record, known: Known) -> None:
             raise refused(known.instance, record, f"{path[:100]!r} is no name of a message file.")
 
 
-def _fault(record: Record, known: Known) -> str | None:
+def _fault(record: Record, known: PeerFold) -> str | None:
     """Return what is wrong with a record; None where nothing is."""
     if record.kind not in FORMS:
-        _check_newer(record, known)
+        if record.kind not in frozenset(Kind) and record.detail.get("critical"):
+            raise JournalError("PROTOCOL_NEWER", path=known.instance, what=f"records of kind {record.kind[:50]!r}")
         return _files_fault(record, known) if record.kind == Kind.RETIRED else None
     detail = detail_of(record)
     if isinstance(detail, str):
@@ -137,10 +130,8 @@ def _fault(record: Record, known: Known) -> str | None:
             return _definitions_fault(detail)
         case PulledForm():
             return _instances_fault({detail.journal: detail.peer}, known)
-        case EnteredForm() | MovedForm():
+        case EnteredForm() | MovedForm() | NamedForm():
             return _files_fault(record, known)
-        case NamedForm():
-            return _names_fault(detail, record, known)
         case RestoredForm():
             return _instances_fault({detail.origin_uuid: known.instance}, known)
         case AbsentForm():
@@ -151,11 +142,6 @@ def _fault(record: Record, known: Known) -> str | None:
     return None
 
 
-def _check_newer(record: Record, known: Known) -> None:
-    if record.kind not in frozenset(Kind) and record.detail.get("critical"):
-        raise JournalError("PROTOCOL_NEWER", path=known.instance, what=f"records of kind '{record.kind[:50]}'")
-
-
 def _absent_fault(detail: AbsentForm) -> str | None:
     faults = (_ranges_fault(ranges) for ranges in detail.origins.values())
     count = sum(until - first for ranges in detail.origins.values() for first, until in ranges)
@@ -164,7 +150,7 @@ def _absent_fault(detail: AbsentForm) -> str | None:
     )
 
 
-def _created_fault(detail: CreatedForm, record: Record, known: Known) -> str | None:
+def _created_fault(detail: CreatedForm, record: Record, known: PeerFold) -> str | None:
     if known.journal_id != "":
         return "a journal is created once."
     if detail.format > FORMAT:
@@ -182,7 +168,7 @@ def _definitions_fault(detail: AppliedForm) -> str | None:
     return None
 
 
-def _instances_fault(instances: Mapping[str, str], known: Known) -> str | None:
+def _instances_fault(instances: Mapping[str, str], known: PeerFold) -> str | None:
     for origin, name in instances.items():
         before = known.instances.get(origin, name)
         if before != name:
@@ -190,12 +176,16 @@ def _instances_fault(instances: Mapping[str, str], known: Known) -> str | None:
     return None
 
 
-def _files_fault(record: Record, known: Known) -> str | None:
+def _files_fault(record: Record, known: PeerFold) -> str | None:
     message_type = known.message_types.get(str(record.message_type))
     if message_type is None:
         return "its journal has no such message type."
     if record.kind == Kind.ENTERED:
         return _instances_fault(record.detail.get("instances", {}), known) or _entered_fault(record, message_type, known)
+    if record.kind == Kind.NAMED:
+        names, instances = record.detail["names"], record.detail["instances"]
+        until = message_type.entered_until
+        return _instances_fault(instances, known) or _origins_fault(names, until, message_type, instances, known)
     if record.kind == Kind.MOVED and not all(message_type.fits(file) for file in merged_files(record)):
         return "it merges files that do not hold what it says."
     if record.kind == Kind.RETIRED:
@@ -203,7 +193,7 @@ def _files_fault(record: Record, known: Known) -> str | None:
     return None
 
 
-def _entered_fault(record: Record, message_type: MessageTypeState, known: Known) -> str | None:
+def _entered_fault(record: Record, message_type: MessageTypeState, known: PeerFold) -> str | None:
     if len(record.ranges) != 1 or _ranges_fault(record.ranges) is not None:
         return "messages of a file have one range of bookmarks."
     segment = from_record(record)
@@ -215,41 +205,22 @@ def _entered_fault(record: Record, message_type: MessageTypeState, known: Known)
         return f"it has {segment.row_count} bookmarks for {record.detail['rows']} messages."
     if len(segment.publishers) > segment.row_count:
         return "it has more publishers than messages."
-    return _origins_fault(segment.origins, segment.row_count, message_type, {**known.instances, **segment.instances}, known)
+    if any(row < before + length for (before, length, _, _), (row, _, _, _) in pairwise(segment.origins)):
+        return "its origins do not fit its messages."
+    return _origins_fault(segment.origins, segment.row_count, message_type, segment.instances, known)
 
 
 def _origins_fault(
-    origins: Sequence[OriginRows], rows: int, message_type: MessageTypeState, instances: Mapping[str, str], known: Known
+    origins: Sequence[OriginRows], until: int, message_type: MessageTypeState, instances: Mapping[str, str], known: PeerFold
 ) -> str | None:
-    at = 0
+    """Return what is wrong with where rows up to one, or messages, were first published."""
     for row, length, origin, bookmark in origins:
-        if row < at or length < 1 or row + length > rows or bookmark + length >= NUMBER_MAX:
+        if length < 1 or row + length > until or bookmark + length >= NUMBER_MAX:
             return "its origins do not fit its messages."
-        if not _is_other(origin, message_type, instances, known):
+        # A journal that was restored gets back what it had lost.
+        is_other = origin != known.journal_id or message_type.origins.renewed
+        if not is_other or (origin not in instances and origin not in known.instances):
             return f"its origin {origin} is no other journal that it names."
-        at = row + length
-    return _twice_fault(origins, message_type)
-
-
-def _is_other(origin: str, message_type: MessageTypeState, instances: Mapping[str, str], known: Known) -> bool:
-    # A journal that was restored gets back what it had lost.
-    return origin in instances and (origin != known.journal_id or bool(message_type.origins.renewed))
-
-
-def _names_fault(detail: NamedForm, record: Record, known: Known) -> str | None:
-    message_type = known.message_types.get(str(record.message_type))
-    if message_type is None:
-        return "its journal has no such message type."
-    instances = {**known.instances, **detail.instances}
-    for first, length, origin, bookmark in detail.names:
-        if length < 1 or first + length > message_type.entered_until or bookmark + length >= NUMBER_MAX:
-            return "its names do not fit its messages."
-        if not _is_other(origin, message_type, instances, known):
-            return f"its origin {origin} is no other journal that it names."
-    return _instances_fault(detail.instances, known) or _twice_fault(detail.names, message_type)
-
-
-def _twice_fault(origins: Sequence[OriginRows], message_type: MessageTypeState) -> str | None:
     by_origin = sorted((origin, bookmark, bookmark + length) for _, length, origin, bookmark in origins)
     twice = any(one[0] == next_[0] and next_[1] < one[2] for one, next_ in pairwise(by_origin))
     return "messages of an origin enter twice." if twice or message_type.origins.holds(origins) else None
@@ -269,9 +240,8 @@ def _bounds_fault(ranges: Sequence[tuple[int, int]], entered_until: int) -> str 
 
 def _value_fault(detail: ValueForm, record: Record) -> str | None:
     is_owned = record.kind == Kind.TRANSFERRED or (record.kind == Kind.REPLICATED and detail.stage != Stage.GONE)
-    owner = detail.owner
-    if (is_owned or owner) and (owner is None or not valid_name(owner)):
-        return f"its owner {owner!r:.100} is no name of an instance."
+    if (is_owned or detail.owner) and not valid_name(detail.owner):
+        return f"its owner {detail.owner!r:.100} is no name of an instance."
     of_stage = _REASONS_OF_STAGE[detail.stage] if record.kind == Kind.REPLICATED else None
     reasons = _REASONS.get(record.kind, of_stage)
     if reasons is not None and record.reason not in reasons:
@@ -281,7 +251,7 @@ def _value_fault(detail: ValueForm, record: Record) -> str | None:
     return None
 
 
-def _request_fault(detail: RequestForm, known: Known) -> str | None:
+def _request_fault(detail: RequestForm, known: PeerFold) -> str | None:
     if detail.requester == detail.owner:
         return f"'{detail.owner}' asks itself."
     if detail.requester != known.instance and not detail.passed:

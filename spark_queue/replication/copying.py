@@ -18,7 +18,7 @@ from spark_queue.core.definitions.keys import valid_name
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.errors import ConfigError, JournalError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.layout import Store, messages_key
 from spark_queue.journal.message_file import decoding, fitted
 from spark_queue.journal.publisher import make_plan
 from spark_queue.journal.schema import Field
@@ -27,7 +27,8 @@ from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.replication.bounded_files import BoundedFile, UnboundedFileError
 from spark_queue.replication.exchange import Standing
 from spark_queue.replication.news import PeerFold
-from spark_queue.replication.peer_records import DAMAGE, refused
+from spark_queue.replication.peer_records import DAMAGE
+from spark_queue.replication.places import check_place, refused
 from spark_queue.replication.record_forms import NUMBER_MAX, PUBLISHER_MAX, PUBLISHERS_BYTES
 from spark_queue.replication.repeats import Repeats
 from spark_queue.replication.taking import Taking, WantedRows
@@ -78,18 +79,19 @@ class Copier:
         The own.
     definition : PeerDefinition
         What is pulled from the peer.
+    fold : PeerFold
+        What the peer's log has said so far.
     """
 
-    def __init__(self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition) -> None:
+    def __init__(self, own: Store, peer: Store, definitions: Definitions, definition: PeerDefinition, fold: PeerFold) -> None:
         self._own = own
         self._peer = peer
         self._repeats = Repeats(own)
         self._definitions = definitions
         self._definition = definition
+        self._fold = fold
 
-    def copy(
-        self, fold: PeerFold, segments: Sequence[Segment], held: Mapping[str, BitMap64], standing: Standing, *, now_ms: int
-    ) -> Copied:
+    def copy(self, segments: Sequence[Segment], held: Mapping[str, BitMap64], standing: Standing, *, now_ms: int) -> Copied:
         """Write the rows of segments of one message type that are pulled and not here, under whatever name.
 
         Parameters
@@ -113,10 +115,10 @@ class Copier:
         written, names = list[PulledFile](), list[OriginRows]()
         # Neighbours in a merged file are read at once.
         for segment in stretches([each for each in segments if not each.retired]):
-            if not self._is_wanted(fold, segment, held):
+            if not self._is_wanted(segment, held):
                 continue
             taking = Taking(self._repeats, standing)
-            staged = write_file(plan, self._rows(plan.shape.schema, fold, segment, held, taking), now_ms=now_ms)
+            staged = write_file(plan, self._rows(plan.shape.schema, segment, held, taking), now_ms=now_ms)
             names += taking.names
             if staged is not None:
                 file = PulledFile(
@@ -124,9 +126,9 @@ class Copier:
                     publishers=taking.publishers, clashes=tuple(taking.clashes),
                 )  # fmt: skip
                 written.append(file)
-        instances = {origin: fold.instances[origin] for file in written for _, _, origin, _ in file.origins}
-        named = {origin: fold.instances[origin] for _, _, origin, _ in names}
-        groups = {name: fold.group_of(name, message_type) for name in instances.values()}
+        instances = {origin: self._fold.instances[origin] for file in written for _, _, origin, _ in file.origins}
+        named = {origin: self._fold.instances[origin] for _, _, origin, _ in names}
+        groups = {name: self._fold.group_of(name, message_type) for name in instances.values()}
         files = PulledFiles(
             message_type=message_type, files=tuple(written), instances=instances, compared_until=standing.until,
             groups={name: group for name, group in groups.items() if group != name},
@@ -134,30 +136,35 @@ class Copier:
         others = OtherNames(message_type=message_type, rows=tuple(names), instances=named)
         return Copied(files=files if written else None, names=others if names else None)
 
-    def missing(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> BitMap64:
+    def missing(self, segment: Segment, held: Mapping[str, BitMap64]) -> BitMap64:
         """Return the bookmarks at the peer of what would be taken over of a segment, as far as its topics tell."""
-        if segment.topic_min == segment.topic_max and not self._definition.takes(segment.topic_min):
-            return BitMap64()
-        # By stretches: nothing has shown yet that there are as many messages as the log says.
-        known, found = fold.message_types[segment.message_type].origins, BitMap64()
-        for row, rows, origin, bookmark in known.between(segment.first, segment.until, own=fold.journal_id):
-            if self._passes(fold, segment, origin):
-                wanted = to_bitmap([(bookmark, bookmark + rows)]) - held.get(origin, BitMap64())
-                found |= wanted.shift(segment.first + row - bookmark)
+        found = BitMap64()
+        for row, rows, origin, bookmark in self._passing(segment):
+            wanted = to_bitmap([(bookmark, bookmark + rows)]) - held.get(origin, BitMap64())
+            found |= wanted.shift(segment.first + row - bookmark)
         return found
 
-    def _is_wanted(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> bool:
-        """Return whether any row is, before its file is looked at; the cost follows stretches, not rows."""
-        known = fold.message_types[segment.message_type].origins
+    def _is_wanted(self, segment: Segment, held: Mapping[str, BitMap64]) -> bool:
+        """Return whether any row is, before its file is looked at."""
         return any(
-            self._passes(fold, segment, origin)
-            and (origin not in held or held[origin].range_cardinality(bookmark, bookmark + rows) < rows)
-            for _, rows, origin, bookmark in known.between(segment.first, segment.until, own=fold.journal_id)
+            origin not in held or held[origin].range_cardinality(bookmark, bookmark + rows) < rows
+            for _, rows, origin, bookmark in self._passing(segment)
         )
 
-    def _wanted(self, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64]) -> WantedRows:
-        known = fold.message_types[segment.message_type].origins
-        adjacent = known.between(segment.first, segment.until, own=fold.journal_id)
+    def _passing(self, segment: Segment) -> Iterator[OriginRows]:
+        """Yield which rows may come through this peer, as far as topics tell, and where they were first published.
+
+        By stretches: nothing has shown yet that there are as many messages as the log says.
+        """
+        if segment.topic_min != segment.topic_max or self._definition.takes(segment.topic_min):
+            yield from (each for each in self._adjacent(segment) if self._passes(segment, each[2]))
+
+    def _adjacent(self, segment: Segment) -> list[OriginRows]:
+        known = self._fold.message_types[segment.message_type].origins
+        return known.between(segment.first, segment.until, own=self._fold.journal_id)
+
+    def _wanted(self, segment: Segment, held: Mapping[str, BitMap64]) -> WantedRows:
+        adjacent = self._adjacent(segment)
         names = list(dict.fromkeys(origin for _, _, origin, _ in adjacent))
         whole = WantedRows(
             rows=np.arange(segment.row_count, dtype=np.int64),
@@ -168,7 +175,7 @@ class Copier:
         kept = np.ones(segment.row_count, dtype=np.bool_)
         for number, origin in enumerate(names):
             of_origin = whole.origins == number
-            if not self._passes(fold, segment, origin):
+            if not self._passes(segment, origin):
                 kept &= ~of_origin
             elif origin in held:
                 # Only what is held between the first and the last of them: all that is held would cost its number each time.
@@ -177,24 +184,22 @@ class Copier:
                 kept &= ~(of_origin & np.isin(whole.bookmarks, to_array(here)))
         return whole.among(kept)
 
-    def _passes(self, fold: PeerFold, segment: Segment, origin: str) -> bool:
+    def _passes(self, segment: Segment, origin: str) -> bool:
         """Return whether messages of an origin may come through this peer."""
-        instance = fold.instances[origin]
+        instance = self._fold.instances[origin]
         # What this journal had lost when it was restored comes back from whoever has it.
-        if fold.is_own(origin) or instance == self._definitions.journal.instance:
+        if self._fold.is_own(origin) or instance == self._definitions.journal.instance:
             return True
-        return self._definition.passes(instance, fold.group_of(instance, segment.message_type))
+        return self._definition.passes(instance, self._fold.group_of(instance, segment.message_type))
 
-    def _rows(
-        self, schema: pa.Schema, fold: PeerFold, segment: Segment, held: Mapping[str, BitMap64], taking: Taking
-    ) -> Iterator[pa.Table]:
+    def _rows(self, schema: pa.Schema, segment: Segment, held: Mapping[str, BitMap64], taking: Taking) -> Iterator[pa.Table]:
         """Yield the rows that are taken over, and note in `taking` what they are."""
         at = 0
         for rows in self._parts(schema, segment):
             # As large as the file is in fact, not as the log says: so much is in memory of it.
             part = replace(segment, first=segment.first + at, until=segment.first + at + len(rows))
             at += len(rows)
-            mine = self._wanted(fold, part, held)
+            mine = self._wanted(part, held)
             rows = rows.take(mine.rows) if len(mine.rows) != len(rows) else rows
             takes = {topic: self._definition.takes(str(topic)) for topic in rows.column("topic").unique().to_pylist()}
             if not all(takes.values()):
@@ -203,9 +208,8 @@ class Copier:
             rows = taking.take(rows, mine)
             if taking.publishers_bytes > PUBLISHERS_BYTES:
                 # They would stand in a record of here, and in the memory of everybody who reads it.
-                reason = (
-                    f"a record would need {taking.publishers_bytes} bytes for its publishers, and {PUBLISHERS_BYTES} are the most"
-                )
+                size_bytes = taking.publishers_bytes
+                reason = f"a record would need {size_bytes} bytes for its publishers, and {PUBLISHERS_BYTES} are the most"
                 raise CopyFailedError(segment, refused_file(self._definition.name, segment, reason))
             if len(rows):
                 yield rows
@@ -213,6 +217,7 @@ class Copier:
     def _parts(self, schema: pa.Schema, segment: Segment) -> Iterator[pa.Table]:
         """Yield the rows of a segment of the peer, checked, with the columns of this journal."""
         try:
+            check_place(self._peer, self._definition.name, f"{messages_key(segment.message_type)}/{segment.path}")
             with decoding(self._peer, segment, lambda source: BoundedFile(source, schema.names)) as file:
                 for field in file.schema:
                     if field.type != schema.field(field.name).type:

@@ -48,7 +48,7 @@ class Fetcher:
         clock: Clock,
     ) -> None:  # fmt: skip
         self._own_path = own.path
-        self._copier = Copier(own, peer, definitions, definition)
+        self._copier = Copier(own, peer, definitions, definition, fold)
         self._definition = definition
         self._fold = fold
         self._log = log
@@ -106,7 +106,7 @@ class Fetcher:
         placed = [known.segment_of(each.first) for each in entered]
         lost = self._lost(placed, held, gaps_after=gaps_after)
         try:
-            return self._copier.copy(self._fold, placed, held, standing, now_ms=self._clock.wall_ms()), lost
+            return self._copier.copy(placed, held, standing, now_ms=self._clock.wall_ms()), lost
         except CopyFailedError as failed:
             if failed.reason.code != "MESSAGE_FILE_MISSING":
                 raise
@@ -117,7 +117,7 @@ class Fetcher:
             if moved == placed:
                 raise
             lost = self._lost(moved, held, gaps_after=gaps_after)
-            return self._copier.copy(self._fold, moved, held, standing, now_ms=self._clock.wall_ms()), lost
+            return self._copier.copy(moved, held, standing, now_ms=self._clock.wall_ms()), lost
 
     def _lost(self, segments: Sequence[Segment], held: Mapping[str, BitMap64], *, gaps_after: int) -> int:
         """Return how many messages the peer let go before they were pulled.
@@ -129,7 +129,7 @@ class Fetcher:
         """
         count = 0
         for segment in segments:
-            lost = self._copier.missing(self._fold, segment, held) if segment.retired else BitMap64()
+            lost = self._copier.missing(segment, held) if segment.retired else BitMap64()
             count += len(lost)
             if lost and segment.record > gaps_after:
                 facts = {"peer": self._definition.name, "message_type": segment.message_type, "count": len(lost)}

@@ -69,14 +69,9 @@ class Fit:
         return bool(self._waiting - _withheld(self._now))
 
     @property
-    def has_changed(self) -> bool:
-        """Whether something else is to be told than the own log says."""
-        return self._now != self._told
-
-    @property
     def changed(self) -> Sequence[Disagreement] | None:
         """What the own log is to say from now on; None where it says so already."""
-        return self._now if self.has_changed else None
+        return self._now if self._now != self._told else None
 
     def note_told(self) -> None:
         """Note that the own log says what is so now, and that news were withheld by it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +13,21 @@ from spark_queue.core.deciding.instances.replicating import News
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record, Removal
 from spark_queue.core.state.folds.peers import watermark_of
 from spark_queue.core.state.folds.replication import value_of
 from spark_queue.core.state.ownership import MessageValue, Stage, Watermark
-from spark_queue.core.state.peer_changes import Restoration, renewals, restoration_of
-from spark_queue.replication.checking import check
-from spark_queue.replication.kept import JOURNALS_MOST, check_growth, journals_of
-from spark_queue.replication.record_forms import is_sound
+from spark_queue.core.state.peer_changes import Restoration, renew_origins, restoration_of
+from spark_queue.replication.checking import check, refused
+from spark_queue.replication.record_forms import checked_detail, is_sound
+
+#: Most journals that one log may name, and most message types that it may define, those of before included.
+JOURNALS_MOST = 1_000
+TYPES_MOST = 1_000
+
+#: Most stretches of messages of other journals, and of further names, that one log may tell: some hundred bytes each.
+STRETCHES_MOST = 2**22
 
 #: Details of a peer's record that travel with its news. What a letter was counted in its life is told of its message.
 _TRAVELLING = ("deliveries", "cancels", "source", "error", "settled_in")
@@ -84,11 +91,7 @@ class PeerFold:
         self.restorations += found
         self.instances |= {each.origin: self.instance for each in found}
         if found:
-            self._renew_origins()
-
-    def _renew_origins(self) -> None:
-        for name, known in self.message_types.items():
-            known.origins.renewed = renewals(self.restorations, name)
+            renew_origins(self.message_types, self.restorations)
 
     def fold(self, record: Record) -> News | None:
         """Apply the peer's next record; returns what it says of messages of a queue, if it does.
@@ -99,8 +102,8 @@ class PeerFold:
             PEER_REFUSED or PROTOCOL_NEWER: it is no record that a peer may write, and nothing of it was applied.
         """
         check(record, self)
-        check_growth(record, self)
-        self.journals.update(journals_of(record))
+        record = replace(record, detail=checked_detail(record))
+        self._take_growth(record)
         match record.kind:
             case Kind.JOURNAL_CREATED:
                 self.journal_id = record.detail["journal"]
@@ -109,7 +112,7 @@ class PeerFold:
                 self.definitions = parsing.parse(record.detail["definitions"])
                 for name in self.definitions.message_types:
                     self.message_types.setdefault(name, MessageTypeState())
-                self._renew_origins()
+                renew_origins(self.message_types, self.restorations)
             case Kind.PULLED:
                 watermark = watermark_of(record)
                 self.instances[watermark.journal] = record.detail["peer"]
@@ -125,6 +128,26 @@ class PeerFold:
             case _ if record.queue in self.definitions.queues:
                 return self._news(record)
         return None
+
+    def _take_growth(self, record: Record) -> None:
+        """Note the journals that a record names; refuse one that would make more be kept of the log than anybody's journal has."""
+        detail, rows = record.detail, _origins_told(record)
+        journals, types = {origin for _, _, origin, _ in rows}, set[str]()
+        match record.kind:
+            case Kind.PULLED:
+                journals = {detail["journal"]}
+            case Kind.RESTORED:
+                journals = {detail["origin_uuid"]}
+            case Kind.DEFINITIONS_APPLIED:
+                types = set(detail["definitions"].get("message_types", {}))
+        for what, count, most in (
+            ("journals", len(self.journals) + len(journals - self.journals), JOURNALS_MOST),
+            ("message types", len(self.message_types) + len(types - self.message_types.keys()), TYPES_MOST),
+            ("stretches of messages of other journals", self.stretch_count + len(rows), STRETCHES_MOST),
+        ):
+            if count > most:
+                raise refused(self.instance, record, f"with it its log names {count} {what}, and {most} are the most.")
+        self.journals |= journals
 
     def _news(self, record: Record) -> News | None:
         value = self._value(record)
@@ -142,7 +165,7 @@ class PeerFold:
     def _value(self, record: Record) -> MessageValue | None:
         """Return what a record says that its messages are from then on; None where it says nothing to others."""
         detail = record.detail
-        life, term, owner = detail.get("life", 0), detail.get("term", 0), detail.get("owner", self.instance)
+        life, term, owner = detail.get("life", 0), detail.get("term", 0), detail.get("owner") or self.instance
         match record.kind:
             case Kind.REMOVED if record.reason in DEAD_LETTER_REASONS:
                 return MessageValue(life, Stage.DEAD, term, owner)
@@ -168,10 +191,16 @@ class PeerFold:
 
     def _of_several(self, record: Record) -> dict[str, BitMap64]:
         known = self._type_of(record)
-        return dict(known.origins.of(known.origins.with_several_names(_clipped(record, known)), own=self.journal_id))
+        several = BitMap64.union(BitMap64(), *(rows for _, rows in known.origins.named(_clipped(record, known))))
+        return dict(known.origins.of(several, own=self.journal_id))
 
     def _type_of(self, record: Record) -> MessageTypeState:
         return self.message_types[self.definitions.queues[str(record.queue)].message_type]
+
+
+def _origins_told(record: Record) -> Sequence[OriginRows]:
+    """Return what a checked record says of where messages were first published."""
+    return [*record.detail.get("origin", ()), *record.detail.get("names", ())]
 
 
 def _needed(record: Record) -> Record:
@@ -180,7 +209,7 @@ def _needed(record: Record) -> Record:
     Publishers, clashes and barriers are found out anew as messages are copied and enter.
     """
     detail = {name: value for name, value in record.detail.items() if name not in _FOUND_ANEW}
-    named = {origin for _, _, origin, _ in (*detail.get("origin", ()), *detail.get("names", ()))}
+    named = {origin for _, _, origin, _ in _origins_told(record)}
     instances = {origin: name for origin, name in detail.get("instances", {}).items() if origin in named}
     groups = {name: group for name, group in detail.get("groups", {}).items() if name in instances.values()}
     return replace(record, detail={**detail, "instances": instances, "groups": groups})

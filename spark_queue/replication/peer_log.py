@@ -16,18 +16,15 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.control_files import ControlFile, listing
-from spark_queue.journal.layout import CONTROL, Store, TooLargeError
+from spark_queue.journal.layout import CONTROL, Store, TooLargeError, log_key
 from spark_queue.journal.log_entry import LogEntry, TornEntryError, read_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.reader import setup_of
-from spark_queue.replication.peer_records import DAMAGE, RecordReader, check_file, parts_of, refused, source_of
+from spark_queue.replication.peer_records import CHUNK_BYTES, DAMAGE, RecordReader, check_file, parts_of, size_of, source_of
+from spark_queue.replication.places import ENTRY_BYTES, check_log, check_place, refused
 
-#: Most records that are read at once, and bytes of them as rows after which no more are.
+#: Most records that are read at once.
 CHUNK_RECORDS = 10_000
-CHUNK_BYTES = 32 * 1024 * 1024
-
-#: Most bytes of an entry of the log; ours name a few files.
-_ENTRY_BYTES = 16 * 1024 * 1024
 
 #: After so many looks that found nothing the log is listed: entries that were cleaned away are no end of it.
 LISTING_LOOKS = 20
@@ -91,7 +88,7 @@ class PeerLog:
         JournalError
             NOT_A_JOURNAL, JOURNAL_DAMAGED or STORE_FAILED.
         """
-        files, version = _listed(store)
+        files, version = _listed(store, peer)
         log = cls(store, peer, first=max((file.last + 1 for file in files), default=0))
         head = log._entry(version)
         log._version, log._token = version, "" if head is None else head.token
@@ -114,6 +111,9 @@ class PeerLog:
             files = self._found()
             self._rows, self.has_more = self._rows_of(files), bool(files)
             self.last_found = max(self.last_found, *(file.last for file in files), -1)
+            if not files and self._reader.next_record == 0:
+                # The commit that makes a log brings its first records.
+                raise refused(self._peer, "its log", "it has no records")
         chunk: list[Record] = []
         size_bytes = 0
         try:
@@ -122,7 +122,7 @@ class PeerLog:
                 if rows is None:
                     self.has_more = False
                 else:
-                    size_bytes += rows.nbytes
+                    size_bytes += size_of(rows)
                     self._reader.read(rows, chunk)
         except JournalError as refusal:
             if not chunk:
@@ -208,8 +208,9 @@ class PeerLog:
             raise LogReplacedError
 
     def _entry(self, version: int) -> LogEntry | None:
+        check_place(self._store, self._peer, log_key(CONTROL, version))
         try:
-            return read_entry(self._store, CONTROL, version, most_bytes=_ENTRY_BYTES)
+            return read_entry(self._store, CONTROL, version, most_bytes=ENTRY_BYTES)
         except TornEntryError:
             # Its writer, or whoever opens that journal, repairs it.
             return None
@@ -218,7 +219,7 @@ class PeerLog:
 
     def _listed(self) -> list[ControlFile]:
         try:
-            found, version = _listed(self._store)
+            found, version = _listed(self._store, self._peer)
         except DAMAGE as reason:
             raise refused(self._peer, "the list of its log's files", self._store.reason(reason)) from None
         for file in found:
@@ -260,22 +261,23 @@ def scan(store: Store, peer: str, kinds: Collection[str] | None, *, first: int =
         yield from log.read()
 
 
-def read_definitions(store: Store) -> tuple[str, Definitions]:
+def read_definitions(store: Store, peer: str) -> tuple[str, Definitions]:
     """Return the UUID of a peer's journal and the definitions that hold there; reads nothing else.
 
     Raises
     ------
     JournalError
-        NOT_A_JOURNAL, PROTOCOL_NEWER, JOURNAL_DAMAGED or STORE_FAILED.
+        NOT_A_JOURNAL, PROTOCOL_NEWER, PEER_REFUSED, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED.
     ConfigError
         What this software refuses of its definitions.
     """
-    created, applied = setup_of(store, _listed(store)[0])
+    created, applied = setup_of(store, _listed(store, peer)[0])
     return str(created.detail["journal"]), parsing.parse(applied.detail["definitions"])
 
 
-def _listed(store: Store) -> tuple[list[ControlFile], int]:
+def _listed(store: Store, peer: str) -> tuple[list[ControlFile], int]:
     """Return the files of a control log as it stands, and its version; `open_control` would repair it."""
+    check_log(store, peer)
     table = delta.open_table(store, CONTROL)
     if table is None:
         raise JournalError("NOT_A_JOURNAL", path=store.path, reason="it has no control log.")

@@ -17,11 +17,21 @@ from spark_queue.journal.control_files import ControlFile
 from spark_queue.journal.layout import CONTROL, Store, TooLargeError
 from spark_queue.journal.record_table import CONTROL_SCHEMA, NewerDetailError, to_records
 from spark_queue.replication.bounded_files import BoundedFile, UnboundedFileError
+from spark_queue.replication.places import check_place, refused
 from spark_queue.replication.record_forms import NUMBER_MAX
 
 #: Most bytes of a record's detail, and of any other text in it.
 DETAIL_BYTES = 16 * 1024 * 1024
 _TEXT_BYTES = 1_000
+
+#: Most lists and tables in a record's detail: reading them keeps all else waiting. Ours have some hundred thousand at most.
+VALUES_MOST = 2**19
+
+#: What each of them takes in memory at least, in bytes.
+_VALUE_BYTES = 64
+
+#: Most bytes of records that become objects in memory at once, but for one record alone.
+CHUNK_BYTES = 32 * 1024 * 1024
 
 #: Most ranges of a record: a purge by filter may find every other one of eight million messages.
 RANGES = 2**22
@@ -39,12 +49,6 @@ DAMAGE = (
 )  # fmt: skip
 
 _DATA_FILE = re.compile(r"(\d{20})-[0-9a-f]{32}\.parquet")
-
-
-def refused(peer: str, what: str, reason: object) -> JournalError:
-    """Make PEER_REFUSED for a part of a peer's journal."""
-    text = str(reason).rstrip(".")
-    return JournalError("PEER_REFUSED", peer=peer, what=what, reason=f"{text[:500]}.")
 
 
 def check_file(peer: str, file: ControlFile) -> None:
@@ -72,6 +76,7 @@ def source_of(store: Store, peer: str, file: ControlFile) -> Any:
         PEER_REFUSED, STORE_FAILED.
     """
     key = f"{CONTROL}/{file.path}"
+    check_place(store, peer, key)
     try:
         data = store.read(key, most_bytes=_SMALL_BYTES)
     except TooLargeError:
@@ -99,7 +104,7 @@ def parts_of(store: Store, peer: str, file: ControlFile, source: Any, *, first: 
                     raise UnboundedFileError(f"it has no {file.records} records with all their columns")
                 start = max(first, file.first) - file.first
                 for part in found.parts(start, file.records - start, most_rows=_PART_RECORDS):
-                    yield part.cast(CONTROL_SCHEMA).combine_chunks()
+                    yield from _cut(part.cast(CONTROL_SCHEMA).combine_chunks())
             except OSError as failure:
                 # A disk or a network that fails has a number; what pyarrow cannot decode has none.
                 if failure.errno is None:
@@ -107,6 +112,27 @@ def parts_of(store: Store, peer: str, file: ControlFile, source: Any, *, first: 
                 raise
     except DAMAGE as reason:
         raise refused(peer, key, store.reason(reason)) from None
+
+
+def _cut(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield rows in parts that may be in memory as objects."""
+    if len(rows) <= 1 or size_of(rows) <= CHUNK_BYTES:
+        yield rows
+    else:
+        middle = len(rows) // 2
+        yield from _cut(rows.slice(0, middle))
+        yield from _cut(rows.slice(middle))
+
+
+def size_of(rows: pa.Table) -> int:
+    """Return about how many bytes rows take as objects."""
+    return rows.nbytes + _VALUE_BYTES * int(pc.sum(_values(rows)).as_py() or 0)
+
+
+def _values(rows: pa.Table) -> Any:
+    """Return how many lists and tables each record's detail has."""
+    detail = rows.column("detail")
+    return pc.add(pc.count_substring(detail, "["), pc.count_substring(detail, "{"))
 
 
 class RecordReader:
@@ -175,6 +201,9 @@ def _check_sizes(rows: pa.Table) -> None:
             found = pc.max(pc.binary_length(column)).as_py() or 0
             if found > most:
                 raise ValueError(f"its {field.name} has {found} bytes, and {most} are the most")
+    values = pc.max(_values(rows)).as_py() or 0
+    if values > VALUES_MOST:
+        raise ValueError(f"its detail has {values} lists and tables, and {VALUES_MOST} are the most")
     ranges = pc.max(pc.list_value_length(rows.column("ranges"))).as_py() or 0
     if ranges > RANGES:
         raise ValueError(f"it has {ranges} ranges, and {RANGES} are the most")

@@ -12,7 +12,7 @@ from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, PeerDefinition
-from spark_queue.core.message_files.segment import Segment, from_record
+from spark_queue.core.message_files.segment import from_record
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import ConfigError, JournalError, SparkQueueError
 from spark_queue.journal.layout import Store
@@ -146,7 +146,7 @@ class Puller:
             return False
         self._fit.look(self._newest[1])
         again = self._reads_again or self._fit.fits_again
-        if again or self._fit.has_changed or self._tells_gaps:
+        if again or self._fit.changed is not None or self._tells_gaps:
             # A queue fits again whose news were withheld: they are read from the first record.
             record, digest = (-1, "") if again else (self._last.record, digest_of(self._last))
             # Nothing is copied, so it is refused for no rows that came by another way.
@@ -202,7 +202,7 @@ class Puller:
         records = read.records
         self._silent += len(records)
         is_silent = all(record.kind in SILENT_KINDS for record in records) and self._silent < _SILENT_RECORDS
-        if not records or (is_silent and not self._fit.has_changed and not self._tells_gaps):
+        if not records or (is_silent and self._fit.changed is None and not self._tells_gaps):
             return
         self._silent = 0
         told = [news for _, news in read.news if not self._fit.withholds(news.queue)]
@@ -210,7 +210,11 @@ class Puller:
         try:
             taken = False
             while not taken:
-                copies, lost = self._fetched([segment for _, segment in read.entered])
+                # The loop tells what is held in its own time, so it is asked for only where there is something to copy.
+                entered = [segment for _, segment in read.entered]
+                copies, lost = (
+                    self._fetcher.fetch(entered, self._look(), gaps_after=self._gaps_after) if entered else (list[Copied](), 0)
+                )
                 files = [copy.files for copy in copies if copy.files is not None]
                 names = [copy.names for copy in copies if copy.names is not None]
                 found = replace(pulled, names=names, lost=lost)
@@ -219,12 +223,6 @@ class Puller:
         except CopyFailedError as failed:
             self._give(read.before(failed.segment))
             raise failed.reason from None
-
-    def _fetched(self, entered: Sequence[Segment]) -> tuple[Sequence[Copied], int]:
-        # The loop tells what is held in its own time, so it is asked for only where there is something to copy.
-        if not entered:
-            return (), 0
-        return self._fetcher.fetch(entered, self._look(), gaps_after=self._gaps_after)
 
     def pulled_here(self) -> int | None:
         """Return the last record of the own journal that the peer has pulled; -1 before the first, None where it pulls nothing."""
@@ -256,8 +254,8 @@ class Puller:
         """Fold what was taken over by an earlier reign; returns the records after it, of those that are read."""
         own = self._look()
         self._own_journal, self._own_origin = own.journal, own.renewed[-1] if own.renewed else ""
-        told = told_ahead(self._peer, self._definition.name)
-        check_own(self._own, self._definition.name, told, origins=[own.journal, *own.renewed])
+        told = told_ahead(self._peer, self._definition.name, journal=own.journal)
+        check_own(self._own, self._peer, self._definition.name, told, origins=[own.journal, *own.renewed])
         self._meet()
         self._fold.instances.update(own.instances)
         self._fold.foresee(told)
@@ -272,7 +270,7 @@ class Puller:
         if watermark is None or records[0].kind != Kind.JOURNAL_CREATED:
             return records
         if created != watermark.journal:
-            facts = {"expected": watermark.journal, "found": str(created)[:100], "journal": self._own.path}
+            facts = {"expected": watermark.journal, "found": f"{created!a:.100}".strip("'"), "journal": self._own.path}
             raise JournalError("PEER_REPLACED", peer=self._definition.name, **facts)
         if watermark.record < 0:
             # More is pulled than before.

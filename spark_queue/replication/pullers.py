@@ -110,16 +110,12 @@ class Pullers:
 
     def are_level(self) -> bool:
         """Return whether each peer that can be read is pulled to where it was when its puller began; false before any is known."""
-        return self._definitions is not None and all(
-            thread.is_level or is_unreadable(thread.report.trouble, for_s=time.monotonic() - thread.fails_since_s)
-            for thread in self._threads.values()
-        )
+        return self._definitions is not None and all(thread.is_level or thread.is_unreadable() for thread in self._threads.values())
 
     def are_compared(self) -> bool:
         """Return whether the log of each peer that can be read was searched for what the own log has lost; see `restored`."""
         return self._definitions is not None and all(
-            thread.is_compared or is_unreadable(thread.report.trouble, for_s=time.monotonic() - thread.fails_since_s)
-            for thread in self._threads.values()
+            thread.is_compared or thread.is_unreadable() for thread in self._threads.values()
         )
 
     def reports(self) -> dict[str, PullReport]:
@@ -208,6 +204,10 @@ class _PullThread(threading.Thread):
     def is_told_to_end(self) -> bool:
         """Return whether it was told to end."""
         return self._told_to_end.is_set()
+
+    def is_unreadable(self) -> bool:
+        """Return whether its peer cannot be read now."""
+        return is_unreadable(self.report.trouble, for_s=time.monotonic() - self.fails_since_s)
 
     def run(self) -> None:
         """Pull, wait, and pull again."""

@@ -9,16 +9,13 @@ import msgspec
 
 from spark_queue.core.definitions.keys import NAME_PATTERN
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state.ownership import Stage
+from spark_queue.core.state.ownership import COUNT_MAX, Stage
 
 #: Bookmarks, versions and numbers of records are below this: sums of two of them are 64-bit integers still.
 NUMBER_MAX = 2**53
 
 #: Most messages of one type that a journal has ever had: the bitmap of as many has 320 MB.
 MESSAGES_MOST = 2**38
-
-#: Lives, terms, and counts of deliveries are at most this: with what is added to them here they fit 32 bits still.
-COUNT_MAX = 10**9
 
 #: Longest text of an error, in characters; ours have up to 4,000.
 ERROR_MAX = 16_000
@@ -41,6 +38,7 @@ _Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{1,64}\Z")]
 _Text = Annotated[str, msgspec.Meta(max_length=_TOKEN_MAX)]
 _Publisher = Annotated[str, msgspec.Meta(max_length=PUBLISHER_MAX)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_MAX)]
+#: Lives, terms, and counts of deliveries.
 _Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 _Instant = Annotated[int, msgspec.Meta(gt=-NUMBER_MAX, lt=NUMBER_MAX)]
 
@@ -109,7 +107,7 @@ class RestoredForm(msgspec.Struct):
     """That a journal was restored from a backup."""
 
     origin_uuid: _Id
-    since: dict[Name, Number]
+    since: Annotated[dict[Name, Number], msgspec.Meta(max_length=1_000)]
 
 
 class ValueForm(msgspec.Struct):
@@ -117,7 +115,7 @@ class ValueForm(msgspec.Struct):
 
     life: _Count = 0
     term: _Count = 0
-    owner: str | None = None
+    owner: str = ""
     stage: Stage = Stage.PRESENT
     deliveries: _Count | msgspec.UnsetType = msgspec.UNSET
     cancels: _Count | msgspec.UnsetType = msgspec.UNSET
@@ -173,3 +171,9 @@ def detail_of(record: Record) -> Any:
         return msgspec.convert(record.detail, FORMS[record.kind])
     except msgspec.ValidationError as reason:
         return f"its detail is wrong: {reason}."
+
+
+def checked_detail(record: Record) -> Mapping[str, Any]:
+    """Return what the form of a sound record names of its detail: all else was checked by nobody."""
+    form = FORMS.get(record.kind)
+    return {} if form is None else {name: record.detail[name] for name in form.__struct_fields__ if name in record.detail}

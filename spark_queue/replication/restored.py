@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.folds.peers import watermark_of
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import Store
+from spark_queue.replication.news import JOURNALS_MOST
 from spark_queue.replication.peer_log import digest_of, scan
 from spark_queue.replication.record_forms import is_sound
 
@@ -16,29 +17,42 @@ from spark_queue.replication.record_forms import is_sound
 _OWN = "this journal"
 
 
-def told_ahead(store: Store, peer: str) -> list[Record]:
-    """Return what the whole log of a peer says of how far it has pulled, of restored backups, and of its definitions.
+def told_ahead(store: Store, peer: str, *, journal: str) -> list[Record]:
+    """Return the newest that the whole log of a peer says of how far it has pulled this journal and others, and of its definitions.
 
-    It is looked at before anything of the log is believed.
+    And all that it says of restored backups. It is looked at before anything of the log is believed, and however much a log says,
+    little of it is kept.
     """
-    told = list[Record]()
+    newest, restored = dict[tuple[str, bool], Record](), list[Record]()
+    for record in _told(store, peer, (Kind.PULLED, Kind.RESTORED, Kind.DEFINITIONS_APPLIED)):
+        if record.detail.get("number", 0) >= 0:
+            # Below that it says that a log is read again, which tells nothing of this one.
+            newest[record.kind, record.detail.get("journal") == journal] = record
+        if record.kind == Kind.RESTORED and len(restored) < JOURNALS_MOST:
+            restored.append(record)
+    others = [record for record in newest.values() if record.kind != Kind.RESTORED]
+    return sorted([*others, *restored], key=lambda record: record.record)
+
+
+def _told(store: Store, peer: str, kinds: Collection[str]) -> Iterator[Record]:
+    """Yield the sound records of some kinds that stand before what is refused."""
     try:
-        for record in scan(store, peer, (Kind.PULLED, Kind.RESTORED, Kind.DEFINITIONS_APPLIED)):
-            told += [record] if is_sound(record) else []
+        yield from filter(is_sound, scan(store, peer, kinds))
     except JournalError as refusal:
         # It is refused again where it stands, once what came before is taken.
         if refusal.code not in ("PEER_REFUSED", "PROTOCOL_NEWER"):
             raise
-    return told
 
 
-def check_own(own: Store, peer: str, told: Sequence[Record], *, origins: Sequence[str]) -> None:
+def check_own(own: Store, store: Store, peer: str, told: Sequence[Record], *, origins: Sequence[str]) -> None:
     """Raise where a peer has pulled what the own log does not have.
 
     Parameters
     ----------
+    store : Store
+        The peer's journal.
     told : Sequence of Record
-        What the peer's log says of how far it has pulled.
+        The newest that its log says of how far it has pulled.
     origins : Sequence of str
         UUIDs of the own origins, oldest first; the first is that of the journal.
 
@@ -47,18 +61,19 @@ def check_own(own: Store, peer: str, told: Sequence[Record], *, origins: Sequenc
     JournalError
         JOURNAL_RESTORED.
     """
-    marks = _marks(reversed(told), origins[0])
-    if not marks:
+    newest = next(_marks(reversed(told), origins[0]), None)
+    if newest is None:
         return
-    newest = marks[0]
     origin = newest.origin or newest.journal
     if origin in origins[:-1]:
         # It has pulled nothing since somebody said that the journal was restored.
         return
     if origin == origins[-1] and is_common(own, _OWN, newest):
         return
-    log = list(scan(own, _OWN, None))
-    common = _newest_common(marks, log)
+    log, common = list(scan(own, _OWN, None)), -1
+    for mark in _marks(_told(store, peer, (Kind.PULLED,)), origins[0]):
+        if has_record(log, mark):
+            common = mark.record
     # The first reign after that is the one that began on the copy.
     reigns = (record.record for record in log if record.kind == Kind.EPOCH_CLAIMED and record.record > common)
     since = next(reigns, len(log))
@@ -84,20 +99,26 @@ def shared_until(own: Store, store: Store, watermark: Watermark, *, peer: str) -
     JournalError
         PEER_RESTORED while nobody has said there that it was restored: its bookmarks may be those of other messages.
     """
-    # The whole log at once: it happens once after each restore.
-    records = list(scan(store, peer, None))
-    common = _newest_common(_marks(reversed(list(scan(own, _OWN, (Kind.PULLED,)))), watermark.journal), records)
-    if not any(record.kind == Kind.RESTORED and record.record > common for record in records):
+    # Which of them is newer follows from where the own log has them, not from their numbers.
+    ages = {(mark.record, mark.digest): age for age, mark in enumerate(_marks(scan(own, _OWN, (Kind.PULLED,)), watermark.journal))}
+    numbers = {number for number, _ in ages}
+    newest, common, restored = -1, -1, -1
+    for record in scan(store, peer, None):
+        age = ages.get((record.record, digest_of(record)), -1) if record.record in numbers else -1
+        if age > newest:
+            newest, common = age, record.record
+        restored = record.record if record.kind == Kind.RESTORED else restored
+    if restored <= common:
         raise JournalError("PEER_RESTORED", peer=peer, record=watermark.record, common=common)
     return common
 
 
-def _marks(records: Iterable[Record], journal: str) -> list[Watermark]:
-    """Return how far a journal was pulled, by records of who pulls; what says that it is read again tells nothing."""
+def _marks(records: Iterable[Record], journal: str) -> Iterator[Watermark]:
+    """Yield how far a journal was pulled, by records of who pulls; what says that it is read again tells nothing."""
     marks = (watermark_of(record) for record in records if record.kind == Kind.PULLED)
-    return [mark for mark in marks if mark.journal == journal and mark.record >= 0]
+    return (mark for mark in marks if mark.journal == journal and mark.record >= 0)
 
 
-def _newest_common(marks: Sequence[Watermark], log: Sequence[Record]) -> int:
-    """Return the number of the first of some watermarks that a log has; -1 where it has none of them."""
-    return next((mark.record for mark in marks if mark.record < len(log) and digest_of(log[mark.record]) == mark.digest), -1)
+def has_record(log: Sequence[Record], watermark: Watermark) -> bool:
+    """Return whether a whole log has the record up to which it was pulled."""
+    return 0 <= watermark.record < len(log) and digest_of(log[watermark.record]) == watermark.digest

@@ -23,16 +23,19 @@ _SAME = ("message_type", "underlying_topic", "filter", "barrier", "semantics", "
 _REASON_MAX = 500
 
 
-@dataclass(frozen=True, slots=True)
-class PairDisagreement:
-    """What breaks a rule between two instances; the first is the one whose definitions ask for it, or who does not hear."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenRule:
+    """What breaks a rule between the definitions of two instances."""
 
+    rule: str
+    queue: str
+    #: The instance that pulls, and the one that it pulls from; of R113.5 who does not hear, and whom.
     instance: str
     peer: str
-    broken: Disagreement
+    reason: str
 
 
-def find(known: Mapping[str, Definitions]) -> list[PairDisagreement]:
+def find(known: Mapping[str, Definitions]) -> list[BrokenRule]:
     """Return what breaks the rules between instances, each pair and queue once.
 
     Parameters
@@ -40,7 +43,7 @@ def find(known: Mapping[str, Definitions]) -> list[PairDisagreement]:
     known : Mapping of str to Definitions
         By the name of the instance. What those leave open who are not known counts as in order.
     """
-    found: list[PairDisagreement] = []
+    found: list[BrokenRule] = []
     told: set[tuple[str, str, str, str]] = set()
     for instance, own in known.items():
         for peer in own.peers.values():
@@ -48,7 +51,7 @@ def find(known: Mapping[str, Definitions]) -> list[PairDisagreement]:
                 # Two definitions differ from both sides.
                 if (peer.name, instance, broken.rule, broken.queue) not in told:
                     told.add((instance, peer.name, broken.rule, broken.queue))
-                    found.append(PairDisagreement(instance, peer.name, broken))
+                    found.append(_broken(instance, peer.name, broken))
     return [*found, *unheard(known)]
 
 
@@ -62,8 +65,9 @@ def of_peer(own: Definitions, peer: PeerDefinition, known: Mapping[str, Definiti
     """
     instance = str(own.journal.instance)
     paths = unheard({**known, instance: own})
-    told = [each.broken for each in paths if each.instance == peer.name or (each.instance, each.peer) == (instance, peer.name)]
-    return sorted([*between(instance, own, peer, known[peer.name]), *told])
+    told = [each for each in paths if each.instance == peer.name or (each.instance, each.peer) == (instance, peer.name)]
+    unheard_of = (Disagreement(each.rule, each.queue, each.reason) for each in told)
+    return sorted([*between(instance, own, peer, known[peer.name]), *unheard_of])
 
 
 def between(instance: str, own: Definitions, peer: PeerDefinition, theirs: Definitions) -> Iterator[Disagreement]:
@@ -108,7 +112,7 @@ def _columns(text: str) -> Mapping[str, pa.DataType] | str:
         return text
 
 
-def unheard(known: Mapping[str, Definitions]) -> Iterator[PairDisagreement]:
+def unheard(known: Mapping[str, Definitions]) -> Iterator[BrokenRule]:
     """Yield whose messages and outcomes do not reach an instance that has the queue, by whatever way (R106)."""
     queues = {name: None for each in known.values() for peer in each.peers.values() for name in peer.queues}
     for queue in queues:
@@ -118,7 +122,7 @@ def unheard(known: Mapping[str, Definitions]) -> Iterator[PairDisagreement]:
             for instance in members:
                 if instance not in hearing:
                     reason = f"what '{origin}' publishes and settles reaches '{instance}' by no way: let it pull, or pass through."
-                    yield PairDisagreement(instance, origin, _disagreement(Rule.PATHS, queue, reason))
+                    yield _broken(instance, origin, _disagreement(Rule.PATHS, queue, reason))
 
 
 def _shares(instance: str, queue: str, known: Mapping[str, Definitions]) -> bool:
@@ -143,6 +147,10 @@ def _hearing(origin: str, queue: str, known: Mapping[str, Definitions]) -> set[s
 def _brings(peer: PeerDefinition, origin: str, hearing: set[str], known: Mapping[str, Definitions]) -> bool:
     hears = peer.name in hearing or peer.name not in known
     return hears and (peer.name == origin or peer.passes(origin, known[origin].journal.group or origin))
+
+
+def _broken(instance: str, peer: str, found: Disagreement) -> BrokenRule:
+    return BrokenRule(rule=found.rule, queue=found.queue, instance=instance, peer=peer, reason=found.reason)
 
 
 def _disagreement(rule: Rule, queue: str, reason: str) -> Disagreement:

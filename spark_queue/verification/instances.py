@@ -52,18 +52,20 @@ def of_what_was_pulled(
         # What a side has set aside, or does not replicate, says nothing.
         if here is None or there is None or here.ownership is None or there.ownership is None:
             continue
-        if here.definition.message_type != there.definition.message_type:
+        message_type = here.definition.message_type
+        if message_type != there.definition.message_type:
             # It is another queue there, and its news wait.
             continue
-        names = _Names(hearer, speaker, here.definition.message_type)
+        names = _Names(hearer, speaker, message_type)
         for value, rows in _values(there, there.ownership):
             known, unknown = names.of_hearer(rows, passes)
             if unknown and value.stage != Stage.GONE:
-                yield f"queue '{queue}': {who} does not have {len(unknown)} message(s) of {whom}, such as {names.examples(unknown)}"
+                examples = _examples(speaker, message_type, unknown)
+                yield f"queue '{queue}': {who} does not have {len(unknown)} message(s) of {whom}, such as {examples}"
             less = _less(hearer, here, here.ownership, known, value)
             if less:
                 text = f"{who} does not know that {len(less)} message(s) are {_told(value)}, as {whom} says"
-                yield f"queue '{queue}': {text}: such as {names.examples_of_hearer(less)}"
+                yield f"queue '{queue}': {text}: such as {_examples(hearer, message_type, less)}"
 
 
 class _Names:
@@ -83,33 +85,34 @@ class _Names:
             missing = there - published - origins.held.get(origin, BitMap64())
             known |= published | origins.here(origin, there)
             told |= self._of_speaker(origin, there - missing, rows)
-            instance = self._speaker.instances.get(origin, "")
+            instance = self._instance_of(origin)
             group = self._there.origins.groups.get(instance, instance)
-            if origin in (self._hearer.journal_id, self._speaker.journal_id) or passes(instance, group):
+            if instance in (_name(self._hearer), _name(self._speaker)) or passes(instance, group):
                 unknown |= self._of_speaker(origin, missing, rows)
         # One name that is known is enough.
         return known, unknown - told
 
     def _of_speaker(self, origin: str, there: BitMap64, rows: BitMap64) -> BitMap64:
         """Return those of the speaker's messages that have one of some names."""
-        found = rows & self._there.origins.here(origin, there)
-        return found | there if origin == self._speaker.journal_id else found
+        origins, until = self._there.origins, self._there.entered_until
+        published = origins.published_here(origin, there, own=self._speaker.journal_id, until=until)
+        return rows & (published | origins.here(origin, there))
 
-    def examples(self, rows: BitMap64) -> str:
-        """Name some messages by the speaker's bookmarks."""
-        return _examples(self._speaker, self._there, rows)
-
-    def examples_of_hearer(self, rows: BitMap64) -> str:
-        """Name some messages by the hearer's bookmarks."""
-        return _examples(self._hearer, self._here, rows)
+    def _instance_of(self, origin: str) -> str:
+        """Return where the messages of an origin were published, a journal that was restored since included."""
+        return _name(self._speaker) if origin == self._speaker.journal_id else self._speaker.instances.get(origin, "")
 
 
-def _examples(state: JournalState, message_type: MessageTypeState, rows: BitMap64) -> str:
+def _name(state: JournalState) -> str:
+    return str(state.definitions.journal.instance)
+
+
+def _examples(state: JournalState, message_type: str, rows: BitMap64) -> str:
     """Name some messages by where they were first published, as everybody knows them."""
     own = state.definitions.journal.instance
     found = [
         f"{own if origin == state.journal_id else state.instances[origin]}:{bookmark}"
-        for origin, there in message_type.origins.of(BitMap64(list(rows[:_EXAMPLES])), own=state.journal_id)
+        for origin, there in state.message_types[message_type].origins.of(BitMap64(list(rows[:_EXAMPLES])), own=state.journal_id)
         for bookmark in there
     ]
     return ", ".join(found)
@@ -133,8 +136,7 @@ def _less(state: JournalState, ledger: QueueLedger, ownership: Ownership, rows: 
     if source is not None and value.stage != Stage.GONE:
         # A letter exists while its message is dead in that life.
         dead, of_source = state.queues[source].rows[State.DEAD], state.queues[source].ownership
-        lives = () if of_source is None else of_source.by_life(dead & rows)
-        rows = BitMap64.union(BitMap64(), *(part for life, part in lives if life == value.life))
+        rows = BitMap64() if of_source is None else of_source.of_life(dead & rows, value.life)
         missing = rows - ledger.entered
     # What retention let go is in no state any more.
     return missing | ownership.lesser(ledger.rows, (rows & ledger.entered) - ledger.barriers, value)

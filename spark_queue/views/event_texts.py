@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from spark_queue.core.bitmaps.ranges import count_rows
-from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, RUN_FAILED, Kind, Record, Removal
+from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, HIDDEN, RUN_FAILED, Kind, Record, Removal
 from spark_queue.core.state.folds.replication import value_of
 from spark_queue.core.state.ownership import Stage
 from spark_queue.settings.timestamps import to_text
@@ -89,6 +89,8 @@ def _counts(detail: Mapping[str, Any]) -> str:
 def _received(record: Record) -> str:
     if record.reason is None:
         return f"'{record.subscription}' received the barrier"
+    if record.reason == HIDDEN:
+        return f"the principal of '{record.subscription}' may not see the barrier any more"
     return f"'{record.subscription}' gave the barrier up after {record.detail['deliveries']} deliveries"
 
 

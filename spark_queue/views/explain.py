@@ -20,7 +20,7 @@ from spark_queue.core.records import RUN_FAILED, Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import LEFT, State
-from spark_queue.errors import CallerError, JournalError
+from spark_queue.errors import CallerError, JournalError, SparkQueueError
 from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.schema import ENVELOPE, stored_schema
@@ -94,19 +94,23 @@ class _Life:
         self._depends = False
         #: What was counted of it when it left the queue, which forgets that then.
         self._last_counts = (0, 0)
+        #: What keeps newer messages of its type out of the journal.
+        self._stuck: SparkQueueError | None = None
 
     def fold(self, records: Sequence[Record], count: int, *, now_ms: int, as_of: datetime | int | None) -> None:
         committed = None if isinstance(as_of, int) else self._commits.time_ms
         fold_until(self._state, records, count, now_ms=now_ms, committed=committed, fold=self._step, of=BitMap64([self._bookmark]))
         if not isinstance(as_of, int) and self._segment() is None:
             logs = self._journal if as_of is None else PublishedBy(self._journal, self._commits, now_ms)
-            count_on(logs, self._state, self._prepared, self._commits, message_type=self._type, now_ms=now_ms)
+            self._stuck = count_on(logs, self._state, self._prepared, self._commits, message_type=self._type, now_ms=now_ms)
 
     def history(self, *, now_ms: int, as_of: datetime | int | None, state_now: StateNow | None) -> MessageHistory:
         segment = self._segment()
         if segment is None:
             until = max((each.until for each in self._message_type.segments), default=0)
-            raise _unknown(self._queue, self._bookmark, f"It has {until:,}." if as_of is None else "It may have come later.")
+            more = "" if self._stuck is None else f" No more enter: {self._stuck}"
+            told = f"It has {until:,}.{more}" if as_of is None else "It may have come later."
+            raise _unknown(self._queue, self._bookmark, told)
         body, trouble = self._body()
         standing: Mapping[str, Any] = {}
         try:

@@ -88,7 +88,7 @@ class MessageHistory:
 
     def __str__(self) -> str:
         """Tell it in lines of text."""
-        summary = [f"  {name:<15}{value}" for name, value in self._summary()]
+        summary = [f"  {name:<14} {value}" for name, value in self._summary()]
         notes = [f"  {note}" for note in (self.reason, self.trouble) if note is not None]
         events = [f"  {_shown(event.at)}  {self._place(event)}{event.text}" for event in self._told()]
         return "\n".join([self._title(), *notes, *summary, "", *events])

@@ -91,9 +91,7 @@ def whole_state(
 def _newest(journal: DeltaJournal) -> JournalState:
     """Return the state of a journal now, as who starts a coordinator finds it: reads only what follows the newest snapshot."""
     past, traits = snapshot.load(journal.store, list_files(journal.store)), PreparedTraits(journal.traits)
-    state, now_ms, commits = past.state or JournalState(traits), SystemClock().wall_ms(), Commits(journal.store)
-    state.traits = traits
-    state.fold_all(past)
+    state, now_ms, commits = past.fold(traits), SystemClock().wall_ms(), Commits(journal.store)
     for name in state.message_types:
         count_on(journal, state, traits, commits, message_type=name, now_ms=now_ms)
     return state

@@ -6,19 +6,20 @@ from collections.abc import Iterator
 
 from pyroaring import BitMap64
 
+from spark_queue.core.bitmaps.ranges import from_array
 from spark_queue.core.deciding.shares import left_within, room_within
 from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.segment import EntryTraits
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Subscription
 from spark_queue.core.state.ledger import QueueLedger
-from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.lifecycle import IN_QUEUE, State
 from spark_queue.settings.timestamps import to_text
 
 
 def waits(ledger: QueueLedger, bookmark: int) -> bool:
-    """Return whether a message is in a queue, and nobody has it in hand."""
-    return any(bookmark in ledger.rows[each] for each in (State.AVAILABLE, State.DELAYED, State.INACTIVE, State.HELD))
+    """Return whether a message is in a queue, and nobody here has it in hand."""
+    return any(bookmark in ledger.rows[each] for each in (State.AVAILABLE, State.DELAYED, State.INACTIVE, State.HELD, State.REMOTE))
 
 
 def why_never_taken(
@@ -70,6 +71,10 @@ def why_it_waits(state: JournalState, queue: str, bookmark: int, *, now_ms: int)
     ledger = state.ledger(queue)
     if not waits(ledger, bookmark):
         return None
+    if ledger.ownership is not None and bookmark in ledger.rows[State.REMOTE]:
+        owner = next(owner for _, owner, _ in ledger.ownership.by_owner(BitMap64([bookmark])))
+        lost = "If that instance is lost, `sparkq proxied-transfer` lets this one take it over."
+        return f"Instance '{owner}' owns it, and alone delivers it: look there why it waits. {lost}"
     return next(_reasons(ledger, queue, bookmark, now_ms), None)
 
 
@@ -81,12 +86,13 @@ def _reasons(ledger: QueueLedger, queue: str, bookmark: int, now_ms: int) -> Ite
     if due_ms > now_ms:
         yield f"It waits until {to_text(due_ms)}: it was cancelled with a delay (retry_after or retry_backoff)."
     if bookmark in ledger.rows[State.HELD]:
-        yield "It waits: it is a barrier, which is given out when all before it are settled."
+        yield f"It waits: it is a barrier, which is given out when all before it are settled{_unsettled(ledger, bookmark)}."
     if bookmark in ledger.rows[State.INACTIVE]:
         yield "It waits: the queue holds as many active messages as its target_queue_depth says; others come first."
     held = ledger.rows[State.HELD]
     if held and held.min() < bookmark:
-        yield f"It waits behind barrier {held.min()}, which is given out when all before it are settled."
+        barrier = held.min()
+        yield f"It waits behind barrier {barrier}, which is given out when all before it are settled{_unsettled(ledger, barrier)}."
     known = [each for each in ledger.subscriptions.values() if not each.left]
     if not known:
         yield f"It waits: nobody consumes queue '{queue}' now. A stream that starts under a subscription would be given it."
@@ -102,9 +108,29 @@ def _reasons(ledger: QueueLedger, queue: str, bookmark: int, now_ms: int) -> Ite
         barrier = min(each.barriers.min() for each in matching)
         yield f"It waits behind barrier {barrier}, which each consumer is given first."
     if bookmark not in ledger.selection.heads(only):
-        yield "It waits: an older message of its order_key is not settled, and comes first."
+        yield f"It waits behind message {_ahead_of(ledger, bookmark)}."
     if known:
         yield _turn(ledger, matching, bookmark, now_ms)
+
+
+def _unsettled(ledger: QueueLedger, barrier: int) -> str:
+    """Say what a barrier waits for."""
+    waiting = BitMap64.union(*(ledger.rows[each] for each in IN_QUEUE))
+    waiting.remove_range(barrier, waiting.max() + 1)
+    return f": {len(waiting):,} are not, and the oldest is message {waiting.min()}" if waiting else ""
+
+
+def _ahead_of(ledger: QueueLedger, bookmark: int) -> str:
+    """Name the message for which another one of its key waits: what somebody has in hand, or else the oldest."""
+    keys = ledger.selection.order_keys
+    standing = BitMap64.union(keys.under_lease, *(ledger.rows[each] for each in IN_QUEUE))
+    own, (bookmarks, hashes) = keys.keys_of(BitMap64([bookmark]))[1], keys.keys_of(standing)
+    of_key = from_array(bookmarks[hashes == own[0]])
+    held = of_key & keys.under_lease
+    first = (held or of_key).min()
+    where = next((f"is {state}" for state in IN_QUEUE if first in ledger.rows[state]), "is not proven")
+    where = next((f"'{lease.subscription}' has in hand" for lease in ledger.leases.values() if held and first in lease.rows), where)
+    return f"{first} of its order_key, which {where}"
 
 
 def _turn(ledger: QueueLedger, matching: list[Subscription], bookmark: int, now_ms: int) -> str:

@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, Page
 from spark_queue import Journal
 from spark_queue.core import commands
 from spark_queue.dashboard.app import make_app
-from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.guard import Access
+from spark_queue.following.follower import JournalFollower
 from spark_queue.protocol.connection import Endpoint
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 

@@ -37,4 +37,5 @@ def test_random_kills_lose_nothing_and_every_duplicate_is_explained(
             f"{verdict.explained_duplicates} delivered again, each explained; {verdict.barriers} barriers\n"
         )
     assert farm.published > 0
+    assert len(farm.kills) == min(len(farm.cards), int(KILLS * share)), "each kind was killed, as far as the kills allow"
     assert verdict.broken == {}

@@ -37,5 +37,6 @@ def test_two_instances_lose_nothing_agree_and_every_duplicate_is_explained(
             f"{verdict.claimed} claimed, {verdict.explained_duplicates} delivered again, each explained\n"
         )
     assert farm.published > 0
+    assert len(farm.kills) == min(len(farm.cards), int(KILLS * SHARE)), "each kind was killed, as far as the kills allow"
     assert min(verdict.transferred, verdict.claimed) > 0, "each run sees both, by its construction"
     assert verdict.broken == {}

@@ -34,6 +34,10 @@ def night(place: Path) -> DashboardWorld:
     yesterday = (noon.timestamp() * 1_000 - world.start_ms) / 60_000
     world.expire("BILLING", range(5), DECLINED, yesterday)
     world.expire("BILLING", range(5, 8), "timeout after 30 s at ledger.example:443", yesterday + 1)
+    caller = Caller(principal="ann", host="10.0.0.9", signs=True)
+    stored = dict(world.journal.definitions().stored)
+    changed = {**stored, "queues": {**stored["queues"], "BILLING": {**stored["queues"]["BILLING"], "max_deliveries": 5}}}
+    world.engine.decide(commands.Apply(definitions=changed), now_ms=world.at(yesterday + 2), caller=caller)
     # It renews its lease, and finishes nothing.
     world.work("BILLING", 20, NOW - 25)
     planner = {name: value for name, value in world._planners["BILLING"].items() if name != "call"}
@@ -41,7 +45,6 @@ def night(place: Path) -> DashboardWorld:
     for step in range(36):
         world.decide(commands.Renew(**planner, call=0, lease=lease), NOW - 24.2 + step * 0.8)
     world.expire("BILLING", range(30, 32), DECLINED, NOW + 4)
-    caller = Caller(principal="ann", host="10.0.0.9", signs=True)
     purge = commands.Purge(queue="SHIPPING", where="amount > 8", request="r")
     world.engine.decide(purge, now_ms=world.at(NOW + 4), caller=caller)
     world.publish(3, NOW + 4, topic="RETURNS", item="lamp")
@@ -107,6 +110,55 @@ def test_who_purged(browser: Browser, served: Served, sparkq: Terminal) -> None:
     page.context.close()
     told = sparkq("log", served.world.journal.path, "SHIPPING", "--people").out
     assert re.search(r"purged.*principal ann", told)
+
+
+def test_where_is_the_message_that_says_this(browser: Browser, served: Served, sparkq: Terminal) -> None:
+    page = at_home(browser, served)
+    page.get_by_role("link", name="SHIPPING", exact=True).click()
+    page.get_by_role("link", name="Messages").click()
+    page.get_by_label("Filter").first.fill("amount = 9")
+    page.get_by_role("button", name="Search").click()
+    # It is not in the queue any more, and the page says where to look on.
+    page.get_by_role("link", name="Look in any state").click()
+    page.locator("tbody a").first.click()
+    expect(page.locator("main")).to_contain_text("purged, by 'ann' from 10.0.0.9")
+    page.context.close()
+    path = served.world.journal.path
+    [first, *_] = sparkq("peek", path, "SHIPPING", "--where", "amount = 9", "--json").json
+    assert "purged, by 'ann' from 10.0.0.9" in sparkq("explain", path, "SHIPPING", first["bookmark"]).out
+
+
+def test_what_changed_in_the_definitions_and_who_did_it(browser: Browser, served: Served, sparkq: Terminal) -> None:
+    page = at_home(browser, served)
+    page.get_by_role("link", name="shop", exact=True).click()
+    page.get_by_role("link", name="Journal", exact=True).click()
+    for told in ("principal ann, host 10.0.0.9", "change [queues.BILLING] max_deliveries: 3 -> 5"):
+        expect(page.locator("main")).to_contain_text(told)
+    page.context.close()
+    told = sparkq("log", served.world.journal.path, "--kind", "definitions_applied").out
+    assert "principal ann, host 10.0.0.9" in told
+    assert "change [queues.BILLING] max_deliveries: 3 -> 5" in told
+
+
+def test_end_a_pause_that_was_wrong(browser: Browser, served: Served, sparkq: Terminal) -> None:
+    page = at_home(browser, served)
+    page.get_by_role("link", name="REFUNDS", exact=True).click()
+    path = served.world.journal.path
+    expect(page.locator("main")).to_contain_text(f"sparkq unpause {path} REFUNDS")
+    page.context.close()
+    assert sparkq("unpause", path, "REFUNDS").code == 0
+    assert not sparkq("status", path, "REFUNDS", "--json").json[0]["paused"]
+
+
+def test_on_a_phone_the_first_page_tells_who_hangs_and_what_is_paused(browser: Browser, served: Served) -> None:
+    page = visitor(browser, served, width=390)
+    page.goto("/")
+    for name, told in (("BILLING", "east: "), ("REFUNDS", "paused")):
+        row = page.locator("tr", has=page.get_by_role("link", name=name, exact=True))
+        box = row.get_by_text(re.compile(told)).bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390, told
+    page.context.close()
 
 
 def test_redrive_yesterdays_failures_of_one_kind_on_the_page(browser: Browser, served: Served) -> None:

@@ -23,7 +23,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.definitions import parsing
 from spark_queue.core.message_files.segment import to_record
 from spark_queue.core.records import Kind, Record, Removal, Return
-from spark_queue.dashboard.following import LOOK_S
+from spark_queue.following.follower import LOOK_S
 from spark_queue.journal import snapshot
 from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog

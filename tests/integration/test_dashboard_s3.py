@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.shown import machine_time
+from spark_queue.following.follower import JournalFollower
 from tests.integration.s3_server import BUCKET, SECRET, s3_server
 from tests.unit.dashboard.asking import Asker, asker_of, following
 from tests.unit.dashboard.dashboard_world import DashboardWorld

@@ -8,6 +8,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ class Served:
     address: str
     port: int
     trusted: ssl.SSLContext
+    #: Where its certificate and key are.
+    place: Path
 
     def ask(self, method: str, path: str, body: str | None = None, **headers: str) -> tuple[int, http.client.HTTPMessage, str]:
         """Ask as a browser does that reaches it by its name."""
@@ -64,7 +67,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         assert process.stdout is not None
         try:
             address = json.loads(process.stdout.readline())["address"]
-            yield Served(address, int(address.rpartition(":")[2].strip("/")), ssl.create_default_context(cafile=str(cert)))
+            yield Served(address, int(address.rpartition(":")[2].strip("/")), ssl.create_default_context(cafile=str(cert)), place)
             process.send_signal(signal.SIGTERM)
             rest = process.communicate(timeout=WAIT_S)[0]
             assert "Traceback" not in rest
@@ -128,6 +131,20 @@ def test_it_is_refused_where_something_is_missing(tmp_path: Path, given: tuple[s
         command(journal, "--host", "0.0.0.0", *given), capture_output=True, text=True, check=False, timeout=WAIT_S, cwd=tmp_path
     )
     assert (done.returncode, "[ADDRESS_UNSAFE]" in done.stderr, done.stdout) == (1, True, "")
+
+
+def test_a_certificate_that_takes_the_place_of_the_first_is_shown_without_a_restart(served: Served) -> None:
+    def shown() -> str:
+        return ssl.get_server_certificate(("localhost", served.port), timeout=WAIT_S)
+
+    was = shown()
+    make_certificate(served.place, "DNS:localhost", "IP:127.0.0.1")
+    served.trusted.load_verify_locations(str(served.place / "cert.pem"))
+    deadline = time.monotonic() + WAIT_S
+    while shown() == was:
+        # Files are looked at once in some seconds.
+        assert time.monotonic() < deadline
+    assert served.ask("GET", "/login")[0] == 200
 
 
 def test_a_certificate_that_cannot_be_read_is_told_before_any_address(tmp_path: Path) -> None:

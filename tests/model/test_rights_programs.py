@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from spark_queue.core import commands
 from spark_queue.core.definitions.keys import CHANGE, READ, WRITE
+from tests.model.granted import FILTERS, Granted, Grants, rights_entry
 from tests.model.test_programs import PHASES
 from tests.scenario.traits import PublishedMessage
 from tests.unit.coordinator.loop_world import Planner, World
@@ -23,21 +23,11 @@ PEOPLE = ("ann", "bob")
 #: What queues an entry may name, as people understand it.
 PATTERNS = ("WORK", "OTHER", "^W.*", "^.*")
 
-#: Filters, and what they mean.
-FILTERS: dict[str | None, Callable[[int], bool]] = {
-    None: lambda _: True, "id > 5": lambda row: row > 5, "id < 9": lambda row: row < 9, "id = 3": lambda row: row == 3,
-}  # fmt: skip
-
-
-def _entry(queues: str, rights: set[str], text: str | None) -> dict[str, Any]:
-    # Only who reads may have a filter.
-    return {"queues": queues, "rights": sorted(rights), **({"filter": text} if text and READ in rights else {})}
-
+TEXTS = [text and text.format("id") for text in FILTERS]
 
 _RIGHTS = st.sets(st.sampled_from([READ, WRITE, CHANGE]), min_size=1)
-entries = st.builds(_entry, st.sampled_from(PATTERNS), _RIGHTS, st.sampled_from([None, None, *FILTERS]))
+entries = st.builds(rights_entry, st.sampled_from(PATTERNS), _RIGHTS, st.sampled_from([None, None, *TEXTS]))
 grants = st.fixed_dictionaries({name: st.lists(entries, min_size=1, max_size=3) for name in PEOPLE})
-Grants = dict[str, list[dict[str, Any]]]
 
 
 def definitions(granted: Grants) -> dict[str, Any]:
@@ -58,19 +48,11 @@ class Model:
     published: int = 0
     holds: dict[str, set[int]] = field(default_factory=lambda: {name: set() for name in QUEUES})
 
-    def entries(self, who: str, queue: str) -> list[dict[str, Any]]:
-        return [
-            each
-            for each in self.granted[who]
-            if (re.fullmatch(each["queues"], queue) if each["queues"].startswith("^") else each["queues"] == queue)
-        ]
-
     def may(self, who: str, right: str, queue: str) -> bool:
-        return any(right in each["rights"] for each in self.entries(who, queue))
+        return Granted(self.granted, "id").may(who, right, queue)
 
     def sees(self, who: str, queue: str, row: int) -> bool:
-        """Return whether no filter of any of its entries hides it."""
-        return all(FILTERS[each.get("filter")](row) for each in self.entries(who, queue))
+        return Granted(self.granted, "id").sees(who, queue, row)
 
     def seen(self, who: str, queue: str) -> set[int]:
         return {row for row in self.holds[queue] if self.sees(who, queue, row)}

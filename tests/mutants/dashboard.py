@@ -114,7 +114,17 @@ DASHBOARD: tuple[Mutant, ...] = (
     ),
     Mutant(
         "metrics leave this host without TLS",
-        "spark_queue/coordinator/metrics.py", "        tls = tls_context(bind.tls_cert, bind.tls_key)\n", "        tls = None\n",
+        "spark_queue/coordinator/metrics.py", "tls_context(cert, key) if reaches_others", "tls_context(cert, key) if False",
+        _SCRAPING,
+    ),
+    Mutant(
+        "a certificate that was replaced is never used",
+        "spark_queue/protocol/http_ports.py", "if self._versions() != self._known:", "if self._versions() is None:",
+        ("tests/unit/protocol/test_http_ports.py",),
+    ),
+    Mutant(
+        "who says a byte at a time keeps a place for ever",
+        "spark_queue/metrics/scraping.py", "if until_s <= now_s]", "if until_s <= 0]",
         _SCRAPING,
     ),
 )  # fmt: skip

@@ -40,7 +40,7 @@ FAILING_OVER = (
     ),
     Mutant(
         "a peer may name what it does not have",
-        "spark_queue/replication/checking.py", "if length < 1 or first + length > message_type.entered_until or", "if",
+        "spark_queue/replication/checking.py", "if length < 1 or row + length > until or", "if",
         ("tests/unit/replication/test_hostile_peers.py",),
     ),
     Mutant(

@@ -193,7 +193,7 @@ INSTANCES = (
     ),
     Mutant(
         "an acknowledgement before its turn ends a later life",
-        _REPLICATING, "by_life(acknowledged) if life == value.life)", "by_life(acknowledged))",
+        _REPLICATING, "    ended = ownership.of_life(acknowledged, value.life)\n", "    ended = acknowledged\n",
         _TESTS,
     ),
     Mutant(
@@ -218,7 +218,7 @@ INSTANCES = (
     ),
     Mutant(
         "an owner that lives is claimed from",
-        f"{_CORE}/deciding/instances/reach.py", "return now_ms >= heard_at_ms + after_ms", "return True",
+        f"{_CORE}/deciding/instances/reach.py", "return self.silent_ms(instance, now_ms=now_ms) >= after_ms", "return True",
         _TESTS,
     ),
     Mutant(
@@ -276,7 +276,12 @@ INSTANCES = (
     ),
     Mutant(
         "what another instance delivered counts as never delivered",
-        _FOLD, '    ledger.delivered.raise_to(record.detail.get("deliveries", 0), rows)\n', "",
+        _FOLD, 'ledger.delivered.raise_to(min(record.detail.get("deliveries", 0), ', "ledger.delivered.raise_to(min(0, ",
         ("tests/model/test_instance_programs.py",),
+    ),
+    Mutant(
+        "a peer says of a message that it was delivered more often than memory has room for",
+        _FOLD, "COUNTED_MOST = 1_000", "COUNTED_MOST = 5_000",
+        ("tests/unit/core/test_request_bounds.py",),
     ),
 )  # fmt: skip

@@ -111,8 +111,18 @@ KEEPING = (
     ),
     Mutant(
         "a checkpoint is believed in that was not written",
-        f"{_JOURNAL}/delta.py", "raise OSError(str(reason)) from None\n    if durable", "pass\n    if durable",
+        f"{_JOURNAL}/delta.py", "raise OSError(str(reason)) from None\n        if store", "pass\n        if store",
         ("tests/unit/journal/test_delta.py",),
+    ),
+    Mutant(
+        "a commit counts that landed in a folder made anew while the journal was away",
+        f"{_JOURNAL}/commit.py", "if is_made_anew(self._store, self._key, base):", "if False:",
+        ("tests/unit/journal/test_commit.py",),
+    ),
+    Mutant(
+        "writing below a journal that is away begins another one",
+        f"{_JOURNAL}/layout.py", "if self.is_local and not Path(self.uri(CONTROL_LOG)).is_dir():", "if False:",
+        ("tests/unit/journal/test_layout.py",),
     ),
     Mutant(
         "a log file that somebody else compacted counts as an entry",
@@ -176,7 +186,7 @@ KEEPING = (
     ),
     Mutant(
         "a checkpoint may be lost with the entries before it in a power loss",
-        f"{_JOURNAL}/delta.py", "    if durable:\n        store.sync([f", "    if durable is None:\n        store.sync([f",
+        f"{_JOURNAL}/delta.py", "    if durable:\n        store.sync(written)", "    if False:\n        store.sync(written)",
         ("tests/unit/journal/test_delta.py",),
     ),
     Mutant(

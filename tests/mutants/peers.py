@@ -36,8 +36,13 @@ PEERS = (
     ),
     Mutant(
         "a log may name messages without end",
-        "spark_queue/replication/kept.py", "        if count > most:\n", "        if False:\n",
+        _NEWS, "            if count > most:\n", "            if False:\n",
         (_HOSTILE,),
+    ),
+    Mutant(
+        "what nobody checked of a record is told on",
+        _NEWS, "        record = replace(record, detail=checked_detail(record))\n", "",
+        ("tests/unit/replication/test_news.py",),
     ),
     Mutant(
         "what a log has named before is not counted",
@@ -119,7 +124,13 @@ PEERS = (
     ),
     Mutant(
         "a publish is told as replicated as soon as it has entered",
-        "spark_queue/client/replicated.py", "log.pulled >= max(entered.values(), default=-1)", "log.pulled >= -1",
+        "spark_queue/client/replicated.py", "any(found >= record for", "any(True for",
+        ("tests/unit/client/test_replicated.py",),
+    ),
+    Mutant(
+        "what was pulled before a backup was restored counts as new",
+        "spark_queue/client/replicated.py", "for each, found in self.pulled.items() if origin in (None, each))",
+        "for each, found in self.pulled.items())",
         ("tests/unit/client/test_replicated.py",),
     ),
     Mutant(
@@ -158,12 +169,12 @@ PEERS = (
     Mutant(
         "a peer that was restored is read on before anybody says so",
         "spark_queue/replication/restored.py",
-        "    if not any(record.kind == Kind.RESTORED and record.record > common for record in records):\n", "    if False:\n",
+        "    if restored <= common:\n", "    if False:\n",
         ("tests/unit/replication/test_restored.py",),
     ),
     Mutant(
         "a journal that was restored goes on as if nothing were lost",
-        "spark_queue/replication/restored.py", "    if not marks:\n", "    if True:\n",
+        "spark_queue/replication/restored.py", "    if newest is None:\n", "    if True:\n",
         ("tests/unit/replication/test_restored.py",),
     ),
     Mutant(
@@ -193,7 +204,7 @@ PEERS = (
     ),
     Mutant(
         "messages pass through where they may not",
-        "spark_queue/replication/copying.py", "if not self._passes(fold, segment, origin):", "if False:",
+        "spark_queue/replication/copying.py", "if not self._passes(segment, origin):", "if False:",
         ("tests/unit/replication",),
     ),
     Mutant(

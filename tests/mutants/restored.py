@@ -13,7 +13,7 @@ RESTORED = (
     Mutant(
         "nobody remembers how far a journal was pulled before it was restored",
         "spark_queue/replication/restored.py",
-        "    return [mark for mark in marks if mark.journal == journal and mark.record >= 0]\n", "    return []\n",
+        "    return (mark for mark in marks if mark.journal == journal and mark.record >= 0)\n", "    return iter(())\n",
         _WORLDS,
     ),
     Mutant(
@@ -23,13 +23,14 @@ RESTORED = (
     ),
     Mutant(
         "what is published after a restore keeps the origin of what was lost",
-        "spark_queue/core/state/folds/peers.py", "restorations)], instance)\n    renew_origins(state)\n",
+        "spark_queue/core/state/folds/peers.py",
+        "restorations)], instance)\n    renew_origins(state.message_types, state.peer_changes.restorations)\n",
         "restorations)], instance)\n",
         _WORLDS,
     ),
     Mutant(
         "messages enter before the peers were searched for what is lost",
-        "spark_queue/coordinator/peers.py", "return are_compared or now_ms", "return True or now_ms",
+        "spark_queue/coordinator/peers.py", "return are_compared or not", "return True or not",
         _LOOP,
     ),
     Mutant(

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 _RIGHTS = "spark_queue/coordinator/rights.py"
 _CORE = "spark_queue/core"
 _TABLE = ("tests/unit/coordinator/test_rights.py",)
+_WORLDS = ("tests/simulation/test_principals.py",)
 _HIDDEN = ("tests/unit/coordinator/test_hidden.py",)
 
 RIGHTS = (
@@ -75,5 +76,36 @@ RIGHTS = (
         "the last one who administers may expire",
         f"{_CORE}/definitions/principals.py", "each.administers and each.expires_ms is None", "each.administers",
         _TABLE,
+    ),
+    Mutant(
+        "new definitions hide nothing from subscriptions that are there",
+        f"{_CORE}/deciding/subscribing.py", " and entitlement != each.entitlement:", " and False:",
+        _WORLDS,
+    ),
+    Mutant(
+        "a released barrier is given to who may not see it any more",
+        f"{_CORE}/deciding/subscribing.py", "            _let_go_of_hidden_barriers(work, each)\n", "",
+        _HIDDEN,
+    ),
+    Mutant(
+        "what a filter hides is settled by hand",
+        f"{_CORE}/deciding/manual_settlement.py", "_seen_of(work, given) if work.hiding() else", "work.ledger.entered if True else",
+        _WORLDS,
+    ),
+    Mutant(
+        "a right that was taken away goes on for settling",
+        _RIGHTS, "    may = _has(definitions, principal, needed, request)\n",
+        "    may = _has(definitions, principal, needed, request) or isinstance(request, commands.Settle | commands.Purge)\n",
+        _WORLDS,
+    ),
+    Mutant(
+        "a poll tells figures of what is hidden",
+        "spark_queue/coordinator/commands.py", "and (who is None or not", "and (who is not None or not",
+        _WORLDS,
+    ),
+    Mutant(
+        "where there are few principals all are refused",
+        _RIGHTS, "    if principal is None or", "    if principal is None or len(definitions.principals) < 4 or",
+        _WORLDS,
     ),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from spark_queue.coordinator.logins import Login
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Incarnation, Outcome
@@ -42,6 +43,9 @@ def rows_of(pieces: pa.Table) -> BitMap64:
 class Client:
     """Asks again with the same request id until an answer comes, as `CoordinatorClient` does."""
 
+    #: Whose token its calls have; None where nobody asks for one.
+    who: Login | None = None
+
     def __init__(self, world: LoopWorld) -> None:
         self.world = world
         #: Ids of everything that it asked.
@@ -52,7 +56,7 @@ class Client:
         request = self.world.request(kind, **fields)
         self.requests.add(request.request)
         while True:
-            call = self.world.send(request)
+            call = self.world.send(request, self.who)
             # Some replies are lost on the way, so nobody looks.
             lost = self.world.troubled and self.world.random.random() < 0.05
             for _ in range(self.world.random.randint(2, 8)):
@@ -68,7 +72,7 @@ class Client:
 
     def tell(self, kind: Callable[..., wire.AnyRequest], **fields: Any) -> None:
         """Send something whose answer nobody waits for."""
-        self.world.send(self.world.request(kind, **fields))
+        self.world.send(self.world.request(kind, **fields), self.who)
 
 
 class Driver(Client):

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from spark_queue.coordinator.election import Candidate, ElectionPorts, Reign, elect
 from spark_queue.coordinator.inbox import Call, Inbox
+from spark_queue.coordinator.logins import Login
 from spark_queue.coordinator.loop import Loop
 from spark_queue.coordinator.recovery import recover
 from spark_queue.coordinator.standby import Holder, succeed
@@ -33,8 +34,8 @@ class HeardCall(Call):
 
     __slots__ = ("asked_in_epoch", "node", "world")
 
-    def __init__(self, world: LoopWorld, node: Node, request: wire.AnyRequest, *, abandoned: bool) -> None:
-        super().__init__(request, lambda: abandoned)
+    def __init__(self, world: LoopWorld, node: Node, request: wire.AnyRequest, who: Login | None, *, abandoned: bool) -> None:
+        super().__init__(request, lambda: abandoned, who)
         self.world = world
         self.node = node
         self.asked_in_epoch = world.epoch

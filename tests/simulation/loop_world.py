@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_queue.coordinator.logins import Login
 from spark_queue.coordinator.peers import PeerPullers
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Record
@@ -66,7 +67,7 @@ class LoopWorld:
         self.drivers = [Driver(self, "s1", filter_sql=None), Driver(self, "s2", filter_sql=filter_sql)]
         self.operator = Operator(self) if operated else None
         #: Requests whose copies are still under way.
-        self.stray: list[wire.AnyRequest] = []
+        self.stray: list[tuple[wire.AnyRequest, Login | None]] = []
         self.answers: list[tuple[wire.AnyRequest, wire.AnyReply, pa.Table | None]] = []
         #: Answers that a coordinator gave to calls that were made after a newer one had begun (P7).
         self.deposed_answers: list[str] = []
@@ -135,16 +136,16 @@ class LoopWorld:
         """Draw how many messages a micro-batch may have."""
         return self.random.choice((200, 500) if "target_queue_depth" in self.settings else (1, 3, 8, 20))
 
-    def send(self, request: wire.AnyRequest) -> HeardCall | None:
+    def send(self, request: wire.AnyRequest, who: Login | None = None) -> HeardCall | None:
         """Hand a request to a coordinator that its sender takes for the reigning one; None where nobody listens."""
         listening = [node for node in self.nodes if node.alive and node.loop is not None]
         if not listening:
             return None
         if self.troubled and self.random.random() < 0.05:
             # The network keeps it, and a copy of it may arrive at any time.
-            self.stray.append(request)
+            self.stray.append((request, who))
         node = listening[-1] if self.random.random() < 0.85 else self.random.choice(listening)
-        call = HeardCall(self, node, request, abandoned=self.troubled and self.random.random() < 0.02)
+        call = HeardCall(self, node, request, who, abandoned=self.troubled and self.random.random() < 0.02)
         node.mailbox.append(call)
         return call
 
@@ -172,7 +173,7 @@ class LoopWorld:
         elif draw < 0.90:
             self._end_driver()
         elif draw < 0.93 and self.stray:
-            self.send(self.stray.pop(self.random.randrange(len(self.stray))))
+            self.send(*self.stray.pop(self.random.randrange(len(self.stray))))
         elif draw < 0.96 and self.operator is not None:
             self.operator.step()
         else:

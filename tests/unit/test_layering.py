@@ -35,6 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark_queue.source",),
     # The two handles that wrap a function for Spark.
     ("spark_queue.client.journal", "spark_queue.client.queue"),
+    ("spark_queue.following",),
     ("spark_queue.dashboard",),
     ("spark_queue", "spark_queue.cli", "jobs", "pyspark_sparkqueue"),
 )
@@ -71,7 +72,7 @@ NEVER_LOADS: Mapping[str, frozenset[str]] = {
     "spark_queue.cli": frozenset({"pyspark", "delta", "opentelemetry", "prometheus_client"}),
     "spark_queue.dashboard": frozenset({"pyspark", "delta"}),
     # `sparkq metrics --every` follows logs as the page does, without what serves the page.
-    "spark_queue.dashboard.followed_metrics": frozenset({"anyio", "jinja2", "starlette", "uvicorn"}),
+    "spark_queue.following": frozenset({"pyspark", "delta", "anyio", "jinja2", "starlette", "uvicorn"}),
     "spark_queue.journal": frozenset({"pyspark", "delta"}),
     "spark_queue.views": frozenset({"pyspark", "delta"}),
 }

@@ -40,6 +40,8 @@ class Counts:
         """Set the count of each of `rows` to zero."""
         for level in self._levels:
             level.difference_update(rows)
+        while self._levels and not self._levels[-1]:
+            self._levels.pop()
 
     def set(self, bookmark: int, count: int) -> None:
         """Set the count of one bookmark."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyroaring import BitMap64
+
 from spark_queue.core.deciding.settlement import end_lease
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.records import Kind, Return
+from spark_queue.core.records import HIDDEN, Kind, Return
 from spark_queue.core.state.lease import Subscription
 
 
@@ -39,6 +41,18 @@ def renew_entitlements(work: UnitOfWork) -> None:
             if queue in work.state.troubles:
                 # A file that the filter would have to read is not whole.
                 return
+            _let_go_of_hidden_barriers(work, each)
+
+
+def _let_go_of_hidden_barriers(work: UnitOfWork, subscription: Subscription) -> None:
+    """Take released barriers from a subscription that its principal may not see any more, so that what is behind them goes on."""
+    lease = work.ledger.open_lease(subscription)
+    seen = waiting = subscription.barriers - (BitMap64() if lease is None else lease.rows)
+    for text in subscription.entitlement:
+        seen = work.matching(text, seen)
+    if hidden := waiting - seen:
+        detail = {"deliveries": subscription.barrier_deliveries}
+        work.emit(Kind.BARRIER_RECEIVED, hidden, subscription=subscription.name, reason=HIDDEN, detail=detail)
 
 
 def end_subscription(work: UnitOfWork, subscription: Subscription, *, reason: str) -> None:

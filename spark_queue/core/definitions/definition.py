@@ -192,11 +192,16 @@ class Definitions:
     #: The message type of each topic that is named, and of each pattern: rows of many topics are routed one topic at a time.
     _named: dict[str, MessageTypeDefinition] = field(init=False, repr=False, compare=False)
     _patterns: dict[str, MessageTypeDefinition] = field(init=False, repr=False, compare=False)
+    #: The queues that have a target depth: each record looks at all of them, and of many queues few have one. One that loses it
+    #: has no inactive messages from that record on.
+    with_target_depth: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         entries = [(entry, kind) for kind in self.message_types.values() for entry in kind.topics]
         object.__setattr__(self, "_named", {entry: kind for entry, kind in entries if not is_pattern(entry)})
         object.__setattr__(self, "_patterns", {entry: kind for entry, kind in entries if is_pattern(entry)})
+        limited = tuple(name for name, queue in self.queues.items() if queue.target_queue_depth)
+        object.__setattr__(self, "with_target_depth", limited)
 
     def queue(self, name: str) -> QueueDefinition:
         """Return a queue by name; UNKNOWN_QUEUE names the nearest."""

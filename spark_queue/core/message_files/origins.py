@@ -37,37 +37,27 @@ class _Stretch:
 class _Translation:
     """Bookmarks of one side by those of the other."""
 
-    _stretches: list[_Stretch] = field(default_factory=list)
+    stretches: list[_Stretch] = field(default_factory=list)
 
     def add(self, first: int, there: int, length: int) -> None:
         """Take a stretch; one that goes on where another ends becomes a part of that."""
         stretch = _Stretch(first, there, length)
-        index = bisect_right(self._stretches, stretch)
-        before = self._stretches[index - 1] if index else None
+        index = bisect_right(self.stretches, stretch)
+        before = self.stretches[index - 1] if index else None
         if before is not None and before.until == first and before.there + before.length == there:
-            self._stretches[index - 1] = _Stretch(before.first, before.there, before.length + length)
+            self.stretches[index - 1] = _Stretch(before.first, before.there, before.length + length)
         else:
-            self._stretches.insert(index, stretch)
+            self.stretches.insert(index, stretch)
 
     def overlapping(self, first: int, until: int) -> Iterator[_Stretch]:
         """Yield the stretches between two bookmarks, cut to them."""
-        index = max(0, bisect_right(self._stretches, first, key=lambda each: each.first) - 1)
-        while index < len(self._stretches) and self._stretches[index].first < until:
-            stretch = self._stretches[index]
+        index = max(0, bisect_right(self.stretches, first, key=lambda each: each.first) - 1)
+        while index < len(self.stretches) and self.stretches[index].first < until:
+            stretch = self.stretches[index]
             low, high = max(first, stretch.first), min(until, stretch.until)
             if low < high:
                 yield _Stretch(low, stretch.there + low - stretch.first, high - low)
             index += 1
-
-    @property
-    def row_count(self) -> int:
-        """How many rows are known."""
-        return sum(stretch.length for stretch in self._stretches)
-
-    @property
-    def stretch_count(self) -> int:
-        """How many stretches they stand in."""
-        return len(self._stretches)
 
     def known(self, rows: BitMap64) -> BitMap64:
         """Return those of `rows` that are known."""
@@ -135,12 +125,12 @@ class Origins:
 
     def name_count(self, origin: str) -> int:
         """Return how many messages are here under another name than that of an origin, which they have, too."""
-        return self._named[origin].row_count if origin in self._named else 0
+        return sum(stretch.length for stretch in self._named[origin].stretches) if origin in self._named else 0
 
     @property
     def stretch_count(self) -> int:
         """How many stretches of rows were pulled, or have further names."""
-        return sum(each.stretch_count for known in (self._to_there, self._named) for each in known.values())
+        return sum(len(each.stretches) for known in (self._to_there, self._named) for each in known.values())
 
     def holds(self, origins: Iterable[OriginRows]) -> bool:
         """Return whether any of some rows of other instances is here."""
@@ -188,10 +178,6 @@ class Origins:
             if there:
                 found[origin] = found.get(origin, BitMap64()) | there
         yield from found.items()
-
-    def with_several_names(self, rows: BitMap64) -> BitMap64:
-        """Return those of `rows` that have a further name."""
-        return BitMap64.union(BitMap64(), *(known.known(rows) for known in self._named.values()))
 
     def between(self, first: int, until: int, *, own: str) -> list[OriginRows]:
         """Return where the rows between two bookmarks of here were first published, in their order; rows count from `first`."""

@@ -17,10 +17,9 @@ from spark_queue.core.state.lifecycle import ACTIVE, Event, State
 
 def fill(ledgers: Iterable[QueueLedger], now_ms: int) -> None:
     """Activate the oldest inactive messages up to each target; those acknowledged before are passed over (R81, R83)."""
-    # Every record comes by here, and of many queues few have any.
-    inactive = State.INACTIVE
-    for ledger in [each for each in ledgers if each.rows[inactive]]:
-        _fill(ledger, now_ms)
+    for ledger in ledgers:
+        if ledger.rows[State.INACTIVE]:
+            _fill(ledger, now_ms)
 
 
 def _fill(ledger: QueueLedger, now_ms: int) -> None:

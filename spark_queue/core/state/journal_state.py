@@ -147,10 +147,10 @@ class JournalState:
                 # Records of a queue that was dropped since stay in the log and change nothing.
                 if record.queue in self.queues:
                     folds.fold(self.queues[str(record.queue)], record)
-        depth.fill(self.queues.values(), record.at_ms)
+        may_wait = self.queues if record.kind == Kind.DEFINITIONS_APPLIED else self.definitions.with_target_depth
+        depth.fill((self.queues[name] for name in may_wait if name in self.queues), record.at_ms)
         self._note_request(record)
-        self.next_record = record.record + 1
-        self.last_at_ms = max(self.last_at_ms, record.at_ms)
+        self.next_record, self.last_at_ms = record.record + 1, max(self.last_at_ms, record.at_ms)
 
     def _note_request(self, record: Record) -> None:
         request = record.detail.get("request")

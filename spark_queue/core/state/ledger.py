@@ -143,9 +143,13 @@ class QueueLedger:
         """Change the state of rows as `TRANSITIONS` says; a pair that is not in it changes nothing and raises."""
         if self.retired:
             self._recall((rows & self.retired) - self.entered, event)
-        parts = [(state, rows & members) for state, members in self.rows.items()]
-        moves = [(state, TRANSITIONS.get((state, event)), part) for state, part in parts if part]
-        if sum(len(part) for _, _, part in moves) != len(rows) or any(target is None for _, target, _ in moves):
+        moves, missing = list[tuple[State, State | None, BitMap64]](), len(rows)
+        for state, members in self.rows.items():
+            # Most moves find all of their rows in the first state or two.
+            if missing and (part := rows & members):
+                moves.append((state, TRANSITIONS.get((state, event)), part))
+                missing -= len(part)
+        if missing or any(target is None for _, target, _ in moves):
             found = ", ".join(f"{len(part)} {state}" for state, _, part in moves) or "none"
             raise CoordinatorError("INTERNAL", what=f"{event} of {len(rows)} messages of '{self.definition.name}' finds {found}")
         for state, target, part in moves:

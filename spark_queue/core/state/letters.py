@@ -11,6 +11,7 @@ from spark_queue.core.state.dead_letter import DeadLetter
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.ownership import COUNT_MAX
 from spark_queue.errors import CallerError
 
 
@@ -60,7 +61,7 @@ def free_letters(state: JournalState, queue: str) -> BitMap64:
     if letters is not None:
         dead -= letters.entered - waiting_letters(letters)
     dead -= unlettered_elsewhere(ledger, letters)
-    return dead
+    return dead if ledger.ownership is None else dead - ledger.ownership.of_life(dead, COUNT_MAX)
 
 
 def unlettered_elsewhere(ledger: QueueLedger, letters: QueueLedger | None) -> BitMap64:

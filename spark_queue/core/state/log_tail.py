@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 
@@ -42,3 +43,10 @@ class LogTail(list[Record]):
         """Time of the newest record, in milliseconds since 1970 UTC; 0 when there is none."""
         earlier = 0 if self.state is None else self.state.last_at_ms
         return max([earlier, *(record.at_ms for record in self)])
+
+    def fold(self, traits: TraitSource) -> JournalState:
+        """Return the state that the log leads to, with these traits of messages; `state` itself is folded on."""
+        state = self.state or JournalState(traits)
+        state.traits = traits
+        state.fold_all(self)
+        return state

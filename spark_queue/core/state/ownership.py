@@ -15,6 +15,10 @@ from pyroaring import BitMap64
 
 from spark_queue.core.state.lifecycle import State
 
+#: The last life and the last term: with what is added to them they fit 32 bits still. A message that a peer says to be in them is
+#: transferred, or redriven, no more: others would refuse the log that says one of a later term.
+COUNT_MAX = 10**9
+
 #: How long a request that was passed on is not passed on again when it comes by another way; shorter than until it is repeated.
 PASSED_ON_MS = 2_500
 
@@ -38,6 +42,10 @@ class MessageValue:
     stage: Stage = Stage.PRESENT
     term: int = 0
     owner: str = ""
+
+    def told(self) -> dict[str, int | str]:
+        """Return it as the detail of a `replicated` record says it."""
+        return {"life": self.life, "stage": int(self.stage), "term": self.term, "owner": self.owner}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +164,16 @@ class Ownership:
                 yield life, part
         if rows:
             yield 0, rows
+
+    def of_life(self, rows: BitMap64, life: int) -> BitMap64:
+        """Return those of `rows` that are in a life."""
+        if life:
+            return rows & self._lives.get(life, BitMap64())
+        return rows - BitMap64.union(BitMap64(), *self._lives.values())
+
+    def of_last_term(self, rows: BitMap64) -> BitMap64:
+        """Return those of `rows` that are in their last term."""
+        return BitMap64.union(BitMap64(), *(rows & members for (term, _), members in self._owners.items() if term >= COUNT_MAX))
 
     def by_owner(self, rows: BitMap64) -> Iterator[tuple[int, str, BitMap64]]:
         """Yield rows by term and owner."""

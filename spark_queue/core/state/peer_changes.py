@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.records import Record
 
 
@@ -40,11 +41,12 @@ def restoration_of(record: Record) -> Restoration:
     return Restoration(record.detail["origin_uuid"], dict(record.detail["since"]))
 
 
-def renewals(restorations: Sequence[Restoration], message_type: str) -> list[tuple[int, str]]:
-    """Return from which bookmark of a message type on which origin holds, instead of the journal's first."""
-    found: list[tuple[int, str]] = []
-    for each in restorations:
-        # A type that came later has nothing of an earlier origin.
-        since = each.since.get(message_type, 0)
-        found = [*(known for known in found if known[0] < since), (since, each.origin)]
-    return found
+def renew_origins(message_types: Mapping[str, MessageTypeState], restorations: Sequence[Restoration]) -> None:
+    """Let each message type know from which bookmark on which origin holds, instead of the journal's first."""
+    for name, known in message_types.items():
+        renewed: list[tuple[int, str]] = []
+        for each in restorations:
+            # A type that came later has nothing of an earlier origin.
+            since = each.since.get(name, 0)
+            renewed = [*(earlier for earlier in renewed if earlier[0] < since), (since, each.origin)]
+        known.origins.renewed = renewed

@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
@@ -29,11 +30,11 @@ OF_FARM = "SPARK_QUEUE_FARM"
 
 LOOK_AGAIN_S = 0.1
 
-#: Killing a JVM or a driver costs a start of Spark, so it is drawn less often.
-WEIGHTS = {"coordinator": 5, "planner": 5, "worker": 4, "jvm": 1, "driver": 1}
+#: The cards of one deck. Killing a JVM or a driver costs a start of Spark, so there is one of each.
+CARDS = {"coordinator": 5, "planner": 5, "worker": 4, "jvm": 1, "driver": 1}
 
-#: What else is drawn where there are two instances: a journal disappears, or the one that did comes back.
-STORE, STORE_WEIGHT = "store", 5
+#: What else is dealt where there are two instances: a journal disappears.
+STORE, STORE_CARDS = "store", 5
 
 #: What happens once in each run with two instances.
 TRANSFER, CLAIM = "transfer", "claim"
@@ -43,6 +44,20 @@ AWAY_S = (1.0, 20.0)
 
 #: Messages of one publish, and how many publishes in a row are to one journal: whoever waits meanwhile asks for its messages.
 ROWS, IN_A_ROW = 150, 20
+
+
+def deal(chance: random.Random, cards: Mapping[str, int], count: int) -> list[str]:
+    """Deal cards from shuffled decks, in random order; of as many as there are kinds, or more, each kind is one.
+
+    Drawn freely, some kinds would not come up in most short runs, and those that cost much would in others many times.
+    """
+    dealt: list[str] = []
+    while len(dealt) < count:
+        others = [kind for kind, number in cards.items() for _ in range(number - 1)]
+        dealt += chance.sample(list(cards), len(cards)) + chance.sample(others, len(others))
+    dealt = dealt[:count]
+    chance.shuffle(dealt)
+    return dealt
 
 
 @dataclass
@@ -88,6 +103,11 @@ class Farm:
         """How many messages were published."""
         return sum(site.published for site in self.sites)
 
+    @property
+    def cards(self) -> dict[str, int]:
+        """What is dealt, and how often."""
+        return CARDS | ({STORE: STORE_CARDS} if self.instances else {})
+
     def run(self, *, kills: int, patience_s: float) -> None:
         """Publish, consume and kill; then wait for what is left, as long as it gets less, and stop the consumers."""
         publisher = threading.Thread(target=self._publish)
@@ -115,8 +135,7 @@ class Farm:
 
     def _drawn(self, kills: int) -> list[str]:
         """Draw what happens, one after the other."""
-        weights = WEIGHTS | ({STORE: STORE_WEIGHT} if self.instances else {})
-        kinds = self.random.choices(list(weights), list(weights.values()), k=kills)
+        kinds = deal(self.random, self.cards, kills)
         for certain in (TRANSFER, CLAIM) if self.instances else ():
             kinds.insert(self.random.randint(0, len(kinds)), certain)
         return kinds
@@ -134,10 +153,15 @@ class Farm:
         return self._kill_one(kind)
 
     def _publish(self) -> None:
+        is_behind = False
         for number in itertools.count():
             if self._over.wait(0.25):
                 return
-            self.sites[number // IN_A_ROW % len(self.sites)].publish(ROWS // len(self.sites))
+            site = self.sites[number // IN_A_ROW % len(self.sites)]
+            if number % IN_A_ROW == 0:
+                is_behind = site.is_behind()
+            if not is_behind:
+                site.publish(ROWS // len(self.sites))
 
     def _keep_running(self) -> None:
         for site in self.sites:

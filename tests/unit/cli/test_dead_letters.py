@@ -53,6 +53,23 @@ def test_dead_letters_are_told_by_kind(sparkq: Terminal, world: DashboardWorld) 
     assert "no such dead letters" in sparkq("dead-letters", world.journal.path, "BILLING", "--until", at(world, 1)).out
 
 
+def test_many_kinds_are_shown_up_to_a_limit_and_the_rest_is_counted(sparkq: Terminal, world: DashboardWorld) -> None:
+    world.publish(60, 51)
+    for number in range(49):
+        world.expire("BILLING", range(20 + number, 21 + number), f"bad row {number}", 52 + number / 10)
+    world.commit()
+    command = ("dead-letters", world.journal.path, "BILLING")
+    assert len(sparkq(*command, "--json").json) == 50
+    told = sparkq(*command).out
+    assert "Older kinds not shown: 1, of 6 letters. --limit 51 shows all." in told
+    assert "bad row 48" in told
+    assert "card declined" not in told
+    whole = sparkq(*command, "--limit", 51).out
+    assert "card declined" in whole
+    assert "not shown" not in whole
+    assert [row["error"] for row in sparkq(*command, "-n", 1, "--json").json] == ["bad row 48"]
+
+
 @pytest.mark.parametrize(
     ("given", "left"),
     [
@@ -119,3 +136,15 @@ def test_the_log_tells_who_purged(sparkq: Terminal, world: DashboardWorld) -> No
     assert "definitions_applied" in older.out
     shown = sparkq("log", world.journal.path, "-n", 2).out
     assert f"--before {newest['record'] - 1} shows older ones." in shown
+
+
+def test_the_log_tells_what_changed_in_the_definitions(sparkq: Terminal, tmp_path: Path) -> None:
+    world = DashboardWorld(tmp_path)
+    stored = dict(world.journal.definitions().stored)
+    changed = {**stored, "queues": {**stored["queues"], "REFUNDS": {**stored["queues"]["REFUNDS"], "max_deliveries": 9}}}
+    world.decide(commands.Apply(definitions=changed), 1)
+    world.commit()
+    assert "change [queues.REFUNDS] max_deliveries: 0 -> 9" in sparkq("log", world.journal.path, "--people").out
+    newest, oldest = sparkq("log", world.journal.path, "--kind", "definitions_applied", "--json").json
+    assert newest["changes"] == ["change [queues.REFUNDS] max_deliveries: 0 -> 9"]
+    assert oldest["changes"] == []

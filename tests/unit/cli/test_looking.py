@@ -12,6 +12,7 @@ from spark_queue.errors import JournalError
 from spark_queue.journal.layout import messages_key
 from spark_queue.journal.upkeep import clean
 from tests.unit.cli.sparkq import Terminal
+from tests.unit.dashboard.dashboard_world import DashboardWorld
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import Reign
 
@@ -112,3 +113,38 @@ def test_verify_names_a_gap_that_only_publishers_meet(sparkq: Terminal, tmp_path
     assert f"[LOG_GAP] The log of '{disk.store.messages_uri('order')}' lacks version 2: " in problem
     with pytest.raises(JournalError, match=r"LOG_GAP.*'_delta_log/00000000000000000002\.json' is gone"):
         disk.publish([3])
+
+
+def test_what_keeps_messages_out_of_their_queue_is_named(sparkq: Terminal, journal: Journal) -> None:
+    """A queue with a filter needs the bodies to know what enters it; nothing of a file that is gone is in any list of files."""
+    stored = dict(journal.definitions().stored)
+    stored["queues"] = {**stored["queues"], "LARGE": {"underlying_topic": "LINES", "filter": "amount > 3"}}
+    Journal.create(f"{journal.path}-filtered", stored)
+    filtered = Journal(f"{journal.path}-filtered")
+    filtered.publish([{"amount": 5}], topic="LINES")
+    (file,) = (Path(filtered.path) / "messages" / "line").glob("*.parquet")
+    file.unlink()
+    answer = sparkq("verify", filtered.path, "--json")
+    assert (answer.code, [file.name in problem for problem in answer.json["problems"]]) == (1, [True])
+    refused = sparkq("explain", filtered.path, "LARGE", 0)
+    assert f"It has 0. No more enter: [MESSAGE_FILE_MISSING] Message file '{file.name}'" in refused.err
+
+
+def test_a_message_is_found_by_what_it_says_also_when_it_is_done(sparkq: Terminal, tmp_path: Path) -> None:
+    world = DashboardWorld(tmp_path)
+    for minute in (1, 2):
+        world.publish(10, minute)
+    world.attach("BILLING", "east", 3)
+    world.work("BILLING", 12, 4)
+    world.work("BILLING", 4, 5)
+    world.commit()
+    path = world.journal.path
+    found = sparkq("peek", path, "BILLING", "--where", "amount IN (3, 7)", "--json").json
+    told = [(row["bookmark"], row["amount"], row["state"], row["subscription"]) for row in found]
+    assert told == [(3, 3, "removed", None), (7, 7, "removed", None), (13, 3, "leased", "east"), (17, 7, "available", None)]
+    two = sparkq("peek", path, "BILLING", "--where", "amount = 3", "-n", 1, "--columns", "state,amount")
+    assert "removed" in two.out
+    assert "leased" not in two.out
+    assert f"sparkq explain {path} BILLING BOOKMARK" in two.out
+    assert "No message that came into 'BILLING' matches." in sparkq("peek", path, "BILLING", "--where", "amount = 70").out
+    assert "[BAD_VALUE]" in sparkq("peek", path, "BILLING", "--where", "amount = 3", "--view", "leases").err

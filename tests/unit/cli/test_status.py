@@ -12,7 +12,10 @@ from deltalake import DeltaTable
 
 from spark_queue import Journal
 from spark_queue.journal.layout import messages_key
+from tests.fake_clock import FakeClock
+from tests.sites_on_disk import exchange, two_sites
 from tests.unit.cli.sparkq import Terminal
+from tests.unit.dashboard.dashboard_world import DashboardWorld
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.journal.reign import Reign
 
@@ -71,6 +74,36 @@ def test_watching_into_a_file_appends_what_stood_when(sparkq: Terminal, journal:
     times = [datetime.fromisoformat(line) for line in said.out.splitlines() if line[:1].isdigit()]
     assert (len(times), {each.utcoffset() for each in times}) == (2, {timedelta(0)})
     assert said.out.count("WORK") == 2
+
+
+def test_what_other_instances_own_has_a_column_where_there_is_some(sparkq: Terminal, tmp_path: Path) -> None:
+    frankfurt, virginia = two_sites(tmp_path)
+    virginia.publish("v0", "v1")
+    exchange(frankfurt, virginia)
+    assert "remote" in sparkq("status", frankfurt.journal.path).out
+    assert "remote" not in sparkq("status", virginia.journal.path).out
+
+
+def test_watching_tells_when_a_queue_is_empty(sparkq: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = DashboardWorld(tmp_path)
+    world.publish(40, 1)
+    world.attach("BILLING", "east", 2)
+    world.work("BILLING", 10, 3)
+    world.commit()
+    clock, steps = FakeClock(wall_ms=world.at(200)), iter(range(2))
+
+    def work_on(_seconds: float) -> None:
+        if next(steps):
+            raise KeyboardInterrupt
+        clock.advance(20_000)
+        world.publish(5, 3.1)
+        world.work("BILLING", 10, 3.2)
+        world.commit()
+
+    monkeypatch.setattr(time, "sleep", work_on)
+    monkeypatch.setattr("spark_queue.cli.status.SystemClock", lambda: clock)
+    said = sparkq("status", world.journal.path, "BILLING", "--watch")
+    assert "Queue 'BILLING': in the last 20 s 15/min came, 30/min left; empty in 2 min 20 s." in said.out
 
 
 def test_status_shows_as_an_alarm_what_keeps_messages_out(sparkq: Terminal, journal: Journal) -> None:

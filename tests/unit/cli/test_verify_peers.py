@@ -16,6 +16,7 @@ from spark_queue.replication.exchange import Pull
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import DiskInstance, Site, exchange, two_sites
 from tests.unit.cli.sparkq import Terminal
+from tests.unit.replication.test_restored import say_restored
 
 
 def verified(sparkq: Terminal, site: DiskInstance) -> dict[str, Any]:
@@ -77,6 +78,26 @@ def test_messages_that_were_passed_over_are_found(
     exchange(frankfurt, virginia)
     lost = "this instance does not have 2 message(s) of 'virginia', such as virginia:5, virginia:6"
     assert verified(sparkq, frankfurt)["problems"] == [f"queue 'WORK': {lost}"]
+
+
+def test_messages_of_a_restored_journal_that_were_passed_over_are_found(
+    sparkq: Terminal, sites: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it publishes since then has another origin."""
+    frankfurt, virginia = sites
+    virginia.back_up()
+    virginia.publish("lost")
+    exchange(frankfurt, virginia)
+    virginia.restore()
+    say_restored(virginia, "frankfurt")
+    exchange(frankfurt, virginia)
+    assert verified(sparkq, frankfurt)["problems"] == verified(sparkq, virginia)["problems"] == []
+    blind = frankfurt._pullers["virginia"]
+    monkeypatch.setattr(blind, "_hand_over", lambda pull: frankfurt.hand_over(replace(pull, files=())))
+    virginia.publish("v2", "v3")
+    exchange(frankfurt, virginia)
+    [problem] = verified(sparkq, frankfurt)["problems"]
+    assert "this instance does not have 2 message(s) of 'virginia', such as virginia:" in problem
 
 
 def test_who_cannot_be_read_is_named_and_is_no_fault(sparkq: Terminal, sites: tuple[Site, Site], tmp_path: Path) -> None:

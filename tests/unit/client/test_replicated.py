@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from spark_queue.client.coordinator_client import CoordinatorClient
-from spark_queue.errors import ConfigError, CoordinatorError
+from spark_queue.core import commands
+from spark_queue.errors import ConfigError, CoordinatorError, JournalError
 from tests.sites_on_disk import Site, two_sites
 
 
@@ -80,6 +81,33 @@ def test_what_no_peer_has_in_time_is_published_all_the_same(sites: tuple[Site, S
     Path(virginia.journal.path).rename(Path(virginia.journal.path + "-lost"))
     with pytest.raises(CoordinatorError, match="the log of 'virginia' cannot be read"):
         frankfurt.journal.publish([{"item": "c"}], topic="LINES", replicated_to=1, timeout="1s")
+
+
+def test_what_was_pulled_before_a_backup_was_restored_tells_nothing(
+    sites: tuple[Site, Site], nudged: list[Callable[[], None]]
+) -> None:
+    """The lost records had the numbers that new ones have, and a repeat reads all that a peer has ever said."""
+    frankfurt, virginia = sites
+    frankfurt.back_up()
+    for item in "abcde":
+        frankfurt.publish(item)
+    virginia.pull("frankfurt")
+    frankfurt.restore()
+    with pytest.raises(JournalError, match="JOURNAL_RESTORED") as told:
+        frankfurt.pull("virginia")
+    frankfurt.engine.reach.restored = told.value
+    frankfurt.decide(commands.Restored(origin="another-origin"))
+    frankfurt.engine.reach.restored = None
+    rows = [{"item": "new"}]
+    frankfurt.journal.publish(rows, topic="LINES", publisher="p", first_sequence=1)
+    frankfurt.enter()
+    nudged.clear()
+    with pytest.raises(CoordinatorError, match="REPLICATION_PENDING"):
+        frankfurt.journal.publish(rows, topic="LINES", publisher="p", first_sequence=1, replicated_to=1, timeout="1s")
+    virginia.begin()
+    virginia.pull("frankfurt")
+    done = frankfurt.journal.publish(rows, topic="LINES", publisher="p", first_sequence=1, replicated_to=1, timeout="5s")
+    assert (done.rows, done.duplicates) == (0, 1)
 
 
 def test_more_peers_than_there_are_cannot_be_waited_for(sites: tuple[Site, Site]) -> None:

@@ -130,6 +130,19 @@ def test_only_the_newest_claim_is_asked() -> None:
         elect(Log(CREATED, older, newer), ME, world.around())
 
 
+@pytest.mark.parametrize("living", [True, False])
+def test_one_on_this_host_whose_certificate_is_not_trusted_is_left_alone_while_it_renews(*, living: bool) -> None:
+    """Who lacks its certificate cannot tell it from a stranger: a verb on its host must not depose it."""
+    hint = Advertisement(journal="j", address="grpc+tls://queue-a:7337", host="here", epoch=1, pid=1, renewed_at_ms=0)
+    world = World(verdict=Verdict.UNTRUSTED, hints=Hints(hint, living=living))
+    log = Log(CREATED, claim_of("here", "grpc+tls://queue-a:7337"))
+    if living:
+        with pytest.raises(CoordinatorError, match=r"\[COORDINATOR_UNTRUSTED\].*SPARKQ_TLS_ROOTS"):
+            elect(log, ME, world.around())
+    else:
+        assert elect(log, ME, world.around()).epoch == 2
+
+
 def test_another_hosts_loopback_is_never_knocked_at() -> None:
     world = World(verdict=Verdict.SERVES)
     elect(Log(CREATED, claim_of("there", "grpc://127.0.0.1:1")), ME, world.around())

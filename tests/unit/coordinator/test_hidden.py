@@ -197,6 +197,22 @@ def test_a_hidden_barrier_goes_to_those_who_may_see_it() -> None:
     assert hidden.next(limit=100).messages == 4
 
 
+def test_a_released_barrier_that_is_hidden_by_now_is_not_given_any_more() -> None:
+    """R12, R71: nobody leased it yet, and what is behind it goes on."""
+    world = World(definitions({**HALF, "few": principal(entry(READ), token="few")}, barrier="id = 3"))
+    world.act_as("few")
+    planner = Planner(world)
+    publish(world)
+    world.act_as("all")
+    assert world.ask(commands.Purge, queue="WORK", where="id < 3") == replies.Purged(purged=3, leased=0)
+    assert list(world.loop._engine.state.queues["WORK"].subscriptions["s"].barriers) == [3]
+    world.act_as("admin")
+    assert world.ask(commands.Apply, definitions=definitions(few(), barrier="id = 3")) == replies.Done()
+    world.act_as("few")
+    assert planner.next(limit=100).messages == 4
+    assert rows_of(world, planner) == [6, 7, 8, 9]
+
+
 def test_a_filter_that_cannot_be_is_refused_when_it_is_applied(world: World) -> None:
     reply = world.ask(commands.Apply, definitions=definitions(few("nothing > 1")))
     assert isinstance(reply, wire.Failed)

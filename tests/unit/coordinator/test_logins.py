@@ -66,6 +66,18 @@ def test_the_hash_of_a_token_is_no_token(logins: Logins) -> None:
     assert logins.principal_of(b"Bearer \xff\xfe") is None
 
 
+@pytest.mark.parametrize("scheme", [b"bearer ", b"BEARER ", b"Bearer  "])
+def test_the_scheme_has_any_case_of_letters(logins: Logins, scheme: bytes) -> None:
+    token = new_token().encode()
+    assert logins.is_own(scheme + b"own")
+    assert logins.may_be_known_later(scheme + token)
+    logins.know(lambda: definitions(ops=token_hash(token.decode())))
+    assert logins.principal_of(scheme + token) is not None
+    for other in (b"", b"Basic ", b"Bearer"):
+        assert not logins.is_own(other + b"own")
+        assert logins.principal_of(other + token) is None
+
+
 def test_the_own_token_is_no_principals(logins: Logins) -> None:
     logins.know(definitions)
     assert logins.is_own(bearer("own"))

@@ -203,6 +203,8 @@ def test_a_certificate_serves_tls(tmp_path: Path, admission: Admission, server: 
     try:
         assert over_tls.address.startswith("grpc+tls://localhost:")
         assert ping(over_tls.address, "j", "p", 5.0) is Verdict.SERVES
+        monkeypatch.delenv(TLS_ROOTS_VARIABLE)
+        assert ping(over_tls.address, "j", "p", 5.0) is Verdict.UNTRUSTED, "not taken for one that is gone"
     finally:
         over_tls.shutdown()
 

@@ -142,8 +142,9 @@ def test_one_on_this_host_whose_address_refuses_is_succeeded_at_once_and_a_silen
     world = World()
     world.answers = world.renews = False
     assert world.silent_after_s(world.watch(here)) == 0
-    world.verdict = Verdict.SILENT
-    assert world.silent_after_s(world.watch(here)) == SILENCE_MS / 1000
+    for verdict in (Verdict.SILENT, Verdict.UNTRUSTED):
+        world.verdict = verdict
+        assert world.silent_after_s(world.watch(here)) == SILENCE_MS / 1000
 
 
 def test_where_the_last_claim_stood_the_stand_in_does_not_ask_itself() -> None:

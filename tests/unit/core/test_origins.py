@@ -27,7 +27,7 @@ def test_neighbours_that_go_on_are_one_stretch() -> None:
     for row in range(1_000):
         origins.add(row, [(0, 1, A, 500 + row)])
     assert origins.between(10, 20, own=OWN) == [(0, 10, A, 510)]
-    assert len(origins._to_here[A]._stretches) == 1
+    assert len(origins._to_here[A].stretches) == 1
 
 
 def test_what_lies_between_is_told_in_order() -> None:

@@ -8,8 +8,11 @@ from pyroaring import BitMap64
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.deciding.instances import requests
+from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.deciding.instances.transfers import NAMED_MOST, OPEN_MS
 from spark_queue.core.state import ownership
+from spark_queue.core.state.folds.replication import COUNTED_MOST
+from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.journal.record_table import to_table
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_records import DETAIL_BYTES, RANGES
@@ -20,6 +23,24 @@ from tests.instances import QUEUES, Consumer, Instance, ask, exchange
 from tests.scenario.traits import PublishedMessage
 
 NARROW = {**QUEUES, "WORK": {**QUEUES["WORK"], "filter": "body = 'wanted'"}}
+
+
+def test_a_message_that_was_delivered_ever_so_often_costs_little(pair: tuple[Instance, Instance]) -> None:
+    """A peer may say so of any message; that a limit of here was reached is known all the same (R54)."""
+    frankfurt, virginia = pair
+    frankfurt.define({**QUEUES, "WORK": {**QUEUES["WORK"], "max_deliveries": 3_000}})
+    virginia.publish(1)
+    frankfurt.pull(virginia)
+    value = MessageValue(0, Stage.PRESENT, 1, "frankfurt")
+    often = News(
+        queue="WORK", message_type="json", rows={virginia.world.journal_id: BitMap64([0])}, value=value, reason="transferred",
+        detail={"deliveries": 10**9, "cancels": 10**9},
+    )  # fmt: skip
+    frankfurt.world.engine.pull(
+        Pulled(peer="virginia", journal=virginia.world.journal_id, record=99, digest="", news=[often]), now_ms=0
+    )
+    ledger = frankfurt.world.state.queues["WORK"]
+    assert (ledger.delivered.of(0), ledger.cancelled.of(0)) == (3_000, COUNTED_MOST)
 
 
 def told(instance: Instance) -> list[dict[str, BitMap64]]:

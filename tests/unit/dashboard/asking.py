@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message
 
 from spark_queue import Journal
 from spark_queue.dashboard.app import make_app
-from spark_queue.dashboard.following import JournalFollower
 from spark_queue.dashboard.guard import Access
+from spark_queue.following.follower import JournalFollower
 
 HOST = "127.0.0.1:7380"
 TOKEN = "a token of some length"

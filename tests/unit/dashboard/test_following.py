@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,24 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.core.state import status
-from spark_queue.dashboard.following import JournalFollower
-from spark_queue.dashboard.log_reader import LogReader
-from spark_queue.dashboard.overview import status_of
+from spark_queue.following.follower import JournalFollower
+from spark_queue.following.journal_look import status_of
+from spark_queue.following.log_reader import LogReader
 from spark_queue.journal import control_files
 from spark_queue.journal.layout import Store
+from tests.source_tree import ROOT
 from tests.unit.dashboard.dashboard_world import DashboardWorld
+
+#: Reads what the figures of the first page are made of.
+_READING = """
+import sys
+from spark_queue.following.log_reader import LogReader
+from spark_queue.journal.layout import Store
+from spark_queue.journal.open import open_journal
+store = Store(sys.argv[1])
+open_journal(store)
+print(len(LogReader(store).open()), "pandas" in sys.modules)
+"""
 
 
 def depth_of(follower: JournalFollower, queue: str = "BILLING") -> int:
@@ -37,7 +51,7 @@ def test_new_records_are_folded_and_old_ones_not_read_again(tmp_path: Path, monk
         read.append(rows.num_rows)
         return rows
 
-    monkeypatch.setattr("spark_queue.dashboard.log_reader.read_rows", read_rows)
+    monkeypatch.setattr("spark_queue.following.log_reader.read_rows", read_rows)
     before = follower.revision
     follower.refresh()
     assert (read, follower.revision) == ([], before)
@@ -127,7 +141,7 @@ def test_a_store_that_does_not_answer_is_told_of_while_it_is_asked(tmp_path: Pat
 
     def silent(_: LogReader) -> None:
         told.append(follower.trouble)
-        monkeypatch.setattr("spark_queue.dashboard.following.SILENT_MS", -1)
+        monkeypatch.setattr("spark_queue.following.follower.SILENT_MS", -1)
         told.append(follower.trouble)
         monkeypatch.undo()
 
@@ -152,7 +166,7 @@ def test_damage_that_no_error_names_is_told_of_too(tmp_path: Path, monkeypatch: 
     def broken(_: Store) -> None:
         raise RuntimeError("something odd")
 
-    monkeypatch.setattr("spark_queue.dashboard.following.open_journal", broken)
+    monkeypatch.setattr("spark_queue.following.follower.open_journal", broken)
     follower = JournalFollower("shop", world.journal.store)
     follower.refresh()
     assert follower.trouble == "It cannot be read: RuntimeError: something odd"
@@ -173,3 +187,13 @@ def test_a_message_file_that_is_gone_is_an_alarm_of_its_queue(tmp_path: Path) ->
         assert look is not None
         assert "MESSAGE_FILE_MISSING" in str(status_of(look, "BILLING").alarm)
         assert status_of(look, "REFUNDS").alarm is None
+
+
+def test_reading_a_log_loads_no_pandas_which_would_take_longer_than_the_reading(tmp_path: Path) -> None:
+    world = DashboardWorld(tmp_path)
+    world.publish(10, 1)
+    world.commit()
+    done = subprocess.run(
+        [sys.executable, "-c", _READING, world.journal.store.path], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout == "4 False\n"

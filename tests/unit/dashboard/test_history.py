@@ -10,11 +10,11 @@ import pytest
 
 from spark_queue.core import commands
 from spark_queue.core.state import status
-from spark_queue.dashboard.following import JournalFollower
-from spark_queue.dashboard.history import Spark
 from spark_queue.dashboard.moments import Moments
 from spark_queue.dashboard.overview import queue_row
-from spark_queue.dashboard.steps import StepSeries
+from spark_queue.following.follower import JournalFollower
+from spark_queue.following.history import Spark
+from spark_queue.following.steps import StepSeries
 from spark_queue.journal.open import open_journal
 from spark_queue.views import state_at
 from tests.unit.dashboard.dashboard_world import DashboardWorld, PastClock
@@ -91,7 +91,7 @@ def test_a_little_chart_is_drawn_again_when_it_looks_otherwise_and_only_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = DashboardWorld(tmp_path)
-    monkeypatch.setattr("spark_queue.dashboard.following.SystemClock", lambda: PastClock(world.at(30)))
+    monkeypatch.setattr("spark_queue.following.follower.SystemClock", lambda: PastClock(world.at(30)))
     world.publish(10, 1)
     world.publish(4, 1, topic="RETURNS")
     world.commit()

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from spark_queue.core.records import Record
-from spark_queue.dashboard.followed_metrics import FollowedMetrics
-from spark_queue.dashboard.following import JournalFollower
+from spark_queue.following.followed_metrics import FollowedMetrics
+from spark_queue.following.follower import JournalFollower
 from spark_queue.journal.control_files import to_records_of
 from spark_queue.journal.layout import Store
 from spark_queue.metrics import exposition
@@ -44,7 +44,7 @@ def test_a_scrape_costs_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         made.append(rows.num_rows)
         return to_records_of(store, rows)
 
-    monkeypatch.setattr("spark_queue.dashboard.followed_metrics.to_records_of", counted)
+    monkeypatch.setattr("spark_queue.following.followed_metrics.to_records_of", counted)
     followed.families()
     first = world.engine.state.next_record
     for number in range(3):

@@ -187,6 +187,40 @@ def test_a_row_on_which_the_engine_fails_by_surprise_fails_alone(monkeypatch: py
     assert found[of_number].values.tolist() == [False, False, True, True]
 
 
+def _longer(text: str, times: int) -> str:
+    for _ in range(times):
+        text = f"replace({text}, 'a', '{'a' * 10}')"
+    return text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [_longer("value", 12), _longer("if(startswith(value, 'a'), upper(value), 'aaaa')", 12), _longer("value || value", 12),
+     _longer("'a'", 12)],
+    ids=["replacements", "through a choice", "joined", "of a literal"],
+)  # fmt: skip
+def test_an_expression_that_makes_a_message_too_long_fails_on_it_and_takes_no_memory(text: str) -> None:
+    """One message of one character would fill any memory: who may begin a subscription must not end the coordinator so."""
+    found = run(f"length({text}) > 3", FILTER, pa.table({"value": ["a", "b"]}))
+    assert found.failed.tolist() == [True, True]
+
+
+def test_messages_that_become_long_are_evaluated_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_queue.expression.program.MEMORY_MOST_BYTES", 100_000)
+    rows = pa.table({"value": ["a" * 10, "b", "a" * 100, "a" * 1_000]})
+    found = run(f"length({_longer('value', 2)}) > 100", FILTER, rows)
+    assert found.values.tolist() == [True, False, True, False]
+    assert found.failed.tolist() == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("value", "by", "failed"), [("abc", "xyz", False), ("a" * 100, "x" * 10, False), ("a" * 100, "x" * 100, True)]
+)
+def test_what_a_column_replaces_does_not_grow_with_the_square_of_a_message(value: str, by: str, *, failed: bool) -> None:
+    found = run("replace(value, 'a', other) <> ''", FILTER, pa.table({"value": [value], "other": [by]}))
+    assert (found.values.tolist(), found.failed.tolist()) == ([not failed], [failed])
+
+
 def test_a_large_piece_is_shared_out_and_comes_together_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     real, asked = Program._run, []
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,27 @@ class Disk:
     def tail_rows(self) -> int:
         """Return the number of rows that the message log tells of."""
         return sum(added.row_count for entry in self.open().messages("order").tail(-1) for added in entry.added)
+
+    def be_away_during(self, write: Callable[[], object], table: str) -> None:
+        """Let the journal be away while delta-rs writes into a table's log: what it wrote stands alone in a folder made anew."""
+        place, before = Path(self.store.path), self._log_files(table)
+        write()
+        landed = {path: path.read_bytes() for path in self._log_files(table) - before}
+        for path in landed:
+            path.unlink()
+        place.rename(place.with_name("away"))
+        for path, data in landed.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+    def come_back(self) -> None:
+        """Put the journal where it was."""
+        place = Path(self.store.path)
+        shutil.rmtree(place)
+        place.with_name("away").rename(place)
+
+    def _log_files(self, table: str) -> set[Path]:
+        return set(self.log_path(table, 0).parent.iterdir())
 
     def log_path(self, table: str, version: int) -> Path:
         return Path(self.store.uri(log_key(table, version)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,23 @@ def test_nothing_is_decided_before_a_commit_was_looked_for(disk: Disk, monkeypat
     at_swap(monkeypatch, be_overtaken)
     assert disk.publish([1, 2]).rows == 2
     assert disk.ids() == [1, 2, 9]
+
+
+def test_commit_that_landed_while_the_journal_was_away_is_told_as_unknown(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """delta-rs makes folders anew, and its commit would stand alone in one that is gone when the journal comes back."""
+    disk.publish([1])
+    at_swap(monkeypatch, lambda *given, **named: disk.be_away_during(partial(SWAP, *given, **named), ORDER))
+    with pytest.raises(JournalError, match="STORE_FAILED.*The log was away.*Whether the commit arrived is not known"):
+        disk.publish([2])
+    disk.come_back()
+    assert disk.ids() == [1]
+
+
+def test_number_that_was_drawn_while_the_journal_was_away_is_not_given(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R98: when the journal is back, another would draw it, too."""
+    at_swap(monkeypatch, lambda *given, **named: disk.be_away_during(partial(SWAP, *given, **named), ORDER))
+    with pytest.raises(JournalError, match="STORE_FAILED.*The log was away"):
+        open_name(disk.store, disk.journal_id, ["order"], "p", durable=False)
 
 
 def test_commit_that_cannot_be_looked_for_is_told_as_unknown(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import ConfigError, JournalError
-from spark_queue.journal import delta
+from spark_queue.journal import delta, message_table
 from spark_queue.journal.expressions import check_expressions
 from spark_queue.journal.layout import CONTROL, Store
 from spark_queue.journal.log_entry import parse_entry
@@ -32,6 +32,9 @@ def test_checkpoint_that_was_not_written_is_told(disk: Disk) -> None:
         def create_checkpoint(self) -> None:
             raise DeltaError("the disk is full")
 
+        def version(self) -> int:
+            return 7
+
     table: Any = Table()
     with pytest.raises(JournalError, match="STORE_FAILED.*the disk is full"):
         delta.checkpoint(disk.store, CONTROL, table, durable=False)
@@ -49,6 +52,32 @@ def test_a_durable_checkpoint_is_on_the_disk_before_what_it_replaces_may_go(
     written = [str(path) for path in sorted(folder.glob("*checkpoint*"))]
     assert len(written) == 2
     assert {*written, str(folder)} <= set(synced) if durable else synced == []
+
+
+def test_checkpoint_that_was_written_while_the_journal_was_away_is_taken_away_again(disk: Disk) -> None:
+    """Alone in a folder made anew it would pass for the table."""
+
+    class Table:
+        def version(self) -> int:
+            return int(real.version())
+
+        def create_checkpoint(self) -> None:
+            disk.be_away_during(real.create_checkpoint, CONTROL)
+
+    table: Any = Table()
+    real = DeltaTable(disk.store.uri(CONTROL))
+    with pytest.raises(JournalError, match="STORE_FAILED.*The log was away"):
+        delta.checkpoint(disk.store, CONTROL, table, durable=False)
+    assert delta.open_table(disk.store, CONTROL) is None
+
+
+def test_no_table_is_made_below_a_journal_that_is_away(disk: Disk) -> None:
+    """delta-rs would make the journal's directory with it."""
+    place = Path(disk.store.path)
+    place.rename(place.with_name("away"))
+    with pytest.raises(JournalError, match="STORE_FAILED.*creating messages/new.*control log is not there"):
+        message_table.create(disk.store, disk.journal_id, "new", "id BIGINT", durable=False)
+    assert not place.exists()
 
 
 def test_compacted_log_files_of_others_are_no_entries(disk: Disk) -> None:

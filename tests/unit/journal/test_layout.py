@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import pickle
+import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from spark_queue.errors import ConfigError, JournalError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.layout import CONTROL_LOG, Store
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Make a directory that is a journal as far as writing asks."""
+    (tmp_path / CONTROL_LOG).mkdir(parents=True)
+    return tmp_path
 
 
 def test_store_is_lazy_and_survives_pickling(tmp_path: Path) -> None:
@@ -51,9 +60,11 @@ def test_reason_of_a_library_that_prints_whole_structures_is_cut_in_the_middle()
     assert len(said) < 500
 
 
-def test_objects_are_written_read_listed_and_deleted(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+def test_objects_are_written_read_listed_and_deleted(place: Path) -> None:
+    store = Store(str(place))
     assert store.read("a/1") is None
+    store.make_folder("a")
+    store.make_folder("a")
     store.write("a/1", b"one")
     store.write("a/1", b"uno")
     assert store.create("a/2", b"two")
@@ -65,8 +76,8 @@ def test_objects_are_written_read_listed_and_deleted(tmp_path: Path) -> None:
     assert [entry.key for entry in store.list("a")] == ["a/2"]
 
 
-def test_writer_leaves_nothing_when_it_fails(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
+def test_writer_leaves_nothing_when_it_fails(place: Path) -> None:
+    store = Store(str(place))
 
     def write_half() -> None:
         with store.writer("f") as sink:
@@ -78,35 +89,63 @@ def test_writer_leaves_nothing_when_it_fails(tmp_path: Path) -> None:
     assert store.read("f") is None
 
 
-def test_failure_names_the_place_and_the_deed(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
+def test_failure_names_the_place_and_the_deed(place: Path) -> None:
+    (place / "file").write_bytes(b"")
     with pytest.raises(JournalError, match=r"STORE_FAILED.*while writing file/key"):
-        Store(str(tmp_path)).write("file/key", b"")
+        Store(str(place)).write("file/key", b"")
 
 
-def test_a_journal_that_disappeared_is_not_made_anew_by_writing(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "not-mounted"))
-    for write in (store.write, store.create):
-        with pytest.raises(JournalError) as refusal:
-            write("beacon.json", b"{}")
-        assert refusal.value.code == "STORE_FAILED"
-    assert not (tmp_path / "not-mounted").exists()
+def sink(store: Store, key: str, data: bytes) -> None:
+    with store.writer(key) as file:
+        file.write(data)
 
 
-def test_check_put_if_absent_accepts_a_disk_and_cleans_up(tmp_path: Path) -> None:
-    Store(str(tmp_path)).check_put_if_absent()
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("left", ["", "messages/json/_delta_log"], ids=["nothing", "a mount point, or what another made"])
+def test_a_journal_that_disappeared_is_not_made_anew_by_writing(tmp_path: Path, left: str) -> None:
+    """What would be written there is hidden when it comes back, and until then it stands in its place."""
+    store = Store(str(tmp_path / "journal"))
+    if left:
+        (tmp_path / "journal" / left).mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    for key in ("beacon.json", f"{CONTROL_LOG}/{7:020d}.json", f"messages/json/_delta_log/{7:020d}.json"):
+        for write in (store.write, store.create, partial(sink, store)):
+            with pytest.raises(JournalError, match="STORE_FAILED.*control log is not there"):
+                write(key, b"{}")
+    with pytest.raises(JournalError, match="STORE_FAILED.*control log is not there"):
+        store.make_folder("snapshots")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_check_put_if_absent_refuses_a_store_that_overwrites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_that_disappears_while_it_is_written_is_not_made_anew(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking and writing are two moments."""
+    store, require = Store(str(place)), Store._require_log
+
+    def vanish_after(store: Store) -> None:
+        require(store)
+        shutil.rmtree(place / "control")
+
+    monkeypatch.setattr(Store, "_require_log", vanish_after)
+    for write in (store.write, store.create, partial(sink, store)):
+        (place / CONTROL_LOG).mkdir(parents=True, exist_ok=True)
+        with pytest.raises(JournalError, match="STORE_FAILED.*No such file"):
+            write(f"{CONTROL_LOG}/{7:020d}.json", b"{}")
+    assert list(place.iterdir()) == []
+
+
+def test_check_put_if_absent_accepts_a_disk_and_cleans_up(place: Path) -> None:
+    Store(str(place)).check_put_if_absent()
+    assert [each.name for each in place.iterdir()] == ["control"]
+
+
+def test_check_put_if_absent_refuses_a_store_that_overwrites(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def overwrite(store: Store, key: str, data: bytes) -> bool:
         store.write(key, data)
         return True
 
     monkeypatch.setattr(Store, "create", overwrite)
     with pytest.raises(JournalError, match="STORE_UNSAFE"):
-        Store(str(tmp_path)).check_put_if_absent()
-    assert list(tmp_path.iterdir()) == []
+        Store(str(place)).check_put_if_absent()
+    assert [each.name for each in place.iterdir()] == ["control"]
 
 
 def test_check_put_if_absent_refuses_unsafe_renames() -> None:

@@ -105,7 +105,7 @@ def test_beyond_loopback_it_takes_a_certificate_and_a_token(place: Place) -> Non
     scraped = place.listen("0.0.0.0", tls=True, token=True)
     assert scraped.address.startswith("https://0.0.0.0:")
     assert scraped.ask(Authorization=f"Bearer {TOKEN}")[0] == 200
-    assert scraped.ask(Host="queues.example", Authorization=f"Bearer {TOKEN}")[0] == 200
+    assert scraped.ask(Host="queues.example", Authorization=f"bEARER {TOKEN}")[0] == 200
     for given in ({}, {"Authorization": "Bearer guessed"}, {"Authorization": TOKEN}, {"Authorization": f"Basic {TOKEN}"}):
         assert scraped.ask(**given) == (401, "Give the token of --metrics-token-file, as a bearer.\n")
     with pytest.raises((http.client.HTTPException, OSError)):
@@ -149,6 +149,39 @@ def test_who_says_nothing_keeps_nobody_out(place: Place, monkeypatch: pytest.Mon
         assert one_more.recv(1) == b""
     for each in silent:
         each.close()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_who_says_a_little_at_a_time_loses_its_place(place: Place, monkeypatch: pytest.MonkeyPatch, *, tls: bool) -> None:
+    monkeypatch.setattr(scraping, "CONNECTIONS_MAX", 1)
+    monkeypatch.setattr(scraping, "CONNECTION_S", 1.0)
+    scraped = place.listen("0.0.0.0" if tls else "127.0.0.1", tls=tls, token=True)
+    plain = scraped.connect()
+    with closing(plain if scraped.tls is None else scraped.tls.wrap_socket(plain, server_hostname="127.0.0.1")) as slow:
+        slow.sendall(b"GET /metrics HTTP/1.0\r\nX: ")
+        slow.settimeout(0.2)
+        assert any(is_ended(slow) for _ in range(100)), "it is never ended"
+    monkeypatch.setattr(scraping, "CONNECTION_S", WAIT_S)
+    assert any(is_answered(scraped) for _ in range(1_000)), "its place is never free"
+
+
+def is_ended(connection: socket.socket) -> bool:
+    """Return whether the other end has closed a connection; otherwise a little more is said."""
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        connection.sendall(b"x")
+        return False
+    except OSError:
+        return True
+
+
+def is_answered(scraped: Scraped) -> bool:
+    """Return whether there is a place for one more connection."""
+    try:
+        return scraped.ask(Authorization=f"Bearer {TOKEN}")[0] == 200
+    except (http.client.HTTPException, OSError):
+        return False
 
 
 def test_a_connection_that_got_no_thread_takes_no_place(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

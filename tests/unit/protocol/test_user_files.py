@@ -68,6 +68,20 @@ def test_an_empty_token_file_is_refused() -> None:
         user_files.token()
 
 
+@pytest.mark.parametrize("text", ["two\nlines", "caf\u00e9", "a\x01b", "\ufefftoken", "x" * 4_097])
+def test_what_no_call_can_carry_is_no_token(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who calls with it would find nobody, and a coordinator that is started so would depose the one that serves."""
+    file = tmp_path / "token"
+    file.touch(mode=0o600)
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r"\[BAD_VALUE\] 'token_file' .*must be one token: printable ASCII"):
+        user_files.token(str(file))
+    monkeypatch.setenv(user_files.TOKEN_VARIABLE, text)
+    with pytest.raises(ConfigError, match=r"\[BAD_VALUE\] 'SPARKQ_TOKEN' .*\(not shown\)") as refusal:
+        user_files.token()
+    assert text not in str(refusal.value)
+
+
 def test_a_token_file_that_nobody_named_and_that_cannot_be_read_is_said_to_be_the_users_own() -> None:
     user_files.token_path().mkdir()
     with pytest.raises(ConfigError, match=r"'token' in the user's state directory is '.*must be a file that can be read"):

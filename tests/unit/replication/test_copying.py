@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
@@ -16,10 +17,8 @@ from spark_queue.replication.news import PeerFold
 UUIDS = {"uuid-v": "virginia", "uuid-t": "tokyo", "uuid-f": "frankfurt"}
 
 
-def copier_of(
-    tmp_path: Path, rows: int, origins: tuple[OriginRows, ...], passthrough: list[str]
-) -> tuple[Copier, PeerFold, Segment]:
-    """Return what frankfurt copies of virginia by, and a segment of it."""
+def copier_of(tmp_path: Path, rows: int, origins: tuple[OriginRows, ...], passthrough: list[str]) -> tuple[Copier, Segment]:
+    """Return what copies for frankfurt from virginia, and a segment of it."""
     store = Store(str(tmp_path))
     definitions = parsing.parse(
         {
@@ -36,15 +35,15 @@ def copier_of(
         expires_null_count=rows, origins=origins,
     )  # fmt: skip
     fold.message_types["json"].fold(to_record(segment))
-    return Copier(store, store, definitions, definitions.peers["virginia"]), fold, segment
+    return Copier(store, store, definitions, definitions.peers["virginia"], fold), segment
 
 
 def wanted(tmp_path: Path, origins: tuple[OriginRows, ...], held: dict[str, tuple[int, int]], passthrough: list[str]) -> list[int]:
     """Return which of ten rows of virginia frankfurt takes over, by row."""
-    copier, fold, segment = copier_of(tmp_path, 10, origins, passthrough)
+    copier, segment = copier_of(tmp_path, 10, origins, passthrough)
     bitmaps = {origin: to_bitmap([each]) for origin, each in held.items()}
-    rows = [int(row) for row in copier._wanted(fold, segment, bitmaps).rows]
-    assert list(copier.missing(fold, segment, bitmaps)) == rows
+    rows = [int(row) for row in copier._wanted(segment, bitmaps).rows]
+    assert list(copier.missing(segment, bitmaps)) == rows
     return rows
 
 
@@ -65,6 +64,13 @@ def test_what_was_published_here_and_lost_comes_back_through_every_peer(tmp_path
 
 def test_how_many_messages_were_let_go_costs_no_memory_for_each(tmp_path: Path) -> None:
     """A log may say that it has let go more than anybody ever had."""
-    copier, fold, segment = copier_of(tmp_path, 2**34, ((2**33, 2**33, "uuid-t", 0),), [])
-    missing = copier.missing(fold, segment, {"uuid-v": to_bitmap([(0, 5)])})
+    copier, segment = copier_of(tmp_path, 2**34, ((2**33, 2**33, "uuid-t", 0),), [])
+    missing = copier.missing(segment, {"uuid-v": to_bitmap([(0, 5)])})
     assert (missing.min(), len(missing)) == (5, 2**33 - 5)
+
+
+def test_a_file_that_has_only_a_topic_that_is_not_pulled_is_not_looked_at(tmp_path: Path) -> None:
+    copier, segment = copier_of(tmp_path, 10, (), [])
+    assert copier._is_wanted(segment, {})
+    assert copier._is_wanted(replace(segment, topic_max="U"), {})
+    assert not copier._is_wanted(replace(segment, topic_min="U", topic_max="U"), {})

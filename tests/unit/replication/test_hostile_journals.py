@@ -234,6 +234,14 @@ def test_a_kind_of_newer_software_is_skipped_unless_it_is_critical(attack: Attac
     attack.heal()
 
 
+def test_what_a_peer_calls_a_kind_forges_no_line_of_a_log(attack: Attack) -> None:
+    number = attack.peer.number("subscribed")
+    detail = {"v": 1, "critical": True}
+    attack.peer.rewrite(number, lambda row: row.update(kind="x\nCRITICAL forged\x1b[2J", detail=detail))
+    attack.pull("PROTOCOL_NEWER", r"x\nCRITICAL forged\x1b[2J")
+    attack.heal()
+
+
 def test_ranges_of_2_60_mean_what_the_peer_has(attack: Attack) -> None:
     number = attack.peer.number("removed", reason="acknowledged")
     attack.peer.rewrite(number, lambda row: row.update(ranges=[{"first": 3, "until": 2**60}]))

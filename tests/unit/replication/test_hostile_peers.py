@@ -10,7 +10,7 @@ import pytest
 
 from spark_queue.journal.layout import Store
 from spark_queue.journal.reader import open_reader
-from spark_queue.replication import kept
+from spark_queue.replication import news
 from spark_queue.replication.news import PeerFold
 from tests.unit.replication.attack import Attack, Home
 
@@ -138,6 +138,17 @@ RECORDS: dict[str, tuple[str, dict[str, Any], Change, str]] = {
     ),
     "definitions that are none": ("definitions_applied", {}, detail(definitions=[]), "definitions"),
     "a detail that is no table": ("removed", {"reason": "acknowledged"}, lambda row: row.update(detail="[1]"), "record"),
+    "a detail of lists without end": (
+        "removed", {"reason": "acknowledged"},
+        lambda row: row.update(detail=f'{{"v":1,"x":[{"[]," * 2**19}0]}}'), "lists and tables",
+    ),
+    "a restored journal of types without end": (
+        "pulled", {},
+        lambda row: row.update(
+            kind="restored",
+            detail={"v": 1, "critical": True, "origin_uuid": "x", "since": {f"t{each}": 0 for each in range(1_001)}},
+        ), "since",
+    ),
     "a detail that is no JSON": ("removed", {"reason": "acknowledged"}, lambda row: row.update(detail="{"), "record"),
     "a detail that is a hole": ("removed", {"reason": "acknowledged"}, lambda row: row.update(detail="[" * 100_000), "record"),
     "numbers with a gap": ("removed", {"reason": "acknowledged"}, columns(record=10_000), "goes on with record 10000"),
@@ -157,7 +168,7 @@ def test_a_record_that_no_peer_may_write_is_refused(attack: Attack, case: str) -
 
 
 def test_a_log_that_never_ends_to_name_messages_is_refused(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "STRETCHES_MOST", 50)
+    monkeypatch.setattr(news, "STRETCHES_MOST", 50)
     number = attack.peer.number("pulled")
     attack.peer.rewrite(number, names(*([0, 1, "of-osaka", 2 * each] for each in range(60))))
     attack.pull("PEER_REFUSED", "stretches of messages of other journals, and 50 are the most")
@@ -173,7 +184,7 @@ def test_what_is_kept_of_a_log_is_counted_as_it_is_kept(attack: Attack) -> None:
 
 
 def test_a_journal_that_was_restored_ever_again_is_refused(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "JOURNALS_MOST", 1)
+    monkeypatch.setattr(news, "JOURNALS_MOST", 1)
     number = attack.peer.number("pulled")
     attack.peer.rewrite(
         number, lambda row: row.update(kind="restored", detail={"v": 1, "critical": True, "origin_uuid": "of-more", "since": {}})

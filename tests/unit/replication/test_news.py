@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,6 +80,29 @@ def test_of_what_enters_only_that_is_kept_which_is_needed() -> None:
     assert (known.publishers, known.origins.groups) == ({}, {"tokyo": "asia"})
     kept = known.segments[1]
     assert (kept.publishers, kept.clashes, kept.barriers, kept.instances) == ({}, (), {}, {"uuid-t": "tokyo"})
+
+
+@pytest.mark.parametrize("name", ["names", "further"])
+def test_what_a_record_says_beside_its_form_is_nothing_to_anybody(name: str) -> None:
+    fold = peer(1)
+    fold.fold(entered(1, instances={"uuid-t": "tokyo"}, **{name: 5}))
+    detail = {"names": [[0, 1, "uuid-t", 9]], "instances": {}, "groups": 5, "origin": 7}
+    fold.fold(Record(kind=Kind.NAMED, record=2, message_type="json", detail=detail))
+    odd = {"deliveries": "many", "settled_in": {}, "error": 5, "source": []}
+    absent = Record(kind=Kind.NOT_IN_QUEUE, record=3, queue="WORK", detail={"origins": {"uuid-t": [[7, 9]]}, **odd})
+    news = fold.fold(absent)
+    assert (fold.stretch_count, news is not None and news.detail) == (2, {})
+
+
+def test_what_is_dead_belongs_to_somebody() -> None:
+    """Values are compared by owner, so no value may be without a name."""
+    detail = {"deliveries": 1, "cancels": 0}
+    dead = Record(kind=Kind.REMOVED, record=3, queue="WORK", ranges=((0, 1),), reason=Removal.FORCED_EXPIRE, detail=detail)
+    unnamed = peer(1).fold(replace(dead, detail={**detail, "owner": ""}))
+    assert unnamed is not None
+    assert unnamed.value == MessageValue(0, Stage.DEAD, 0, "virginia")
+    with pytest.raises(JournalError, match="PEER_REFUSED.*owner"):
+        peer(1).fold(replace(dead, detail={**detail, "owner": None}))
 
 
 def test_whose_a_journal_is_tell_only_records_that_are_checked_for_it() -> None:

@@ -13,7 +13,7 @@ import pytest
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import JournalError
-from spark_queue.journal.layout import Store
+from spark_queue.journal.layout import CONTROL_LOG, Store
 from spark_queue.replication import puller, pullers
 from spark_queue.replication.beacon import BEACON_KEY, Beacon, BeaconThread, Hearing, read_beacon
 from spark_queue.replication.exchange import Look, Pull, PullState
@@ -56,6 +56,7 @@ def renewed(store: Store, clock: FakeClock) -> int:
 
 
 def test_a_beacon_rises_also_where_the_last_one_was_lost(tmp_path: Path) -> None:
+    (tmp_path / CONTROL_LOG).mkdir(parents=True)
     store, clock = Store(str(tmp_path)), FakeClock()
     first = renewed(store, clock)
     second = renewed(store, clock)
@@ -70,6 +71,7 @@ def test_a_beacon_rises_also_where_the_last_one_was_lost(tmp_path: Path) -> None
      b'{"instance": "virginia", "number": 1, "seen": {"tokyo": 99999999999999999999}}', b'{"instance": "virginia", "number": -1}'],
 )  # fmt: skip
 def test_a_beacon_that_nobody_of_ours_writes_is_none(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / CONTROL_LOG).mkdir(parents=True)
     store = Store(str(tmp_path))
     store.write(BEACON_KEY, text)
     assert read_beacon(store) is None
@@ -242,7 +244,7 @@ def test_a_beacon_that_has_seen_what_cannot_be_is_told_and_the_peer_is_pulled(
     monkeypatch.setattr(puller, "Puller", Idle)
     monkeypatch.setattr(pullers, "RENEWAL_S", 0.0)
     for name in ("frankfurt", "virginia"):
-        (tmp_path / name).mkdir()
+        (tmp_path / name / CONTROL_LOG).mkdir(parents=True)
     there = Store(str(tmp_path / "virginia"))
     there.write(BEACON_KEY, msgspec.json.encode(Beacon(instance="virginia", number=5, seen={"frankfurt": 2**50, "tokyo": 9})))
     running = Pullers(Store(str(tmp_path / "frankfurt")), nothing_is_asked, FakeClock())

@@ -11,15 +11,17 @@ import pytest
 
 from spark_queue.core import commands
 from spark_queue.core.definitions import parsing
+from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal.layout import Store
-from spark_queue.replication import puller
+from spark_queue.replication import puller, restored
 from spark_queue.replication.fetching import Fetcher
 from spark_queue.replication.peer_log import LISTING_LOOKS
 from spark_queue.replication.pullers import Pullers
 from spark_queue.verification.state_digest import digest
+from tests.deciding import started
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import Site, exchange
 from tests.unit.replication.test_pullers import definitions, nothing_is_asked, wait_until
@@ -108,6 +110,21 @@ def test_a_third_instance_learns_of_the_new_origin_by_a_peer(pair: tuple[Site, S
     assert third.in_state(State.REMOTE) == here.in_state(State.REMOTE) == []
 
 
+def test_however_often_a_log_says_how_far_it_has_pulled_little_of_it_is_kept(
+    pair: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may write there could fill the memory; and what only says that a log is read again is nobody's watermark."""
+    one = pair[0]
+    said = {"v": 1, "peer": one.path.name, "journal": one.state.journal_id, "digest": "f" * 64}
+    records = [
+        Record(kind=Kind.PULLED, record=number, epoch=1, at_ms=number, detail={**said, "number": number if number < 9_999 else -1})
+        for number in range(10_000)
+    ]
+    monkeypatch.setattr(restored, "scan", lambda *_, **__: iter(records))
+    told = restored.told_ahead(one.store, "tokyo", journal=one.state.journal_id)
+    assert [record.record for record in told] == [9_998]
+
+
 def test_it_is_said_once_also_before_the_peers_have_pulled_again(pair: tuple[Site, Site]) -> None:
     _, there = pair
     there.publish("lost")
@@ -117,6 +134,27 @@ def test_it_is_said_once_also_before_the_peers_have_pulled_again(pair: tuple[Sit
     there.begin()
     there.pull("frankfurt")
     assert there.consume(9) == ["a", "b", "lost"]
+
+
+def test_what_was_published_after_a_restore_is_given_to_who_asks_and_not_called_gone(
+    pair: tuple[Site, Site], clock: FakeClock
+) -> None:
+    """Its origin is another one by now, and what has it is here all the same."""
+    here, there = pair
+    there.publish("lost")
+    exchange(*pair)
+    there.restore()
+    say_restored(there, "frankfurt")
+    there.publish("new")
+    exchange(*pair)
+    clock.advance(10_000)
+    planner = started(here.engine, "WORK", "s", max_backlog=1_000, now_ms=here.now_ms)
+    here.engine.ask_owners(commands.Next(**planner, call=2, finished=0, limit=10), now_ms=here.now_ms)
+    here.commit()
+    exchange(*pair)
+    assert there.records("transferred")
+    assert not there.records("not_in_queue")
+    assert sorted(here.in_state(State.AVAILABLE)) == ["a", "b", "lost", "new"]
 
 
 def test_a_journal_that_is_restored_twice_is_found_out_twice(pair: tuple[Site, Site]) -> None:

@@ -35,7 +35,7 @@ def defined(
 def broken(*instances: Definitions) -> list[tuple[str, str]]:
     """Return the rules that are broken, and the queues."""
     found = validation.find({str(each.journal.instance): each for each in instances})
-    return [(str(each.broken.rule), each.broken.queue) for each in found]
+    return [(str(each.rule), each.queue) for each in found]
 
 
 def test_definitions_that_agree_break_nothing() -> None:
@@ -125,4 +125,4 @@ def test_a_coordinator_tells_of_each_peer_what_concerns_it() -> None:
 
 def test_a_reason_has_an_end() -> None:
     found = validation.find({"a": defined("a", ["b"], work={"filter": "number > 1 OR " * 90 + "TRUE"}), "b": defined("b", ["a"])})
-    assert [len(each.broken.reason) for each in found] == [500]
+    assert [len(each.reason) for each in found] == [500]

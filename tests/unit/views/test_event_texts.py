@@ -38,6 +38,7 @@ COUNTED = {"deliveries": 2, "cancels": 1}
         (Kind.BARRIER_RELEASED, {"detail": {"subscriptions": ["a", "b"]}}, "barrier released to a, b"),
         (Kind.BARRIER_RECEIVED, {"subscription": "s"}, "'s' received the barrier"),
         (Kind.BARRIER_RECEIVED, {"subscription": "s", "reason": "r", "detail": {"deliveries": 4}}, "gave the barrier up after 4"),
+        (Kind.BARRIER_RECEIVED, {"subscription": "s", "reason": "hidden"}, "principal of 's' may not see the barrier any more"),
         (Kind.REDRIVEN, {"queue": "Q"}, "redriven: in queue 'Q'"),
         (Kind.CLAIMED, LEASE, "its rows were handed to 's'"),
         (Kind.LAPSED, LEASE, "lease 3 ran out"),

@@ -70,4 +70,7 @@ def test_explain_tells_what_each_instance_did_with_a_message(sites: tuple[Site, 
     assert "instance" not in texts[0], "it was published there"
     assert "transferred to instance 'frankfurt', which had asked for it (term 1)" in texts
     assert texts[-1] == "instance 'frankfurt' told: acknowledged: it left the queue"
-    assert virginia.journal.queue("WORK").explain(1).owner == "frankfurt"
+    waiting = virginia.journal.queue("WORK").explain(1)
+    assert waiting.owner == "frankfurt"
+    assert "Instance 'frankfurt' owns it, and alone delivers it: look there why it waits." in str(waiting.reason)
+    assert "  origin bookmark 1\n" in str(waiting)

@@ -111,10 +111,28 @@ def test_a_barrier_stands_before_it(tmp_path: Path) -> None:
 
     assert "for its turn" in told(0)
     assert "it is a barrier" in told(1)
-    assert "It waits behind barrier 1, which is given out when all before it are settled." in told(2)
+    assert "given out when all before it are settled: 1 are not, and the oldest is message 0." in told(1)
+    assert "It waits behind barrier 1, which is given out when all before it are settled: 1 are not, and the" in told(2)
     world.next(5)
     world.next(5)
     assert "It waits behind barrier 1, which each consumer is given first." in told(2)
+
+
+def test_the_message_of_its_key_that_comes_first_is_named(tmp_path: Path) -> None:
+    world = ViewsWorld(tmp_path)
+    queues = {"WORK": {"underlying_topic": "LINES", "order_key": "item"}}
+    world.engine.decide(commands.Apply(definitions={**DEFINITIONS, "queues": queues}), now_ms=START_MS)
+    world.attach()
+    for _ in range(2):
+        world.publish(1, 2)
+
+    def told(bookmark: int) -> str:
+        return str(why_it_waits(world.engine.state, "WORK", bookmark, now_ms=START_MS))
+
+    assert "It waits behind message 0 of its order_key, which is available." in told(2)
+    world.next(1)
+    assert "It waits behind message 0 of its order_key, which 's' has in hand." in told(2)
+    assert "It waits behind message 1 of its order_key, which is available." in told(3)
 
 
 def test_only_what_came_after_the_newest_snapshot_is_folded(world: DashboardWorld, monkeypatch: pytest.MonkeyPatch) -> None:

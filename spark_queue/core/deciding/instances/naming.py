@@ -55,5 +55,5 @@ def _take_start(state: JournalState, ledger: QueueLedger, rows: BitMap64, instan
     value = MessageValue(owner=ledger.definition.initial_owner or instance)
     changed = ledger.ownership.lesser(ledger.rows, rows, value)
     if changed:
-        detail = {"peer": peer, "life": value.life, "stage": int(value.stage), "term": value.term, "owner": value.owner}
+        detail = {"peer": peer, **value.told()}
         emit(Kind.REPLICATED, queue=ledger.definition.name, ranges=to_ranges(changed), reason=Kind.NAMED, detail=detail)

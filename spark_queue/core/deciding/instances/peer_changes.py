@@ -89,9 +89,11 @@ def forget(work: PeersWork, command: ForgetPeer) -> Forgotten:
         if ledger.ownership is None:
             continue
         rows = ledger.ownership.of_others(ledger.rows[State.REMOTE], {peer}).get(peer, BitMap64())
-        if rows and ledger.definition.at_most_once:
-            left[name] = len(rows)
-        elif rows:
+        stay = rows if ledger.definition.at_most_once else ledger.ownership.of_last_term(rows)
+        if stay:
+            left[name] = len(stay)
+        rows = rows - stay
+        if rows:
             transfer(work.work_on(name), rows, ledger.ownership.instance, reason=CLAIMED)
             claimed += len(rows)
     work.emit(Kind.PEER_CHANGED, reason=PeerChange.FORGOTTEN, detail={"peer": peer})
@@ -120,8 +122,10 @@ def drain(work: PeersWork, command: DrainTo) -> Drained:
             # Its turn would only tell that it is done (R83).
             remove(work.work_on(name), acknowledged, Removal.ACKNOWLEDGED)
         free = BitMap64.union(*(ledger.rows[state] for state in (State.AVAILABLE, State.DELAYED, State.INACTIVE)))
-        if leased:
-            left[name] = len(leased)
+        stay = BitMap64() if ledger.ownership is None else ledger.ownership.of_last_term(free)
+        free -= stay
+        if leased or stay:
+            left[name] = len(leased) + len(stay)
         if leased and ledger.definition.order_key is not None:
             # Of one key the oldest is delivered first, wherever it is.
             left[name] += len(free)

@@ -29,23 +29,21 @@ class Reach:
                 self._heard[instance] = (number, now_ms)
 
     def is_lost(self, instance: str, *, now_ms: int, after_ms: int) -> bool:
-        """Return whether the beacon of an instance has not risen for so long; silence begins with the first question."""
-        _, heard_at_ms = self._heard.setdefault(instance, (-1, now_ms))
-        return now_ms >= heard_at_ms + after_ms
+        """Return whether the beacon of an instance has not risen for so long."""
+        return self.silent_ms(instance, now_ms=now_ms) >= after_ms
 
     def heard_ms(self, instance: str, *, now_ms: int) -> int | None:
         """Return how long ago the beacon of an instance rose last; None where it was never heard."""
-        number, heard_at_ms = self._heard.get(instance, (-1, now_ms))
-        return None if number < 0 else now_ms - heard_at_ms
+        return self.silent_ms(instance, now_ms=now_ms) if instance in self.numbers() else None
 
     def listen(self, instances: Iterable[str], *, now_ms: int) -> None:
         """Let the silence begin of those of whom nothing was heard yet."""
         for instance in instances:
-            self._heard.setdefault(instance, (-1, now_ms))
+            self.silent_ms(instance, now_ms=now_ms)
 
     def silent_ms(self, instance: str, *, now_ms: int) -> int:
-        """Return since when the beacon of an instance has not risen."""
-        _, heard_at_ms = self._heard.get(instance, (-1, now_ms))
+        """Return since when the beacon of an instance has not risen; silence begins with the first question."""
+        _, heard_at_ms = self._heard.setdefault(instance, (-1, now_ms))
         return now_ms - heard_at_ms
 
     def numbers(self) -> dict[str, int]:

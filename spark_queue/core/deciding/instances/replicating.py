@@ -92,9 +92,8 @@ def take(state: JournalState, pulled: Pulled, emit: Emit, work_on: Callable[[str
         if news.value.stage != Stage.PRESENT:
             note_ends(work_on(news.queue), changed)
         if changed:
-            value = news.value
-            detail = {"peer": pulled.peer, "life": value.life, "stage": int(value.stage), "term": value.term, "owner": value.owner}
-            emit(Kind.REPLICATED, queue=news.queue, ranges=to_ranges(changed), reason=news.reason, detail={**news.detail, **detail})
+            detail = {**news.detail, "peer": pulled.peer, **news.value.told()}
+            emit(Kind.REPLICATED, queue=news.queue, ranges=to_ranges(changed), reason=news.reason, detail=detail)
     detail = {"peer": pulled.peer, "journal": pulled.journal, "number": pulled.record, "digest": pulled.digest}
     further = {"lost": pulled.lost, "origin_uuid": pulled.origin}
     detail |= {name: value for name, value in further.items() if value}
@@ -125,7 +124,7 @@ def _end_deferred(work: UnitOfWork, rows: BitMap64, value: MessageValue) -> BitM
     acknowledged, ownership = rows & work.ledger.deferred_after(work.now_ms), work.ledger.ownership
     if value.stage == Stage.GONE or ownership is None:
         return BitMap64()
-    ended = BitMap64.union(BitMap64(), *(part for life, part in ownership.by_life(acknowledged) if life == value.life))
+    ended = ownership.of_life(acknowledged, value.life)
     remove(work, ended, Removal.ACKNOWLEDGED)
     return ended
 
@@ -140,14 +139,8 @@ def _here(state: JournalState, message_type: str, rows: Mapping[str, BitMap64]) 
 
 def _concerned(state: JournalState, news: News) -> BitMap64:
     """Return the messages that news of a queue can be about: of a dead-letter queue, what is dead in that life."""
-    ledger = state.queues[news.queue]
-    source = state.definitions.source_of(news.queue)
-    if source is None:
-        return ledger.entered
-    dead = state.queues[source].rows[State.DEAD]
-    ownership = state.queues[source].ownership
+    source = state.queues.get(state.definitions.source_of(news.queue) or "")
     assert news.value is not None, "a request is no value"
-    if ownership is None or news.value.stage != Stage.PRESENT:
-        return ledger.entered
-    of_life = (part for life, part in ownership.by_life(dead) if life == news.value.life)
-    return BitMap64.union(BitMap64(), *of_life)
+    if source is None or source.ownership is None or news.value.stage != Stage.PRESENT:
+        return state.queues[news.queue].entered
+    return source.ownership.of_life(source.rows[State.DEAD], news.value.life)

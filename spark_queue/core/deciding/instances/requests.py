@@ -98,6 +98,7 @@ def _grant(work: UnitOfWork, ownership: Ownership, rows: BitMap64, asked: Asked)
     # What came back for later stays delayed until somebody takes it, also once it is due.
     free = BitMap64.union(ledger.rows[State.AVAILABLE], ledger.due(work.now_ms), ledger.rows[State.INACTIVE])
     free = (rows & free) - ownership.remote
+    free -= ownership.of_last_term(free)
     # Also on behalf of an owner that cannot answer (R109).
     free |= rows & claimable(work)
     for subscription, _ in work.shares.polling(ledger, work.now_ms):
@@ -132,14 +133,17 @@ def _absent(work: UnitOfWork, asked: Asked, here: BitMap64, wanted: Mapping[str,
     """Return what is asked for and not in the queue, by origin: it never came into it, and never will.
 
     What is not even here was left out when the peer was pulled, since its topic is not pulled; but what may not come through this
-    peer may still come by another way. No more is returned than one record can hold.
+    peer may still come by another way, and what was published here under any of the own origins was never pulled. No more is
+    returned than one record can hold.
     """
-    state, own = work.state, work.state.journal_id
+    state, own, ownership = work.state, work.state.journal_id, work.ledger.ownership
+    assert ownership is not None, "the queue is replicated"
     origins, peer = state.message_types[work.ledger.definition.message_type].origins, state.definitions.peers[asked.peer]
     absent = _named(origins, here - work.ledger.entered, own)
     for origin, there in wanted.items():
         instance = state.instances.get(origin, "")
-        if origin != own and (instance == asked.peer or peer.passes(instance, origins.groups.get(instance, instance))):
+        is_own = origin == own or instance == ownership.instance
+        if not is_own and (instance == asked.peer or peer.passes(instance, origins.groups.get(instance, instance))):
             left_out = there - origins.held.get(origin, BitMap64())
             absent[origin] = absent.get(origin, BitMap64()) | left_out
     return _fitting(absent)

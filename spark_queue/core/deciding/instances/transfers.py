@@ -134,7 +134,8 @@ def claimable(work: UnitOfWork) -> BitMap64:
         return BitMap64()
     after_ms = work.state.definitions.replication.unreachable_after_ms
     lost = {owner for owner in ownership.others() if work.reach.is_lost(owner, now_ms=work.now_ms, after_ms=after_ms)}
-    return BitMap64.union(BitMap64(), *ownership.of_others(work.ledger.rows[State.REMOTE], lost).values())
+    owned = BitMap64.union(BitMap64(), *ownership.of_others(work.ledger.rows[State.REMOTE], lost).values())
+    return owned - ownership.of_last_term(owned)
 
 
 def claim(work: UnitOfWork, rows: BitMap64) -> None:
@@ -169,7 +170,7 @@ def switch(work: UnitOfWork, command: ProxiedTransfer) -> Done:
 
 
 def transfer(work: UnitOfWork, rows: BitMap64, owner: str, *, reason: str | None = None) -> None:
-    """Record that rows belong to an instance from now on, in a term above all that they had."""
+    """Record that rows belong to an instance from now on, in a term above all that they had; none of them is in the last term."""
     ownership = work.ledger.ownership
     assert ownership is not None, "the queue is replicated"
     term = 1 + max(term for term, _, _ in ownership.by_owner(rows))

@@ -24,8 +24,9 @@ def received(ledger: QueueLedger, record: Record) -> None:
     """Note that a subscription is done with its barrier, or gave up on it."""
     subscription = seen(ledger, record)
     rows = to_bitmap(record.ranges)
+    if rows & subscription.barriers[:1]:
+        subscription.barrier_deliveries = 0
     subscription.barriers -= rows
-    subscription.barrier_deliveries = 0
     if record.reason == Removal.MAX_DELIVERIES:
         ledger.barriers_given_up += 1
         reason = record.detail.get("error", "its runs vanished")

@@ -14,9 +14,10 @@ from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.records import Ranges, Record
 from spark_queue.core.state import depth
-from spark_queue.core.state.folds.peers import pull_from_the_start, renew_origins, replicate
+from spark_queue.core.state.folds.peers import pull_from_the_start, replicate
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.peer_changes import renew_origins
 from spark_queue.core.state.selection import Selection
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def applied(state: JournalState, record: Record) -> None:
     state.foresight.begin(resets)
     for name in state.definitions.message_types:
         state.message_types.setdefault(name, MessageTypeState())
-    renew_origins(state)
+    renew_origins(state.message_types, state.peer_changes.restorations)
     fresh = []
     for queue in state.definitions.queues.values():
         if queue.name in state.troubles:

@@ -19,7 +19,7 @@ from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
 from spark_queue.core.state.ownership import Ownership, Watermark
-from spark_queue.core.state.peer_changes import renewals, restoration_of
+from spark_queue.core.state.peer_changes import renew_origins, restoration_of
 from spark_queue.errors import JournalError
 
 if TYPE_CHECKING:
@@ -49,13 +49,7 @@ def _restored(state: JournalState, record: Record) -> None:
     state.peer_changes.restorations.append(restoration_of(record))
     instance = str(state.definitions.journal.instance)
     state.instances |= dict.fromkeys([state.journal_id, *(each.origin for each in state.peer_changes.restorations)], instance)
-    renew_origins(state)
-
-
-def renew_origins(state: JournalState) -> None:
-    """Let each message type know which origin its own messages have."""
-    for name, known in state.message_types.items():
-        known.origins.renewed = renewals(state.peer_changes.restorations, name)
+    renew_origins(state.message_types, state.peer_changes.restorations)
 
 
 def _pulled(state: JournalState, record: Record) -> None:

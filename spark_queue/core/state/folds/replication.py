@@ -12,6 +12,9 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
 from spark_queue.core.state.ownership import MessageValue, Ownership, Request, Stage
 
+#: Most deliveries and cancels that are taken over of a message, but for what the queue limits: each more is a bitmap.
+COUNTED_MOST = 1_000
+
 
 def value_of(record: Record) -> MessageValue:
     """Return the value that a `replicated` or `transferred` record gives to its messages."""
@@ -27,7 +30,7 @@ def replicated(ledger: QueueLedger, record: Record) -> None:
     older = BitMap64.union(BitMap64(), *(part for life, part in ownership.by_life(rows) if life < value.life))
     ownership.begin_life(rows, value.life)
     ledger.removed_counts.subtract(ledger.dead_letters.take_back(rows & ledger.rows[State.DEAD]))
-    _begin_anew(ledger, older)
+    _forget_counts(ledger, older)
     _let_letters_in(ledger, rows - ledger.entered, at_ms=record.at_ms)
     if value.stage == Stage.PRESENT:
         _present(ledger, record, rows, value, older=older)
@@ -80,18 +83,17 @@ def _let_letters_in(ledger: QueueLedger, letters: BitMap64, *, at_ms: int) -> No
         ledger.begun.add({at_ms: letters})
 
 
-def _begin_anew(ledger: QueueLedger, rows: BitMap64) -> None:
-    """Forget what was counted in an earlier life."""
-    if rows:
-        ledger.delivered.forget(rows)
-        ledger.cancelled.forget(rows)
-        ledger.drop_recoverable(rows, but=None)
+def _forget_counts(ledger: QueueLedger, rows: BitMap64) -> None:
+    """Forget what was counted of messages that are over, or begin anew; no lease may take them up."""
+    ledger.delivered.forget(rows)
+    ledger.cancelled.forget(rows)
+    ledger.drop_recoverable(rows, but=None)
 
 
 def _present(ledger: QueueLedger, record: Record, rows: BitMap64, value: MessageValue, *, older: BitMap64) -> None:
     ownership = _ownership(ledger)
-    ledger.delivered.raise_to(record.detail.get("deliveries", 0), rows)
-    ledger.cancelled.raise_to(record.detail.get("cancels", 0), rows)
+    ledger.delivered.raise_to(min(record.detail.get("deliveries", 0), max(COUNTED_MOST, ledger.definition.max_deliveries)), rows)
+    ledger.cancelled.raise_to(min(record.detail.get("cancels", 0), max(COUNTED_MOST, ledger.definition.max_cancels)), rows)
     mine = value.owner == ownership.instance
     # Counted by what the record says alone: what retention let go is in no state when the log is folded again.
     if mine and rows - older:
@@ -111,9 +113,7 @@ def _ended(ledger: QueueLedger, record: Record, rows: BitMap64, value: MessageVa
     ownership, dead = _ownership(ledger), value.stage == Stage.DEAD
     stays = rows & ledger.rows[State.DEAD] if dead else rows & ledger.rows[State.REMOVED]
     ledger.move(rows - stays, Event.DEAD_LETTERED if dead else Event.REMOVED)
-    ledger.drop_recoverable(rows, but=None)
-    ledger.delivered.forget(rows)
-    ledger.cancelled.forget(rows)
+    _forget_counts(ledger, rows)
     if dead:
         ownership.own(rows, term=value.term, owner=value.owner)
         ledger.dead_letters.add(record, rows)

@@ -15,9 +15,9 @@ from pyroaring import BitMap64
 
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.dashboard.owners import OwnerHistory, OwnerTrace
-from spark_queue.dashboard.steps import Numbers
-from spark_queue.dashboard.traces import QueueTrace
+from spark_queue.following.owners import OwnerHistory, OwnerTrace
+from spark_queue.following.steps import Numbers
+from spark_queue.following.traces import QueueTrace
 
 #: A time that never comes.
 _NEVER_MS = np.iinfo(np.int64).max

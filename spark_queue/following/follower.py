@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -13,10 +13,11 @@ import pyarrow as pa
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.dashboard.history import KINDS, JournalHistory
-from spark_queue.dashboard.log_reader import LogReader, LogVanishedError, put_rows, records_of
-from spark_queue.dashboard.owners import owners_of
 from spark_queue.errors import SparkQueueError
+from spark_queue.following.history import KINDS, JournalHistory
+from spark_queue.following.journal_look import JournalLook
+from spark_queue.following.log_reader import LogReader, LogVanishedError, put_rows, records_of
+from spark_queue.following.owners import owners_of
 from spark_queue.journal import state_codec
 from spark_queue.journal.control_files import to_records_of
 from spark_queue.journal.entering import PreparedTraits
@@ -38,22 +39,6 @@ SILENT_MS = 10_000
 
 #: How long the first page may wait for the first fold, in seconds; then it says that the log is being read.
 FIRST_WAIT_S = 0.7
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalLook:
-    """A journal as it is now; to be used inside `JournalFollower.look` only."""
-
-    journal: DeltaJournal
-    state: JournalState
-    now_ms: int
-    #: None until all records were read once.
-    history: JournalHistory | None
-    rows: pa.Table | None
-    #: What keeps messages of a type from entering any further, by its name.
-    troubles: Mapping[str, str]
-    #: What is wrong with the message files that a queue's consumers need next, by its name.
-    damages: Mapping[str, str]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -214,10 +199,7 @@ class JournalFollower:
     def _open(self) -> None:
         journal, log = open_journal(self.store), LogReader(self.store)
         past = log.open()
-        state = past.state or JournalState(journal.traits)
-        state.traits = journal.traits
-        state.fold_all(past)
-        found = _Followed(journal=journal, log=log, state=state)
+        found = _Followed(journal=journal, log=log, state=past.fold(journal.traits))
         self._look_ahead(found)
         with self._lock:
             self._found, self._reopens, self.revision = found, False, self.revision + 1

@@ -12,7 +12,7 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import DEAD_LETTER_REASONS, Kind, Record
 from spark_queue.core.state.folds.replication import value_of
 from spark_queue.core.state.ownership import Stage
-from spark_queue.dashboard.steps import StepSeries
+from spark_queue.following.steps import StepSeries
 
 #: The kinds that take messages out of a queue.
 _ENDS = frozenset({Kind.REMOVED, Kind.BARRIER_RELEASED, Kind.REPLICATED})

@@ -15,7 +15,7 @@ from spark_queue.core.state.age import oldest_ms
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import OWNED_HERE, State
-from spark_queue.dashboard.steps import StepSeries
+from spark_queue.following.steps import StepSeries
 
 
 @dataclass(slots=True)

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from spark_queue.core.records import Record
-from spark_queue.dashboard.following import JournalFollower
-from spark_queue.dashboard.overview import status_of
 from spark_queue.errors import SparkQueueError
+from spark_queue.following.follower import JournalFollower
+from spark_queue.following.journal_look import status_of
 from spark_queue.journal.control_files import to_records_of
 from spark_queue.metrics.figures import figures_of
 from spark_queue.metrics.observing import LogObserver, RecordsSince, unreadable

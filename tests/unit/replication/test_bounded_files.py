@@ -1,0 +1,50 @@
+"""Parquet files from outside: what is null comes back as null, and what is long in memory is refused (DESIGN 17.3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from spark_queue.replication import bounded_files
+from spark_queue.replication.bounded_files import BoundedFile, UnboundedFileError
+
+TEXT = pa.field("text", pa.string())
+REQUIRED = TEXT.with_nullable(nullable=False)
+IN_STRUCT: Any = pa.struct([REQUIRED])
+
+COLUMNS: dict[str, tuple[Any, list[Any]]] = {
+    "texts": (pa.string(), ["a", None, ""]),
+    "structs": (pa.struct([TEXT]), [{"text": "a"}, {"text": None}, None]),
+    "structs of what is required, all null": (IN_STRUCT, [None, None]),
+    "structs of what is required": (IN_STRUCT, [None, {"text": "a"}]),
+    "structs of structs": (pa.struct([pa.field("in", IN_STRUCT, nullable=False)]), [None, None]),
+    "lists of structs": (pa.list_(IN_STRUCT), [None, [], [None], [{"text": "a"}, None]]),
+    "maps": (pa.map_(pa.string(), IN_STRUCT), [None, [], [("a", None)], [("b", {"text": "c"})]]),
+}
+
+
+def read(path: Path, rows: int) -> pa.Table:
+    return pa.concat_tables(list(BoundedFile(str(path), ["value"]).parts(0, rows, most_rows=2)))
+
+
+@pytest.mark.parametrize("case", COLUMNS)
+def test_what_is_null_comes_back_as_null(tmp_path: Path, case: str) -> None:
+    kind, values = COLUMNS[case]
+    table = pa.table({"value": pa.array(values, kind)})
+    pq.write_table(table, tmp_path / "file")
+    assert read(tmp_path / "file", len(values)).equals(table)
+
+
+@pytest.mark.parametrize("case", ["texts", "structs", "structs of what is required"])
+def test_one_long_text_in_many_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    monkeypatch.setattr(bounded_files, "GROUP_BYTES", 150_000)
+    kind, _ = COLUMNS[case]
+    long = "x" * 100_000
+    table = pa.table({"value": pa.array([long if case == "texts" else {"text": long}], kind)}).take(pa.array([0, 0]))
+    pq.write_table(table, tmp_path / "file")
+    with pytest.raises(UnboundedFileError, match="2 rows of it have 200016 bytes"):
+        read(tmp_path / "file", 2)
