@@ -15,6 +15,7 @@ from spark_queue.core import commands, replies
 from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, Kind, Record, Removal
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.instances_world import Commit, InstancesWorld
+from tests.simulation.loop_world import TYPE
 from tests.simulation.promises import rows_of
 from tests.simulation.whole_instance import WholeInstance
 
@@ -35,12 +36,21 @@ class Said:
     """What the log of one instance says, as far as it was read."""
 
     name: str
-    #: Of each message of the queue, by its id.
+    #: Of each message of the queue, by its bookmark here: what a restored journal repeats is there twice.
     values: dict[int, Value] = field(default_factory=dict)
-    #: What is leased here.
+    #: The id of each message here, by its bookmark.
+    ids: dict[int, int] = field(default_factory=dict)
+    #: What is leased here, by its id.
     leased: set[int] = field(default_factory=set)
     #: Whether messages may be claimed here.
     claims: bool = False
+
+    def by_id(self) -> dict[int, list[Value]]:
+        """Return what is said of each message, as often as it is here."""
+        found = defaultdict[int, list[Value]](list)
+        for row, value in self.values.items():
+            found[self.ids[row]].append(value)
+        return {each: sorted(values) for each, values in found.items()}
 
 
 @dataclass
@@ -52,7 +62,8 @@ class Judgement:
     #: How often a message that was given to somebody may be given again: it came back, was redriven, or was claimed.
     again: Counter[int] = field(default_factory=Counter)
     claimed: set[int] = field(default_factory=set)
-    #: What somebody had entered whose journal was put back from a backup.
+    #: What may be in the world twice: somebody had entered it whose journal was put back from a backup, or entered it there before
+    #: that was said.
     rewound: set[int] = field(default_factory=set)
     #: To which instances each message was published.
     published: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -64,6 +75,9 @@ def judge(world: InstancesWorld) -> Judgement:
     logs = {
         name: [*((life.log, life.order) for life in each.lives), (each.log, each.order)] for name, each in world.instances.items()
     }
+    for log, order in (life for lives in logs.values() for life in lives):
+        found.rewound.update(renamed := _renamed(log, order))
+        found.again.update(renamed)
     backups: dict[str, Said] = {}
     for moment in world.commits:
         here = found.said[moment.instance]
@@ -73,11 +87,24 @@ def judge(world: InstancesWorld) -> Judgement:
                 _read(world, found, here, record, order)
         elif moment.is_back:
             # Until it has heard what it had said since, it may do all of that again.
-            found.rewound.update(here.values)
-            found.again.update(list(here.values))
+            found.rewound.update(here.ids.values())
+            found.again.update(here.ids.values())
             found.said[moment.instance] = backups[moment.instance]
         else:
             backups[moment.instance] = copy.deepcopy(here)
+    return found
+
+
+def _renamed(log: Sequence[Record], order: Sequence[int]) -> set[int]:
+    """Return what a restored journal entered under its old name and then named anew: peers may have heard of both (DESIGN 17.3)."""
+    own, found = dict[int, int](), set[int]()
+    for record in log:
+        if record.kind == Kind.ENTERED:
+            pulled = {row for first, rows, _, _ in record.detail.get("origin", ()) for row in range(first, first + rows)}
+            first = record.ranges[0][0]
+            own |= {row: order[row] for row in rows_of(record) if row < len(order) and row - first not in pulled}
+        elif record.kind == Kind.RESTORED:
+            found |= {each for row, each in own.items() if row >= record.detail["since"][TYPE]}
     return found
 
 
@@ -93,16 +120,16 @@ def _read(world: InstancesWorld, found: Judgement, here: Said, record: Record, o
     if record.kind == Kind.PROXIED_TRANSFER:
         here.claims = record.detail["on"]
     if record.kind in (Kind.GRANTED, Kind.RESUMED):
-        _judge_grant(found, here, record, ids)
+        _judge_grant(found, here, record, messages)
         here.leased.update(ids)
     if record.kind == Kind.RETURNED:
         here.leased.difference_update(ids)
     if record.kind in (Kind.RETURNED, Kind.RESUMED, Kind.REDRIVEN):
         found.again.update(ids)
-    for each in ids:
-        value = _value(world, here, record, here.values[each])
+    for row in messages:
+        value = _value(world, here, record, here.values[row])
         if value is not None:
-            _judge_change(found, here, record, each, value)
+            _judge_change(found, here, record, row, value)
 
 
 def _enter(world: InstancesWorld, found: Judgement, here: Said, record: Record, messages: Mapping[int, int]) -> None:
@@ -115,14 +142,15 @@ def _enter(world: InstancesWorld, found: Judgement, here: Said, record: Record, 
         if each not in several and at != world.published_at[each]:
             found.wrong.append(f"{here.name} in record {record.record}: {each} was not published to {at}")
         found.published[each].add(at)
-        here.values[each] = Value(owner=world.settings.get("initial_owner", at))
+        here.ids[row] = each
+        here.values[row] = Value(owner=world.settings.get("initial_owner", at))
 
 
-def _judge_grant(found: Judgement, here: Said, record: Record, ids: list[int]) -> None:
+def _judge_grant(found: Judgement, here: Said, record: Record, messages: Mapping[int, int]) -> None:
     """Who leases a message owns it, and nobody else has it leased, but where it was claimed."""
     told = f"{here.name} {record.kind} in record {record.record}"
-    for each in ids:
-        value = here.values[each]
+    for row, each in messages.items():
+        value = here.values[row]
         # A batch that goes on, goes on with what was claimed from it meanwhile.
         goes_on = each in found.claimed and record.kind == Kind.RESUMED
         if (value.stage != PRESENT or value.owner != here.name) and not goes_on:
@@ -133,9 +161,9 @@ def _judge_grant(found: Judgement, here: Said, record: Record, ids: list[int]) -
             found.wrong.append(f"{told}: {each} is leased by {others}")
 
 
-def _judge_change(found: Judgement, here: Said, record: Record, each: int, value: Value) -> None:
+def _judge_change(found: Judgement, here: Said, record: Record, row: int, value: Value) -> None:
     """What is said of a message only grows, and is claimed only where that is allowed."""
-    before, told = here.values[each], f"{here.name} {record.kind} in record {record.record}"
+    each, before, told = here.ids[row], here.values[row], f"{here.name} {record.kind} in record {record.record}"
     if value <= before and record.kind in (Kind.REPLICATED, Kind.TRANSFERRED):
         found.wrong.append(f"{told}: {each} is {value} after {before}")
     if record.kind == Kind.TRANSFERRED and record.reason == CLAIMED:
@@ -149,7 +177,7 @@ def _judge_change(found: Judgement, here: Said, record: Record, each: int, value
         found.again[each] += 1
         if not here.claims:
             found.wrong.append(f"{told}: {each} belongs to {before.owner}")
-    here.values[each] = value
+    here.values[row] = value
     if value.stage != PRESENT or value.life > before.life:
         here.leased.discard(each)
 
@@ -209,9 +237,9 @@ def read_by_more(world: InstancesWorld, judged: Judgement) -> list[int]:
 
 def said_differently(judged: Judgement, names: list[str]) -> list[str]:
     """Return the messages of which instances do not say the same once they have heard everything."""
-    first, *others = (judged.said[name].values for name in names)
+    first, *others = said = [judged.said[name].by_id() for name in names]
     return [
-        f"{each}: {[judged.said[name].values.get(each) for name in names]}"
+        f"{each}: {[values.get(each) for values in said]}"
         for each in sorted(set().union(first, *others))
         if any(other.get(each) != first.get(each) for other in others)
     ]
@@ -219,4 +247,5 @@ def said_differently(judged: Judgement, names: list[str]) -> list[str]:
 
 def not_ended(judged: Judgement, names: list[str]) -> list[int]:
     """Return the messages that are still there on some instance."""
-    return [each for name in names for each, value in judged.said[name].values.items() if value.stage == PRESENT]
+    said = (judged.said[name] for name in names)
+    return [here.ids[row] for here in said for row, value in here.values.items() if value.stage == PRESENT]
