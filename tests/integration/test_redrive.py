@@ -83,15 +83,6 @@ def test_a_filter_that_cannot_be_evaluated_is_refused_and_changes_nothing(journa
     assert len(contents(journal, "FAILED")) == LETTERS
 
 
-@pytest.fixture
-def heeds_sigint() -> Iterator[None]:
-    """Let processes that the test starts heed Ctrl-C, also where the test itself was started in the background of a shell."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("heeds_sigint")
 def test_a_caller_that_ends_in_the_middle_keeps_what_is_done_and_a_repeat_goes_on(journal: Journal) -> None:
     """Ctrl-C ends it, and so does `kill -9`; every letter is redriven once."""
     for end in (signal.SIGINT, signal.SIGKILL):
