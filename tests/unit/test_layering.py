@@ -60,6 +60,8 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
     "pyspark": ("spark_queue.source", "spark_queue.client.queue", "spark_queue.session", "pyspark_sparkqueue", "jobs"),
     "rich": ("spark_queue.cli", "jobs"),
     "sqlglot": ("spark_queue.expression",),
+    # A command works without what the page needs.
+    "spark_queue.dashboard": ("spark_queue.dashboard", "spark_queue.cli.dashboard"),
     "starlette": ("spark_queue.dashboard",),
     "typer": ("spark_queue.cli",),
     "uvicorn": ("spark_queue.dashboard",),
