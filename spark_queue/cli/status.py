@@ -45,7 +45,7 @@ _COLUMNS = (
     "delayed",
     "dead_letters",
     "acknowledged",
-    "seconds_behind",
+    "oldest",
     "subscriptions",
     "age_of_oldest_lease",
     "longest_batch",
@@ -139,12 +139,19 @@ def _show(rows: list[dict[str, Any]]) -> None:
 def _table(rows: list[dict[str, Any]]) -> Table:
     # What other instances own counts nowhere else.
     columns = [*_COLUMNS, "remote"] if any(row["remote"] for row in rows) else _COLUMNS
-    return table([{**row, "longest_batch": _longest_batch(row)} for row in rows], columns)
+    return table([{**row, **_ages(row)} for row in rows], columns)
 
 
-def _longest_batch(row: dict[str, Any]) -> str | None:
-    seconds = row["longest_batch_seconds"]
-    return None if seconds is None else f"{seconds:,.1f} s, {row['longest_batch_subscription']}"
+def _ages(row: dict[str, Any]) -> dict[str, str]:
+    """Return what the table says instead of seconds."""
+    from spark_queue.views.figure_texts import duration
+
+    holder, batch = row["longest_batch_subscription"], duration(row["longest_batch_seconds"])
+    return {
+        "oldest": duration(row["seconds_behind"]),
+        "age_of_oldest_lease": duration(row["age_of_oldest_lease"]),
+        "longest_batch": batch if holder is None else f"{batch}, {holder}",
+    }
 
 
 def _notices(rows: list[dict[str, Any]]) -> list[Text]:
