@@ -251,8 +251,9 @@ COORDINATOR: dict[str, str] = {
         "The coordinator of '{path}' could not be reached or started: {reason} `sparkq doctor` finds out why; its log is {log}."
     ),
     "COORDINATOR_ELSEWHERE": (
-        "The coordinator of '{path}' runs on another host ({host}, renewed {age_s} s ago), which only serves its own host. "
-        "Run `sparkq serve` there with TLS and point jobs at it with option 'coordinator', or stop it first."
+        "The coordinator of '{path}' runs on another host: process {pid} on '{host}', at {address}, heard of {age_s} s ago. It "
+        "only serves its own host. Run `sparkq serve` there with TLS and point jobs at it with option 'coordinator', or end it "
+        "there with `sparkq stop`."
     ),
     "COORDINATOR_UNTRUSTED": (
         "The coordinator of '{path}' is at {address}, and its certificate is not trusted here. Name that by SPARKQ_TLS_ROOTS."
