@@ -1,6 +1,6 @@
 """What every error says: its code, and a text of what happened with its values, why, and what to do next.
 
-One table per class of `errors`, so that a reader finds every refusal of the product in one place and a test can walk them.
+One table per class of `errors`, so that a test can walk them; `coordinator_error_texts` has two more.
 """
 
 from __future__ import annotations
@@ -199,6 +199,12 @@ JOURNAL: dict[str, str] = {
         "queue there needed them any more, and it waits for its [replication] keep at most. Nothing more of it is pulled until "
         "somebody says that they may be missed: `sparkq peers skip {journal} {peer}`."
     ),
+    "PEER_AWAY": (
+        "Peer '{peer}' has no journal at '{path}' now, so nothing of it is read; what is known of it stays. Look whether its store "
+        "is mounted, and reachable from here, and whether the path in the definitions is right. Pulling goes on by itself once it "
+        "is there. If the site is lost, choose one survivor, move the clients there, and let it take over: `sparkq "
+        "proxied-transfer` (R112)."
+    ),
     "NOT_A_JOURNAL": ("'{path}' is not a journal: {reason} Create one with `sparkq init`, or correct the path."),
     "JOURNAL_EXISTS": ("'{path}' already holds a journal. Use it, or choose another path."),
     "JOURNAL_MISMATCH": (
@@ -243,58 +249,4 @@ JOURNAL: dict[str, str] = {
         "Publishing to '{path}' lost {attempts} races in a row to other writers. Nothing of this commit was published. Publish "
         "larger batches, or retry."
     ),
-}
-
-#: No coordinator could be reached, or one may not serve here and now.
-COORDINATOR: dict[str, str] = {
-    "COORDINATOR_UNAVAILABLE": (
-        "The coordinator of '{path}' could not be reached or started: {reason} `sparkq doctor` finds out why; its log is {log}."
-    ),
-    "COORDINATOR_ELSEWHERE": (
-        "The coordinator of '{path}' runs on another host ({host}, renewed {age_s} s ago), which only serves its own host. "
-        "Run `sparkq serve` there with TLS and point jobs at it with option 'coordinator', or stop it first."
-    ),
-    "COORDINATOR_UNTRUSTED": (
-        "The coordinator of '{path}' is at {address}, and its certificate is not trusted here. Name that by SPARKQ_TLS_ROOTS."
-    ),
-    "COORDINATOR_SERVES": (
-        "Another coordinator serves '{path}' already, at {address}; nothing was started. End that one with `sparkq stop`, or run "
-        "`sparkq serve --standby`, which waits and takes over when it ends."
-    ),
-    "COORDINATOR_STANDS_BY": (
-        "The coordinator that was asked stands by: it does not serve '{path}' while another one does. Name all of them in "
-        "'coordinator', such as a:7337,b:7337; the one that serves is found."
-    ),
-    "COORDINATOR_RECOVERING": ("The coordinator of '{path}' is still reading its log, or those of its peers. Try again shortly."),
-    "REPLICATION_PENDING": (
-        "The {rows} row(s) are published, but within {timeout} only {found} of {wanted} peer(s) have pulled them: {reason} They "
-        "are pulled as soon as that is possible. Publish them again only under the same publisher name and numbers."
-    ),
-    "COORDINATOR_DEPOSED": (
-        "Coordinator epoch {epoch} of '{path}' is over: {reason}. Nothing it did not commit counts. A newer one serves."
-    ),
-    "CLOCK_SKEW": (
-        "The last record of '{path}' is {ahead_s} s ahead of this host's clock, so leases and expirations would be wrong. "
-        "Set the clock, or run `sparkq serve --accept-clock`."
-    ),
-    "UNAUTHENTICATED": (
-        "The coordinator at {address} refused the token. Use that of who runs it, or of a principal, by SPARKQ_TOKEN_FILE."
-    ),
-    "TOKEN_FILE_UNSAFE": (
-        "The token file '{file}' {problem}, so somebody else could speak for you or read your queues. Check who wrote it, "
-        "then run `chmod 600` on it, or delete it: the next start makes a new one."
-    ),
-    "FRAME_TOO_LARGE": ("A call of {size} bytes is over the limit of {limit} bytes. Settle fewer rows at once."),
-    "FRAME_MALFORMED": ("A call could not be understood: {reason} Use one version of spark_queue on both sides."),
-    "USER_DIRECTORY_UNUSABLE": (
-        "The directory '{directory}' cannot be used for the token, logs and locks of coordinators: {reason} Let the environment "
-        "variable {variable} name a directory that this user may write."
-    ),
-    "ADDRESS_UNUSABLE": (
-        "No coordinator can listen on {address}: {reason} Free the address, or give another one with --bind; port 0 finds one."
-    ),
-    "ADDRESS_UNSAFE": (
-        "Serving on {address} would expose the queue beyond this host: {reason} Give --tls-cert, --tls-key and a token."
-    ),
-    "INTERNAL": ("An invariant did not hold: {what}. Nothing was committed. Please report it with the journal's `sparkq verify`."),
 }

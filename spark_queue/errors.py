@@ -11,7 +11,7 @@
     └── CoordinatorError   no coordinator could be reached, or it may not serve here
 
 Each error carries a stable ``code``, the facts as ``facts``, and a message that says what happened (with values), why, and
-what to do; the texts stand in `error_texts` and `access_error_texts`. The module imports nothing else of ours; it is safe to
+what to do; the texts stand in `error_texts` and `coordinator_error_texts`. The module imports nothing else of ours; it is safe to
 import anywhere.
 """
 
@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from spark_queue import access_error_texts, error_texts
+from spark_queue import coordinator_error_texts, error_texts
 
 _Parsed = TypeVar("_Parsed")
 
@@ -94,8 +94,8 @@ CATALOGUE: dict[str, Refusal] = {
         (CallerError, error_texts.CALLER),
         (LeaseError, error_texts.LEASE),
         (JournalError, error_texts.JOURNAL),
-        (AccessError, access_error_texts.ACCESS),
-        (CoordinatorError, error_texts.COORDINATOR),
+        (AccessError, coordinator_error_texts.ACCESS),
+        (CoordinatorError, coordinator_error_texts.COORDINATOR),
     )
     for code, text in texts.items()
 }

@@ -24,7 +24,10 @@ def dashboard(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 for any that is free.")] = 7380,
     allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="Let who is logged in redrive, settle and purge; a coordinator is started then.")
+        bool,
+        typer.Option(
+            "--allow-changes", help="Let who is logged in redrive, settle, purge and pause; then it starts a coordinator."
+        ),
     ] = False,
     hide_bodies: Annotated[bool, typer.Option("--hide-bodies", help="Show no bodies of messages.")] = False,
     token_file: Annotated[

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 #: Time between two looks of --watch, in seconds.
 WATCH_S = 2.0
 
-#: Over how long --watch tells how fast queues drain, in milliseconds.
-PACE_MS = 300_000
-
 #: When it looked, by a monotonic clock in milliseconds, and what it saw, by queue.
 _Look: TypeAlias = "tuple[int, dict[str, dict[str, Any]]]"
 
@@ -48,7 +45,7 @@ _COLUMNS = (
     "delayed",
     "dead_letters",
     "acknowledged",
-    "seconds_behind",
+    "oldest",
     "subscriptions",
     "age_of_oldest_lease",
     "longest_batch",
@@ -110,7 +107,8 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, as_json: bool) -> NoRetu
 
 def _paces(looks: deque[_Look], rows: list[dict[str, Any]]) -> list[str]:
     """Tell how fast queues drain since the first look that is not too old, and when they are empty if it goes on like that."""
-    from spark_queue.dashboard.shown import duration, rate
+    from spark_queue.views.figure_texts import duration, rate
+    from spark_queue.views.pace import PACE_MS, Pace
 
     now_ms = SystemClock().monotonic_ms()
     looks.append((now_ms, {row["queue"]: row for row in rows}))
@@ -124,8 +122,10 @@ def _paces(looks: deque[_Look], rows: list[dict[str, Any]]) -> list[str]:
             continue
         came, fell = row["entered"] - before["entered"], before["queue_depth"] - row["queue_depth"]
         if came + fell > 0:
-            end = f"; empty in {duration(row['queue_depth'] * seconds / fell)}" if fell > 0 else ""
-            paces = f"{rate(came / seconds)} came, {rate((came + fell) / seconds)} left"
+            pace = Pace(rate_in=came / seconds, rate_out=(came + fell) / seconds)
+            empty_in_s = pace.empty_in_s(row["queue_depth"])
+            end = "" if empty_in_s is None else f"; empty in {duration(empty_in_s)}"
+            paces = f"{rate(pace.rate_in)} came, {rate(pace.rate_out)} left"
             told.append(f"Queue '{row['queue']}': in the last {duration(seconds)} {paces}{end}.")
     return told
 
@@ -139,12 +139,19 @@ def _show(rows: list[dict[str, Any]]) -> None:
 def _table(rows: list[dict[str, Any]]) -> Table:
     # What other instances own counts nowhere else.
     columns = [*_COLUMNS, "remote"] if any(row["remote"] for row in rows) else _COLUMNS
-    return table([{**row, "longest_batch": _longest_batch(row)} for row in rows], columns)
+    return table([{**row, **_ages(row)} for row in rows], columns)
 
 
-def _longest_batch(row: dict[str, Any]) -> str | None:
-    seconds = row["longest_batch_seconds"]
-    return None if seconds is None else f"{seconds:,.1f} s, {row['longest_batch_subscription']}"
+def _ages(row: dict[str, Any]) -> dict[str, str]:
+    """Return what the table says instead of seconds."""
+    from spark_queue.views.figure_texts import duration
+
+    holder, batch = row["longest_batch_subscription"], duration(row["longest_batch_seconds"])
+    return {
+        "oldest": duration(row["seconds_behind"]),
+        "age_of_oldest_lease": duration(row["age_of_oldest_lease"]),
+        "longest_batch": batch if holder is None else f"{batch}, {holder}",
+    }
 
 
 def _notices(rows: list[dict[str, Any]]) -> list[Text]:
@@ -220,22 +227,22 @@ def _find(
     import pyarrow as pa
 
     from spark_queue.core.definitions.column_names import ColumnNames
-    from spark_queue.dashboard import message_rows
+    from spark_queue.core.state.lifecycle import State
     from spark_queue.journal.open import open_journal
-    from spark_queue.views import state_at
+    from spark_queue.views import message_search, state_at
 
     opened = open_journal(target.store)
     point = state_at(opened, as_of)
     found, after = BitMap64(), 0
     while True:
-        chosen = message_rows.choose(point.state, queue, states=message_rows.ANY, bookmark=None, after=after, where=where)
-        more, next_after, _ = message_rows.search(opened.traits, chosen, where, limit=limit - len(found))
+        chosen = message_search.choose(point.state, queue, states=State, bookmark=None, after=after, where=where)
+        more, next_after, _ = message_search.search(opened.traits, chosen, where, limit=limit - len(found))
         found |= more
         if next_after is None or len(found) == limit:
             break
         after = next_after
-    values, trouble = message_rows.read_values(target.store, chosen.message_type, chosen.columns, found)
-    known = message_rows.message_rows(point.state.ledger(queue), found, point.now_ms)
+    values, trouble = message_search.read_values(target.store, chosen.message_type, chosen.columns, found)
+    known = message_search.message_rows(point.state.ledger(queue), found, point.now_ms)
     bodies: list[dict[str, Any]] = values or [{"body": trouble} for _ in known]
     rows = [
         {**body, "bookmark": row.bookmark, "state": row.state, "subscription": row.subscription, "lease": row.lease}

@@ -54,11 +54,17 @@ def _of_peer(
     Raises
     ------
     JournalError
-        What keeps the peer from being read; PEER_REPLACED.
+        What keeps the peer from being read, such as PEER_AWAY; PEER_REPLACED.
     """
     here, name, own = folded.state, definition.name, str(folded.state.definitions.journal.instance)
     # Its options are those of the own journal, as when it is pulled.
-    peer = open_journal(peer_store(journal.store, definition))
+    store = peer_store(journal.store, definition)
+    try:
+        peer = open_journal(store)
+    except JournalError as refusal:
+        if refusal.code != "NOT_A_JOURNAL":
+            raise
+        raise JournalError("PEER_AWAY", peer=name, path=store.path) from None
     if peer.journal_id != watermark.journal:
         raise JournalError(
             "PEER_REPLACED", peer=name, expected=watermark.journal, found=peer.journal_id, journal=journal.store.path

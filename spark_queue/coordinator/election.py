@@ -140,7 +140,10 @@ def _watch_advertisement(candidate: Candidate, around: ElectionPorts, *, is_untr
             if is_untrusted:
                 raise CoordinatorError("COORDINATOR_UNTRUSTED", path=candidate.path, address=newest.address)
             age_s = max(0, around.clock.wall_ms() - newest.renewed_at_ms) // 1000
-            raise CoordinatorError("COORDINATOR_ELSEWHERE", path=candidate.path, host=newest.host, age_s=age_s)
+            raise CoordinatorError(
+                "COORDINATOR_ELSEWHERE", path=candidate.path, host=newest.told_host, pid=newest.pid, address=newest.address,
+                age_s=age_s,
+            )  # fmt: skip
 
 
 def claim_next(control: ControlLog, past: LogTail, candidate: Candidate, clock: Clock) -> Reign:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import platform
 import signal
 import socket
 import threading
@@ -177,8 +178,8 @@ def _begin(reign: Reign, journal: JournalPort, post: _Post, announce: Callable[[
     candidate = post.candidate
     post.admission.claimed(reign.epoch)
     advertisement = Advertisement(
-        journal=candidate.journal_id, address=candidate.address, host=candidate.host, epoch=reign.epoch, pid=candidate.pid,
-        renewed_at_ms=0,
+        journal=candidate.journal_id, address=candidate.address, host=candidate.host, host_name=platform.node(),
+        epoch=reign.epoch, pid=candidate.pid, renewed_at_ms=0,
     )  # fmt: skip
     advertiser = Advertiser(post.store, advertisement, wall_ms=post.ports.clock.wall_ms, deposed=_end_deposed)
     # Before the starter goes on: whoever waited behind it must find the advertisement.

@@ -98,6 +98,9 @@ class ChangeSite:
 
 def _wish(state: JournalState, queue: str, verb: Verb, form: Mapping[str, Any]) -> Wish:
     """Return what a form asks for."""
+    wish = Wish(verb=verb, queue=queue)
+    if wish.is_of_queue:
+        return wish
     where = str(form.get("where", "")).strip() or None
     outcome = str(form.get("outcome", Outcome.ACKNOWLEDGE))
     if outcome not in tuple(Outcome):
@@ -105,7 +108,7 @@ def _wish(state: JournalState, queue: str, verb: Verb, form: Mapping[str, Any]) 
     speed = str(form.get("per_second", REDRIVE_PER_SECOND))
     if not speed.isdecimal() or len(speed) > 8 or not 1 <= int(speed) <= 10_000_000:
         raise ConfigError("BAD_VALUE", key="per_second", where="the form", value=speed, expected="a whole number from 1")
-    wish = Wish(verb=verb, queue=queue, where=where, outcome=outcome, per_second=int(speed))
+    wish = replace(wish, where=where, outcome=outcome, per_second=int(speed))
     if form.get("of") != "letters":
         return wish
     homes = homes_of(state, queue)

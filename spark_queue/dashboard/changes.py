@@ -1,4 +1,4 @@
-"""What people do from the page: redrive, settle and purge, by group or by filter. The client does it; here is who waits for it."""
+"""What people do from the page: redrive, settle and purge messages, pause queues. The client does it; here is who waits for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from pyroaring import BitMap64
 
@@ -30,8 +30,8 @@ PART_MESSAGES = 5_000
 #: Most messages that a redrive from the page gives back each second, unless told otherwise.
 REDRIVE_PER_SECOND = 1_000
 
-Verb = Literal["redrive", "settle", "purge"]
-VERBS: tuple[Verb, ...] = ("redrive", "settle", "purge")
+Verb = Literal["redrive", "settle", "purge", "pause", "unpause"]
+VERBS: tuple[Verb, ...] = get_args(Verb)
 
 
 class CancelledError(Exception):
@@ -51,8 +51,13 @@ class Wish:
     outcome: str = str(Outcome.ACKNOWLEDGE)
     per_second: int = REDRIVE_PER_SECOND
 
+    @property
+    def is_of_queue(self) -> bool:
+        """Whether it changes the queue itself, and none of its messages."""
+        return self.verb in ("pause", "unpause")
+
     def dry_run(self, journal: Journal) -> tuple[int, str]:
-        """Return how many messages it would change now, and that in a sentence; changes nothing.
+        """Return how many messages, or queues, it would change now, and that in a sentence; changes nothing.
 
         Raises
         ------
@@ -60,6 +65,10 @@ class Wish:
             What the coordinator would refuse.
         """
         queue = journal.queue(self.queue)
+        if self.verb == "pause":
+            return 1, f"Queue '{self.queue}' would grant nothing until somebody unpauses it. What is leased goes on."
+        if self.verb == "unpause":
+            return 1, f"Queue '{self.queue}' would grant again, also to subscriptions that an alarm has paused."
         if self.verb == "redrive":
             would = queue.redrive(self.where, bookmarks=self.rows, dry_run=True)
             told = f"{would.redriven:,} dead letters would go back to queue '{self.queue}'."
@@ -81,6 +90,12 @@ class Wish:
         CancelledError
             What `on_progress` raises, to end it.
         """
+        if self.verb == "pause":
+            journal.queue(self.queue).pause()
+            return f"Queue '{self.queue}' is paused. What is leased goes on."
+        if self.verb == "unpause":
+            journal.queue(self.queue).unpause()
+            return f"Queue '{self.queue}' grants again."
         if self.verb == "redrive":
             done = journal.queue(self.queue).redrive(
                 self.where, bookmarks=self.rows, per_second=self.per_second, on_progress=on_progress

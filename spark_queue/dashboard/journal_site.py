@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from spark_queue.client.applied import applied_versions
 from spark_queue.clock import SystemClock
 from spark_queue.core.bitmaps.ranges import oldest
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.dashboard import journal_page, letters, message_rows, queue_page, shown
+from spark_queue.dashboard import journal_page, letters, message_page, queue_page, shown
 from spark_queue.dashboard.life import life_of
 from spark_queue.dashboard.moments import Moments
 from spark_queue.dashboard.overview import journal_rows
@@ -26,7 +26,7 @@ from spark_queue.errors import ConfigError, SparkQueueError
 from spark_queue.following.follower import JournalFollower
 from spark_queue.following.journal_look import JournalLook, status_of
 from spark_queue.journal.schema import user_schema
-from spark_queue.views import control_rows
+from spark_queue.views import control_rows, message_search
 from spark_queue.views.explain import explain
 
 #: Bodies of a group of dead letters that its page shows.
@@ -105,32 +105,33 @@ class JournalSite:
     def _messages(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
         asked = request.query_params
         states, where = asked.get("state", "in the queue"), asked.get("where", "").strip() or None
-        if states not in message_rows.STATES:
-            expected = f"one of {', '.join(message_rows.STATES)}"
+        if states not in message_page.STATES:
+            expected = f"one of {', '.join(message_page.STATES)}"
             raise ConfigError("BAD_VALUE", key="state", where="the address", value=states, expected=expected)
-        bookmark, after = number(request, "bookmark"), number(request, "after") or 0
+        among, bookmark, after = message_page.STATES[states], number(request, "bookmark"), number(request, "after") or 0
         at_ms = queue_page.moment_ms(asked.get("at"))
         with looking(follower) as look:
             journal, letters_count = look.journal, status_of(look, known_queue(look.state, request)).dead_letters
         with self._looking_at(follower, at_ms) as (state, _):
             name, refused = known_queue(state, request), None
             try:
-                chosen = message_rows.choose(state, name, states=states, bookmark=bookmark, after=after, where=where)
+                chosen = message_search.choose(state, name, states=among, bookmark=bookmark, after=after, where=where)
             except ConfigError as refusal:
                 refused, where = str(refusal), None
-                chosen = message_rows.choose(state, name, states=states, bookmark=bookmark, after=after, where=None)
-        found, next_after, is_cut = message_rows.search(journal.traits, chosen, where, limit=message_rows.PAGE_ROWS)
-        columns = message_rows.body_columns(chosen.columns)
-        values, trouble = ([], None) if self._pages.hides_bodies else message_rows.read_values(
+                chosen = message_search.choose(state, name, states=among, bookmark=bookmark, after=after, where=None)
+        found, next_after, is_cut = message_search.search(journal.traits, chosen, where, limit=message_page.PAGE_ROWS)
+        columns = message_search.body_columns(chosen.columns)
+        values, trouble = ([], None) if self._pages.hides_bodies else message_search.read_values(
             follower.store, chosen.message_type, chosen.columns, found
         )  # fmt: skip
         with self._looking_at(follower, at_ms) as (state, now_ms):
-            rows = message_rows.message_rows(state.ledger(name), found, now_ms)
-        page = message_rows.MessagePage(
-            rows=message_rows.with_values(rows, values, columns), columns=columns, total=chosen.total, next_after=next_after,
+            rows = message_search.message_rows(state.ledger(name), found, now_ms)
+        cells: Sequence[Sequence[str] | None] = message_page.cells(values, columns) or [None] * len(rows)
+        page = message_page.MessagePage(
+            rows=list(zip(rows, cells, strict=True)), columns=columns, total=chosen.total, next_after=next_after,
             trouble=trouble, is_cut=is_cut,
         )  # fmt: skip
-        return {"queue": name, "page": page, "states": list(message_rows.STATES), "state": states, "where": asked.get("where", ""),
+        return {"queue": name, "page": page, "states": list(message_page.STATES), "state": states, "where": asked.get("where", ""),
                 "refused": refused, "letters": letters_count, "at_ms": at_ms, "trouble": follower.trouble}  # fmt: skip
 
     @contextmanager
@@ -151,7 +152,7 @@ class JournalSite:
         with looking(follower) as look:
             name, journal, now_ms = known_queue(look.state, request), look.journal, look.now_ms
             definition = look.state.ledger(name).definition
-            message_type = message_rows.frozen(look.state.message_types[definition.message_type])
+            message_type = message_search.frozen(look.state.message_types[definition.message_type])
 
         @contextmanager
         def state_now() -> Iterator[JournalState]:
@@ -163,7 +164,7 @@ class JournalSite:
         trouble = history.trouble
         if not self._pages.hides_bodies and trouble is None:
             rows = BitMap64([bookmark])
-            found, trouble = message_rows.read_values(follower.store, message_type, definition.columns, rows)
+            found, trouble = message_search.read_values(follower.store, message_type, definition.columns, rows)
             names = [] if not found else user_schema(definition.columns).names
             values = [(column, shown.body(found[0][column])) for column in names]
         return {"queue": name, "history": history, "life": life_of(history, now_ms), "values": values, "body_trouble": trouble,
@@ -176,19 +177,19 @@ class JournalSite:
             groups = letters.letter_groups(look.state, name, choice)
             homes = letters.homes_of(look.state, name)
             source = look.state.ledger(homes.source).definition
-            message_type = message_rows.frozen(look.state.message_types[source.message_type])
+            message_type = message_search.frozen(look.state.message_types[source.message_type])
             count, now_ms = status_of(look, name).dead_letters, look.now_ms
         group = next((each for each in groups if each.key == key), None)
         values, trouble, bookmarks = list[dict[str, Any]](), None, list[int]()
-        columns = message_rows.body_columns(source.columns)
+        columns = message_search.body_columns(source.columns)
         if group is not None:
             rows = oldest(group.rows, GROUP_BODIES)
             bookmarks = list(rows)
             if not self._pages.hides_bodies:
-                values, trouble = message_rows.read_values(follower.store, message_type, source.columns, rows)
-        cells = [[shown.cell(value[column]) for column in columns] for value in values]
+                values, trouble = message_search.read_values(follower.store, message_type, source.columns, rows)
         return {"queue": name, "groups": groups[: letters.GROUPS], "more": max(0, len(groups) - letters.GROUPS), "homes": homes,
-                "group": group, "bookmarks": bookmarks, "cells": cells, "columns": columns, "letters": count,
+                "group": group, "bookmarks": bookmarks, "columns": columns, "cells": message_page.cells(values, columns),
+                "letters": count,
                 "chosen": None if choice.is_of_all else sum(len(each.rows) for each in groups),
                 "yesterday": letters.yesterday(now_ms),
                 "body_trouble": trouble, "trouble": follower.trouble}  # fmt: skip

@@ -12,10 +12,10 @@ from spark_queue.dashboard import charts
 from spark_queue.following.follower import JournalFollower
 from spark_queue.following.history import JournalHistory, Spark
 from spark_queue.following.journal_look import JournalLook, status_of
+from spark_queue.views.pace import PACE_MS
 
-#: The span of the little charts, and of rates, in milliseconds.
+#: The span of the little charts, in milliseconds.
 SPARK_MS = 3_600_000
-RATE_MS = 300_000
 
 #: Distance of two points of a little chart, in milliseconds.
 SPARK_STEP_MS = 60_000
@@ -78,7 +78,7 @@ def queue_row(look: JournalLook, name: str) -> QueueRow:
     if look.history is None:
         return QueueRow(name=name, status=found, trouble=None)
     spark = _spark(look, look.history, name)
-    rate_in, rate_out = look.history.rates(look.state, name, look.now_ms - RATE_MS, look.now_ms)
+    rate_in, rate_out = look.history.rates(look.state, name, look.now_ms - PACE_MS, look.now_ms)
     return QueueRow(
         name=name,
         status=found,

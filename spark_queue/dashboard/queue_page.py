@@ -14,11 +14,11 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
 from spark_queue.dashboard import charts
-from spark_queue.dashboard.overview import RATE_MS
 from spark_queue.errors import ConfigError
 from spark_queue.following.history import Series
 from spark_queue.following.journal_look import JournalLook
 from spark_queue.settings.timestamps import parse_timestamp, to_ms
+from spark_queue.views.pace import PACE_MS, Pace
 
 #: The spans that a chart may have, in milliseconds; None for all that there is.
 SPANS_MS: dict[str, int | None] = {
@@ -91,23 +91,11 @@ class QueueFigures:
     letters_from: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How fast messages come and leave, each second."""
-
-    rate_in: float
-    rate_out: float
-
-    def empty_in_s(self, depth: int) -> float | None:
-        """Return when a queue is empty if it goes on like that, in seconds; None if it does not become so."""
-        return depth / (self.rate_out - self.rate_in) if depth and self.rate_out > self.rate_in else None
-
-
 def pace(look: JournalLook, queue: str) -> Pace | None:
     """Return how fast messages come and leave now; None where the history is still being read."""
     if look.history is None:
         return None
-    rate_in, rate_out = look.history.rates(look.state, queue, look.now_ms - RATE_MS, look.now_ms)
+    rate_in, rate_out = look.history.rates(look.state, queue, look.now_ms - PACE_MS, look.now_ms)
     return Pace(rate_in=rate_in, rate_out=rate_out)
 
 

@@ -1,15 +1,13 @@
-"""How pages write numbers, times and values."""
+"""How pages write counts, sizes, times and values; `figure_texts` has what the command line writes, too."""
 
 from __future__ import annotations
 
 import base64
 import json
-import math
 from datetime import UTC, datetime
 from typing import Any
 
-#: Nothing to say.
-NONE = "–"
+from spark_queue.views.figure_texts import NONE
 
 #: Characters of a body or an error that a table shows; the page of one message shows it whole.
 CELL_CHARACTERS = 200
@@ -17,42 +15,10 @@ CELL_CHARACTERS = 200
 #: Most characters of one value that any page shows.
 _WHOLE_CHARACTERS = 100_000
 
-_STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-
 
 def count(value: int | None) -> str:
     """Return a number with its thousands apart."""
     return NONE if value is None else f"{value:,}"
-
-
-def rate(per_second: float | None) -> str:
-    """Return a rate: messages each second, or each minute where it is slow."""
-    if per_second is None or math.isnan(per_second):
-        return NONE
-    if per_second == 0:
-        return "0"
-    if per_second >= 100:
-        return f"{per_second:,.0f}/s"
-    if per_second >= 1:
-        return f"{per_second:,.1f}/s"
-    return f"{per_second * 60:,.2g}/min" if per_second * 60 >= 0.1 else f"{per_second * 3600:,.2g}/h"
-
-
-def duration(seconds: float | None) -> str:
-    """Return a time span in its two largest units."""
-    if seconds is None or math.isnan(seconds):
-        return NONE
-    if abs(seconds) < 10:
-        return f"{seconds:.1f} s"
-    sign, left = ("−" if seconds < 0 else ""), abs(round(seconds))
-    for index, (length, unit) in enumerate(_STEPS):
-        if left >= length:
-            told = f"{sign}{left // length} {unit}"
-            if index + 1 < len(_STEPS):
-                smaller, name = _STEPS[index + 1]
-                told += f" {left % length // smaller} {name}"
-            return told
-    return "0 s"
 
 
 def instant(at_ms: int | None) -> str:

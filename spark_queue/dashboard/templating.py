@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse
 
 from spark_queue.dashboard import shown
 from spark_queue.dashboard.guard import Access
+from spark_queue.views import figure_texts
 
 _TEMPLATES = resources.files("spark_queue.dashboard") / "templates"
 
@@ -28,8 +29,9 @@ def environment() -> Environment:
     made = Environment(
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    for name in ("count", "rate", "duration", "instant", "machine_time", "size", "body", "cell"):
+    for name in ("count", "instant", "machine_time", "size", "body", "cell"):
         made.filters[name] = getattr(shown, name)
+    made.filters.update(rate=figure_texts.rate, duration=figure_texts.duration)
     made.filters["part"] = _part
     made.globals["query"] = _query
     return made

@@ -39,11 +39,19 @@ class Advertisement(msgspec.Struct, frozen=True, kw_only=True):
 
     journal: str
     address: str
+    #: What hosts are told apart by; see `spark_queue.protocol.host`.
     host: str
+    #: What people call it; empty from software that did not say so.
+    host_name: str = ""
     epoch: int
     pid: int
     #: The coordinator's wall clock, in milliseconds since 1970 UTC.
     renewed_at_ms: int
+
+    @property
+    def told_host(self) -> str:
+        """What people are told of its host."""
+        return self.host_name or self.host
 
 
 def read_advertisement(store: AdvertisementStore, journal_id: str) -> Advertisement | None:

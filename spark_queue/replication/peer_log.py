@@ -86,7 +86,7 @@ class PeerLog:
         Raises
         ------
         JournalError
-            NOT_A_JOURNAL, JOURNAL_DAMAGED or STORE_FAILED.
+            PEER_AWAY, JOURNAL_DAMAGED or STORE_FAILED.
         """
         files, version = _listed(store, peer)
         log = cls(store, peer, first=max((file.last + 1 for file in files), default=0))
@@ -100,7 +100,7 @@ class PeerLog:
         Raises
         ------
         JournalError
-            NOT_A_JOURNAL, PROTOCOL_NEWER, PEER_REFUSED, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED: a new reader must begin. Records
+            PEER_AWAY, PROTOCOL_NEWER, PEER_REFUSED, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED: a new reader must begin. Records
             before what is refused were returned.
         LogReplacedError
             What was read is no part of it any more, so a new reader must begin.
@@ -267,7 +267,7 @@ def read_definitions(store: Store, peer: str) -> tuple[str, Definitions]:
     Raises
     ------
     JournalError
-        NOT_A_JOURNAL, PROTOCOL_NEWER, PEER_REFUSED, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED.
+        PEER_AWAY, PROTOCOL_NEWER, PEER_REFUSED, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED.
     ConfigError
         What this software refuses of its definitions.
     """
@@ -280,7 +280,7 @@ def _listed(store: Store, peer: str) -> tuple[list[ControlFile], int]:
     check_log(store, peer)
     table = delta.open_table(store, CONTROL)
     if table is None:
-        raise JournalError("NOT_A_JOURNAL", path=store.path, reason="it has no control log.")
+        raise JournalError("PEER_AWAY", peer=peer, path=store.path)
     return listing(store, table), int(table.version())
 
 

@@ -33,7 +33,7 @@ _PASSES_WITHIN_S = 5.0
 _MEETING_S = 0.02
 
 #: What may be over at the next look; what a peer's log says will say the same again.
-_PASSING = frozenset({"STORE_FAILED", "NOT_A_JOURNAL"})
+_PASSING = frozenset({"STORE_FAILED", "PEER_AWAY"})
 
 
 def is_unreadable(trouble: BaseException | None, *, for_s: float) -> bool:

@@ -145,7 +145,12 @@ def test_end_a_pause_that_was_wrong(browser: Browser, served: Served, sparkq: Te
     page.get_by_role("link", name="REFUNDS", exact=True).click()
     path = served.world.journal.path
     expect(page.locator("main")).to_contain_text(f"sparkq unpause {path} REFUNDS")
+    page.get_by_role("button", name="Unpause").click()
+    page.get_by_role("button", name="Unpause the queue").click()
+    expect(page.locator("#change")).to_contain_text("Queue 'REFUNDS' grants again.")
     page.context.close()
+    assert not sparkq("status", path, "REFUNDS", "--json").json[0]["paused"]
+    assert sparkq("pause", path, "REFUNDS").code == 0
     assert sparkq("unpause", path, "REFUNDS").code == 0
     assert not sparkq("status", path, "REFUNDS", "--json").json[0]["paused"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -49,6 +50,7 @@ def test_a_living_coordinator_is_not_succeeded_from_another_host(world: World, e
     other = world.start(**elsewhere)
     report = world.report(other)
     assert report.code == "COORDINATOR_ELSEWHERE"
+    assert (report.facts["host"], report.facts["pid"]) == (platform.node(), pid)
     assert other.wait(DEADLINE_S) == 1
     assert world.ping().pid == pid
     assert len(world.claims()) == 1

@@ -13,7 +13,7 @@ from tests.source_tree import SourceFile, product_files
 
 #: A module imports from its own line and the lines above it. A name stands for the module and all below it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("spark_queue.error_texts", "spark_queue.access_error_texts"),
+    ("spark_queue.error_texts", "spark_queue.coordinator_error_texts"),
     ("spark_queue.errors",),
     ("spark_queue.core.bitmaps", "spark_queue.core.definitions"),
     ("spark_queue.core.records",),
@@ -60,6 +60,8 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
     "pyspark": ("spark_queue.source", "spark_queue.client.queue", "spark_queue.session", "pyspark_sparkqueue", "jobs"),
     "rich": ("spark_queue.cli", "jobs"),
     "sqlglot": ("spark_queue.expression",),
+    # A command works without what the page needs.
+    "spark_queue.dashboard": ("spark_queue.dashboard", "spark_queue.cli.dashboard"),
     "starlette": ("spark_queue.dashboard",),
     "typer": ("spark_queue.cli",),
     "uvicorn": ("spark_queue.dashboard",),

@@ -63,10 +63,11 @@ def test_a_check_reads_the_peers_of_peers_and_tells_what_they_break(sparkq: Term
 def test_a_peer_that_cannot_be_read_is_told_and_nothing_fits(sparkq: Terminal, tmp_path: Path) -> None:
     here = site(tmp_path, "frankfurt", "virginia")
     said = sparkq("peers", "check", here.path)
-    assert (said.code, "Not read: virginia. [NOT_A_JOURNAL]" in said.out) == (2, True)
+    assert (said.code, "Not read: virginia. [PEER_AWAY]" in said.out) == (2, True)
+    assert ("whether its store is mounted" in said.out, "sparkq init" in said.out) == (True, False)
     site(tmp_path, "virginia", "frankfurt", "tokyo")
     said = sparkq("peers", "check", here.path)
-    assert (said.code, "Not read: tokyo. [NOT_A_JOURNAL]" in said.out) == (0, True), "it is not pulled from here"
+    assert (said.code, "Not read: tokyo. [PEER_AWAY]" in said.out) == (0, True), "it is not pulled from here"
 
 
 def test_two_peers_are_not_one_journal(sparkq: Terminal, tmp_path: Path) -> None:
@@ -101,6 +102,16 @@ def test_without_a_coordinator_the_logs_tell_how_far_a_peer_is_pulled(sparkq: Te
     shutil.rmtree(tmp_path / "virginia")
     (told,) = sparkq("peers", "status", here.path, "--json").json
     assert told["records_behind"] is None
+
+
+def test_status_says_what_to_do_where_the_store_of_a_peer_is_away(
+    sparkq: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R112: to make a journal there would put a stranger in the place of the one that comes back."""
+    monkeypatch.setattr("spark_queue.client.peers.call_once", lambda *_, **__: wire.PeersTold(peers={}))
+    said = sparkq("peers", "status", site(tmp_path, "frankfurt", "virginia").path)
+    assert (said.code, "virginia: [PEER_AWAY]" in said.out) == (2, True)
+    assert ("sparkq proxied-transfer" in said.out, "sparkq init" in said.out) == (True, False)
 
 
 @pytest.mark.parametrize(

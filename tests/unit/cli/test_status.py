@@ -47,16 +47,17 @@ def test_status_says_that_proxied_transfer_is_on(sparkq: Terminal, journal: Jour
     assert (said.code, "proxied transfer is on" in said.out) == (0, True)
 
 
-def test_status_shows_how_long_a_batch_runs_and_whose_it_is(
+def test_status_shows_ages_and_whose_batch_runs_longest_as_people_read_them(
     sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calm = journal.view("status")
-    values = {"longest_batch_seconds": 5_000.0, "longest_batch_subscription": "slow", "age_of_oldest_lease": 6_000.0}
-    busy = pa.Table.from_pylist([{**calm.to_pylist()[0], **values}], schema=calm.schema)
+    ages = {"seconds_behind": 10_680.0, "age_of_oldest_lease": 6_000.0, "longest_batch_seconds": 5_000.0}
+    busy = pa.Table.from_pylist([{**calm.to_pylist()[0], **ages, "longest_batch_subscription": "slow"}], schema=calm.schema)
     monkeypatch.setattr(Journal, "view", lambda *_args, **_fields: busy)
     said = sparkq("status", journal.path).out
-    assert "5,000.0 s, slow" in said
-    assert "6,000.0" in said
+    assert [age for age in ("2 h 58 min", "1 h 40 min", "1 h 23 min, slow") if age not in said] == []
+    (told,) = sparkq("status", journal.path, "--json").json
+    assert {name: told[name] for name in ages} == ages
 
 
 def test_watching_into_a_file_appends_what_stood_when(sparkq: Terminal, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,7 @@ def test_who_cannot_be_read_is_named_and_is_no_fault(sparkq: Terminal, sites: tu
     (tmp_path / "virginia").rename(tmp_path / "lost")
     told = verified(sparkq, frankfurt)
     assert told["problems"] == []
-    assert "Peer 'virginia' is not compared" in told["warnings"][0]
+    assert "Peer 'virginia' is not compared: [PEER_AWAY]" in told["warnings"][0]
     Site(tmp_path, "virginia", ["frankfurt"], virginia.clock)
     assert "PEER_REPLACED" in verified(sparkq, frankfurt)["warnings"][0]
     shutil.rmtree(tmp_path / "virginia")

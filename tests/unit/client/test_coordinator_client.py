@@ -211,7 +211,7 @@ def test_an_address_that_is_none_is_refused(host: World) -> None:
 def test_lost_election_is_tried_again_and_any_other_failure_of_a_start_is_told(host: World) -> None:
     host.answers, host.starts = {STARTED: [replies.Done()]}, [DEPOSED, DEPOSED, STARTED]
     assert client().call(request()) == replies.Done()
-    host.starts = [CoordinatorError("COORDINATOR_ELSEWHERE", path="p", host="h", age_s=1)]
+    host.starts = [CoordinatorError("COORDINATOR_ELSEWHERE", path="p", host="h", pid=7, address="grpc://127.0.0.1:1", age_s=1)]
     with pytest.raises(CoordinatorError, match="COORDINATOR_ELSEWHERE"):
         client().call(request())
     host.starts = [DEPOSED] * 9

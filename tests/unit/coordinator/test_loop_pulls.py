@@ -63,7 +63,7 @@ def test_what_was_read_by_earlier_definitions_is_not_taken() -> None:
 
 def test_a_coordinator_tells_how_its_peers_are_pulled(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(PULLS)
-    peers, report = world.loop._peers, PullReport(trouble=JournalError("NOT_A_JOURNAL", path="/virginia", reason="it is gone."))
+    peers, report = world.loop._peers, PullReport(trouble=JournalError("PEER_AWAY", peer="virginia", path="/virginia"))
     path = PulledFile(path="a", size_bytes=900, stats={}, origins=((0, 5, "u", 0), (5, 2, "v", 0)))
     pulled = Pulled(peer="virginia", journal="uuid", record=7, digest="")
     files = [PulledFiles(message_type="json", files=(path,), instances={})]
@@ -71,7 +71,7 @@ def test_a_coordinator_tells_how_its_peers_are_pulled(monkeypatch: pytest.Monkey
     monkeypatch.setattr(peers._pullers, "reports", lambda: {"virginia": report})
     (before,) = world.ask(wire.AskPeers).peers.values()
     assert (before.silent_ms, before.rows_copied, before.bytes_copied) == (0, 7, 900)
-    assert before.trouble.startswith("[NOT_A_JOURNAL]")
+    assert before.trouble.startswith("[PEER_AWAY]")
     world.clock.advance(4_000)
     (after,) = world.ask(wire.AskPeers).peers.values()
     assert after.silent_ms == 4_000, "nothing was heard since it began"

@@ -76,7 +76,7 @@ WORDS = {
 }  # fmt: skip
 #: What forms have.
 FIELDS = {
-    "verb": ["redrive", "settle", "purge", "purge", "drop"], "of": ["letters", "messages"], "where": _FILTERS,
+    "verb": ["redrive", "settle", "purge", "purge", "pause", "unpause", "drop"], "of": ["letters", "messages"], "where": _FILTERS,
     "outcome": ["acknowledge", "expire", "cancel", "lose"], "per_second": _NUMBERS, "group": ["0" * 16],
     "confirmed": ["20", "1", "0"],
     "since": _TIMES, "until": _TIMES, "reason": ["forced_expire"], "error": ["declined"], "token": ["guessed"], MARK: [MARK],

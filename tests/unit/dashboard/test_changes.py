@@ -13,8 +13,9 @@ from urllib.parse import parse_qsl, urlencode
 import pytest
 
 from spark_queue.core import commands
+from spark_queue.core.caller import Caller
 from spark_queue.dashboard import change_site, changes
-from spark_queue.dashboard.changes import StartedChange, Wish
+from spark_queue.dashboard.changes import VERBS, StartedChange, Wish
 from spark_queue.errors import CallerError
 from spark_queue.protocol.connection import Endpoint
 from tests.unit.dashboard.asking import Answer, Asker, asker
@@ -29,6 +30,8 @@ class Held(DashboardWorld):
     def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(place)
         self.asked: list[str] = []
+        #: Whose token the page has.
+        self.caller: Caller | None = None
         self.publish(20, 1)
         self.expire("BILLING", range(6), "card declined", 2)
         self.expire("BILLING", range(6, 10), "timeout", 3)
@@ -38,7 +41,7 @@ class Held(DashboardWorld):
 
     def _answer(self, _store: Any, _journal: str, command: commands.AnyCommand, *, endpoint: Endpoint) -> Any:
         self.asked.append(type(command).__name__)
-        reply = self.decide(command, 60)
+        reply = self.engine.decide(command, now_ms=self.at(60), caller=self.caller)
         self.commit()
         return reply
 
@@ -81,7 +84,7 @@ def test_a_group_is_redriven_after_it_was_told_how_many(held: Held) -> None:
 
 
 def test_to_ask_changes_nothing(held: Held) -> None:
-    for verb in ("redrive", "settle", "purge"):
+    for verb in VERBS:
         asked = held.visitor.change(f"{QUEUE}/changes", {"verb": verb, "of": "letters"})
         assert asked.status == 200
         assert "Nothing was changed yet." in asked.text
@@ -103,6 +106,31 @@ def test_messages_are_purged_and_settled_by_filter(held: Held) -> None:
     form = {"verb": "settle", "where": "amount = 5", "outcome": "expire"}
     _, shown = confirmed(held.visitor, "/j/shop/queues/SHIPPING/changes", form)
     assert "2 expired" in shown.text
+
+
+def test_a_queue_is_paused_and_unpaused_after_it_was_told_what_that_does(held: Held) -> None:
+    assert "Unpause …" not in held.visitor.get(QUEUE).text
+    asked, shown = confirmed(held.visitor, f"{QUEUE}/changes", {"verb": "pause"})
+    assert "would grant nothing until somebody unpauses it. What is leased goes on." in asked
+    assert "Pause the queue" in asked
+    assert "Queue &#39;BILLING&#39; is paused." in shown.text
+    assert held.journal.queue("BILLING").status().paused
+    held.visitor.followers[0].refresh()
+    page = held.visitor.get(QUEUE).text
+    assert ("Unpause …" in page, "Pause …" in page) == (True, False)
+    _, shown = confirmed(held.visitor, f"{QUEUE}/changes", {"verb": "unpause"})
+    assert "Queue &#39;BILLING&#39; grants again." in shown.text
+    assert held.asked == ["Pause", "Unpause"]
+    assert not held.journal.queue("BILLING").status().paused
+
+
+def test_the_log_names_the_principal_in_whose_name_the_page_has_paused(held: Held) -> None:
+    """R12."""
+    held.caller = Caller(principal="ann", host="10.0.0.9", signs=True)
+    confirmed(held.visitor, f"{QUEUE}/changes", {"verb": "pause"})
+    held.visitor.followers[0].refresh()
+    log = held.visitor.get("/j/shop/log?queue=BILLING&people=1").text
+    assert re.search("<td>paused</td>.*by &#39;ann&#39; from 10.0.0.9", log)
 
 
 def test_dead_letters_are_redriven_by_filter(held: Held) -> None:
@@ -183,7 +211,7 @@ def test_nothing_changes_by_a_get(held: Held) -> None:
 
 def test_a_page_that_only_shows_has_no_forms_and_takes_none(held: Held) -> None:
     visitor = asker(held.journal)
-    for path in (f"{QUEUE}/messages", f"{QUEUE}/dead-letters"):
+    for path in (QUEUE, f"{QUEUE}/messages", f"{QUEUE}/dead-letters"):
         assert "/changes" not in visitor.get(path).text
     answer = visitor.change(f"{QUEUE}/changes", {"verb": "purge", "confirmed": "20"})
     assert (answer.status, held.asked) == (403, [])

@@ -44,6 +44,15 @@ def store() -> Objects:
     return Objects()
 
 
+def test_the_hint_of_older_software_names_its_host_by_what_it_compares(store: Objects) -> None:
+    data = msgspec.json.decode(msgspec.json.encode(OWN))
+    del data["host_name"]
+    store.objects[ADVERTISEMENT_KEY] = msgspec.json.encode(data)
+    found = read_advertisement(store, "j")
+    assert found is not None
+    assert (found.told_host, msgspec.structs.replace(found, host_name="queue-a").told_host) == ("h", "queue-a")
+
+
 def beacon(store: Objects, deposed: list[Advertisement], *, hint: Advertisement = OWN, wall_ms: int = 77) -> Advertiser:
     return Advertiser(store, hint, wall_ms=lambda: wall_ms, deposed=deposed.append)
 

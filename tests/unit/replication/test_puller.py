@@ -138,7 +138,7 @@ def test_a_log_that_does_not_have_the_watermark_waits_until_it_says_that_it_was_
 
 def test_a_log_that_is_gone_is_told(here: Site, there: Site, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "virginia")
-    with pytest.raises(JournalError, match="NOT_A_JOURNAL"):
+    with pytest.raises(JournalError, match="PEER_AWAY.*virginia"):
         Loop(here).puller("virginia").step()
     assert open_reader(here.store).records()[-1].kind == Kind.DEFINITIONS_APPLIED
 

@@ -106,7 +106,7 @@ def test_nobody_is_level_before_it_is_known_who_is_pulled(tmp_path: Path) -> Non
     ("trouble", "for_s", "is_so"),
     [
         (None, 9.0, False),
-        (JournalError("NOT_A_JOURNAL", path="/v", reason="it has no control log."), 0.0, False),
+        (JournalError("PEER_AWAY", peer="virginia", path="/v"), 0.0, False),
         (KeyError("virginia"), 4.9, False),
         (KeyError("virginia"), 5.0, True),
         (JournalError("PEER_REPLACED", peer="virginia", expected="u", found="v", journal="/f"), 0.0, True),

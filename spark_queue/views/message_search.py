@@ -1,10 +1,10 @@
-"""Messages of a queue as rows of a page: found by state, bookmark or filter, with as much of their bodies as is shown."""
+"""The search for messages of a queue by state, bookmark or filter, in parts: the next one goes on where the last one ended."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,25 +18,15 @@ from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
-from spark_queue.core.state.lifecycle import IN_QUEUE, State
-from spark_queue.dashboard import shown
+from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import JournalError
 from spark_queue.journal.expressions import check_command
 from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import ENVELOPE, stored_schema, user_schema
 from spark_queue.views.bodies import read_bodies
 
-#: Rows of a page.
-PAGE_ROWS = 50
-
 #: How long a search may read message files, in milliseconds; it then tells how far it came.
 SEARCH_MS = 3_000
-
-#: Where a message is looked for that may be done already.
-ANY = "in any state"
-
-#: The states that can be chosen, and what "in the queue" means.
-STATES = {"in the queue": IN_QUEUE, ANY: tuple(State), **{str(state): (state,) for state in State}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,24 +41,6 @@ class MessageRow:
     deliveries: int
     cancels: int
     is_barrier: bool
-    #: The columns of its message type, then topic, publisher and when it was published; None where the body is not shown.
-    values: Sequence[str] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessagePage:
-    """Some messages, and where it goes on."""
-
-    rows: Sequence[MessageRow]
-    columns: Sequence[str]
-    #: How many there are in the chosen state, before any filter.
-    total: int
-    #: Bookmark to go on from; None at the end.
-    next_after: int | None
-    #: Why bodies cannot be shown.
-    trouble: str | None
-    #: Whether the search ended for its time was over.
-    is_cut: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +53,9 @@ class Chosen:
     total: int
 
 
-def choose(state: JournalState, queue: str, *, states: str, bookmark: int | None, after: int, where: str | None) -> Chosen:
+def choose(
+    state: JournalState, queue: str, *, states: Iterable[State], bookmark: int | None, after: int, where: str | None
+) -> Chosen:
     """Return the messages in question.
 
     Raises
@@ -90,7 +64,7 @@ def choose(state: JournalState, queue: str, *, states: str, bookmark: int | None
         EXPRESSION_INVALID or EXPRESSION_UNSUPPORTED.
     """
     ledger = state.ledger(queue)
-    found = BitMap64.union(BitMap64(), *(ledger.rows[each] for each in STATES[states]))
+    found = BitMap64.union(BitMap64(), *(ledger.rows[each] for each in states))
     total = len(found)
     if bookmark is not None:
         found = ledger.entered & BitMap64([bookmark]) if bookmark >= 0 else BitMap64()
@@ -172,10 +146,3 @@ def read_values(
     except JournalError as refusal:
         return [], str(refusal)
     return found.to_pylist(), None
-
-
-def with_values(rows: Sequence[MessageRow], values: Sequence[dict[str, Any]], names: Sequence[str]) -> list[MessageRow]:
-    """Return rows with what is shown of their bodies."""
-    if not values:
-        return list(rows)
-    return [replace(row, values=[shown.cell(value[name]) for name in names]) for row, value in zip(rows, values, strict=True)]

@@ -1,0 +1,82 @@
+"""The texts of `CoordinatorError` and `AccessError`, as `error_texts` has those of all others."""
+
+from __future__ import annotations
+
+#: The caller may not do that.
+ACCESS: dict[str, str] = {
+    "NOBODY_ADMINISTERS": (
+        "None of the principals {principals} may administer the journal for good, so nobody could change them any more. Give one "
+        "that never expires the right 'administer'."
+    ),
+    "ACCESS_DENIED": (
+        "Principal '{principal}' has no right '{right}' on {what}. Ask who administers the journal for it, or call with the token "
+        "of somebody who has it."
+    ),
+    "SUBSCRIPTION_OF_OTHER": (
+        "Subscription '{subscription}' of queue '{queue}' belongs to another principal than '{principal}'. Take another name, or "
+        "let somebody with the right 'change' unsubscribe it."
+    ),
+    "TOKEN_EXPIRED": (
+        "The tokens of principal '{principal}' expired at {expired_at}. Ask who administers the journal for a new one: "
+        "`sparkq token new {principal}`."
+    ),
+    "TOKEN_WITHDRAWN": (
+        "The token of principal '{principal}' was taken out of the definitions. Call with its new token, or ask who administers "
+        "the journal for one: `sparkq token new {principal}`."
+    ),
+}
+
+#: No coordinator could be reached, or one may not serve here and now.
+COORDINATOR: dict[str, str] = {
+    "COORDINATOR_UNAVAILABLE": (
+        "The coordinator of '{path}' could not be reached or started: {reason} `sparkq doctor` finds out why; its log is {log}."
+    ),
+    "COORDINATOR_ELSEWHERE": (
+        "The coordinator of '{path}' runs on another host: process {pid} on '{host}', at {address}, heard of {age_s} s ago. It "
+        "only serves its own host. Run `sparkq serve` there with TLS and point jobs at it with option 'coordinator', or end it "
+        "there with `sparkq stop`."
+    ),
+    "COORDINATOR_UNTRUSTED": (
+        "The coordinator of '{path}' is at {address}, and its certificate is not trusted here. Name that by SPARKQ_TLS_ROOTS."
+    ),
+    "COORDINATOR_SERVES": (
+        "Another coordinator serves '{path}' already, at {address}; nothing was started. End that one with `sparkq stop`, or run "
+        "`sparkq serve --standby`, which waits and takes over when it ends."
+    ),
+    "COORDINATOR_STANDS_BY": (
+        "The coordinator that was asked stands by: it does not serve '{path}' while another one does. Name all of them in "
+        "'coordinator', such as a:7337,b:7337; the one that serves is found."
+    ),
+    "COORDINATOR_RECOVERING": ("The coordinator of '{path}' is still reading its log, or those of its peers. Try again shortly."),
+    "REPLICATION_PENDING": (
+        "The {rows} row(s) are published, but within {timeout} only {found} of {wanted} peer(s) have pulled them: {reason} They "
+        "are pulled as soon as that is possible. Publish them again only under the same publisher name and numbers."
+    ),
+    "COORDINATOR_DEPOSED": (
+        "Coordinator epoch {epoch} of '{path}' is over: {reason}. Nothing it did not commit counts. A newer one serves."
+    ),
+    "CLOCK_SKEW": (
+        "The last record of '{path}' is {ahead_s} s ahead of this host's clock, so leases and expirations would be wrong. "
+        "Set the clock, or run `sparkq serve --accept-clock`."
+    ),
+    "UNAUTHENTICATED": (
+        "The coordinator at {address} refused the token. Use that of who runs it, or of a principal, by SPARKQ_TOKEN_FILE."
+    ),
+    "TOKEN_FILE_UNSAFE": (
+        "The token file '{file}' {problem}, so somebody else could speak for you or read your queues. Check who wrote it, "
+        "then run `chmod 600` on it, or delete it: the next start makes a new one."
+    ),
+    "FRAME_TOO_LARGE": ("A call of {size} bytes is over the limit of {limit} bytes. Settle fewer rows at once."),
+    "FRAME_MALFORMED": ("A call could not be understood: {reason} Use one version of spark_queue on both sides."),
+    "USER_DIRECTORY_UNUSABLE": (
+        "The directory '{directory}' cannot be used for the token, logs and locks of coordinators: {reason} Let the environment "
+        "variable {variable} name a directory that this user may write."
+    ),
+    "ADDRESS_UNUSABLE": (
+        "No coordinator can listen on {address}: {reason} Free the address, or give another one with --bind; port 0 finds one."
+    ),
+    "ADDRESS_UNSAFE": (
+        "Serving on {address} would expose the queue beyond this host: {reason} Give --tls-cert, --tls-key and a token."
+    ),
+    "INTERNAL": ("An invariant did not hold: {what}. Nothing was committed. Please report it with the journal's `sparkq verify`."),
+}

@@ -1,0 +1,39 @@
+"""What the page of a queue's messages shows: some rows, with as much of their bodies as a table can carry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spark_queue.core.state.lifecycle import IN_QUEUE, State
+from spark_queue.dashboard import shown
+from spark_queue.views.message_search import MessageRow
+
+#: Rows of a page.
+PAGE_ROWS = 50
+
+#: The states that can be chosen, by what the page calls them.
+STATES = {"in the queue": IN_QUEUE, "in any state": tuple(State), **{str(state): (state,) for state in State}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagePage:
+    """Some messages, and where it goes on."""
+
+    #: Each message, with its cells as `columns` names them; None where its body is not shown.
+    rows: Sequence[tuple[MessageRow, Sequence[str] | None]]
+    columns: Sequence[str]
+    #: How many there are in the chosen state, before any filter.
+    total: int
+    #: Bookmark to go on from; None at the end.
+    next_after: int | None
+    #: Why bodies cannot be shown.
+    trouble: str | None
+    #: Whether the search ended for its time was over.
+    is_cut: bool
+
+
+def cells(values: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[list[str]]:
+    """Return what tables show of bodies, a row for each."""
+    return [[shown.cell(value[column]) for column in columns] for value in values]
