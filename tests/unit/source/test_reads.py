@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from spark_queue import Journal
 from spark_queue.core.engine import Engine
@@ -224,23 +223,6 @@ def test_a_schema_of_the_users_own_is_given_in_its_order(journal: Journal) -> No
     for reader in (source(journal, topic="LINES").reader(wanted), source(journal, queue="WORK").reader(wanted)):
         table = read(reader, reader.partitions())
         assert (table.column_names, table.num_rows) == (["item", "bookmark"], 9)
-
-
-@pytest.mark.parametrize(
-    ("options", "column", "reason"),
-    [
-        ({"topic": "LINES"}, StructField("itm", StringType()), "UNKNOWN_COLUMN.*'itm'.*Did you mean 'item'"),
-        ({"topic": "LINES"}, StructField("ID", LongType()), "BAD_VALUE.*'ID' in the schema.*'ID bigint'.*'id bigint'"),
-        ({"topic": "LINES"}, StructField("item", LongType()), "BAD_VALUE.*'item' in the schema.*'item string'"),
-        ({"topic": "LINES", "columns": "id"}, StructField("item", StringType()), "UNKNOWN_COLUMN.*'item'"),
-        ({"queue": "WORK"}, StructField("itm", StringType()), "UNKNOWN_COLUMN.*'itm'"),
-    ],
-)
-def test_a_schema_of_other_columns_is_refused_before_anything_is_read(
-    journal: Journal, options: dict[str, str], column: StructField, reason: str
-) -> None:
-    with pytest.raises(SparkQueueError, match=reason):
-        source(journal, **options).reader(StructType([column]))
 
 
 class Planner:
