@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any, cast
 from pyroaring import BitMap64
 
 from spark_queue import tracing
+from spark_queue.client import dry_runs
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.client.letter_choices import letter_choice
 from spark_queue.client.outcomes import check_error, to_delay_ms, to_outcomes
 from spark_queue.client.redriving import redrive_rows
 from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.engine import Engine
 from spark_queue.core.state.dead_letter import DeadLetter
 from spark_queue.core.state.letter_kinds import LetterKind, letter_kinds
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.errors import CallerError, ConfigError
-from spark_queue.journal.expressions import check_command
 from spark_queue.journal.open import open_journal
 from spark_queue.views import MessageHistory, QueueStatus, explain, queue_status, state_at
 
@@ -290,10 +289,8 @@ class Queue:
         """
         self._ask(commands.Unsubscribe(queue=self.name, subscription=subscription))
 
-    def _ask(self, command: commands.AnyCommand, *, dry_run: bool = False) -> replies.CoreReply:
-        store = self.journal.store
-        if not dry_run:
-            return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, endpoint=self.journal.endpoint))
-        # The coordinator's own engine, on the journal as it is now, and nobody commits the records.
-        now = state_at(open_journal(store))
-        return cast(replies.CoreReply, Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command))
+    def _ask(self, command: commands.QueueCommand, *, dry_run: bool = False) -> replies.CoreReply:
+        store, endpoint = self.journal.store, self.journal.endpoint
+        if dry_run:
+            return dry_runs.dry_run(store, command, endpoint)
+        return cast(replies.CoreReply, call_once(store, self.journal.journal_id(), command, endpoint=endpoint))

@@ -19,7 +19,8 @@ What the coordinator's clock may decide
 When leases, delays and messages expire, and nothing about who reigns. The wall clock is read once, when a reign begins; its time
 starts there or at the last record, whichever is later, and then moves with the monotonic clock. So time in the log never goes
 back, and setting the clock during a reign changes nothing. A log more than a day ahead of the clock is refused (CLOCK_SKEW). At
-take-over every open lease gets a third of its period, so that a living holder can renew before anything expires.
+take-over every open lease gets a third of its period, so that a living holder can renew before anything expires; so it does when
+the process was stopped while it waited for calls, and goes on.
 
 The states of a process
 -----------------------

@@ -34,6 +34,9 @@ POLLED_TAIL_MS = 100
 #: How often every message log is read, and every queue is looked over, in milliseconds.
 ROUND_MS = 1_000
 
+#: How late a wait for calls may end before the process counts as stopped meanwhile, in milliseconds.
+SLEPT_MS = 3_000
+
 
 class ReignEndedError(Exception):
     """A command failed half-way: what this process holds in memory can no longer be trusted, and nothing of it was committed."""
@@ -72,7 +75,12 @@ class Loop:
     def run(self) -> None:
         """Serve until the end; calls still waiting then are told to ask elsewhere."""
         while not self.is_over():
-            self.step(self._inbox.take(self.wait_ms() / 1000))
+            began_ms, wait_ms = self._clock.now_ms(), self.wait_ms()
+            calls = self._inbox.take(wait_ms / 1000)
+            if self._clock.now_ms() - began_ms - wait_ms > SLEPT_MS:
+                # Nobody could be heard meanwhile: living holders are given the time to renew that a new reign gives them.
+                self._engine.take_over(now_ms=self._clock.now_ms())
+            self.step(calls)
         for poll in self._polls:
             poll.call.answer(None)
 
@@ -92,21 +100,15 @@ class Loop:
         """Return how long the next step may wait for a call, in milliseconds."""
         if self._tails:
             return 0
-        now_ms = self._clock.now_ms()
-        times = [self._round_at_ms, *(poll.until_ms for poll in self._polls)]
-        if self._polls:
-            times.append(self._polled_tail_at_ms)
+        polled_ms = (min(poll.until_ms, self._polled_tail_at_ms) for poll in self._polls)
         due_ms = self._engine.next_due_ms()
-        if due_ms is not None:
-            times.append(due_ms)
-        return max(0, min(times) - now_ms)
+        return max(0, min([self._round_at_ms, *polled_ms, *([] if due_ms is None else [due_ms])]) - self._clock.now_ms())
 
     def step(self, calls: Sequence[Call]) -> None:
         """Serve one group of calls, and whatever is due."""
         now_ms = self._clock.now_ms()
         if self._is_due(now_ms):
-            # This process may have slept: nobody gets what grew too old meanwhile. Leases end after the calls, so that a
-            # holder who speaks now is heard first.
+            # It may have slept: nobody gets what grew too old. Leases end after the calls, so that who speaks now is heard first.
             self._engine.expire(now_ms=now_ms)
         self._note_polls([*(poll.call for poll in self._polls), *calls], now_ms)
         for call in calls:

@@ -106,13 +106,13 @@ class Wish:
             return f"{purged.purged:,} messages were purged from queue '{self.queue}', {purged.leased:,} are leased and stay."
         if self.rows is None:
             return f"Of queue '{self.queue}' {_told(self._settle(journal, None, dry_run=False)) or 'nothing matched'}."
-        left = self.rows
+        left, settled = self.rows, Settled()
         while left:
             part = oldest(left, PART_MESSAGES)
-            self._settle(journal, part, dry_run=False)
+            settled = _sum(settled, self._settle(journal, part, dry_run=False))
             left = left - part
             on_progress(len(self.rows) - len(left), len(self.rows))
-        return f"{len(self.rows):,} messages of queue '{self.queue}' are settled: {self.outcome}."
+        return f"Of queue '{self.queue}' {_told(settled) or 'nothing was changed'}."
 
     def _settle(self, journal: Journal, rows: BitMap64 | None, *, dry_run: bool) -> Settled:
         queue = journal.queue(self.queue)
@@ -196,6 +196,10 @@ class Changes:
 
 def _changed(settled: Settled) -> int:
     return settled.acknowledged + settled.cancelled + settled.expired + settled.deferred
+
+
+def _sum(one: Settled, other: Settled) -> Settled:
+    return Settled(**{name: getattr(one, name) + getattr(other, name) for name in Settled.__struct_fields__})
 
 
 def _told(settled: Settled) -> str:

@@ -266,7 +266,8 @@ def log_key(table: str, version: int) -> str:
 
 
 def _normal_path(path: str) -> str:
-    if path.startswith("file://"):
+    # Hadoop, and so Spark for the tables of its catalog, writes a single slash.
+    if path.startswith("file:/"):
         path = urllib.parse.unquote(urllib.parse.urlsplit(path).path)
     if _SCHEME.match(path) is None:
         # Links stay unresolved: messages show the path that the user knows.

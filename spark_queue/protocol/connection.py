@@ -69,6 +69,21 @@ class Endpoint:
         """
         return user_files.token(self.token_file)
 
+    def check(self) -> None:
+        """Refuse addresses and a file that no call could use, before anybody calls; connects to nobody.
+
+        Raises
+        ------
+        ConfigError
+            BAD_VALUE.
+        CoordinatorError
+            TOKEN_FILE_UNSAFE.
+        """
+        if self.token_file is not None:
+            self.token()
+        for address in () if self.addresses is None else self.uris():
+            _open_client(address).close()
+
 
 #: A coordinator that is found or started here, with the token of the environment or of this user.
 LOCAL = Endpoint()

@@ -18,7 +18,7 @@ STORAGE_PREFIX = "storage."
 
 #: What Spark itself adds: paths, and the properties of a table that it resolves.
 _SPARKS_OWN = frozenset(
-    {"path", "paths", "checkpointlocation", "provider", "location", "owner", "comment", "external", "is_managed_location"}
+    {"path", "checkpointlocation", "provider", "location", "owner", "comment", "external", "is_managed_location"}
     | {"table_type", "collation"}
 )
 _SPARKS_OWN_PREFIXES = ("option.", "spark.")
@@ -89,6 +89,9 @@ def _sort_out(options: Mapping[str, str], known: Iterable[Option], purpose: Purp
             given[names[lowered]] = value
         elif lowered.startswith(STORAGE_PREFIX):
             storage[lowered.removeprefix(STORAGE_PREFIX)] = value
+        elif lowered == "paths":
+            # So Spark hands over a list of paths, of which none may be left unread in silence.
+            raise ConfigError("BAD_VALUE", key="path", where="the options", value=value, expected="the path of one journal")
         elif lowered not in _SPARKS_OWN and not lowered.startswith(_SPARKS_OWN_PREFIXES):
             # Without a view, and with the very option misspelt that a stream would be known by, it may be either.
             undecided = purpose is Purpose.VIEW_BATCH and "view" not in {each.lower() for each in options}
@@ -115,6 +118,10 @@ def _check_relations(given: Mapping[str, str], values: Mapping[str, Any], known:
         if option.name in given and by_field.setdefault(option.field, option.name) != option.name:
             keys = f"{by_field[option.field]}, {option.name}"
             raise ConfigError("CONTRADICTORY_SETTINGS", where="the options", reason="both say the same thing.", keys=keys)
+    starting, ending = values.get("starting"), values.get("ending")
+    if starting is not None and ending is not None and starting.kind == ending.kind and starting.value > ending.value:
+        keys = f"{by_field['starting']}, {by_field['ending']}"
+        raise ConfigError("CONTRADICTORY_SETTINGS", where="the options", reason="the read ends before it starts.", keys=keys)
     if "sequenceColumn" in given and "publisher" not in given:
         reason = "sequences are a publisher's, so sequenceColumn needs its name."
         raise ConfigError("MISSING_OPTION", option="publisher", where=f"a {purpose}", reason=reason)

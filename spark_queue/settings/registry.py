@@ -14,6 +14,9 @@ from spark_queue.errors import nearest
 from spark_queue.settings.timestamps import parse_timestamp, to_ms
 from spark_queue.settings.types import AUTO, EXPLICIT, VIEWS, Position, Purpose
 
+#: Most digits of a whole number of 63 bits.
+_DIGITS = 19
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -48,9 +51,10 @@ def _parse_bookmark(value: str) -> Position:
         return Position(kind="earliest")
     if lowered == "latest":
         return Position(kind="latest")
-    if not lowered.isdecimal():
-        raise ValueError("earliest, latest or a bookmark (a whole number)")
-    return Position(kind="bookmark", value=int(lowered))
+    try:
+        return Position(kind="bookmark", value=_whole(0)(lowered))
+    except ValueError as expected:
+        raise ValueError(f"earliest, latest or a bookmark ({expected})") from None
 
 
 def _parse_position_time(value: str) -> Position:
@@ -84,7 +88,8 @@ def _parse_boolean(value: str) -> bool:
 
 def _whole(least: int) -> Callable[[str], int]:
     def parse(value: str) -> int:
-        if not value.strip().isdecimal() or not least <= int(value) < 2**63:
+        # Python refuses to read thousands of digits, in words that are none of ours.
+        if not value.strip().isdecimal() or len(value.strip()) > _DIGITS or not least <= int(value) < 2**63:
             raise ValueError(f"a whole number from {least}, of at most 63 bits")
         return int(value)
 

@@ -18,10 +18,10 @@ def parse_timestamp(value: str) -> datetime:
         TIMESTAMP_AMBIGUOUS, showing both readings, when the offset is missing.
     """
     try:
-        time = datetime.fromisoformat(value)
-    except ValueError:
+        return in_utc(datetime.fromisoformat(value), value=value, where="the options")
+    except (ValueError, OverflowError):
+        # At either end of the calendar there is a time whose reading in UTC is in none.
         raise ValueError("an ISO-8601 time with offset, such as 2026-01-31T12:00:00Z") from None
-    return in_utc(time, value=value, where="the options")
 
 
 def parse_moment(value: str) -> datetime:

@@ -60,13 +60,13 @@ class SparkQueueDataSource(DataSource):
         """Return the stream of a queue or of a topic."""
         from spark_queue.source import loading
 
-        return cast(DataSourceStreamReader, loading.make_reader(self._options, self._found(), schema, streaming=True))
+        return cast(DataSourceStreamReader, loading.make_reader(self._options, self._found(schema), schema, streaming=True))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch read of a topic or of a view."""
         from spark_queue.source import loading
 
-        return cast(DataSourceReader, loading.make_reader(self._options, self._found(), schema, streaming=False))
+        return cast(DataSourceReader, loading.make_reader(self._options, self._found(schema), schema, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001 - Spark's signature.
         """Return what publishes each micro-batch."""
@@ -80,8 +80,10 @@ class SparkQueueDataSource(DataSource):
 
         return stream_writer.BatchWriter(writing.plan_write(self._options, schema, overwrite=overwrite, streaming=False))
 
-    def _found(self) -> Target:
+    def _found(self, schema: StructType) -> Target:
         """Return what the read is of; a schema that the user named keeps Spark from asking for ours before."""
         if self._target is None:
-            self.schema()
+            from spark_queue.source import loading
+
+            loading.check_schema(schema, self.schema())
         return cast(Target, self._target)

@@ -12,7 +12,9 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
+from spark_queue.errors import ConfigError
 from spark_queue.journal.layout import Store
 from spark_queue.settings.read import read_options, read_purpose
 from spark_queue.settings.types import QueueStreamOptions, TopicBatchOptions, TopicStreamOptions, ViewOptions
@@ -44,6 +46,10 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
 
     names = {name.lower() for name in options}
     given = _typed(options, streaming="topic" not in names and not _OF_QUEUE_STREAM.isdisjoint(names))
+    if given.coordinator is not None or given.token_file is not None:
+        from spark_queue.protocol.connection import Endpoint
+
+        Endpoint(given.coordinator, given.token_file).check()
     store = Store(given.journal, given.storage)
     journal = open_reader(store)
     definitions = journal.definitions()
@@ -58,6 +64,23 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
     of_instance = definitions.journal.instance is not None
     columns = read_columns(own, leased=isinstance(given, QueueStreamOptions), of_instance=of_instance)
     return target, to_spark(chosen(columns, given.columns, where=f"message type '{target.message_type}'"))
+
+
+def check_schema(given: StructType, own: StructType) -> None:
+    """Refuse a schema of the user's that is no choice of a read's columns: what is spelt or typed otherwise would read as NULL.
+
+    Raises
+    ------
+    CallerError
+        UNKNOWN_COLUMN, COLUMN_TWICE.
+    ConfigError
+        BAD_VALUE.
+    """
+    for column, name in zip(given, ColumnNames(own.names).resolve(given.names, where="the read"), strict=True):
+        value = f"{column.name} {column.dataType.simpleString()}"
+        expected = f"{name} {own[name].dataType.simpleString()}"
+        if value != expected:
+            raise ConfigError("BAD_VALUE", key=column.name, where="the schema", value=value, expected=f"'{expected}'")
 
 
 def make_reader(

@@ -110,7 +110,9 @@ class TopicLog:
         JournalError
             MESSAGES_RETIRED when retention has let some of them go.
         """
-        found = [each for each in self._known.overlapping(start, end) if each.topic_min <= self._topic <= each.topic_max]
+        # A read may start where nobody knows yet that it ends: then nothing lies between, though a file holds the place.
+        over = self._known.overlapping(start, end) if start < end else []
+        found = [each for each in over if each.topic_min <= self._topic <= each.topic_max]
         retired = [segment for segment in found if segment.retired]
         if retired:
             next_step = "Start there, or set failOnDataLoss to false to read what is kept."

@@ -36,6 +36,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     assert isinstance(given, WriteOptions)
     _check_columns(given, schema)
     store, endpoint = Store(given.journal, given.storage), Endpoint(given.coordinator, given.token_file)
+    endpoint.check()
     journal = open_reader(store)
     definitions = journal.definitions()
     message_type = None if given.topic is None else definitions.route(given.topic)[1].name

@@ -52,7 +52,7 @@ def _batch(record: Record) -> str:
 
 
 def _renewed(record: Record) -> str:
-    who = "a new coordinator kept" if record.reason == "takeover" else f"'{record.subscription}' renewed"
+    who = "a coordinator that began, or had slept, kept" if record.reason == "takeover" else f"'{record.subscription}' renewed"
     return f"{who} lease {record.lease} until {to_text(record.due_at_ms)}"
 
 

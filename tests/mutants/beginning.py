@@ -49,8 +49,14 @@ BEGINNING = (
     ),
     Mutant(
         "what fell due during a commit waits for the next round",
-        f"{_COORDINATOR}/loop.py", "        if due_ms is not None:\n", "        if due_ms is not None and due_ms > now_ms:\n",
+        f"{_COORDINATOR}/loop.py",
+        "[] if due_ms is None else [due_ms]",
+        "[] if due_ms is None or due_ms <= self._clock.now_ms() else [due_ms]",
         ("tests/unit/coordinator/test_loop_polls.py",),
+    ),
+    Mutant(
+        "a process that slept ends leases before their holders are heard",
+        f"{_COORDINATOR}/loop.py", "- wait_ms > SLEPT_MS:", "- wait_ms > 10**9:", ("tests/unit/coordinator/test_loop_asleep.py",),
     ),
     Mutant(
         "a filter of which nothing is known sets its queue aside",

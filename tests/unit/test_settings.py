@@ -36,6 +36,23 @@ REFUSALS: list[tuple[str, Purpose, dict[str, str], str]] = [
     ("BAD_VALUE", Purpose.QUEUE_STREAM, QUEUE | {"queue": "../x"}, "a name"),
     ("BAD_VALUE", Purpose.WRITE_BATCH, TOPIC | {"expiresafter": "60"}, "a duration with a unit"),
     ("BAD_VALUE", Purpose.TOPIC_BATCH, TOPIC | {"startingbookmark": "-5"}, "earliest, latest or a bookmark"),
+    ("BAD_VALUE", Purpose.TOPIC_BATCH, TOPIC | {"startingbookmark": "9" * 5_000}, "a whole number from 0, of at most 63 bits"),
+    ("BAD_VALUE", Purpose.TOPIC_BATCH, TOPIC | {"startingbookmark": str(2**63)}, "of at most 63 bits"),
+    ("BAD_VALUE", Purpose.TOPIC_STREAM, TOPIC | {"startingtimestamp": "0001-01-01T00:00:00+14:00"}, "an ISO-8601 time with"),
+    ("BAD_VALUE", Purpose.TOPIC_STREAM, TOPIC | {"startingtimestamp": "9999-12-31T23:59:59-12:00"}, "an ISO-8601 time with"),
+    ("BAD_VALUE", Purpose.TOPIC_BATCH, {"journal": "/j", "topic": "T", "paths": '["/a","/b"]'}, "the path of one journal"),
+    (
+        "CONTRADICTORY_SETTINGS",
+        Purpose.TOPIC_BATCH,
+        TOPIC | {"startingbookmark": "8", "endingbookmark": "3"},
+        "the read ends before it starts. Remove one of: startingBookmark, endingBookmark.",
+    ),
+    (
+        "CONTRADICTORY_SETTINGS",
+        Purpose.TOPIC_BATCH,
+        TOPIC | {"startingtimestamp": "2026-02-01T00:00:00Z", "endingtimestamp": "2026-01-01T00:00:00Z"},
+        "startingTimestamp, endingTimestamp",
+    ),
     ("CONTRADICTORY_SETTINGS", Purpose.QUEUE_STREAM, QUEUE | {"journal": "/k"}, "path, journal"),
     (
         "CONTRADICTORY_SETTINGS",

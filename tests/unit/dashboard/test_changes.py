@@ -18,6 +18,9 @@ from spark_queue.dashboard import change_site, changes
 from spark_queue.dashboard.changes import VERBS, StartedChange, Wish
 from spark_queue.errors import CallerError
 from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.tokens import token_hash
+from spark_queue.protocol.user_files import TOKEN_VARIABLE
+from tests.unit.dashboard import dashboard_world
 from tests.unit.dashboard.asking import Answer, Asker, asker
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 
@@ -95,7 +98,7 @@ def test_a_group_is_settled_where_its_letters_wait(held: Held) -> None:
     form = {"verb": "settle", "of": "letters", "group": held.group("timeout")}
     asked, shown = confirmed(held.visitor, f"{QUEUE}/changes", form)
     assert "4 acknowledged" in asked
-    assert "4 messages of queue &#39;BILLING_FAILED&#39; are settled: acknowledge." in shown.text
+    assert "Of queue &#39;BILLING_FAILED&#39; 4 acknowledged." in shown.text
     assert held.journal.queue("BILLING_FAILED").status().queue_depth == 6
 
 
@@ -169,7 +172,7 @@ def test_letters_of_a_time_are_settled_without_a_filter(held: Held) -> None:
     answer = held.visitor.change(f"{QUEUE}/changes", {**form, "where": "amount > 0"})
     assert (answer.status, "without a filter" in answer.text) == (400, True)
     _, shown = confirmed(held.visitor, f"{QUEUE}/changes", form)
-    assert "4 messages of queue &#39;BILLING_FAILED&#39; are settled" in shown.text
+    assert "Of queue &#39;BILLING_FAILED&#39; 4 acknowledged." in shown.text
 
 
 def test_yesterday_is_one_step_away(held: Held) -> None:
@@ -250,6 +253,38 @@ def test_a_cancelled_change_says_what_was_done(held: Held, monkeypatch: pytest.M
     assert (change.state, change.done) == ("cancelled", 2)
     assert change.text == "Cancelled after 2 of 10. What was done stays done."
     assert held.asked == ["Settle"]
+
+
+def test_a_change_claims_nothing_that_somebody_else_has_done(held: Held) -> None:
+    wish = Wish(verb="settle", queue="BILLING_FAILED", rows=held.engine.state.ledger("BILLING_FAILED").entered)
+    held.expire("BILLING_FAILED", range(3), "by hand", 4)
+    change = StartedChange("shop", wish, 10)
+    change.work(held.journal)
+    assert (change.state, change.text) == ("done", "Of queue 'BILLING_FAILED' 7 acknowledged, 3 repeated.")
+
+
+def test_a_right_that_is_taken_away_before_the_confirmation_is_missed_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R12: the process asks by its token, so what that may not do is refused before anybody confirms it."""
+    rights: dict[str, Any] = {name: [{"queues": "^.*", "rights": [name, "write"]}] for name in ("change", "read")}
+    rights["change"].append({"queues": "SHIPPING", "rights": ["read"], "filter": "amount > 7"})
+    principals = {
+        "ops": {"token_hash": token_hash("ops"), "rights": [{"rights": ["administer"]}]},
+        "ann": {"token_hash": token_hash("ann"), "rights": rights["change"]},
+    }
+    defined = {**dashboard_world.DEFINITIONS, "principals": principals}
+    monkeypatch.setattr(dashboard_world, "DEFINITIONS", defined)
+    monkeypatch.setenv(TOKEN_VARIABLE, "ann")
+    held, path = Held(tmp_path, monkeypatch), "/j/shop/queues/SHIPPING/changes"
+    asked = held.visitor.change(path, {"verb": "purge"}).text
+    assert "4 messages would be purged" in asked, "the others are hidden from the process"
+    definitions = {**defined, "principals": {**principals, "ann": {**principals["ann"], "rights": rights["read"]}}}
+    held.decide(commands.Apply(definitions=definitions, request="r"), 5)
+    held.commit()
+    refused = held.visitor.change(path, {"verb": "purge", "confirmed": "4"})
+    assert (refused.status, held.asked) == (400, [])
+    assert "ACCESS_DENIED" in refused.text
 
 
 def test_a_refusal_is_what_a_failed_change_says(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:

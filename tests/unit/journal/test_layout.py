@@ -32,6 +32,7 @@ def test_store_makes_local_paths_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     assert Store("a/../b").path == str(tmp_path / "b")
     assert Store(f"file://{tmp_path}/with%20space").path == f"{tmp_path}/with space"
+    assert Store(f"file:{tmp_path}/with%20space").path == f"{tmp_path}/with space"
     assert Store("s3://bucket/prefix/").path == "s3://bucket/prefix"
     assert Store("s3://bucket/prefix").messages_uri("json") == "s3://bucket/prefix/messages/json"
 

@@ -30,13 +30,16 @@ def planned(disk: Disk, *columns: str, overwrite: bool = False, streaming: bool 
     return plan_write({"path": disk.store.path, **options}, schema, overwrite=overwrite, streaming=streaming)
 
 
-def test_a_write_knows_what_its_options_say(disk: Disk) -> None:
+def test_a_write_knows_what_its_options_say(disk: Disk, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text("ann")
     job = planned(
         disk, topic="ORDERS", publisher="p", sequenceColumn="id", expiresAfter="1h", txnAppId="a", txnVersion="7",
-        coordinator="grpc://there:1", tokenFile="/run/token",
+        coordinator="there:1", tokenFile=str(token),
     )  # fmt: skip
     assert (job.journal_id, job.message_type) == (disk.journal_id, "order")
-    assert job.endpoint == Endpoint("grpc://there:1", "/run/token")
+    assert job.endpoint == Endpoint("there:1", str(token))
     assert (job.publisher, job.sequence_column, job.transaction) == ("p", "id", ("t:a", 7))
     assert {name: plan.shape.expires_after_ms for name, plan in job.plans.items()} == {"order": 3_600_000}
 
@@ -57,6 +60,10 @@ def test_rows_that_name_their_topics_may_go_to_every_message_type(disk: Disk) ->
         ((), {"topic": "ORDRES"}, "UNKNOWN_TOPIC.*Did you mean 'ORDERS'"),
         ((), {"topic": "ORDERS", "publisher": "p"}, "SEQUENCE_MISSING.*option sequenceColumn"),
         ((), {"topic": "ORDERS", "publisher": "p", "sequenceColumn": "at"}, "SEQUENCE_MISSING.*no column 'at'"),
+        ((), {"topic": "ORDERS", "coordinator": "queue-a:7337,"}, "BAD_VALUE.*'coordinator'.*HOST:PORT,HOST:PORT"),
+        ((), {"topic": "ORDERS", "coordinator": "queue-a:7337,b c"}, "BAD_VALUE.*'coordinator'.*b c"),
+        ((), {"topic": "ORDERS", "coordinator": "grpc://there:1"}, "BAD_VALUE.*'coordinator'.*without TLS"),
+        ((), {"topic": "ORDERS", "tokenFile": "/nowhere/token"}, "BAD_VALUE.*/nowhere/token"),
     ],
 )
 def test_a_wrong_write_is_refused_before_anything_is_staged(

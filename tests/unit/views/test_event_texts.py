@@ -22,7 +22,7 @@ COUNTED = {"deliveries": 2, "cancels": 1}
         (Kind.GRANTED, {**LEASE, "detail": {"barrier": True}}, "given to 's' as a barrier, a batch of its own (lease 3)"),
         (Kind.RESUMED, LEASE, "'s' came back and took its batch up again until 1970-01-01T00:01:00+00:00, in lease 3"),
         (Kind.RENEWED, LEASE, "'s' renewed lease 3"),
-        (Kind.RENEWED, {**LEASE, "reason": "takeover"}, "a new coordinator kept lease 3"),
+        (Kind.RENEWED, {**LEASE, "reason": "takeover"}, "a coordinator that began, or had slept, kept lease 3"),
         (Kind.OUTCOMES, {**LEASE, "reason": "failed", "detail": {"error": "boom"}}, "the batch of lease 3 failed: boom"),
         (Kind.OUTCOMES, {**LEASE, "reason": "cancel"}, "'s' said cancel, not before 1970-01-01T00:01:00+00:00"),
         (Kind.OUTCOMES, {**LEASE, "reason": "cancel", "due_at_ms": None}, "'s' said cancel; that counts when"),

@@ -1,0 +1,49 @@
+"""Dry runs: what a change would do now. The coordinator's own engine decides, on the journal as it is, and nobody commits."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import cast
+
+from spark_queue.client.writing_rights import NOBODY
+from spark_queue.core import commands, replies
+from spark_queue.core.caller import Caller
+from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.definitions.keys import CHANGE, READ
+from spark_queue.core.engine import Engine
+from spark_queue.errors import AccessError
+from spark_queue.journal.expressions import check_command
+from spark_queue.journal.layout import Store
+from spark_queue.journal.open import open_journal
+from spark_queue.protocol.connection import Endpoint
+from spark_queue.protocol.tokens import token_hash
+from spark_queue.views import state_at
+
+
+def dry_run(store: Store, command: commands.QueueCommand, endpoint: Endpoint) -> replies.CoreReply:
+    """Return what the coordinator would answer to the caller now; starts nothing and changes nothing.
+
+    Raises
+    ------
+    SparkQueueError
+        What the coordinator would refuse.
+    """
+    now = state_at(open_journal(store))
+    caller = _caller(now.state.definitions, command, endpoint, now_ms=now.now_ms)
+    return cast(replies.CoreReply, Engine(now.state).decide(command, now_ms=now.now_ms, check=check_command, caller=caller))
+
+
+def _caller(definitions: Definitions, command: commands.QueueCommand, endpoint: Endpoint, *, now_ms: int) -> Caller | None:
+    """Return who asks, from whom messages may be hidden (R12); None where there are no principals."""
+    if not definitions.principals:
+        return None
+    principal = definitions.principal_with(token_hash(endpoint.token()))
+    if principal is not None and principal.expires_ms is not None and now_ms >= principal.expires_ms:
+        expired_at = datetime.fromtimestamp(principal.expires_ms / 1_000, UTC).isoformat()
+        raise AccessError("TOKEN_EXPIRED", principal=principal.name, expired_at=expired_at)
+    # Who reads may settle what came under its own leases: whether it did, the coordinator alone tells.
+    reads = isinstance(command, commands.Settle) and all(each.lease for each in command.outcomes)
+    if principal is None or not any(principal.may(right, command.queue) for right in ((CHANGE, READ) if reads else (CHANGE,))):
+        name = NOBODY if principal is None else principal.name
+        raise AccessError("ACCESS_DENIED", principal=name, right=CHANGE, what=f"queue '{command.queue}'")
+    return Caller(principal=principal.name, host="")
