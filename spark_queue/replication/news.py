@@ -22,7 +22,7 @@ from spark_queue.core.state.peer_changes import Restoration, renew_origins, rest
 from spark_queue.replication.checking import check, refused
 from spark_queue.replication.record_forms import checked_detail, is_sound
 
-#: Most journals that one log may name, and most message types that it may define, those of before included.
+#: Most journals that one log may name, and most owners; most message types that it may define, those of before included.
 JOURNALS_MOST = 1_000
 TYPES_MOST = 1_000
 
@@ -57,6 +57,8 @@ class PeerFold:
         self.instances: dict[str, str] = {}
         #: Those of them that its log named itself.
         self.journals: set[str] = set()
+        #: The instances that it says to own messages.
+        self.owners: set[str] = set()
         #: In how many stretches messages of other journals stand there, and have further names.
         self.stretch_count = 0
         #: As often as its journal was restored from a backup.
@@ -133,6 +135,7 @@ class PeerFold:
     def _take_growth(self, record: Record, told: Sequence[OriginRows]) -> None:
         """Note the journals that a record names; refuse one that would make more be kept of the log than anybody's journal has."""
         detail, journals, types = record.detail, {origin for _, _, origin, _ in told}, set[str]()
+        owners = {detail["owner"]} if detail.get("owner") else set[str]()
         match record.kind:
             case Kind.PULLED:
                 journals = {detail["journal"]}
@@ -142,12 +145,14 @@ class PeerFold:
                 types = set(detail["definitions"].get("message_types", {}))
         for what, count, most in (
             ("journals", len(self.journals) + len(journals - self.journals), JOURNALS_MOST),
+            ("owners", len(self.owners) + len(owners - self.owners), JOURNALS_MOST),
             ("message types", len(self.message_types) + len(types - self.message_types.keys()), TYPES_MOST),
             ("stretches of messages of other journals", self.stretch_count + len(told), STRETCHES_MOST),
         ):
             if count > most:
                 raise refused(self.instance, record, f"with it its log names {count} {what}, and {most} are the most.")
         self.journals |= journals
+        self.owners |= owners
 
     def _news(self, record: Record) -> News | None:
         value = self._value(record)
