@@ -105,11 +105,7 @@ def read_setup(store: Store) -> Sequence[Record]:
     JournalError
         NOT_A_JOURNAL, JOURNAL_DAMAGED, PROTOCOL_NEWER or STORE_FAILED.
     """
-    return setup_of(store, list_files(store))
-
-
-def setup_of(store: Store, files: Sequence[ControlFile]) -> Sequence[Record]:
-    """Return the `journal_created` record and the newest `definitions_applied` of a listing; see `read_setup`."""
+    files = list_files(store)
     kinds = {kind: [file.path for file in files if file.holds_only(kind)] for kind in SEPARATE_KINDS}
     if not all(kinds.values()):
         raise delta.damaged(store, "its control log names no journal", "The file with its first records is not listed.")

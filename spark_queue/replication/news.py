@@ -22,7 +22,7 @@ from spark_queue.core.state.peer_changes import Restoration, renew_origins, rest
 from spark_queue.replication.checking import check, refused
 from spark_queue.replication.record_forms import checked_detail, is_sound
 
-#: Most journals that one log may name, and most message types that it may define, those of before included.
+#: Most journals that one log may name, and most owners; most message types that it may define, those of before included.
 JOURNALS_MOST = 1_000
 TYPES_MOST = 1_000
 
@@ -57,6 +57,8 @@ class PeerFold:
         self.instances: dict[str, str] = {}
         #: Those of them that its log named itself.
         self.journals: set[str] = set()
+        #: The instances that it says to own messages.
+        self.owners: set[str] = set()
         #: In how many stretches messages of other journals stand there, and have further names.
         self.stretch_count = 0
         #: As often as its journal was restored from a backup.
@@ -103,7 +105,8 @@ class PeerFold:
         """
         check(record, self)
         record = replace(record, detail=checked_detail(record))
-        self._take_growth(record)
+        told: Sequence[OriginRows] = [*record.detail.get("origin", ()), *record.detail.get("names", ())]
+        self._take_growth(record, told)
         match record.kind:
             case Kind.JOURNAL_CREATED:
                 self.journal_id = record.detail["journal"]
@@ -118,7 +121,7 @@ class PeerFold:
                 self.instances[watermark.journal] = record.detail["peer"]
                 self.pulled[watermark.journal] = watermark
             case Kind.ENTERED | Kind.NAMED:
-                needed, known = _needed(record), self.message_types[str(record.message_type)]
+                needed, known = _needed(record, told), self.message_types[str(record.message_type)]
                 self.instances.update(needed.detail["instances"])
                 before = known.origins.stretch_count
                 known.fold(needed)
@@ -129,10 +132,10 @@ class PeerFold:
                 return self._news(record)
         return None
 
-    def _take_growth(self, record: Record) -> None:
+    def _take_growth(self, record: Record, told: Sequence[OriginRows]) -> None:
         """Note the journals that a record names; refuse one that would make more be kept of the log than anybody's journal has."""
-        detail, rows = record.detail, _origins_told(record)
-        journals, types = {origin for _, _, origin, _ in rows}, set[str]()
+        detail, journals, types = record.detail, {origin for _, _, origin, _ in told}, set[str]()
+        owners = {detail["owner"]} if detail.get("owner") else set[str]()
         match record.kind:
             case Kind.PULLED:
                 journals = {detail["journal"]}
@@ -142,12 +145,14 @@ class PeerFold:
                 types = set(detail["definitions"].get("message_types", {}))
         for what, count, most in (
             ("journals", len(self.journals) + len(journals - self.journals), JOURNALS_MOST),
+            ("owners", len(self.owners) + len(owners - self.owners), JOURNALS_MOST),
             ("message types", len(self.message_types) + len(types - self.message_types.keys()), TYPES_MOST),
-            ("stretches of messages of other journals", self.stretch_count + len(rows), STRETCHES_MOST),
+            ("stretches of messages of other journals", self.stretch_count + len(told), STRETCHES_MOST),
         ):
             if count > most:
                 raise refused(self.instance, record, f"with it its log names {count} {what}, and {most} are the most.")
         self.journals |= journals
+        self.owners |= owners
 
     def _news(self, record: Record) -> News | None:
         value = self._value(record)
@@ -198,18 +203,13 @@ class PeerFold:
         return self.message_types[self.definitions.queues[str(record.queue)].message_type]
 
 
-def _origins_told(record: Record) -> Sequence[OriginRows]:
-    """Return what a checked record says of where messages were first published."""
-    return [*record.detail.get("origin", ()), *record.detail.get("names", ())]
-
-
-def _needed(record: Record) -> Record:
+def _needed(record: Record, told: Sequence[OriginRows]) -> Record:
     """Return what a record says of where messages were first published: all of a log is kept of it, and the rest could fill memory.
 
     Publishers, clashes and barriers are found out anew as messages are copied and enter.
     """
     detail = {name: value for name, value in record.detail.items() if name not in _FOUND_ANEW}
-    named = {origin for _, _, origin, _ in _origins_told(record)}
+    named = {origin for _, _, origin, _ in told}
     instances = {origin: name for origin, name in detail.get("instances", {}).items() if origin in named}
     groups = {name: group for name, group in detail.get("groups", {}).items() if name in instances.values()}
     return replace(record, detail={**detail, "instances": instances, "groups": groups})

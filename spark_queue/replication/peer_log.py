@@ -10,8 +10,6 @@ from typing import TypeVar
 import msgspec
 import pyarrow as pa
 
-from spark_queue.core.definitions import parsing
-from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
@@ -19,7 +17,6 @@ from spark_queue.journal.control_files import ControlFile, listing
 from spark_queue.journal.layout import CONTROL, Store, TooLargeError, log_key
 from spark_queue.journal.log_entry import LogEntry, TornEntryError, read_entry
 from spark_queue.journal.log_listing import versions_after
-from spark_queue.journal.reader import setup_of
 from spark_queue.replication.peer_records import CHUNK_BYTES, DAMAGE, RecordReader, check_file, parts_of, size_of, source_of
 from spark_queue.replication.places import ENTRY_BYTES, check_log, check_place, refused
 
@@ -88,7 +85,7 @@ class PeerLog:
         JournalError
             PEER_AWAY, JOURNAL_DAMAGED or STORE_FAILED.
         """
-        files, version = _listed(store, peer)
+        files, version = listed(store, peer)
         log = cls(store, peer, first=max((file.last + 1 for file in files), default=0))
         head = log._entry(version)
         log._version, log._token = version, "" if head is None else head.token
@@ -218,12 +215,7 @@ class PeerLog:
             raise refused(self._peer, f"entry {version} of its log", reason) from None
 
     def _listed(self) -> list[ControlFile]:
-        try:
-            found, version = _listed(self._store, self._peer)
-        except DAMAGE as reason:
-            raise refused(self._peer, "the list of its log's files", self._store.reason(reason)) from None
-        for file in found:
-            check_file(self._peer, file)
+        found, version = listed(self._store, self._peer)
         head = self._entry(version)
         self._version, self._token = version, "" if head is None else head.token
         return [file for file in found if file.last >= self._reader.next_record]
@@ -261,27 +253,25 @@ def scan(store: Store, peer: str, kinds: Collection[str] | None, *, first: int =
         yield from log.read()
 
 
-def read_definitions(store: Store, peer: str) -> tuple[str, Definitions]:
-    """Return the UUID of a peer's journal and the definitions that hold there; reads nothing else.
+def listed(store: Store, peer: str) -> tuple[list[ControlFile], int]:
+    """Return the files of a control log as it stands, and its version; `open_control` would repair it.
 
     Raises
     ------
     JournalError
         PEER_AWAY, PROTOCOL_NEWER, PEER_REFUSED, LOG_GAP, JOURNAL_DAMAGED or STORE_FAILED.
-    ConfigError
-        What this software refuses of its definitions.
     """
-    created, applied = setup_of(store, _listed(store, peer)[0])
-    return str(created.detail["journal"]), parsing.parse(applied.detail["definitions"])
-
-
-def _listed(store: Store, peer: str) -> tuple[list[ControlFile], int]:
-    """Return the files of a control log as it stands, and its version; `open_control` would repair it."""
     check_log(store, peer)
     table = delta.open_table(store, CONTROL)
     if table is None:
         raise JournalError("PEER_AWAY", peer=peer, path=store.path)
-    return listing(store, table), int(table.version())
+    try:
+        files = listing(store, table)
+    except DAMAGE as reason:
+        raise refused(peer, "the list of its log's files", store.reason(reason)) from None
+    for file in files:
+        check_file(peer, file)
+    return files, int(table.version())
 
 
 def digest_of(record: Record) -> str:

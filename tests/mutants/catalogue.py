@@ -14,6 +14,7 @@ from tests.mutants.metrics import METRICS
 from tests.mutants.mutant import Mutant
 from tests.mutants.ordering import ORDERING
 from tests.mutants.page_figures import PAGE_FIGURES
+from tests.mutants.peer_files import PEER_FILES
 from tests.mutants.peers import PEERS
 from tests.mutants.restored import RESTORED
 from tests.mutants.rights import RIGHTS
@@ -36,6 +37,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *ORDERING,
     *INSTANCES,
     *PEERS,
+    *PEER_FILES,
     *RESTORED,
     *FAILING_OVER,
     *STANDING_BY,

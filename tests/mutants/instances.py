@@ -33,12 +33,13 @@ INSTANCES = (
     ),
     Mutant(
         "news of an earlier term are believed",
-        _OWNERSHIP, "if (term, owner) < (value.term, value.owner))", "if (term, owner) != (value.term, value.owner))",
+        _OWNERSHIP, "        before, same = self._terms.compare(same, value.term)\n",
+        "        before, same = same - self._terms.compare(same, value.term)[1], self._terms.compare(same, value.term)[1]\n",
         _TESTS,
     ),
     Mutant(
         "news of a later life are not believed",
-        _OWNERSHIP, "            if life < value.life:\n                found |= part\n            elif", "            if",
+        _OWNERSHIP, "return earlier | self._lesser_of_life(", "return self._lesser_of_life(",
         _TESTS,
     ),
     Mutant(
@@ -53,7 +54,7 @@ INSTANCES = (
     ),
     Mutant(
         "a transfer keeps the term",
-        _TRANSFERS, "    term = 1 + max(", "    term = max(",
+        _TRANSFERS, "    term = 1 + ownership", "    term = ownership",
         _TESTS,
     ),
     Mutant(

@@ -40,6 +40,11 @@ PEERS = (
         (_HOSTILE,),
     ),
     Mutant(
+        "a log may name owners without end",
+        _NEWS, "        self.owners |= owners\n", "",
+        (_HOSTILE,),
+    ),
+    Mutant(
         "what nobody checked of a record is told on",
         _NEWS, "        record = replace(record, detail=checked_detail(record))\n", "",
         ("tests/unit/replication/test_news.py",),

@@ -2,6 +2,8 @@
 
 The value is (life, stage, term, owner), and the greater one of two is true. Here are life, term and owner; the stage follows from
 where the message is: in its queue, dead, or gone. What is gone has neither term nor owner.
+
+Whoever writes the log of a peer may say another life and term of each message: what is known of one must not cost more for that.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from enum import IntEnum
 
 from pyroaring import BitMap64
 
+from spark_queue.core.bitmaps.numbers import Numbers
 from spark_queue.core.state.lifecycle import State
 
 #: The last life and the last term: with what is added to them they fit 32 bits still. A message that a peer says to be in them is
@@ -76,7 +79,7 @@ class Request:
 
 @dataclass(slots=True)
 class Ownership:
-    """Life, term and owner of each message of a queue, as one bitmap for each value that is not the first.
+    """Life, term and owner of each message of a queue.
 
     Parameters
     ----------
@@ -105,19 +108,21 @@ class Ownership:
     claimed: int = 0
     #: Whether messages may be claimed whose owner cannot be reached (R108).
     claims_unreachable: bool = False
-    _lives: dict[int, BitMap64] = field(default_factory=dict)
-    _owners: dict[tuple[int, str], BitMap64] = field(default_factory=dict)
+    _lives: Numbers = field(default_factory=Numbers)
+    _terms: Numbers = field(default_factory=Numbers)
+    #: What each other instance owns.
+    _owners: dict[str, BitMap64] = field(default_factory=dict)
 
     def own(self, rows: BitMap64, *, term: int, owner: str) -> None:
         """Give rows to an owner."""
-        self.disown(rows)
-        if rows and (term, owner) != (0, self.instance):
-            # In place: copies would cost as much as all that is owned.
-            self._owners.setdefault((term, owner), BitMap64()).update(rows)
+        self._take_away(rows)
+        self._terms.set(rows, term)
         if owner == self.instance:
             # Something of it came, so that the next may be asked for.
             self.requests = {name: each for name, each in self.requests.items() if not each.rows.intersect(rows)}
-        else:
+        elif rows:
+            # In place: copies would cost as much as all that is owned.
+            self._owners.setdefault(owner, BitMap64()).update(rows)
             self.remote |= rows
             self.passed_on = {
                 (requester, asked): each
@@ -135,69 +140,66 @@ class Ownership:
 
     def disown(self, rows: BitMap64) -> None:
         """Forget whose rows are: they are gone, begin anew here, or get an owner."""
-        for key in [key for key, owned in self._owners.items() if owned.intersect(rows)]:
-            self._owners[key] -= rows
-            if not self._owners[key]:
-                del self._owners[key]
+        self._take_away(rows)
+        self._terms.set(rows, 0)
+
+    def _take_away(self, rows: BitMap64) -> None:
+        for owner in [owner for owner, owned in self._owners.items() if owned.intersect(rows)]:
+            self._owners[owner] -= rows
+            if not self._owners[owner]:
+                del self._owners[owner]
         self.remote -= rows
 
     def begin_life(self, rows: BitMap64, life: int) -> None:
         """Let rows be in a life."""
-        for key in [key for key, members in self._lives.items() if members.intersect(rows)]:
-            self._lives[key] -= rows
-            if not self._lives[key]:
-                del self._lives[key]
-        if life:
-            self._lives.setdefault(life, BitMap64()).update(rows)
+        self._lives.set(rows, life)
 
     @property
     def all_in_first_life(self) -> bool:
         """Whether no message of the queue was ever redriven."""
-        return not self._lives
+        return self._lives.all_zero
 
     def by_life(self, rows: BitMap64) -> Iterator[tuple[int, BitMap64]]:
-        """Yield rows by their life."""
-        for life, members in list(self._lives.items()):
-            part = rows & members
-            if part:
-                rows = rows - part
-                yield life, part
-        if rows:
-            yield 0, rows
+        """Yield rows by their life, earliest first."""
+        return self._lives.split(rows)
 
     def of_life(self, rows: BitMap64, life: int) -> BitMap64:
         """Return those of `rows` that are in a life."""
-        if life:
-            return rows & self._lives.get(life, BitMap64())
-        return rows - BitMap64.union(BitMap64(), *self._lives.values())
+        return self._lives.compare(rows, life)[1]
+
+    def before_life(self, rows: BitMap64, life: int) -> BitMap64:
+        """Return those of `rows` that are in an earlier life."""
+        return self._lives.compare(rows, life)[0]
+
+    def last_term(self, rows: BitMap64) -> int:
+        """Return the latest term of `rows`."""
+        return self._terms.largest(rows)
 
     def of_last_term(self, rows: BitMap64) -> BitMap64:
         """Return those of `rows` that are in their last term."""
-        return BitMap64.union(BitMap64(), *(rows & members for (term, _), members in self._owners.items() if term >= COUNT_MAX))
+        return rows - self._terms.compare(rows, COUNT_MAX)[0]
 
     def by_owner(self, rows: BitMap64) -> Iterator[tuple[int, str, BitMap64]]:
         """Yield rows by term and owner."""
-        for (term, owner), members in list(self._owners.items()):
-            part = rows & members
-            if part:
-                rows = rows - part
+        for owner, owned in self._each_owners(rows):
+            for term, part in self._terms.split(owned):
                 yield term, owner, part
-        if rows:
-            yield 0, self.instance, rows
+
+    def _each_owners(self, rows: BitMap64) -> Iterator[tuple[str, BitMap64]]:
+        parts = ((owner, rows & owned) for owner, owned in self._owners.items())
+        yield from ((owner, part) for owner, part in parts if part)
+        own = rows - self.remote
+        if own:
+            yield self.instance, own
 
     def others(self) -> set[str]:
         """Return the instances that own messages, but this one."""
-        return {owner for _, owner in self._owners} - {self.instance}
+        return set(self._owners)
 
     def of_others(self, rows: BitMap64, owners: Collection[str] | None = None) -> dict[str, BitMap64]:
         """Return those of `rows` that other instances own, by owner; only of some `owners`, if they are named."""
-        parts: dict[str, BitMap64] = {}
-        for (_, owner), members in self._owners.items():
-            if owner != self.instance and (owners is None or owner in owners):
-                part = rows & members
-                if part:
-                    parts[owner] = parts[owner] | part if owner in parts else part
-        return parts
+        parts = ((owner, rows & owned) for owner, owned in self._owners.items() if owners is None or owner in owners)
+        return {owner: part for owner, part in parts if part}
 
     def lesser(self, states: Mapping[State, BitMap64], rows: BitMap64, value: MessageValue) -> BitMap64:
         """Return those of `rows` whose value is less: what news of `value` changes.
@@ -207,18 +209,13 @@ class Ownership:
         states : Mapping of State to BitMap64
             Where the messages of the queue are.
         """
-        found = BitMap64()
-        for life, part in self.by_life(rows):
-            if life < value.life:
-                found |= part
-            elif life == value.life:
-                found |= self._lesser_of_life(states, part, value)
-        return found
+        earlier, same = self._lives.compare(rows, value.life)
+        return earlier | self._lesser_of_life(states, same, value)
 
     def _lesser_of_life(self, states: Mapping[State, BitMap64], rows: BitMap64, value: MessageValue) -> BitMap64:
         gone, dead = rows & states[State.REMOVED], rows & states[State.DEAD]
         if value.stage == Stage.GONE:
             return rows - gone
         less, same = (BitMap64(), rows - gone - dead) if value.stage == Stage.PRESENT else (rows - gone - dead, dead)
-        parts = (part for term, owner, part in self.by_owner(same) if (term, owner) < (value.term, value.owner))
-        return BitMap64.union(less, *parts)
+        before, same = self._terms.compare(same, value.term)
+        return BitMap64.union(less, before, *(part for owner, part in self._each_owners(same) if owner < value.owner))

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyroaring import BitMap64
 
 from spark_queue.core import commands
-from spark_queue.core.state.ownership import Ownership
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import ConfigError
 from spark_queue.verification.state_digest import digest
@@ -141,12 +139,6 @@ def test_what_another_instance_ended_is_folded_again_after_retention_let_it_go(c
     frankfurt.tick()
     assert frankfurt.world.state.message_types["json"].retired_rows == 3
     assert digest(frankfurt.world.folded()) == digest(frankfurt.world.state)
-
-
-def test_nobody_owns_no_messages() -> None:
-    ownership = Ownership("frankfurt")
-    ownership.own(BitMap64(), term=1, owner="virginia")
-    assert ownership == Ownership("frankfurt")
 
 
 def test_a_remote_message_keeps_its_expiration_until_it_comes_here(pair: tuple[Instance, Instance], clock: FakeClock) -> None:

@@ -48,3 +48,16 @@ def test_one_long_text_in_many_rows_is_refused(tmp_path: Path, monkeypatch: pyte
     pq.write_table(table, tmp_path / "file")
     with pytest.raises(UnboundedFileError, match="2 rows of it have 200016 bytes"):
         read(tmp_path / "file", 2)
+
+
+def test_fewer_rows_than_are_wanted_are_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"value": ["a", "b"]}), tmp_path / "file")
+    with pytest.raises(UnboundedFileError, match="it has 2 rows where it should have 3"):
+        read(tmp_path / "file", 3)
+
+
+def test_a_part_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
+    texts = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"], pa.binary()).buffers())
+    pq.write_table(pa.table({"value": texts}), tmp_path / "file")
+    with pytest.raises(pa.ArrowInvalid, match="UTF"):
+        read(tmp_path / "file", 1)

@@ -175,6 +175,18 @@ def test_a_log_that_never_ends_to_name_messages_is_refused(attack: Attack, monke
     attack.heal()
 
 
+def test_a_log_that_names_ever_more_owners_is_refused(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = attack.peer.number("transferred")
+    fold = PeerFold("virginia")
+    for record in open_reader(Store(str(attack.peer.path))).records()[:number]:
+        fold.fold(record)
+    most = max(len(fold.owners), len(fold.journals))
+    monkeypatch.setattr(news, "JOURNALS_MOST", most)
+    attack.peer.rewrite(number, detail(owner="osaka"))
+    attack.pull("PEER_REFUSED", f"owners, and {most} are the most")
+    attack.heal()
+
+
 def test_what_is_kept_of_a_log_is_counted_as_it_is_kept(attack: Attack) -> None:
     fold = PeerFold("virginia")
     for record in open_reader(Store(str(attack.peer.path))).records()[:-1]:

@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue.journal.layout import Store
+from spark_queue.replication import places
 from spark_queue.replication.beacon import BEACON_KEY, read_beacon
 from tests.unit.replication.attack import Attack, Home
 
@@ -78,9 +79,16 @@ def test_what_is_no_file_of_a_peer_is_refused(attack: Attack, case: str) -> None
     attack.heal()
 
 
-def test_a_pipe_that_comes_later_is_refused(attack: Attack) -> None:
+def _link_to_nothing_of_ours(place: Path) -> None:
+    elsewhere = place.parents[3] / "elsewhere.json"
+    elsewhere.write_text("{}")
+    place.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize("change", [_pipe, _link_to_nothing_of_ours])
+def test_what_comes_later_and_is_no_file_is_refused(attack: Attack, change: Callable[[Path], None]) -> None:
     attack.pull(None)
-    _pipe(_entry(attack, 1))
+    change(_entry(attack, 1))
     attack.pull("PEER_REFUSED", "it is no file, or a link")
     attack.heal()
 
@@ -156,6 +164,20 @@ def test_a_log_that_would_keep_whoever_opens_it_is_refused(attack: Attack, case:
     change(attack)
     attack.pull(code, says)
     attack.heal()
+
+
+@pytest.mark.parametrize("what", ["ENTRY_BYTES", "CHECKPOINT_BYTES", "_HINT_BYTES"])
+def test_each_size_in_the_folder_of_a_log_is_bounded(attack: Attack, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    _checkpoint(attack)
+    monkeypatch.setattr(places, what, 10)
+    attack.pull("PEER_REFUSED", "bytes, and 10 are the most")
+
+
+def test_a_checkpoint_is_measured_part_by_part(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
+    _checkpoint(attack)
+    monkeypatch.setattr(places, "_CHECKPOINT_ROWS", 1)
+    monkeypatch.setattr(places, "_CHECKPOINT_DECODED_BYTES", 4_000)
+    attack.pull("PEER_REFUSED", "more than 4000 bytes in memory")
 
 
 def test_a_beacon_in_a_pipe_is_none(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def transfer(work: UnitOfWork, rows: BitMap64, owner: str, *, reason: str | None
     """Record that rows belong to an instance from now on, in a term above all that they had; none of them is in the last term."""
     ownership = work.ledger.ownership
     assert ownership is not None, "the queue is replicated"
-    term = 1 + max(term for term, _, _ in ownership.by_owner(rows))
+    term = 1 + ownership.last_term(rows)
     for deliveries, delivered in list(work.ledger.delivered.split(rows)):
         for cancels, part in list(work.ledger.cancelled.split(delivered)):
             counts = {"deliveries": deliveries, "cancels": cancels}

@@ -27,7 +27,7 @@ def value_of(record: Record) -> MessageValue:
 def replicated(ledger: QueueLedger, record: Record) -> None:
     """Take over what another instance says of messages; what it says is greater than what was known."""
     rows, value, ownership = to_bitmap(record.ranges), value_of(record), _ownership(ledger)
-    older = BitMap64.union(BitMap64(), *(part for life, part in ownership.by_life(rows) if life < value.life))
+    older = ownership.before_life(rows, value.life)
     ownership.begin_life(rows, value.life)
     ledger.removed_counts.subtract(ledger.dead_letters.take_back(rows & ledger.rows[State.DEAD]))
     _forget_counts(ledger, older)
