@@ -13,8 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from spark_queue.replication.parquet_footer import value_counts
+
 #: Most rows of a row group; ours have 32,768.
 GROUP_ROWS = 2**20
+
+#: Most values of a column in a row group, in which one row may have a list of any length.
+GROUP_VALUES = 2**26
 
 #: Most bytes of a footer; ours have some kilobytes for each row group.
 FOOTER_BYTES = 16 * 1024 * 1024
@@ -32,7 +37,7 @@ class BoundedFile:
 
     Parameters
     ----------
-    source : path or file-like
+    source : file-like
         Of the file.
     columns : Sequence of str
         Those that are read, as far as they are there.
@@ -70,8 +75,20 @@ class BoundedFile:
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
         for group in groups:
             _check_group(group)
+        self._check_lists(source, leaves)
         if sum(group.num_rows for group in groups) != self.row_count:
             raise UnboundedFileError(f"its row groups have no {self.row_count} rows together")
+
+    def _check_lists(self, source: Any, leaves: Sequence[Any]) -> None:
+        # Many equal values take next to no bytes, and a list is decoded wholly.
+        lists = [leaf for leaf, each in enumerate(leaves) if each.max_repetition_level and each.path.split(".")[0] in self.columns]
+        try:
+            counts = value_counts(source) if lists else []
+            most = max((group[leaf] for group in counts for leaf in lists), default=0)
+        except (ValueError, LookupError) as reason:
+            raise UnboundedFileError(str(reason)) from None
+        if most > GROUP_VALUES:
+            raise UnboundedFileError(f"a row group of it has {most} values in a column, and {GROUP_VALUES} are the most")
 
     def parts(self, first_row: int, row_count: int, *, most_rows: int) -> Iterator[pa.Table]:
         """Yield adjacent rows part by part, checked against their types.

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 _DASHBOARD = "spark_queue/dashboard"
 _GUARD = f"{_DASHBOARD}/guard.py"
 _FUZZED = ("tests/unit/dashboard/test_fuzzed_pages.py",)
-_CHANGES = ("tests/unit/dashboard/test_changes.py",)
+_CHANGES = ("tests/unit/dashboard/test_changes.py", "tests/unit/dashboard/test_change_rights.py")
 _GUARDED = ("tests/unit/dashboard/test_guard.py",)
 _SESSIONS = ("tests/unit/dashboard/test_sessions.py",)
 _SCRAPING = ("tests/unit/metrics/test_scraping.py",)

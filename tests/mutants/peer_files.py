@@ -100,6 +100,11 @@ PEER_FILES = (
         (f"{_FOOTERS}::test_no_footer_ends_the_process",),
     ),
     Mutant(
+        "a row of a peer's file may have a list of any length",
+        _BOUNDED, "if most > GROUP_VALUES:", "if False:",
+        (f"{_PARTS}::test_one_row_with_many_values_is_refused",),
+    ),
+    Mutant(
         "a file of a peer may have fewer rows than are wanted",
         _BOUNDED, "        if left:\n            raise", "        if False:\n            raise",
         (f"{_PARTS}::test_fewer_rows_than_are_wanted_are_refused",),

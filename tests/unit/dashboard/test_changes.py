@@ -12,68 +12,10 @@ from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
-from spark_queue.core import commands
-from spark_queue.core.caller import Caller
 from spark_queue.dashboard import change_site, changes
 from spark_queue.dashboard.changes import VERBS, StartedChange, Wish
 from spark_queue.errors import CallerError
-from spark_queue.protocol.connection import Endpoint
-from spark_queue.protocol.tokens import token_hash
-from spark_queue.protocol.user_files import TOKEN_VARIABLE
-from tests.unit.dashboard import dashboard_world
-from tests.unit.dashboard.asking import Answer, Asker, asker
-from tests.unit.dashboard.dashboard_world import DashboardWorld
-
-QUEUE = "/j/shop/queues/BILLING"
-
-
-class Held(DashboardWorld):
-    """A journal with dead letters, whose engine here answers instead of a coordinator."""
-
-    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(place)
-        self.asked: list[str] = []
-        #: Whose token the page has.
-        self.caller: Caller | None = None
-        self.publish(20, 1)
-        self.expire("BILLING", range(6), "card declined", 2)
-        self.expire("BILLING", range(6, 10), "timeout", 3)
-        self.commit()
-        monkeypatch.setattr("spark_queue.client.queue.call_once", self._answer)
-        self.visitor = asker(self.journal, allows_changes=True)
-
-    def _answer(self, _store: Any, _journal: str, command: commands.AnyCommand, *, endpoint: Endpoint) -> Any:
-        self.asked.append(type(command).__name__)
-        reply = self.engine.decide(command, now_ms=self.at(60), caller=self.caller)
-        self.commit()
-        return reply
-
-    def group(self, error: str) -> str:
-        page = self.visitor.get(f"{QUEUE}/dead-letters").text
-        return str(re.search(rf"\?group=([0-9a-f]+)#letters\">{error}", page)[1])  # type: ignore[index]  # It is there.
-
-
-@pytest.fixture
-def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Held:
-    return Held(tmp_path, monkeypatch)
-
-
-def ended(visitor: Asker, path: str) -> Answer:
-    """Return the page of a change that has ended: none may outlive the engine that answers it."""
-    shown = visitor.get(path)
-    while 'id="change" data-live' in shown.text:
-        shown = visitor.get(path)
-    return shown
-
-
-def confirmed(visitor: Asker, path: str, form: dict[str, str]) -> tuple[str, Answer]:
-    """Ask what would be done, confirm it, and return both pages."""
-    asked = visitor.change(path, form).text
-    found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', asked)
-    fields = {name: html.unescape(value) for name, value in found}
-    begun = visitor.post(path, fields)
-    assert begun.status == 303, begun.text
-    return asked, ended(visitor, begun.headers["location"])
+from tests.unit.dashboard.changing import QUEUE, Held, confirmed, ended
 
 
 def test_a_group_is_redriven_after_it_was_told_how_many(held: Held) -> None:
@@ -125,15 +67,6 @@ def test_a_queue_is_paused_and_unpaused_after_it_was_told_what_that_does(held: H
     assert "Queue &#39;BILLING&#39; grants again." in shown.text
     assert held.asked == ["Pause", "Unpause"]
     assert not held.journal.queue("BILLING").status().paused
-
-
-def test_the_log_names_the_principal_in_whose_name_the_page_has_paused(held: Held) -> None:
-    """R12."""
-    held.caller = Caller(principal="ann", host="10.0.0.9", signs=True)
-    confirmed(held.visitor, f"{QUEUE}/changes", {"verb": "pause"})
-    held.visitor.followers[0].refresh()
-    log = held.visitor.get("/j/shop/log?queue=BILLING&people=1").text
-    assert re.search("<td>paused</td>.*by &#39;ann&#39; from 10.0.0.9", log)
 
 
 def test_dead_letters_are_redriven_by_filter(held: Held) -> None:
@@ -199,28 +132,6 @@ def test_another_number_than_was_shown_is_shown_again(held: Held) -> None:
     assert held.asked == []
 
 
-@pytest.mark.parametrize("token", ["", "wrong", "0" * 64])
-def test_a_form_without_its_token_changes_nothing(held: Held, token: str) -> None:
-    form = {"verb": "purge", "confirmed": "20", "form_token": token}
-    answer = held.visitor.post("/j/shop/queues/SHIPPING/changes", form)
-    assert (answer.status, held.asked) == (403, [])
-
-
-def test_nothing_changes_by_a_get(held: Held) -> None:
-    token = held.visitor.form_token
-    assert held.visitor.get(f"{QUEUE}/changes?verb=purge&confirmed=20&form_token={token}").status == 405
-    assert held.asked == []
-
-
-def test_a_page_that_only_shows_has_no_forms_and_takes_none(held: Held) -> None:
-    visitor = asker(held.journal)
-    for path in (QUEUE, f"{QUEUE}/messages", f"{QUEUE}/dead-letters"):
-        assert "/changes" not in visitor.get(path).text
-    answer = visitor.change(f"{QUEUE}/changes", {"verb": "purge", "confirmed": "20"})
-    assert (answer.status, held.asked) == (403, [])
-    assert "--allow-changes" in answer.text
-
-
 @pytest.mark.parametrize(
     "form",
     [
@@ -261,30 +172,6 @@ def test_a_change_claims_nothing_that_somebody_else_has_done(held: Held) -> None
     change = StartedChange("shop", wish, 10)
     change.work(held.journal)
     assert (change.state, change.text) == ("done", "Of queue 'BILLING_FAILED' 7 acknowledged, 3 repeated.")
-
-
-def test_a_right_that_is_taken_away_before_the_confirmation_is_missed_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """R12: the process asks by its token, so what that may not do is refused before anybody confirms it."""
-    rights: dict[str, Any] = {name: [{"queues": "^.*", "rights": [name, "write"]}] for name in ("change", "read")}
-    rights["change"].append({"queues": "SHIPPING", "rights": ["read"], "filter": "amount > 7"})
-    principals = {
-        "ops": {"token_hash": token_hash("ops"), "rights": [{"rights": ["administer"]}]},
-        "ann": {"token_hash": token_hash("ann"), "rights": rights["change"]},
-    }
-    defined = {**dashboard_world.DEFINITIONS, "principals": principals}
-    monkeypatch.setattr(dashboard_world, "DEFINITIONS", defined)
-    monkeypatch.setenv(TOKEN_VARIABLE, "ann")
-    held, path = Held(tmp_path, monkeypatch), "/j/shop/queues/SHIPPING/changes"
-    asked = held.visitor.change(path, {"verb": "purge"}).text
-    assert "4 messages would be purged" in asked, "the others are hidden from the process"
-    definitions = {**defined, "principals": {**principals, "ann": {**principals["ann"], "rights": rights["read"]}}}
-    held.decide(commands.Apply(definitions=definitions, request="r"), 5)
-    held.commit()
-    refused = held.visitor.change(path, {"verb": "purge", "confirmed": "4"})
-    assert (refused.status, held.asked) == (400, [])
-    assert "ACCESS_DENIED" in refused.text
 
 
 def test_a_refusal_is_what_a_failed_change_says(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,8 @@ COLUMNS: dict[str, tuple[Any, list[Any]]] = {
 
 
 def read(path: Path, rows: int) -> pa.Table:
-    return pa.concat_tables(list(BoundedFile(str(path), ["value"]).parts(0, rows, most_rows=2)))
+    with path.open("rb") as file:
+        return pa.concat_tables(list(BoundedFile(file, ["value"]).parts(0, rows, most_rows=2)))
 
 
 @pytest.mark.parametrize("case", COLUMNS)
@@ -48,6 +49,18 @@ def test_one_long_text_in_many_rows_is_refused(tmp_path: Path, monkeypatch: pyte
     pq.write_table(table, tmp_path / "file")
     with pytest.raises(UnboundedFileError, match="2 rows of it have 200016 bytes"):
         read(tmp_path / "file", 2)
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.struct([pa.field("in", pa.map_(pa.string(), pa.int64()))])])
+def test_one_row_with_many_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
+    monkeypatch.setattr(bounded_files, "GROUP_VALUES", 999)
+    value: Any = [7] * 1_000 if pa.types.is_list(kind) else {"in": [("a", 7)] * 1_000}
+    table = pa.table({"other": [0, 1], "value": pa.array([value, None], kind)})
+    pq.write_table(table, tmp_path / "file", row_group_size=1)
+    with pytest.raises(UnboundedFileError, match="a row group of it has 1000 values in a column"):
+        read(tmp_path / "file", 2)
+    monkeypatch.setattr(bounded_files, "GROUP_VALUES", 1_000)
+    assert read(tmp_path / "file", 2) == table.select(["value"])
 
 
 def test_fewer_rows_than_are_wanted_are_refused(tmp_path: Path) -> None:
