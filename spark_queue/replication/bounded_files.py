@@ -37,8 +37,8 @@ class BoundedFile:
 
     Parameters
     ----------
-    source : file-like
-        Of the file.
+    source : str or file-like
+        Path or content of the file.
     columns : Sequence of str
         Those that are read, as far as they are there.
 

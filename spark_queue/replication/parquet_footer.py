@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 #: Types of Thrift's compact protocol, as far as they are named here.
 _TRUE, _I16, _I64, _LIST, _STRUCT = 1, 4, 6, 9, 12
 
@@ -22,14 +24,17 @@ def value_counts(source: Any) -> list[list[int]]:
 
     Parameters
     ----------
-    source : file-like
-        Of a file whose footer pyarrow has read.
+    source : str or file-like
+        Path or content of a file whose footer pyarrow has read.
 
     Raises
     ------
     ValueError
         When the footer is none.
     """
+    if isinstance(source, str):
+        with pa.OSFile(source, "r") as file:
+            return value_counts(file)
     source.seek(-8, 2)
     size_bytes = int.from_bytes(source.read(4), "little")
     source.seek(-8 - size_bytes, 2)

@@ -28,8 +28,11 @@ COLUMNS: dict[str, tuple[Any, list[Any]]] = {
 
 
 def read(path: Path, rows: int) -> pa.Table:
+    """Read a file as one in a bucket, and as one on a disk."""
     with path.open("rb") as file:
-        return pa.concat_tables(list(BoundedFile(file, ["value"]).parts(0, rows, most_rows=2)))
+        found = pa.concat_tables(list(BoundedFile(file, ["value"]).parts(0, rows, most_rows=2)))
+    assert found == pa.concat_tables(list(BoundedFile(str(path), ["value"]).parts(0, rows, most_rows=2)))
+    return found
 
 
 @pytest.mark.parametrize("case", COLUMNS)
