@@ -47,8 +47,10 @@ def _in_each(seeds: Iterable[int], check: Callable[..., None], others: dict[str,
         for seed in seeds:
             _check(seed, check, others)
     finally:
-        # At the end of the process the collector has all of it again, or DuckDB tells of what it calls leaks.
+        # At the end of the process the collector has all of it again, or DuckDB tells of what it calls leaks. It would come to the
+        # worlds of this chunk too late to keep them from filling the memory.
         gc.unfreeze()
+        gc.collect()
 
 
 def _check(seed: int, check: Callable[..., None], others: dict[str, Any]) -> None:
