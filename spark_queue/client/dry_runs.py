@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import cast
 
 from spark_queue.client.writing_rights import NOBODY
@@ -38,9 +37,9 @@ def _caller(definitions: Definitions, command: commands.QueueCommand, endpoint: 
     if not definitions.principals:
         return None
     principal = definitions.principal_with(token_hash(endpoint.token()))
-    if principal is not None and principal.expires_ms is not None and now_ms >= principal.expires_ms:
-        expired_at = datetime.fromtimestamp(principal.expires_ms / 1_000, UTC).isoformat()
-        raise AccessError("TOKEN_EXPIRED", principal=principal.name, expired_at=expired_at)
+    expiry = None if principal is None else principal.expiry(now_ms)
+    if expiry is not None:
+        raise expiry
     # Who reads may settle what came under its own leases: whether it did, the coordinator alone tells.
     reads = isinstance(command, commands.Settle) and all(each.lease for each in command.outcomes)
     if principal is None or not any(principal.may(right, command.queue) for right in ((CHANGE, READ) if reads else (CHANGE,))):

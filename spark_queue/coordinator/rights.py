@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from spark_queue.coordinator.logins import Login
@@ -101,9 +100,9 @@ def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int
     if principal is None or who.token_hash not in principal.token_hash:
         # It was taken out while the call was on its way, or waited.
         return AccessError("TOKEN_WITHDRAWN", principal=who.principal)
-    if principal.expires_ms is not None and now_ms >= principal.expires_ms:
-        expired_at = datetime.fromtimestamp(principal.expires_ms / 1_000, UTC).isoformat()
-        return AccessError("TOKEN_EXPIRED", principal=principal.name, expired_at=expired_at)
+    expiry = principal.expiry(now_ms)
+    if expiry is not None:
+        return expiry
     may = _has(definitions, principal, needed, request)
     if not may and isinstance(request, commands.Settle) and _is_of_own_leases(state, principal, request):
         may = _has(definitions, principal, _READS, request)

@@ -24,7 +24,7 @@ from spark_queue.dashboard.overview import journal_rows
 from spark_queue.dashboard.templating import Pages
 from spark_queue.errors import ConfigError, SparkQueueError
 from spark_queue.following.follower import JournalFollower
-from spark_queue.following.journal_look import JournalLook, status_of
+from spark_queue.following.journal_look import JournalLook, pace_of, status_of
 from spark_queue.journal.schema import user_schema
 from spark_queue.views import control_rows, message_search
 from spark_queue.views.explain import explain
@@ -87,7 +87,7 @@ class JournalSite:
             now = queue_page.figures(look.state, name, look.now_ms) if at_ms is None else None
             alarm, journal = status_of(look, name).alarm, look.journal
             definition = look.state.definitions.stored.get("queues", {}).get(name, {})
-            pace = queue_page.pace(look, name) if at_ms is None else None
+            pace = pace_of(look, name) if at_ms is None else None
             has_history, now_ms = look.history is not None, look.now_ms
         refused = None
         if now is None and at_ms is not None:

@@ -11,8 +11,7 @@ from spark_queue.core.replies import QueueStatus
 from spark_queue.dashboard import charts
 from spark_queue.following.follower import JournalFollower
 from spark_queue.following.history import JournalHistory, Spark
-from spark_queue.following.journal_look import JournalLook, status_of
-from spark_queue.views.pace import PACE_MS
+from spark_queue.following.journal_look import JournalLook, pace_of, status_of
 
 #: The span of the little charts, in milliseconds.
 SPARK_MS = 3_600_000
@@ -74,17 +73,16 @@ def queue_row(look: JournalLook, name: str) -> QueueRow:
     """Return the row of one queue."""
     if name in look.state.troubles:
         return QueueRow(name=name, status=None, trouble=str(look.state.troubles[name]))
-    found = status_of(look, name)
-    if look.history is None:
+    found, pace = status_of(look, name), pace_of(look, name)
+    if look.history is None or pace is None:
         return QueueRow(name=name, status=found, trouble=None)
     spark = _spark(look, look.history, name)
-    rate_in, rate_out = look.history.rates(look.state, name, look.now_ms - PACE_MS, look.now_ms)
     return QueueRow(
         name=name,
         status=found,
         trouble=None,
-        rate_in=rate_in,
-        rate_out=rate_out,
+        rate_in=pace.rate_in,
+        rate_out=pace.rate_out,
         line=spark.line,
         area=spark.area,
         highest=spark.highest,

@@ -18,7 +18,6 @@ from spark_queue.errors import ConfigError
 from spark_queue.following.history import Series
 from spark_queue.following.journal_look import JournalLook
 from spark_queue.settings.timestamps import parse_timestamp, to_ms
-from spark_queue.views.pace import PACE_MS, Pace
 
 #: The spans that a chart may have, in milliseconds; None for all that there is.
 SPANS_MS: dict[str, int | None] = {
@@ -89,14 +88,6 @@ class QueueFigures:
     #: The queue that its dead letters go to, and the one whose dead letters come to it.
     letters_to: str | None
     letters_from: str | None
-
-
-def pace(look: JournalLook, queue: str) -> Pace | None:
-    """Return how fast messages come and leave now; None where the history is still being read."""
-    if look.history is None:
-        return None
-    rate_in, rate_out = look.history.rates(look.state, queue, look.now_ms - PACE_MS, look.now_ms)
-    return Pace(rate_in=rate_in, rate_out=rate_out)
 
 
 def figures(state: JournalState, queue: str, now_ms: int) -> QueueFigures:

@@ -12,6 +12,7 @@ from spark_queue.core.state import status
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.following.history import JournalHistory
 from spark_queue.journal.open import DeltaJournal
+from spark_queue.views.pace import PACE_MS, Pace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,14 @@ class JournalLook:
     troubles: Mapping[str, str]
     #: What is wrong with the message files that a queue's consumers need next, by its name.
     damages: Mapping[str, str]
+
+
+def pace_of(look: JournalLook, name: str) -> Pace | None:
+    """Return how fast messages come to a queue and leave it now; None where the history is still being read."""
+    if look.history is None:
+        return None
+    rate_in, rate_out = look.history.rates(look.state, name, look.now_ms - PACE_MS, look.now_ms)
+    return Pace(rate_in=rate_in, rate_out=rate_out)
 
 
 def status_of(look: JournalLook, name: str) -> QueueStatus:

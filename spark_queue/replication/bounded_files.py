@@ -67,28 +67,20 @@ class BoundedFile:
         self.columns = [name for name in columns if name in there]
         self.row_count: int = file.metadata.num_rows
         self.schema = pa.schema([file.schema_arrow.field(name) for name in self.columns])
-        leaves = [file.schema.column(number) for number in range(file.metadata.num_columns)]
-        texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.path.split(".")[0] in self.columns]
+        leaves = {number: file.schema.column(number) for number in range(file.metadata.num_columns)}
+        read = {number: leaf for number, leaf in leaves.items() if leaf.path.split(".")[0] in self.columns}
+        texts = [leaf.path for leaf in read.values() if leaf.physical_type == "BYTE_ARRAY"]
         self._file = pq.ParquetFile(source, metadata=file.metadata, read_dictionary=texts)
         # Where a struct is null, its required texts refer to an entry that their dictionary may not have: these are measured alone.
         self._plain = file if any(map(_is_hollow, self.schema)) else None
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
         for group in groups:
             _check_group(group)
-        self._check_lists(source, leaves)
         if sum(group.num_rows for group in groups) != self.row_count:
             raise UnboundedFileError(f"its row groups have no {self.row_count} rows together")
-
-    def _check_lists(self, source: Any, leaves: Sequence[Any]) -> None:
-        # Many equal values take next to no bytes, and a list is decoded wholly.
-        lists = [leaf for leaf, each in enumerate(leaves) if each.max_repetition_level and each.path.split(".")[0] in self.columns]
-        try:
-            counts = value_counts(source) if lists else []
-            most = max((group[leaf] for group in counts for leaf in lists), default=0)
-        except (ValueError, LookupError) as reason:
-            raise UnboundedFileError(str(reason)) from None
-        if most > GROUP_VALUES:
-            raise UnboundedFileError(f"a row group of it has {most} values in a column, and {GROUP_VALUES} are the most")
+        lists = [number for number, leaf in read.items() if leaf.max_repetition_level]
+        if lists:
+            _check_lists(source, lists)
 
     def parts(self, first_row: int, row_count: int, *, most_rows: int) -> Iterator[pa.Table]:
         """Yield adjacent rows part by part, checked against their types.
@@ -146,6 +138,16 @@ def _is_hollow(field: pa.Field[Any], *, in_null: bool = False) -> bool:
     if pa.types.is_list(kind):
         return _is_hollow(kind.value_field)
     return in_null and not field.nullable
+
+
+def _check_lists(source: Any, columns: Sequence[int]) -> None:
+    # Many equal values take next to no bytes, and a list is decoded wholly.
+    try:
+        most = max((group[number] for group in value_counts(source) for number in columns), default=0)
+    except (ValueError, LookupError) as reason:
+        raise UnboundedFileError(str(reason)) from None
+    if most > GROUP_VALUES:
+        raise UnboundedFileError(f"a row group of it has {most} values in a column, and {GROUP_VALUES} are the most")
 
 
 def _decoded_bytes(array: pa.Array[Any]) -> int:

@@ -24,7 +24,7 @@ RIGHTS = (
     ),
     Mutant(
         "an expired token goes on",
-        _RIGHTS, "now_ms >= principal.expires_ms:", "now_ms < 0:",
+        f"{_CORE}/definitions/definition.py", "or now_ms < self.expires_ms:", "or now_ms >= 0:",
         _TABLE,
     ),
     Mutant(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import re2
 
 from spark_queue.core.definitions.keys import ADMINISTER, AT_MOST_ONCE, Backoff, valid_name
-from spark_queue.errors import ConfigError, nearest
+from spark_queue.errors import AccessError, ConfigError, nearest
 
 #: Column names that the journal or the reader adds (DESIGN 4).
 RESERVED_COLUMNS = frozenset(
@@ -109,6 +110,13 @@ class PrincipalDefinition:
         """Return the filters that hide messages of a queue from it: what it sees matches all of them, whichever else it may do."""
         found = {each.filter for each in self.rights if each.filter is not None and topic_matches(each.queues, queue)}
         return tuple(sorted(found))
+
+    def expiry(self, now_ms: int) -> AccessError | None:
+        """Return why its tokens count no more; None while they do."""
+        if self.expires_ms is None or now_ms < self.expires_ms:
+            return None
+        expired_at = datetime.fromtimestamp(self.expires_ms / 1_000, UTC).isoformat()
+        return AccessError("TOKEN_EXPIRED", principal=self.name, expired_at=expired_at)
 
     @property
     def administers(self) -> bool:
