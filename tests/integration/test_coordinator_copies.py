@@ -12,9 +12,10 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.client.coordinator_client import call_once
+from spark_queue.core import replies
 from spark_queue.errors import CoordinatorError
 from spark_queue.protocol import wire
-from tests.integration.coordinator_world import QUEUE, World, wait_for_end
+from tests.integration.coordinator_world import DEADLINE_S, QUEUE, World, request_id, wait_for_end
 
 
 @contextmanager
@@ -40,9 +41,16 @@ def depth(journal: Journal) -> object:
     return journal.queue(QUEUE).status().queue_depth
 
 
+def pid_at_rest(world: World) -> int:
+    """Have a coordinator that has recovered and written all that there is to write: its files can be taken from under it."""
+    nudge = wire.Nudge(journal=world.journal_id, request=request_id(), message_type="json")
+    assert isinstance(world.client().call(nudge, timeout_s=DEADLINE_S), replies.Done)
+    return world.ping().pid
+
+
 def test_a_copy_made_while_a_coordinator_serves_the_original_acts_on_itself_alone(world: World, tmp_path: Path) -> None:
     world.publish(3)
-    original_pid = world.ping().pid
+    original_pid = pid_at_rest(world)
     copied = shutil.copytree(world.store.path, tmp_path / "copy")
     original, copy = Journal(world.store.path), Journal(str(copied))
     with coordinators_end(copy, original):
@@ -59,7 +67,7 @@ def test_a_copy_made_while_a_coordinator_serves_the_original_acts_on_itself_alon
 
 def test_a_coordinator_that_is_named_for_a_copy_is_refused_when_it_serves_the_original(world: World, tmp_path: Path) -> None:
     world.publish(3)
-    world.ping()
+    pid_at_rest(world)
     address = str(world.claims()[-1].detail["address"])
     copied = shutil.copytree(world.store.path, tmp_path / "copy")
     with coordinators_end(Journal(world.store.path)):
@@ -79,7 +87,7 @@ def test_a_link_to_a_journal_leads_to_its_coordinator(world: World, tmp_path: Pa
 def test_a_copy_that_took_the_originals_path_has_its_coordinator_too(world: World, tmp_path: Path) -> None:
     """The coordinator works by path, so it is asked where that leads now."""
     world.publish(3)
-    pid = world.ping().pid
+    pid = pid_at_rest(world)
     moved = tmp_path / "moved"
     os.rename(world.store.path, moved)  # noqa: PTH104  # Says what it is about.
     shutil.copytree(moved, world.store.path)
