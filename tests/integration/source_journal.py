@@ -103,8 +103,8 @@ def end_coordinator(journal: Journal) -> None:
     journal_id = journal.journal_id()
     client = CoordinatorClient(journal.store, journal_id, start=False)
     try:
-        serving = client.call(wire.Ping(journal=journal_id, request="ping"), timeout_s=5.0)
-        client.call(wire.Stop(journal=journal_id, request="stop"), timeout_s=5.0)
+        serving = client.call(wire.Ping(journal=journal_id, request="ping"))
+        client.call(wire.Stop(journal=journal_id, request="stop"))
         assert isinstance(serving, wire.Pong)
         wait_for_end(serving.pid)
     except Exception as reason:

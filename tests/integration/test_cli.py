@@ -40,7 +40,7 @@ def sparkq_json(*arguments: str) -> Any:
 
 
 def ping(journal: Journal) -> wire.Pong:
-    reply = call_once(journal.store, journal.journal_id(), wire.Ping(), start=False, timeout_s=5.0)
+    reply = call_once(journal.store, journal.journal_id(), wire.Ping(), start=False)
     assert isinstance(reply, wire.Pong)
     return reply
 

@@ -32,7 +32,7 @@ def coordinators_end(*journals: Journal) -> Iterator[None]:
 
 
 def ping(journal: Journal) -> wire.Pong:
-    reply = call_once(journal.store, journal.journal_id(), wire.Ping(), endpoint=journal.endpoint, start=False, timeout_s=5.0)
+    reply = call_once(journal.store, journal.journal_id(), wire.Ping(), endpoint=journal.endpoint, start=False)
     assert isinstance(reply, wire.Pong)
     return reply
 

@@ -28,7 +28,7 @@ def kill_planner(home: SourceJournal) -> None:
     planners = [child for child in psutil.Process().children(recursive=True) if runner in child.cmdline()]
     for planner in planners:
         planner.send_signal(signal.SIGKILL)
-    psutil.wait_procs(planners, timeout=10)
+    psutil.wait_procs(planners, timeout=60)
 
 
 def kill_coordinator(home: SourceJournal) -> None:
@@ -36,7 +36,7 @@ def kill_coordinator(home: SourceJournal) -> None:
     hint = json.loads(Path(home.journal.path, "coordinator.json").read_bytes())
     coordinator = psutil.Process(hint["pid"])
     coordinator.send_signal(signal.SIGKILL)
-    psutil.wait_procs([coordinator], timeout=10)
+    psutil.wait_procs([coordinator], timeout=60)
 
 
 def raise_error(home: SourceJournal) -> None:

@@ -69,7 +69,7 @@ def test_until_it_has_recovered_every_call_but_a_ping_is_told_so(server: Server)
     recovering.claimed(1)
     server._admission = recovering
     try:
-        reply, _ = Connection(server.address, "j", "p").call(NUDGE, timeout_s=5.0)
+        reply, _ = Connection(server.address, "j", "p").call(NUDGE, timeout_s=60.0)
         assert isinstance(reply, wire.Failed)
         assert reply.code == "COORDINATOR_RECOVERING"
         assert ping(server.address, "j", "p", 5.0) is Verdict.SERVES
@@ -81,7 +81,7 @@ def test_until_it_has_claimed_a_reign_every_call_is_told_that_it_stands_by_and_a
     admission = server._admission
     server._admission = Admission(path="/journals/j", journal_id="j")
     try:
-        reply, _ = Connection(server.address, "j", "p").call(NUDGE, timeout_s=5.0)
+        reply, _ = Connection(server.address, "j", "p").call(NUDGE, timeout_s=60.0)
         assert isinstance(reply, wire.Failed)
         assert reply.code == "COORDINATOR_STANDS_BY"
         assert ping(server.address, "j", "p", 5.0) is Verdict.GONE
@@ -103,7 +103,7 @@ def test_a_call_is_answered_by_the_loop_with_its_rows_beside_the_reply(admission
     admission.open(inbox)
     table = pa.table({"bookmark": pa.array(range(1_000_000), pa.int64())})
     thread = serve_one(inbox, replies.RowsOf(message_type="json", lease=1, leased_until_ms=5), table)
-    reply, parts = connection.call(NUDGE, timeout_s=10.0)
+    reply, parts = connection.call(NUDGE, timeout_s=60.0)
     thread.join()
     assert reply == replies.RowsOf(message_type="json", lease=1, leased_until_ms=5)
     assert len(parts) > 1
@@ -115,7 +115,7 @@ def test_a_call_that_the_loop_sends_away_finds_nobody(admission: Admission, conn
     admission.open(inbox)
     thread = serve_one(inbox, None)
     with pytest.raises(ConnectionLostError, match="the coordinator is ending"):
-        connection.call(NUDGE, timeout_s=10.0)
+        connection.call(NUDGE, timeout_s=60.0)
     thread.join()
 
 
@@ -124,36 +124,36 @@ def test_a_call_after_the_loop_has_ended_finds_nobody(admission: Admission, conn
     admission.open(inbox)
     assert inbox.close() == []
     with pytest.raises(ConnectionLostError):
-        connection.call(NUDGE, timeout_s=10.0)
+        connection.call(NUDGE, timeout_s=60.0)
 
 
 def test_a_wrong_token_is_refused_by_name(server: Server) -> None:
     with pytest.raises(CoordinatorError, match="UNAUTHENTICATED.*refused the token"):
-        Connection(server.address, "j", "p", lambda: "wrong").call(NUDGE, timeout_s=5.0)
+        Connection(server.address, "j", "p", lambda: "wrong").call(NUDGE, timeout_s=60.0)
     with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
-        Connection(server.address, "j", "p", str).ping(timeout_s=5.0)
+        Connection(server.address, "j", "p", str).ping(timeout_s=60.0)
 
 
 def test_a_refused_token_at_another_journals_coordinator_means_that_ours_is_gone(server: Server) -> None:
-    assert Connection(server.address, "other", "p", str).ping(timeout_s=5.0) is Verdict.GONE
+    assert Connection(server.address, "other", "p", str).ping(timeout_s=60.0) is Verdict.GONE
 
 
 def test_a_call_for_a_copy_is_refused_whatever_its_token(server: Server) -> None:
     connection = Connection(server.address, "j", "where the copy is")
     stranger = Connection(server.address, "j", "where the copy is", lambda: "wrong")
     with pytest.raises(ConnectionLostError, match="another place"):
-        connection.call(NUDGE, timeout_s=5.0)
-    assert connection.ping(timeout_s=5.0) is Verdict.GONE
-    assert stranger.ping(timeout_s=5.0) is Verdict.GONE
+        connection.call(NUDGE, timeout_s=60.0)
+    assert connection.ping(timeout_s=60.0) is Verdict.GONE
+    assert stranger.ping(timeout_s=60.0) is Verdict.GONE
 
 
 def test_an_older_caller_does_not_say_where_its_journal_is(connection: Connection) -> None:
     connection._headers = connection._headers[:1]
-    assert connection.ping(timeout_s=5.0) is Verdict.SERVES
+    assert connection.ping(timeout_s=60.0) is Verdict.SERVES
 
 
 def test_a_call_for_another_journal_is_refused_by_name(connection: Connection) -> None:
-    reply, _ = connection.call(wire.Nudge(journal="other", request="r", message_type="json"), timeout_s=5.0)
+    reply, _ = connection.call(wire.Nudge(journal="other", request="r", message_type="json"), timeout_s=60.0)
     assert isinstance(reply, wire.Failed)
     assert (reply.code, reply.facts["expected"], reply.facts["found"]) == ("JOURNAL_MISMATCH", "other", "j")
 
@@ -163,7 +163,7 @@ def test_a_malformed_frame_is_refused_by_name_and_the_server_goes_on(server: Ser
     reply = send(connection, frame)
     assert isinstance(reply, wire.Failed)
     assert reply.code == "FRAME_MALFORMED"
-    assert connection.ping(timeout_s=5.0) is Verdict.SERVES
+    assert connection.ping(timeout_s=60.0) is Verdict.SERVES
 
 
 def test_an_oversized_frame_is_refused_by_name_on_both_sides(connection: Connection) -> None:
@@ -172,11 +172,11 @@ def test_an_oversized_frame_is_refused_by_name_on_both_sides(connection: Connect
         journal="j", request="r", queue="Q", subscription="s", run=replies.Run(incarnation=(1, 1), lease=1), error=error
     )
     with pytest.raises(CoordinatorError, match="FRAME_TOO_LARGE"):
-        connection.call(request, timeout_s=5.0)
+        connection.call(request, timeout_s=60.0)
     reply = send(connection, error.encode())
     assert isinstance(reply, wire.Failed)
     assert (reply.code, reply.facts["limit"]) == ("FRAME_TOO_LARGE", wire.FRAME_LIMIT_BYTES)
-    assert connection.ping(timeout_s=5.0) is Verdict.SERVES
+    assert connection.ping(timeout_s=60.0) is Verdict.SERVES
 
 
 def test_nobody_at_the_address_and_somebody_silent_are_told_apart(server: Server) -> None:

@@ -49,7 +49,7 @@ class Served:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        reply, _ = self.connection(token).call(NUDGE, timeout_s=10.0)
+        reply, _ = self.connection(token).call(NUDGE, timeout_s=60.0)
         thread.join()
         assert reply == replies.Done()
         return calls[0]
@@ -76,7 +76,7 @@ def test_a_token_that_nobody_has_is_refused_counted_and_slowed(served: Served) -
     served.recover()
     for _ in range(5):
         with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
-            served.connection(new_token()).call(NUDGE, timeout_s=10.0)
+            served.connection(new_token()).call(NUDGE, timeout_s=60.0)
     assert served.logins.failed == 5
     assert served.waits == [0.05, 0.1]
 
@@ -99,7 +99,7 @@ def test_a_refused_token_is_read_again_and_the_call_made_with_the_new_one(served
 
     thread = threading.Thread(target=answer)
     thread.start()
-    assert connection.call(NUDGE, timeout_s=10.0)[0] == replies.Done()
+    assert connection.call(NUDGE, timeout_s=60.0)[0] == replies.Done()
     thread.join()
     assert seen[-1] == Login("ops", "127.0.0.1", token_hash(TOKEN))
     assert tokens == []
@@ -108,7 +108,7 @@ def test_a_refused_token_is_read_again_and_the_call_made_with_the_new_one(served
 def test_a_refused_token_that_has_not_changed_is_tried_once(served: Served) -> None:
     served.recover()
     with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
-        served.connection("a guess").call(NUDGE, timeout_s=10.0)
+        served.connection("a guess").call(NUDGE, timeout_s=60.0)
     assert served.logins.failed == 1
 
 
@@ -123,14 +123,14 @@ def test_before_it_serves_a_principal_is_told_why_not_and_a_stranger_is_refused(
     """Nobody knows the principals yet; who recovers must not be taken for gone, nor who stands by for the one that serves."""
     if epoch:
         served.admission.claimed(epoch)
-    reply, _ = served.connection(TOKEN).call(NUDGE, timeout_s=10.0)
+    reply, _ = served.connection(TOKEN).call(NUDGE, timeout_s=60.0)
     assert isinstance(reply, wire.Failed)
     assert (reply.code, reply.facts) == (code, {"path": "j"})
-    assert served.connection(TOKEN).ping(timeout_s=10.0) is verdict
+    assert served.connection(TOKEN).ping(timeout_s=60.0) is verdict
     with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
-        served.connection("a guess").ping(timeout_s=10.0)
+        served.connection("a guess").ping(timeout_s=60.0)
     with pytest.raises(CoordinatorError, match="UNAUTHENTICATED"):
-        served.connection(TOKEN).call(wire.Nudge(journal="other", request="r", message_type="json"), timeout_s=10.0)
+        served.connection(TOKEN).call(wire.Nudge(journal="other", request="r", message_type="json"), timeout_s=60.0)
 
 
 def test_what_somebody_unknown_asks_is_not_read_and_chooses_nothing_in_the_log() -> None:

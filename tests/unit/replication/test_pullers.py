@@ -32,7 +32,7 @@ def nothing_is_asked(request: Look | Pull) -> PullState | bool:
 
 def wait_until(is_so: Callable[[], bool], stepped: threading.Event) -> None:
     """Look after each step of a puller."""
-    until_s = time.monotonic() + 10
+    until_s = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < until_s, "it does not come"
         stepped.clear()
@@ -91,8 +91,8 @@ def test_a_puller_goes_on_after_whatever_went_wrong(tmp_path: Path, monkeypatch:
     running = Pullers(Store(str(tmp_path)), nothing_is_asked, FakeClock())
     running.keep(definitions(tmp_path / "virginia"), frozenset())
     try:
-        assert made.acquire(timeout=10)
-        assert made.acquire(timeout=10), "it is made anew"
+        assert made.acquire(timeout=60)
+        assert made.acquire(timeout=60), "it is made anew"
     finally:
         running.keep(parsing.parse({}), frozenset())
 
@@ -129,7 +129,7 @@ def test_who_could_be_read_a_moment_later_is_not_level(tmp_path: Path, monkeypat
             if not failed.is_set():
                 failed.set()
                 raise JournalError("STORE_FAILED", doing="reading", path="/virginia", reason="it was slow.", next_step="Wait.")
-            stepped.wait(10)
+            stepped.wait(60)
             return False
 
         def pulled_here(self) -> int:
@@ -198,7 +198,7 @@ def test_nothing_is_taken_before_every_peer_was_searched_for_what_is_lost_here(
 
         def step(self) -> bool:
             if self._is_slow:
-                searched.wait(10)
+                searched.wait(60)
             self._meet()
             taken.set()
             return False
@@ -216,7 +216,7 @@ def test_nothing_is_taken_before_every_peer_was_searched_for_what_is_lost_here(
         assert not taken.wait(0.2)
         assert not running.are_compared()
         searched.set()
-        assert taken.wait(10)
+        assert taken.wait(60)
         assert running.are_compared()
     finally:
         searched.set()
