@@ -4,6 +4,8 @@
 # SPARK_WORKERS how many processes share each part (2 and 2).
 set -Eeuo pipefail
 export SIMULATION_SEEDS=${SIMULATION_SEEDS:-10000}
+# Tests start dozens of JVMs for moments each: the thorough compiler and the parallel collector cost half of their processor time.
+export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:-} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 has_chromium() {
   python -c 'import sys; from tests.unit.dashboard.finding import chromium; sys.exit(chromium() is None)'

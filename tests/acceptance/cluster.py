@@ -55,6 +55,8 @@ def start(home: str) -> None:
         # Executors start elsewhere, and this package need not be installed for the tests.
         .config("spark.executorEnv.PYTHONPATH", str(ROOT))
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile='{ROOT / 'conf' / 'log4j2.properties'}'")
+        # Executors, too, live for moments.
+        .config("spark.executor.extraJavaOptions", os.environ.get("SPARK_SUBMIT_OPTS", ""))
         .config("spark.sql.warehouse.dir", f"{home}/warehouse")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.enabled", "false")

@@ -180,7 +180,7 @@ class Cluster:
 
     def _spark(self, machine: Machine, name: str, *arguments: str) -> None:
         command = [str(spark_home() / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
-        machine.start(command, {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMONJAVA_OPTS": JAVA, "SPARK_NO_DAEMONIZE": "1"})
+        machine.start(command, {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": JAVA, "SPARK_NO_DAEMONIZE": "1"})
 
 
 @contextmanager
