@@ -10,8 +10,13 @@ from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.errors import JournalError, SparkQueueError
-from spark_queue.journal.open import DeltaJournal, open_journal
+from spark_queue.journal.open import DeltaJournal
+from spark_queue.journal.traits import FileTraits
+from spark_queue.replication.comparing import read_records
+from spark_queue.replication.peer_messages import PeerMessages
+from spark_queue.replication.peer_records import DAMAGE
 from spark_queue.replication.peer_stores import peer_store
+from spark_queue.replication.places import refused
 from spark_queue.replication.restored import has_record
 from spark_queue.verification.instances import of_origins, of_what_was_pulled
 from spark_queue.views import PointInTime, point_in_time
@@ -54,30 +59,27 @@ def _of_peer(
     Raises
     ------
     JournalError
-        What keeps the peer from being read, such as PEER_AWAY; PEER_REPLACED.
+        What keeps the peer from being read, such as PEER_AWAY or PEER_REFUSED; PEER_REPLACED.
     """
     here, name, own = folded.state, definition.name, str(folded.state.definitions.journal.instance)
     # Its options are those of the own journal, as when it is pulled.
     store = peer_store(journal.store, definition)
-    try:
-        peer = open_journal(store)
-    except JournalError as refusal:
-        if refusal.code != "NOT_A_JOURNAL":
-            raise
-        raise JournalError("PEER_AWAY", peer=name, path=store.path) from None
-    if peer.journal_id != watermark.journal:
-        raise JournalError(
-            "PEER_REPLACED", peer=name, expected=watermark.journal, found=peer.journal_id, journal=journal.store.path
-        )
-    of_peer = peer.records()
+    of_peer = read_records(store, name)
+    found = str(of_peer[0].detail["journal"])
+    if found != watermark.journal:
+        raise JournalError("PEER_REPLACED", peer=name, expected=watermark.journal, found=found, journal=journal.store.path)
+    peer_traits = FileTraits(store, PeerMessages(store, name))
 
-    def state_of(log: DeltaJournal, told: Sequence[Record], until: int | None) -> JournalState:
-        return point_in_time(told, log.traits, as_of=until, now_ms=folded.now_ms).state
+    def peer_state(until: int | None) -> JournalState:
+        try:
+            return point_in_time(of_peer, peer_traits, as_of=until, now_ms=folded.now_ms).state
+        except DAMAGE as reason:
+            raise refused(name, "its log", f"its records make no journal ({reason!r})") from None
 
     problems, warnings = list[str](), list[str]()
     if has_record(of_peer, watermark):
         problems += of_what_was_pulled(
-            here, state_of(peer, of_peer, watermark.record), _compared(here, name, definition.queues),
+            here, peer_state(watermark.record), _compared(here, name, definition.queues),
             passes=definition.passes, who="this instance", whom=f"'{name}'",
         )  # fmt: skip
     else:
@@ -85,12 +87,12 @@ def _of_peer(
             f"Peer '{name}' is not compared: its log does not have record {watermark.record} as it was pulled, "
             "as after a backup was restored. What it has is pulled anew."
         )
-    there = state_of(peer, of_peer, None)
+    there = peer_state(None)
     back, of_this = there.definitions.peers.get(own), there.pulled.get(own)
     if back is not None and of_this is not None and of_this.journal == here.journal_id and has_record(records, of_this):
         problems += of_what_was_pulled(
-            there, state_of(journal, records, of_this.record), _compared(there, own, back.queues),
-            passes=back.passes, who=f"'{name}'", whom="this instance",
+            there, point_in_time(records, journal.traits, as_of=of_this.record, now_ms=folded.now_ms).state,
+            _compared(there, own, back.queues), passes=back.passes, who=f"'{name}'", whom="this instance",
         )  # fmt: skip
     return problems, warnings
 

@@ -16,8 +16,8 @@ from spark_queue.metrics.figures import peer_figures
 from spark_queue.protocol import wire
 from spark_queue.protocol.connection import Endpoint
 from spark_queue.replication import validation
+from spark_queue.replication.comparing import read_definitions
 from spark_queue.replication.lag import lag_of
-from spark_queue.replication.peer_definitions import read_definitions
 from spark_queue.replication.peer_stores import peer_store
 from spark_queue.views import PointInTime, state_at
 

@@ -21,10 +21,10 @@ from spark_queue.journal.message_file import MessageFiles
 
 
 class FileTraits:
-    """`core.segment.TraitSource` over message files."""
+    """`core.segment.TraitSource` over message files; `files` where they are not read as one's own."""
 
-    def __init__(self, store: Store) -> None:
-        self._files = MessageFiles(store)
+    def __init__(self, store: Store, files: MessageFiles | None = None) -> None:
+        self._files = files or MessageFiles(store)
 
     def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
         """Return the traits of `segment` for each of `requests`, by queue name.

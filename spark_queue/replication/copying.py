@@ -18,23 +18,18 @@ from spark_queue.core.definitions.keys import valid_name
 from spark_queue.core.message_files.origins import OriginRows
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.errors import ConfigError, JournalError
-from spark_queue.journal.layout import Store, messages_key
-from spark_queue.journal.message_file import decoding, fitted
+from spark_queue.journal.layout import Store
+from spark_queue.journal.message_file import fitted
 from spark_queue.journal.publisher import make_plan
 from spark_queue.journal.schema import Field
-from spark_queue.journal.staging import ROW_GROUP_ROWS, write_file
+from spark_queue.journal.staging import write_file
 from spark_queue.ports import PulledFile, PulledFiles
-from spark_queue.replication.bounded_files import BoundedFile, UnboundedFileError
 from spark_queue.replication.exchange import Standing
 from spark_queue.replication.news import PeerFold
-from spark_queue.replication.peer_records import DAMAGE
-from spark_queue.replication.places import check_place, refused
+from spark_queue.replication.peer_messages import PART_ROWS, opened, refused_file
 from spark_queue.replication.record_forms import NUMBER_MAX, PUBLISHER_MAX, PUBLISHERS_BYTES
 from spark_queue.replication.repeats import Repeats
 from spark_queue.replication.taking import Taking, WantedRows
-
-#: Rows of a peer's file that are in memory at once.
-_PART_ROWS = ROW_GROUP_ROWS
 
 
 class CopyFailedError(Exception):
@@ -52,12 +47,6 @@ class CopyFailedError(Exception):
         super().__init__(str(reason))
         self.segment = segment
         self.reason = reason
-
-
-def refused_file(peer: str, segment: Segment, reason: object) -> JournalError:
-    """Make PEER_REFUSED for a peer's file of messages."""
-    what = f"file {segment.path} of message type '{segment.message_type}' (its messages from {segment.first})"
-    return refused(peer, what, reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,20 +206,13 @@ class Copier:
     def _parts(self, schema: pa.Schema, segment: Segment) -> Iterator[pa.Table]:
         """Yield the rows of a segment of the peer, checked, with the columns of this journal."""
         try:
-            check_place(self._peer, self._definition.name, f"{messages_key(segment.message_type)}/{segment.path}")
-            with decoding(self._peer, segment, lambda source: BoundedFile(source, schema.names)) as file:
+            with opened(self._peer, self._definition.name, segment, schema.names) as file:
                 for field in file.schema:
                     if field.type != schema.field(field.name).type:
                         raise self._differs(segment, field)
-                if file.row_count != segment.row_count and not segment.merged:
-                    raise UnboundedFileError(f"it has {file.row_count} rows instead of {segment.row_count}")
-                for rows in file.parts(segment.first_row, segment.row_count, most_rows=_PART_ROWS):
+                for rows in file.parts(segment.first_row, segment.row_count, most_rows=PART_ROWS):
                     yield _checked(fitted(rows, schema))
-        except DAMAGE as reason:
-            raise CopyFailedError(segment, refused_file(self._definition.name, segment, self._peer.reason(reason))) from None
         except JournalError as failure:
-            if failure.code == "MESSAGE_FILE_CORRUPT":
-                failure = refused_file(self._definition.name, segment, failure.facts["reason"])
             raise CopyFailedError(segment, failure) from None
 
     def _differs(self, segment: Segment, field: Field) -> ConfigError:

@@ -18,10 +18,11 @@ from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.layout import Store
 from spark_queue.ports import Clock
 from spark_queue.replication.checking import check_move
-from spark_queue.replication.copying import Copied, Copier, CopyFailedError, refused_file
+from spark_queue.replication.copying import Copied, Copier, CopyFailedError
 from spark_queue.replication.exchange import PullState
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_log import PeerLog
+from spark_queue.replication.peer_messages import refused_file
 
 _LOG = logging.getLogger(__name__)
 

@@ -16,7 +16,10 @@ _KEEPS = f"{_STORES}::test_a_log_that_would_keep_whoever_opens_it_is_refused"
 _FOOTERS = f"{_TESTS}/test_hostile_footers.py"
 _SAYS = f"{_FOOTERS}::test_a_footer_that_says_what_cannot_be_is_refused"
 _PARTS = f"{_TESTS}/test_bounded_files.py"
-_DEFINITIONS = f"{_TESTS}/test_peer_definitions.py::test_definitions_that_no_peer_may_have_are_refused"
+_DEFINITIONS = f"{_TESTS}/test_comparing.py::test_definitions_that_no_peer_may_have_are_refused"
+
+_VERIFY = "tests/unit/cli/test_verify_peers.py"
+_ATTACK = f"{_VERIFY}::test_a_peer_is_read_within_the_bounds_of_pulling"
 
 PEER_FILES = (
     Mutant(
@@ -136,8 +139,24 @@ PEER_FILES = (
     ),
     Mutant(
         "definitions of a peer may stand in a record of any kind",
-        "spark_queue/replication/peer_definitions.py", "RecordReader(store, peer, file.last, (kind,))",
+        "spark_queue/replication/comparing.py", "RecordReader(store, peer, file.last, (kind,))",
         "RecordReader(store, peer, file.last)",
         (f"{_DEFINITIONS}[a record of another kind]",),
+    ),
+    Mutant(
+        "who compares journals believes each record of a peer",
+        "spark_queue/replication/comparing.py", "        check_path(record, fold)\n", "",
+        (f"{_ATTACK}[a path out of its folder]",),
+    ),
+    Mutant(
+        "who compares journals evaluates whatever file a peer has",
+        "spark_queue/replication/peer_messages.py",
+        """        check_place(store, peer, f"{messages_key(segment.message_type)}/{segment.path}")\n""", "",
+        (f"{_NO_FILE}[messages elsewhere]",),
+    ),
+    Mutant(
+        "what a peer's messages are not ends the comparison of all peers",
+        "spark_queue/cli/verify_peers.py", "except DAMAGE as reason:", "except MemoryError as reason:",
+        (f"{_ATTACK}[messages of another type]",),
     ),
 )  # fmt: skip

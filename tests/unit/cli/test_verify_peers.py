@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from spark_queue.core import commands
@@ -16,6 +19,7 @@ from spark_queue.replication.exchange import Pull
 from tests.fake_clock import FakeClock
 from tests.sites_on_disk import DiskInstance, Site, exchange, two_sites
 from tests.unit.cli.sparkq import Terminal
+from tests.unit.replication.sites import Peer
 from tests.unit.replication.test_restored import say_restored
 
 
@@ -109,6 +113,70 @@ def test_who_cannot_be_read_is_named_and_is_no_fault(sparkq: Terminal, sites: tu
     Site(tmp_path, "virginia", ["frankfurt"], virginia.clock)
     assert "PEER_REPLACED" in verified(sparkq, frankfurt)["warnings"][0]
     shutil.rmtree(tmp_path / "virginia")
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"add": {'], ids=["empty", "cut off"])
+def test_nothing_is_repaired_at_a_peer(sparkq: Terminal, sites: tuple[Site, Site], torn: bytes) -> None:
+    """Its own coordinator does that; who only compares may not even be allowed to write there."""
+    log = sites[1].path / "control" / "_delta_log"
+    head = max(log.glob("*.json"))
+    head.with_name(f"{int(head.stem) + 1:020d}.json").write_bytes(torn)
+    before = _files_of(sites[1].path)
+    assert verified(sparkq, sites[0])["problems"] == []
+    assert _files_of(sites[1].path) == before
+
+
+def _files_of(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _evaluates(peer: Peer) -> None:
+    """Give the peer's queue a filter, for which its messages have to be read."""
+    number = peer.number("definitions_applied")
+    peer.rewrite(number, lambda row: row["detail"]["definitions"]["queues"]["WORK"].update(filter="length(item) >= 0"))
+
+
+def _in_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _of_lists(path: Path) -> None:
+    rows = pq.read_table(path)
+    place = rows.schema.get_field_index("item")
+    pq.write_table(rows.set_column(place, "item", pa.array([[each] for each in range(len(rows))])), path)
+
+
+def _messages(peer: Peer) -> Path:
+    _evaluates(peer)
+    return peer.message_file(peer.number("entered"))
+
+
+#: What somebody does to the journal of a peer who may write there, and what is told of it.
+ATTACKS: dict[str, tuple[Callable[[Peer], object], str]] = {
+    "bookmarks of 2^60": (
+        lambda peer: peer.rewrite(peer.number("entered"), lambda row: row.update(ranges=[{"first": 3, "until": 2**60}])),
+        "bookmarks go on at",
+    ),
+    "a path out of its folder": (
+        lambda peer: peer.rewrite(peer.number("entered"), lambda row: row["detail"].update(path=f"../../../x/{'0' * 32}.parquet")),
+        "no name of a message file",
+    ),
+    "records in a pipe": (lambda peer: _in_a_pipe(max((peer.path / "control").glob("*.parquet"))), "it is no file"),
+    "messages in a pipe": (lambda peer: _in_a_pipe(_messages(peer)), "it is no file"),
+    "messages that are no Parquet": (lambda peer: _messages(peer).write_bytes(b"PAR1" * 100), "PEER_REFUSED"),
+    "messages of another type": (lambda peer: _of_lists(_messages(peer)), "PEER_REFUSED"),
+}
+
+
+@pytest.mark.parametrize("case", ATTACKS)
+def test_a_peer_is_read_within_the_bounds_of_pulling(sparkq: Terminal, sites: tuple[Site, Site], case: str) -> None:
+    attack, says = ATTACKS[case]
+    attack(Peer(sites[1].path))
+    told = verified(sparkq, sites[0])
+    assert told["problems"] == []
+    assert "Peer 'virginia' is not compared: [PEER_REFUSED]" in told["warnings"][0]
+    assert says in told["warnings"][0]
 
 
 def test_a_log_that_went_back_is_named(sparkq: Terminal, sites: tuple[Site, Site], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The definitions of a peer, for who only compares them: within the bounds of pulling, and without reading the rest of its log."""
+"""What a peer's log says, for who only compares it: within the bounds of pulling, and nothing is repaired there."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import Kind, Record
 from spark_queue.journal.control_files import ControlFile
 from spark_queue.journal.layout import Store
+from spark_queue.replication.checking import check_path
 from spark_queue.replication.news import PeerFold
-from spark_queue.replication.peer_log import listed
+from spark_queue.replication.peer_log import listed, scan
 from spark_queue.replication.peer_records import RecordReader, parts_of, source_of
 from spark_queue.replication.places import refused
 
@@ -27,6 +28,23 @@ def read_definitions(store: Store, peer: str) -> tuple[str, Definitions]:
     for kind in (Kind.JOURNAL_CREATED, Kind.DEFINITIONS_APPLIED):
         fold.fold(_newest(store, peer, files, kind))
     return fold.journal_id, fold.definitions
+
+
+def read_records(store: Store, peer: str) -> list[Record]:
+    """Return all records of a peer's log, each of which one may write.
+
+    Raises
+    ------
+    JournalError
+        As `read_definitions`.
+    """
+    records = list(scan(store, peer, None))
+    fold = PeerFold(peer)
+    fold.foresee(records)
+    for record in records:
+        fold.fold(record)
+        check_path(record, fold)
+    return records
 
 
 def _newest(store: Store, peer: str, files: Sequence[ControlFile], kind: str) -> Record:
