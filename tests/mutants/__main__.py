@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,9 @@ _COPIED = (
 
 #: A bug may make a test wait for ever; then it is noticed, too.
 _TIMEOUT_S = 600
+
+#: What a test may fill of the memory, in bytes: a bug may be that nothing is bounded, and this machine has other work.
+_MEMORY_BYTES = 8 * 1024**3
 
 
 def main(names: list[str]) -> int:
@@ -64,13 +68,19 @@ def _is_caught(copy: Path, mutant: Mutant) -> bool:
     # As many worlds as show it; a test run has more.
     environment.setdefault("SIMULATION_SEEDS", "40")
     try:
-        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, check=False, timeout=_TIMEOUT_S)
+        done = subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, check=False, timeout=_TIMEOUT_S, preexec_fn=_bound_memory
+        )
     except subprocess.TimeoutExpired:
         return True
     finally:
         path.write_text(text, encoding="utf-8")
     # 1: tests failed; 2 to 5: pytest itself did not come that far, which proves nothing.
     return done.returncode == 1
+
+
+def _bound_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
 
 
 if __name__ == "__main__":

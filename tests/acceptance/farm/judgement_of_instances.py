@@ -20,9 +20,6 @@ from tests.acceptance.farm.site import Site
 #: The UUID of the journal that a message was published to, and its bookmark there.
 Id = tuple[str, int]
 
-#: How long after a claim the owner may still deliver, if it lives: until it hears of the claim, in milliseconds (R111).
-HEARS_MS = 10_000
-
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
@@ -59,7 +56,9 @@ class _Log:
 
     def __init__(self, site: Site) -> None:
         journal = open_journal(site.journal.store)
-        self.records: Sequence[Record] = [record for record in journal.records() if record.queue == "WORK"]
+        self.records: Sequence[Record] = [
+            record for record in journal.records() if record.queue == "WORK" or record.kind == Kind.PULLED
+        ]
         self.state: JournalState = state_at(journal).state
         self.heard = Deliveries.of(site.folder)
         for record in self.records:
@@ -87,39 +86,47 @@ class _Log:
 
 
 @dataclass(slots=True)
-class _Holders:
+class Holders:
     """Who holds each message, as the records of all instances say one after the other."""
 
     #: By message: who has delivered it, and has not got it back; an instance that has ended it holds it for ever.
     holding: dict[Id, set[str]] = field(default_factory=lambda: defaultdict(set))
-    #: By message: who claimed it, and when.
+    #: By message: who claimed it, and by which record of its log.
     claims: dict[Id, list[tuple[str, int]]] = field(default_factory=dict)
+    #: By instance and another one: up to which record of that one's log it has heard.
+    pulled: dict[tuple[str, str], int] = field(default_factory=dict)
     shared: list[Id] = field(default_factory=list)
 
     def hear(self, name: str, record: Record, ids: Iterable[Id]) -> None:
         match record.kind:
             case Kind.GRANTED | Kind.RESUMED:
                 for each in ids:
-                    others = self.holding[each] - {name}
-                    self.shared += [each] if others and not self._is_claimed(each, name, others, record.at_ms) else []
+                    # A lease that goes on with another planner has been this one's all the time, whoever claimed its rows.
+                    goes_on = record.kind == Kind.RESUMED and name in self.holding[each]
+                    others = set() if goes_on else self.holding[each] - {name}
+                    self.shared += [each] if others and not self._is_claimed(each, name, others) else []
                     self.holding[each].add(name)
             case Kind.RETURNED:
                 for each in ids:
                     self.holding[each].discard(name)
             case Kind.TRANSFERRED if record.reason == CLAIMED:
                 for each in ids:
-                    self.claims.setdefault(each, []).append((name, record.at_ms))
+                    self.claims.setdefault(each, []).append((name, record.record))
+            case Kind.PULLED:
+                self.pulled[name, record.detail["peer"]] = record.detail["number"]
 
-    def _is_claimed(self, message: Id, by: str, others: set[str], at_ms: int) -> bool:
-        """Return whether who delivers had claimed it, or another has, and this one may not have heard of it."""
-        return any(who == by or (who in others and at_ms < then_ms + HEARS_MS) for who, then_ms in self.claims.get(message, ()))
+    def _is_claimed(self, message: Id, by: str, others: set[str]) -> bool:
+        """Return whether who delivers had claimed it, or another has, and this one, alive all the time, had not heard (R111)."""
+        return any(
+            who == by or (who in others and self.pulled.get((by, who), -1) < number) for who, number in self.claims.get(message, ())
+        )
 
 
 def judge_instances(sites: Sequence[Site]) -> Judgement:
     """Compare the sinks with the logs, and the logs with each other."""
     logs = {site.folder.name: _Log(site) for site in sites}
     every = list(logs.values())
-    holders = _Holders()
+    holders = Holders()
     for name, record in sorted(((name, record) for name, log in logs.items() for record in log.records), key=_moment):
         holders.hear(name, record, logs[name].ids(_rows(record)))
     written = [each for log in every for each in log.ids(log.heard.written.elements())]
