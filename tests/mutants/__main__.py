@@ -75,8 +75,8 @@ def _is_caught(copy: Path, mutant: Mutant) -> bool:
         return True
     finally:
         path.write_text(text, encoding="utf-8")
-    # 1: tests failed; 2 to 5: pytest itself did not come that far, which proves nothing.
-    return done.returncode == 1
+    # 1: tests failed; below 0: the bug ended the process; 2 to 5: pytest itself did not come that far, which proves nothing.
+    return done.returncode == 1 or done.returncode < 0
 
 
 def _bound_memory() -> None:

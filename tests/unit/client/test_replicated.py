@@ -83,6 +83,22 @@ def test_what_no_peer_has_in_time_is_published_all_the_same(sites: tuple[Site, S
         frankfurt.journal.publish([{"item": "c"}], topic="LINES", replicated_to=1, timeout="1s")
 
 
+def test_a_peer_that_pulls_what_was_there_before_does_not_have_it(
+    sites: tuple[Site, Site], nudged: list[Callable[[], None]]
+) -> None:
+    frankfurt, virginia = sites
+    frankfurt.publish("before")
+
+    def reach_what_was_before() -> None:
+        virginia.pull("frankfurt")
+        frankfurt.enter()
+
+    nudged.append(reach_what_was_before)
+    with pytest.raises(CoordinatorError, match="REPLICATION_PENDING.*'virginia' has not pulled them"):
+        frankfurt.journal.publish([{"item": "a"}], topic="LINES", replicated_to=1, timeout="2s")
+    assert virginia.known.entered_until == 1
+
+
 def test_what_was_pulled_before_a_backup_was_restored_tells_nothing(
     sites: tuple[Site, Site], nudged: list[Callable[[], None]]
 ) -> None:
