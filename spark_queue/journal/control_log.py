@@ -154,6 +154,9 @@ class DeltaControlLog:
         if self._store.read(log_key(CONTROL, head + 1)) is not None:
             raise self._deposed(epoch, f"the log goes on after version {head}, so another has written")
         standing = self._store.read(log_key(CONTROL, known))
+        if standing is None:
+            # Nobody else's doing where all of it is away, such as a volume that is not mounted.
+            self._store.require_log("looking whether its reign holds")
         if standing is None or self._token.encode() not in standing:
             raise self._deposed(epoch, f"version {known} was cleaned away, so another has written")
 

@@ -128,6 +128,17 @@ def test_paused_reign_is_deposed_however_far_the_log_was_cleaned_meanwhile(disk:
     assert len(DeltaControlLog(disk.store).load()) == record + 1
 
 
+def test_a_journal_that_is_away_is_no_other_coordinators_doing(disk: Disk, tmp_path: Path) -> None:
+    control = DeltaControlLog(disk.store)
+    claim(control)
+    place = Path(disk.store.path)
+    place.rename(tmp_path / "away")
+    with pytest.raises(JournalError, match="STORE_FAILED.*control log is not there"):
+        control.check(epoch=1)
+    (tmp_path / "away").rename(place)
+    control.check(epoch=1)
+
+
 def test_two_paused_reigns_do_not_make_each_other_believe(disk: Disk) -> None:
     """The older one's commit lands at the cleaned version of the other's last one, which is then looked for (DESIGN 3.4)."""
     oldest, old, new = (DeltaControlLog(disk.store) for _ in range(3))
