@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import time
 import uuid
@@ -22,6 +23,9 @@ from pyspark.sql import functions as f
 from spark_queue import Journal
 from tests.acceptance.farm.gates import IN_FN, SINK_WRITTEN, GatedSource, Gates
 from tests.acceptance.farm.load import CANCEL_EVERY, EXPIRE_EVERY
+
+#: What Spark says of a checkpoint whose first offsets were never written whole.
+_NO_BEGINNING = "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
 
 
 def sink_into(folder: Path, subscription: str) -> Callable[[DataFrame, int], DataFrame]:
@@ -82,14 +86,14 @@ def main() -> None:
     queue, sink, gates = Journal(arguments.journal).queue(arguments.queue), folder / "sink", Gates(folder=folder)
     batch_function = counts_into(sink, gates) if arguments.counts else sink_into(sink, arguments.subscription)
     fn = queue.foreach_batch(batch_function, subscription=arguments.subscription)
-    stop = folder / "stop"
+    stop, checkpoint = folder / "stop", folder / f"checkpoint-{arguments.subscription}"
     while not stop.exists():
         try:
             stream = spark.readStream.format(GatedSource.name() if arguments.counts else "sparkqueue")
             stream = stream.option("queue", arguments.queue).option("subscription", arguments.subscription)
             messages = stream.option("maxBacklog", 700).load(arguments.journal)
             writer = (_counted(messages) if arguments.counts else messages).writeStream.outputMode("update").foreachBatch(fn)
-            query = writer.option("checkpointLocation", str(folder / f"checkpoint-{arguments.subscription}")).start()
+            query = writer.option("checkpointLocation", str(checkpoint)).start()
             while query.isActive and not stop.exists():
                 query.awaitTermination(1)
             query.stop()
@@ -97,7 +101,10 @@ def main() -> None:
         except PySparkException as failure:
             # The planner, a worker or the coordinator was killed under it, or a worker that Spark kept to plan the next start;
             # that start must pick up where this one was.
-            sys.stderr.write(f"{time.strftime('%X')} {arguments.subscription} starts again: {str(failure)[-600:]}\n")
+            sys.stderr.write(f"{time.strftime('%X')} {arguments.subscription} starts again: {str(failure)[:1_000]}\n")
+            if _NO_BEGINNING in str(failure):
+                # As the troubleshooting says: Spark never starts with what a kill left of the first offsets.
+                shutil.rmtree(checkpoint)
     spark.stop()
 
 
