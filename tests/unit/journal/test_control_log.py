@@ -129,9 +129,8 @@ def test_paused_reign_is_deposed_however_far_the_log_was_cleaned_meanwhile(disk:
 
 
 def test_a_journal_that_is_away_is_no_other_coordinators_doing(disk: Disk, tmp_path: Path) -> None:
-    control = DeltaControlLog(disk.store)
+    control, place = DeltaControlLog(disk.store), Path(disk.store.path)
     claim(control)
-    place = Path(disk.store.path)
     place.rename(tmp_path / "away")
     with pytest.raises(JournalError, match="STORE_FAILED.*control log is not there"):
         control.check(epoch=1)
