@@ -236,6 +236,10 @@ JOURNAL: dict[str, str] = {
         "Message file '{file}' of '{path}' is damaged: {reason} Its messages stay in the queue. Restore the file from a copy; "
         "`sparkq verify` names every file that is wrong."
     ),
+    "QUEUE_SET_ASIDE": (
+        "Queue '{queue}' is set aside: {reason} Nothing of it is lost, and nothing is granted; the other queues go on. Report what "
+        "it says, upgrade to a version that mends it, and run `sparkq revive JOURNAL {queue}`."
+    ),
     "MESSAGES_RETIRED": (
         "Messages {first} to {last} of message type '{message_type}' have no body any more: they were over the journal's "
         "`retention`, and no queue needed them. The first message that is kept after them is {kept}. {next_step}"

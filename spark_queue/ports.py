@@ -211,6 +211,10 @@ class JournalPort(Protocol):
         """Return the log of a message type."""
         ...
 
+    def check_message_table(self, message_type: str, columns: str) -> None:
+        """Refuse columns that `create_message_table` would; changes nothing."""
+        ...
+
     def create_message_table(self, message_type: str, columns: str) -> None:
         """Make the table of a message type, or append nullable columns to it; does nothing when it already fits."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.status import alarms
 
@@ -19,7 +20,12 @@ class AlarmBell:
 
     def ring(self, state: JournalState) -> None:
         """Say what changed since the last call."""
-        found = {(queue, name): alarm for queue, ledger in state.queues.items() for name, alarm in alarms(state, ledger).items()}
+        found = dict[tuple[str, str], Alarm]()
+        for queue, ledger in list(state.queues.items()):
+            with state.guard(queue):
+                found |= {(queue, name): alarm for name, alarm in alarms(state, ledger).items()}
+        for queue, trouble in state.troubles.items():
+            found[queue, "its being set aside"] = Alarm(error=str(trouble).removesuffix("."), since_ms=0)
         for key, alarm in found.items():
             if self._rung.get(key) != alarm.since_ms:
                 paused = "" if alarm.probe_at_ms is None else " It pauses, and tries one message at a time until one succeeds."

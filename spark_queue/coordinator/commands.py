@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -13,8 +14,10 @@ from spark_queue.coordinator.rights import caller_of
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.counts import Counts
 from spark_queue.core.deciding import barrier
+from spark_queue.core.definitions import parsing
 from spark_queue.core.engine import Engine
 from spark_queue.core.replies import Granted, LeasedRows, QueueStatus
+from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.expressions import check_command
@@ -22,6 +25,8 @@ from spark_queue.journal.segments import cut_pieces
 from spark_queue.metrics.figures import JournalFigures, figures_of
 from spark_queue.ports import JournalPort
 from spark_queue.protocol.wire import AnyReply, PeerTold
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +51,17 @@ class Commands:
         ------
         SparkQueueError
             The refusal; it changed nothing.
+        FaultError
+            Something raised half-way.
         """
+        with self._engine.attempt(command):
+            return self._run(command, now_ms=now_ms, who=who)
+
+    def _run(self, command: commands.AnyCommand, *, now_ms: int, who: Login | None) -> Answer | None:
         state = self._engine.state
         before = state.definitions
         caller = caller_of(before, who, command)
-        reply = self._engine.decide(command, now_ms=now_ms, check=check_command, caller=caller)
+        reply = self._engine.decide(command, now_ms=now_ms, check=self._check, caller=caller)
         if state.definitions is not before:
             # Before the commit, so that no definition is ever durable without its table. A table without definition is harmless.
             for message_type in state.definitions.message_types.values():
@@ -61,6 +72,15 @@ class Commands:
             return self._with_status(command, reply, now_ms, who)
         assert not isinstance(reply, LeasedRows), "only `Rows` gives rows"
         return None if reply is None else Answer(reply=reply)
+
+    def _check(self, state: JournalState, command: commands.AnyCommand) -> None:
+        """Refuse what the core does not know of: expressions that cannot be, and tables that cannot change so."""
+        check_command(state, command)
+        if isinstance(command, commands.Apply):
+            known = state.definitions.message_types
+            for message_type in parsing.parse(command.definitions).message_types.values():
+                if message_type != known.get(message_type.name):
+                    self._journal.check_message_table(message_type.name, message_type.columns)
 
     def nothing_there(self, poll: commands.Next, *, now_ms: int, who: Login | None = None) -> Answer:
         """Return the answer to a `Next` whose wait is over."""
@@ -78,8 +98,10 @@ class Commands:
         """
         state = self._engine.state
 
-        def status(queue: str) -> QueueStatus:
-            found = queue_status(state, queue, now_ms=now_ms)
+        def status(queue: str) -> QueueStatus | None:
+            found = self._status(queue, now_ms)
+            if found is None:
+                return None
             trouble = troubles.get(found.message_type) if state.definitions.queue(queue).underlying_topic is not None else None
             return found if trouble is None else replace(found, alarm=found.alarm or str(trouble))
 
@@ -89,8 +111,16 @@ class Commands:
         """Add the queue's figures, unless they count what is hidden, or it was dropped or set aside while its caller waited."""
         state = self._engine.state
         is_told = poll.queue in state.queues and (who is None or not state.definitions.hiding(who.principal, poll.queue))
-        status = queue_status(state, poll.queue, now_ms=now_ms) if is_told else None
+        status = self._status(poll.queue, now_ms) if is_told else None
         return Answer(reply=msgspec.structs.replace(reply, status=status))
+
+    def _status(self, queue: str, now_ms: int) -> QueueStatus | None:
+        """Return a queue's figures; None where that raises, since what is only shown does not keep messages from anybody."""
+        try:
+            return queue_status(self._engine.state, queue, now_ms=now_ms)
+        except Exception:  # noqa: BLE001  # Whatever it is, it is logged, and only shown figures are missing.
+            _LOG.exception("The figures of queue '%s' cannot be told.", queue)
+            return None
 
     def _pieces(self, command: commands.Rows, found: LeasedRows) -> pa.Table:
         ledger = self._engine.state.ledger(command.queue)

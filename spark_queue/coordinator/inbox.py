@@ -49,6 +49,11 @@ class Call:
         self.reply, self.pieces = reply, pieces
         self._answered.release()
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether it has its reply, or was told to ask elsewhere."""
+        return not self._answered.locked()
+
     def wait(self) -> None:
         """Wait for the reply. The loop answers every call or ends the process, so there is no timeout here."""
         self._answered.acquire()

@@ -1,14 +1,14 @@
 """The loop: drain waiting commands, decide, commit once, check, answer (DESIGN 6).
 
-One thread does all of it, so nothing here is shared. While it commits, the next group gathers in the inbox. An exception
-that leaves `run` is a doubt: the process must end, and the next coordinator recovers from the log.
+One thread does all of it, so nothing here is shared. While it commits, the next group gathers in the inbox. A fault of one
+queue sets it aside: what is not committed is dropped, the log is folded again, and the rest of the group is done again (R122). Any
+other exception that leaves `run` is a doubt: the process must end, and the next coordinator recovers from the log.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
 
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
@@ -19,6 +19,7 @@ from spark_queue.coordinator.rights import refusal
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.engine import Engine
+from spark_queue.core.state.faults import FaultError, describe
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.entering import Entrance
 from spark_queue.metrics.figures import Observe
@@ -39,7 +40,7 @@ SLEPT_MS = 3_000
 
 
 class ReignEndedError(Exception):
-    """A command failed half-way: what this process holds in memory can no longer be trusted, and nothing of it was committed."""
+    """Something failed half-way that is nobody's own: memory can no longer be trusted, and nothing of it was committed."""
 
 
 class Loop:
@@ -66,6 +67,13 @@ class Loop:
         self._peers = Peers(journal, engine, entrance, pullers, now_ms=clock.now_ms())
         self._bell = AlarmBell()
         self._stopped = False
+        #: Whether the reign begins, or begins again, or could not hear anybody for a while: holders get time to be heard.
+        self._takes_over = True
+        #: The call that is being decided about.
+        self._running: Call | None = None
+        #: Who asked for a queue to be taken back in; and whether the log is to be folded again, also for a file that is back.
+        self._reviving: list[Call] = []
+        self._folds_again = False
         self._polls: list[WaitingPoll] = []
         self._ready: list[tuple[Call, Answer]] = []
         #: Message types whose logs must be read before this group is answered, and whether gaps are looked for.
@@ -75,11 +83,15 @@ class Loop:
     def run(self) -> None:
         """Serve until the end; calls still waiting then are told to ask elsewhere."""
         while not self.is_over():
-            began_ms, wait_ms = self._clock.now_ms(), self.wait_ms()
+            began_ms = self._clock.now_ms()
+            try:
+                wait_ms = self.wait_ms()
+            except FaultError as fault:
+                self._mend(fault)
+                wait_ms = 0
             calls = self._inbox.take(wait_ms / 1000)
-            if self._clock.now_ms() - began_ms - wait_ms > SLEPT_MS:
-                # Nobody could be heard meanwhile: living holders are given the time to renew that a new reign gives them.
-                self._engine.take_over(now_ms=self._clock.now_ms())
+            # Nobody could be heard meanwhile: living holders are given the time to renew that a new reign gives them.
+            self._takes_over |= self._clock.now_ms() - began_ms - wait_ms > SLEPT_MS
             self.step(calls)
         for poll in self._polls:
             poll.call.answer(None)
@@ -105,8 +117,23 @@ class Loop:
         return max(0, min([self._round_at_ms, *polled_ms, *([] if due_ms is None else [due_ms])]) - self._clock.now_ms())
 
     def step(self, calls: Sequence[Call]) -> None:
-        """Serve one group of calls, and whatever is due."""
+        """Serve one group of calls, and whatever is due; where one queue has a fault, all but that again."""
+        polls = list(self._polls)
+        while True:
+            try:
+                self._step(calls)
+            except FaultError as fault:
+                refused = self._mend(fault)
+                calls = [call for call in calls if not call.is_answered and call is not refused]
+                self._polls = [poll for poll in polls if not poll.call.is_answered and poll.call is not refused]
+            else:
+                return
+
+    def _step(self, calls: Sequence[Call]) -> None:
         now_ms = self._clock.now_ms()
+        if self._takes_over:
+            self._engine.take_over(now_ms=now_ms)
+            self._takes_over = False
         if self._is_due(now_ms):
             # It may have slept: nobody gets what grew too old. Leases end after the calls, so that who speaks now is heard first.
             self._engine.expire(now_ms=now_ms)
@@ -120,6 +147,58 @@ class Loop:
         # What a reign before this one left undone waits for no commit.
         if self._commit() or is_round:
             self._keep_up()
+        if self._folds_again:
+            self._take_back_in()
+
+    def _take_back_in(self) -> None:
+        """Fold the log again, which is committed, and say whether the queues are back for which somebody asked."""
+        calls, self._reviving = self._reviving, []
+        self._fold_again()
+        for call in calls:
+            trouble = self._engine.state.troubles.get(call.request.queue)  # type: ignore[union-attr]  # `Revive` alone comes here.
+            self._answer(call, Answer(reply=replies.Done() if trouble is None else codec.failed(trouble)))
+        self._step(())
+
+    def _mend(self, fault: FaultError) -> Call | None:
+        """Drop what is not committed after a fault, and keep it from coming again; returns the call that is refused, if one is.
+
+        A queue at which something raised is set aside, a message type enters no further. What is neither is the fault of its call.
+
+        Raises
+        ------
+        ReignEndedError
+            It is nobody's.
+        """
+        _LOG.error("What was not committed is dropped, and the log is folded again: %s", fault, exc_info=fault)
+        call, self._running = self._running, None
+        self._fold_again()
+        state = self._engine.state
+        is_of_queue = fault.queue in state.definitions.queues and (call is None or isinstance(call.request, commands.QueueCommand))
+        if fault.message_type is not None:
+            self._entrance.set_aside(fault.message_type, fault)
+        elif fault.queue is not None and is_of_queue:
+            if fault.queue in state.queues:
+                self._engine.set_aside(fault.queue, describe(fault.cause), now_ms=self._clock.now_ms())
+        elif call is not None:
+            what = f"{type(call.request).__name__} raised {fault}"
+            reason = fault.cause if isinstance(fault.cause, SparkQueueError) else CoordinatorError("INTERNAL", what=what)
+            self._answer(call, Answer(reply=codec.failed(reason)))
+            return call
+        else:
+            raise ReignEndedError(str(fault)) from fault.cause
+        return None
+
+    def _fold_again(self) -> None:
+        """Go on from what the log says, as a new reign does; answers that were not given are forgotten."""
+        control = self._journal.control
+        past = control.load()
+        control.check(epoch=self._epoch)
+        self._engine.begin_again(past.fold(self._engine.state.traits))
+        self._entrance.recover()
+        self._ready.clear()
+        self._tails.clear()
+        self._reviving.clear()
+        self._folds_again, self._takes_over = False, True
 
     def _note_polls(self, calls: Iterable[Call], now_ms: int) -> None:
         """Let the core know everybody who waits before it gives anybody a share, so that nobody gains by being first."""
@@ -143,7 +222,14 @@ class Loop:
                 call.figures = self._commands.figures(self._entrance.trouble, self._peers.told(now_ms=now_ms), now_ms=now_ms)
                 self._answer(call, Answer(reply=replies.Done()))
             case Look() | Pull() | wire.AskPeers() as about_peers:
+                self._running = call
                 self._answer(call, self._peers.serve(call, about_peers, now_ms=now_ms))
+                self._running = None
+            case command:
+                self._serve_command(call, command, now_ms)
+
+    def _serve_command(self, call: Call, request: commands.AnyCommand, now_ms: int) -> None:
+        match request:
             case commands.Next() as poll:
                 self._serve_next(call, poll, now_ms)
             case commands.Leave() as leave:
@@ -153,6 +239,12 @@ class Loop:
                 # Its caller asks again.
                 reason = CoordinatorError("COORDINATOR_RECOVERING", path=self._journal.path)
                 self._answer(call, Answer(reply=codec.failed(reason)))
+            case commands.Revive() as revive:
+                self._run(call, revive, now_ms)
+                if isinstance(self._ready[-1][1].reply, replies.Done):
+                    self._ready.pop()
+                    self._reviving.append(call)
+                    self._folds_again = True
             case commands.SkipLost() | commands.ResetPeer() | commands.Restored() as change:
                 self._run(call, change, now_ms)
                 self._peers.changed(now_ms=now_ms)
@@ -187,25 +279,15 @@ class Loop:
 
     def _run(self, call: Call, command: commands.AnyCommand, now_ms: int) -> bool:
         """Run a call's command and keep its answer for after the commit; returns whether there is one."""
-        state = self._engine.state
-        before = (state.next_record, state.definitions)
+        self._running = call
         try:
             answer = self._commands.run(command, now_ms=now_ms, who=call.who)
         except SparkQueueError as refusal:
-            if (state.next_record, state.definitions) != before:
-                self._break(call, refusal, refusal)
             answer = Answer(reply=codec.failed(refusal))
-        except Exception as fault:  # noqa: BLE001  # Whatever it is, the state may be half changed.
-            self._break(call, CoordinatorError("INTERNAL", what=f"{type(command).__name__} raised {fault!r}"), fault)
+        self._running = None
         if answer is not None:
             self._answer(call, answer)
         return answer is not None
-
-    def _break(self, call: Call, reason: SparkQueueError, cause: Exception) -> NoReturn:
-        """End the reign because a command failed half-way; its caller hears why, so that it does not break the next one too."""
-        self._journal.control.check(epoch=self._epoch)
-        call.answer(codec.failed(reason))
-        raise ReignEndedError(str(reason)) from cause
 
     def _answer(self, call: Call, answer: Answer) -> None:
         self._ready.append((call, answer))
@@ -222,9 +304,9 @@ class Loop:
             self._engine.tick(now_ms=now_ms)
             self._peers.look(now_ms=now_ms)
             if self._entrance.is_file_back():
-                # Only a new fold takes back in the queue that was set aside; the next caller starts it.
-                _LOG.info("A message file is back: this reign ends, so that the next one knows its messages.")
-                self._stopped = True
+                # Only a new fold takes back in the queue that was set aside.
+                _LOG.info("A message file is back: the log is folded again, so that its messages are known.")
+                self._folds_again = True
         elif self._is_due(now_ms):
             self._engine.tick(now_ms=now_ms)
         if self._polls and now_ms >= self._polled_tail_at_ms:

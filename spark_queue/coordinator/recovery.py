@@ -22,7 +22,7 @@ def recover(reign: Reign, journal: JournalPort, inbox: Inbox, *, pullers: PeerPu
         When the log cannot be folded or the first commit fails: the process must end.
     """
     traits = PreparedTraits(journal.traits)
-    engine = take_over(reign, traits)
+    engine = Engine(_fold(reign, traits))
     entrance = Entrance(journal, engine, traits)
     entrance.recover()
     loop = Loop(
@@ -43,6 +43,12 @@ def recover(reign: Reign, journal: JournalPort, inbox: Inbox, *, pullers: PeerPu
 
 def take_over(reign: Reign, traits: PreparedTraits) -> Engine:
     """Fold the log and begin the reign; what that decides is still to be committed."""
+    engine = Engine(_fold(reign, traits))
+    engine.take_over(now_ms=reign.clock.now_ms())
+    return engine
+
+
+def _fold(reign: Reign, traits: PreparedTraits) -> JournalState:
     state = reign.state or JournalState(traits)
     state.traits = traits
     state.foresee(reign.records)
@@ -50,6 +56,4 @@ def take_over(reign: Reign, traits: PreparedTraits) -> Engine:
         # One by one, so that what is folded is freed.
         state.fold(reign.records.popleft())
     state.foresee(())
-    engine = Engine(state)
-    engine.take_over(now_ms=reign.clock.now_ms())
-    return engine
+    return state

@@ -61,6 +61,7 @@ NEEDED: Mapping[type[commands.Command], Needed] = {
     commands.Pause: _CHANGES,
     commands.Unpause: _CHANGES,
     commands.ProxiedTransfer: _ADMINISTERS,
+    commands.Revive: _ADMINISTERS,
     commands.Apply: _ADMINISTERS,
     commands.SkipLost: _ADMINISTERS,
     commands.ResetPeer: _ADMINISTERS,

@@ -187,6 +187,12 @@ class Unpause(Command, frozen=True, kw_only=True):
     queue: str
 
 
+class Revive(Command, frozen=True, kw_only=True):
+    """Take a queue back in that was set aside: its log is folded again. Answered with `Done`, or with what is wrong still."""
+
+    queue: str
+
+
 class ProxiedTransfer(Command, frozen=True, kw_only=True):
     """Let messages of a queue be claimed whose owner cannot be reached, or no more (R108). Answered with `Done`."""
 
@@ -237,4 +243,4 @@ QueueCommand = (
 #: What people say of the instances of a journal, whatever queue.
 InstanceCommand = SkipLost | ResetPeer | ForgetPeer | DrainTo | Restored
 
-AnyCommand = QueueCommand | Apply | InstanceCommand
+AnyCommand = QueueCommand | Apply | Revive | InstanceCommand

@@ -2,13 +2,16 @@
 
 Whatever changes something folds the records it makes and collects them; `take` hands them over to be committed, and no reply
 may leave before that. State thus runs ahead of the log within one group of commands, and is never rolled back: where a commit
-fails, the process ends (DESIGN 3.5).
+fails, the process ends, and where something raises half-way, whoever runs the engine folds the log again and lets it
+`begin_again` (DESIGN 3.5).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -33,9 +36,10 @@ from spark_queue.core.message_files.segment import Segment, to_record
 from spark_queue.core.records import Emit, Kind, Record
 from spark_queue.core.replies import CoreReply, Done, Granted, LeasedRows, Purged, Redriven
 from spark_queue.core.retention import Retention
+from spark_queue.core.state.faults import FaultError, describe
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
-from spark_queue.errors import JournalError
+from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, CoordinatorError, JournalError, SparkQueueError
 
 #: Who decides about each command of a queue. A handler gives None where nothing is there yet.
 HANDLERS: Mapping[type[commands.Command], Callable[[UnitOfWork, Any], CoreReply | LeasedRows | None]] = {
@@ -78,7 +82,7 @@ DONE_BEFORE: Mapping[type[commands.Command], Callable[[JournalState, Any], CoreR
     **{
         command: lambda _state, _command: Done()
         for command in (
-            *(commands.Apply, commands.Unsubscribe, commands.Pause, commands.Unpause, commands.ProxiedTransfer),
+            *(commands.Apply, commands.Unsubscribe, commands.Pause, commands.Unpause, commands.Revive, commands.ProxiedTransfer),
             *(commands.SkipLost, commands.ResetPeer, commands.Restored),
         )
     },
@@ -104,6 +108,8 @@ class Engine:
     def __init__(self, state: JournalState) -> None:
         self.state = state
         self._pending: list[Record] = []
+        #: How many records were begun to be folded: whoever raises after that may have left half of one.
+        self.begun = 0
         self._sessions: dict[str, Sessions] = {}
         self._shares: dict[str, Shares] = {}
         self._patience: dict[str, Patience] = {}
@@ -111,6 +117,31 @@ class Engine:
         self._retention = Retention()
         #: What is heard of other instances.
         self.reach = Reach()
+
+    @contextmanager
+    def attempt(self, command: commands.AnyCommand) -> Iterator[None]:
+        """Tell apart what raises before a command has changed anything from what leaves it half done.
+
+        Raises
+        ------
+        SparkQueueError
+            A refusal, or INTERNAL: nothing was changed.
+        FaultError
+            What was raised after that: the state cannot be trusted.
+        """
+        begun = self.begun
+        try:
+            yield
+        except FaultError:
+            raise
+        except Exception as fault:
+            if self.begun != begun:
+                # A store that does not answer is no fault of the queue.
+                queue = None if isinstance(fault, JournalError) else getattr(command, "queue", None)
+                raise FaultError(queue, fault) from fault
+            if isinstance(fault, SparkQueueError):
+                raise
+            raise CoordinatorError("INTERNAL", what=f"{type(command).__name__} raised {describe(fault)}") from fault
 
     def decide(
         self,
@@ -139,6 +170,8 @@ class Engine:
         before = self.state.next_record
         if isinstance(command, commands.Apply):
             reply: CoreReply | LeasedRows | None = self._apply(command, now_ms=now_ms, caller=caller)
+        elif isinstance(command, commands.Revive):
+            reply = self._revive(command, now_ms, caller)
         elif isinstance(command, commands.InstanceCommand):
             reply = PEER_HANDLERS[type(command)](self._work_on_peers(now_ms, command.request, caller), command)
         else:
@@ -161,7 +194,8 @@ class Engine:
         """Note that a planner waits for its `next`, before anybody else's is decided; changes nothing else."""
         known = self.state.queues[poll.queue].subscriptions.get(poll.subscription) if poll.queue in self.state.queues else None
         if known is not None and known.incarnation == poll.incarnation:
-            self._work(poll.queue, now_ms).shares.note_poll(known, limit=poll.limit, now_ms=now_ms)
+            with self.state.guard(poll.queue):
+                self._work(poll.queue, now_ms).shares.note_poll(known, limit=poll.limit, now_ms=now_ms)
 
     def pull(self, pulled: Pulled, *, now_ms: int) -> None:
         """Take over what a peer's log says (DESIGN 17.3).
@@ -170,6 +204,8 @@ class Engine:
         ------
         JournalError
             PEER_REFUSED where that cannot be understood; nothing was changed.
+        FaultError
+            Something raised after that.
         """
         emit_record, begun = self._emit(now_ms), list[str]()
 
@@ -179,9 +215,11 @@ class Engine:
 
         try:
             take(self.state, pulled, emit, lambda queue: replace(self._work(queue, now_ms), emit_record=emit))
+        except FaultError:
+            raise
         except Exception as fault:
             if begun:
-                raise
+                raise FaultError(None, fault) from fault
             what, reason = f"what was read up to record {pulled.record}", f"taking it over raised {fault!r:.500}."
             raise JournalError("PEER_REFUSED", peer=pulled.peer, what=what, reason=reason) from fault
         self._release_barriers(now_ms)
@@ -190,7 +228,8 @@ class Engine:
         """Ask other instances for messages that a waiting poll could take (R104)."""
         known = self.state.queues[poll.queue].subscriptions.get(poll.subscription) if poll.queue in self.state.queues else None
         if known is not None and known.incarnation == poll.incarnation:
-            transfers.request(self._work(poll.queue, now_ms), known, limit=poll.limit)
+            with self.state.guard(poll.queue):
+                transfers.request(self._work(poll.queue, now_ms), known, limit=poll.limit)
 
     def take(self) -> list[Record]:
         """Return the records made since the last call; they must be committed before anybody hears of them."""
@@ -198,11 +237,43 @@ class Engine:
         return records
 
     def take_over(self, *, now_ms: int) -> None:
-        """Give every open lease time to be renewed by a living holder, and every planner to poll (DESIGN 15.2, 8)."""
+        """Give every open lease time to be renewed by a living holder, and every planner to poll (DESIGN 15.2, 8).
+
+        What raised while the log was folded is recorded.
+        """
         self._reign_began_at_ms = now_ms
-        for work in list(self._work_of_all(now_ms)):
-            timers.take_over(work)
-            redriving.end_settled(work)
+        self.state.raises_faults = True
+        for queue, fault in list(self.state.faults.items()):
+            self.set_aside(queue, fault, now_ms=now_ms)
+        self._of_all(now_ms, timers.take_over)
+        self._of_all(now_ms, redriving.end_settled)
+
+    def begin_again(self, state: JournalState) -> None:
+        """Go on from the log, folded anew, as a new reign does that knows nothing beyond it; `take_over` comes next."""
+        self.state = state
+        self._pending.clear()
+        for sessions in self._sessions.values():
+            sessions.begin_again()
+        self._shares.clear()
+        self._patience.clear()
+        self._ticked_at_ms = 0
+
+    def set_aside(self, queue: str, fault: str, *, now_ms: int) -> None:
+        """Record that a queue is set aside, and why: nothing of it is granted or changed until it is revived (R122)."""
+        self._emit(now_ms)(Kind.SET_ASIDE, queue=queue, detail={"error": fault})
+
+    def _revive(self, command: commands.Revive, now_ms: int, caller: Caller | None) -> Done:
+        """Record that a queue is to be taken back in; whoever folds the log from here on has it again (R122)."""
+        name = self.state.definitions.queue(command.queue).name
+        trouble = self.state.troubles.get(name)
+        if trouble is None:
+            what, next_step = f"Reviving queue '{name}'", "`sparkq status` shows the queues that are."
+            raise CallerError("UNSUPPORTED_WRITE", what=what, reason="it is not set aside.", next_step=next_step)
+        if trouble.code in MESSAGE_FILE_CODES:
+            raise trouble
+        detail = ({"request": command.request} if command.request else {}) | ({"by": caller.signature()} if caller else {})
+        self._emit(now_ms)(Kind.REVIVED, queue=name, detail=detail)
+        return Done()
 
     def enter(self, segments: Sequence[Segment], *, now_ms: int) -> None:
         """Take the messages of one commit of a message table in; the segments continue its bookmarks."""
@@ -216,24 +287,24 @@ class Engine:
 
     def expire(self, *, now_ms: int) -> None:
         """Remove what is past its age, before anybody is given anything; leases end by `tick` only."""
-        timers.expire(self._work_of_all(now_ms))
+        self._of_all(now_ms, timers.expire)
         self._release_barriers(now_ms)
 
     def tick(self, *, now_ms: int) -> None:
         """Do what is due."""
         self._ticked_at_ms = now_ms
-        for work in self._work_of_all(now_ms):
-            timers.tick(work, reign_began_at_ms=self._reign_began_at_ms)
+        self._of_all(now_ms, partial(timers.tick, reign_began_at_ms=self._reign_began_at_ms))
         self.expire(now_ms=now_ms)  # Also what just came back to a dead-letter queue.
         over = self._retention.due(self.state, pulled_here=self.reach.pulled_here, now_ms=now_ms)
         self.note(over, now_ms=now_ms)
 
     def next_due_ms(self) -> int | None:
         """Return the earliest time at which `tick` has something more to do, or a waiting poll might be served."""
-        times = (
-            timers.next_due_ms(self.state, ledger, self._shares.get(queue, Shares()), ticked_at_ms=self._ticked_at_ms)
-            for queue, ledger in self.state.queues.items()
-        )
+        times = []
+        for queue, ledger in list(self.state.queues.items()):
+            with self.state.guard(queue):
+                shares = self._shares.get(queue, Shares())
+                times.append(timers.next_due_ms(self.state, ledger, shares, ticked_at_ms=self._ticked_at_ms))
         return min((time for time in times if time is not None), default=None)
 
     def _refuse_restored(self, command: commands.AnyCommand) -> None:
@@ -256,17 +327,17 @@ class Engine:
         """Replace the whole set of definitions."""
         signed = {"by": caller.signature()} if caller is not None else {}
         self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=alteration.apply(self.state, command) | signed)
-        for work in list(self._work_of_all(now_ms)):
-            renew_entitlements(work)
+        self._of_all(now_ms, renew_entitlements)
         self._ticked_at_ms = 0  # By the new ones more may be due than was by then.
         self.expire(now_ms=now_ms)
         return Done()
 
     def _release_barriers(self, now_ms: int) -> None:
         """Release what nothing stands before any more, in any queue: a letter that is settled may free one in another."""
-        for name, ledger in self.state.queues.items():
+        for name, ledger in list(self.state.queues.items()):
             if ledger.rows[State.HELD]:
-                release(self._work(name, now_ms))
+                with self.state.guard(name):
+                    release(self._work(name, now_ms))
 
     def _emit(self, now_ms: int) -> Emit:
         at_ms = max(now_ms, self.state.last_at_ms)
@@ -274,10 +345,12 @@ class Engine:
         def emit(kind: str, **fields: Any) -> None:
             for each in of_one_life(self.state, kind, fields):
                 record = Record(kind=kind, record=self.state.next_record, epoch=self.state.epoch, at_ms=at_ms, **each)
+                self.begun += 1
                 self.state.fold(record)
                 self._pending.append(record)
-                for consequence in CONSEQUENCES:
-                    consequence(self.state, record, emit)
+                with self.state.guard(record.queue) if record.queue is not None else nullcontext():
+                    for consequence in CONSEQUENCES:
+                        consequence(self.state, record, emit)
 
         return emit
 
@@ -287,8 +360,12 @@ class Engine:
             work_on=lambda queue: self._work(queue, now_ms, request, caller),
         )  # fmt: skip
 
-    def _work_of_all(self, now_ms: int) -> Iterator[UnitOfWork]:
-        return (self._work(queue, now_ms) for queue in list(self.state.queues))
+    def _of_all(self, now_ms: int, act: Callable[[UnitOfWork], None]) -> None:
+        """Do something on every queue that is not set aside."""
+        for queue in list(self.state.queues):
+            if queue in self.state.queues:
+                with self.state.guard(queue):
+                    act(self._work(queue, now_ms))
 
     def _work(self, queue: str, now_ms: int, request: str = "", caller: Caller | None = None) -> UnitOfWork:
         ledger = self.state.ledger(queue)

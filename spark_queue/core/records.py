@@ -68,6 +68,8 @@ class Kind(StrEnum):
     PROXIED_TRANSFER = "proxied_transfer"
     PEER_CHANGED = "peer_changed"
     RESTORED = "restored"
+    SET_ASIDE = "set_aside"
+    REVIVED = "revived"
 
 
 #: Kinds that software without replication must refuse: it would own every message (DESIGN 17.9).

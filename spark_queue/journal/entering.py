@@ -13,6 +13,7 @@ from pyroaring import BitMap64
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.relocation import foreign_record, moved_record
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
+from spark_queue.core.state.faults import FaultError
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.ports import MessageLog, MessageLogEntry, PulledFiles, entered
 
@@ -85,6 +86,7 @@ class Entrance:
         self._read_until: dict[str, int] = {}
         #: Message types whose last entered commit must be looked at before anything of them enters.
         self._unchecked: set[str] = set()
+        self._set_aside: set[str] = set()
 
     def recover(self) -> None:
         """Begin a reign: what entered last must still be what it was, or nothing of that type enters; bookmarks count on from it.
@@ -92,6 +94,13 @@ class Entrance:
         Only a coordinator may ask for it, since a torn head entry is set aside on the way (DESIGN 4, power loss).
         """
         self._unchecked = set(self._engine.state.message_types)
+        self._read_until.clear()
+
+    def set_aside(self, message_type: str, fault: FaultError) -> None:
+        """Let nothing more of a type enter in this reign: something raised half-way."""
+        what, reason = f"entering messages of type '{message_type}' raised {fault}", "Nothing after it enters."
+        self._note(message_type, JournalError("JOURNAL_DAMAGED", path=self._journal.path, what=what, reason=reason))
+        self._set_aside.add(message_type)
 
     def admit(self, message_type: str, *, now_ms: int, finds_gaps: bool = True) -> bool:
         """Let new messages of a type enter; returns whether it stopped at `GROUP_VERSIONS`, with more to come.
@@ -101,7 +110,9 @@ class Entrance:
         finds_gaps : bool
             Whether to look beyond the head for versions after a gap; after a trouble that is done until it is over.
         """
-        read, finds_gaps = 0, finds_gaps or message_type in self.trouble
+        if message_type in self._set_aside:
+            return False
+        read, finds_gaps, begun = 0, finds_gaps or message_type in self.trouble, self._engine.begun
         try:
             self._check_past(message_type)
             entries = self._journal.messages(message_type).tail(self._version(message_type), finds_gaps=finds_gaps)
@@ -111,6 +122,12 @@ class Entrance:
                 read += 1
         except SparkQueueError as trouble:
             self._note(message_type, trouble)
+        except FaultError:
+            raise
+        except Exception as fault:
+            if self._engine.begun == begun:
+                raise
+            raise FaultError(None, fault, message_type=message_type) from fault
         else:
             self.trouble.pop(message_type, None)
         return read == GROUP_VERSIONS
@@ -181,20 +198,30 @@ class Entrance:
         if self._engine.state.definitions.journal.instance is None:
             # Nobody asks for numbers where nothing is replicated.
             segments = [replace(each, publishers={}) if each.publishers else each for each in segments]
-        ledgers = self._engine.state.queues.values()
-        requests = [
-            each.trait_request()
-            for each in ledgers
-            if each.definition.message_type == message_type and each.definition.underlying_topic
-        ]
         # All traits first: a commit enters as a whole or not at all, since its version is the next place to read on from.
-        self._traits.prepare(segments, requests)
+        self._prepare(message_type, segments)
         self._engine.enter(segments, now_ms=now_ms)
         if entry.merged:
             self._note_merged(message_type, entry, now_ms)
         if entry.foreign_paths:
             made = foreign_record(message_type, version=entry.version, paths=entry.foreign_paths, row_count=entry.foreign_rows)
             self._engine.note([made], now_ms=now_ms)
+
+    def _prepare(self, message_type: str, segments: Sequence[Segment]) -> None:
+        """Compute the traits of segments that are about to enter; a queue for which that raises is set aside."""
+        state = self._engine.state
+        requests = [each.trait_request() for each in state.queues_of(message_type)]
+        try:
+            self._traits.prepare(segments, requests)
+        except JournalError:
+            raise
+        except Exception:
+            for each in requests:
+                with state.guard(each.queue.name):
+                    self._traits.prepare(segments, [each])
+            if len(state.queues_of(message_type)) == len(requests):
+                raise
+            self._prepare(message_type, segments)
 
     def _note_merged(self, message_type: str, entry: MessageLogEntry, now_ms: int) -> None:
         state = self._engine.state.message_types[message_type]

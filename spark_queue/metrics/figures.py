@@ -60,24 +60,30 @@ class JournalFigures:
 
 
 def figures_of(
-    state: JournalState, status: Callable[[str], QueueStatus], *, now_ms: int, told: Mapping[str, wire.PeerTold] | None = None
+    state: JournalState,
+    status: Callable[[str], QueueStatus | None],
+    *,
+    now_ms: int,
+    told: Mapping[str, wire.PeerTold] | None = None,
 ) -> JournalFigures:
     """Return the figures of a journal; their cost follows leases and bitmaps, as that of `queue_status` does.
 
     Parameters
     ----------
     status : callable
-        Returns the status of a queue as whoever looks knows it.
+        Returns the status of a queue as whoever looks knows it; None for one that cannot be told.
     """
+    statuses = {queue: status(queue) for queue in state.queues}
+    told_of = [queue for queue, found in statuses.items() if found is not None]
     return JournalFigures(
         journal_id=state.journal_id,
         definitions=state.definitions,
         now_ms=now_ms,
         records=state.next_record,
         epoch=state.epoch,
-        statuses=[status(queue) for queue in state.queues],
-        set_aside=list(state.troubles),
-        subscriptions={queue: _subscriptions(state, queue) for queue in state.queues},
+        statuses=[found for found in statuses.values() if found is not None],
+        set_aside=[*state.troubles, *(queue for queue, found in statuses.items() if found is None)],
+        subscriptions={queue: _subscriptions(state, queue) for queue in told_of},
         peers={peer: peer_figures(state, peer, now_ms=now_ms) for peer in state.definitions.peers},
         told=told or {},
     )

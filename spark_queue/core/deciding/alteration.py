@@ -49,8 +49,13 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> 
             raise ConfigError(
                 "DEFINITION_IN_USE", what="Message type", name=name, reason=reason, next_step="Keep it in the definitions."
             )
-    for trouble in state.troubles.values():
-        raise trouble
+    for name, trouble in state.troubles.items():
+        # What is not known of a queue cannot be checked; one that goes on as it is waits for its return.
+        same = state.definitions.queues.get(name) == wanted.queues.get(name) and state.definitions.source_of(
+            name
+        ) == wanted.source_of(name)
+        if trouble.code in MESSAGE_FILE_CODES or name in resets or not same:
+            raise trouble
     known, instance = state.definitions.journal.instance, wanted.journal.instance
     if known is not None and instance != known:
         reason = f"messages are owned by this name, and the new definitions say {instance!r}."
@@ -116,7 +121,7 @@ def _source(queue: QueueDefinition) -> str:
 def starts(state: JournalState, wanted: Definitions, resets: Collection[str]) -> dict[str, int]:
     """Return the bookmarks at which queues start that are new or begin anew; UNKNOWN_QUEUE for one that is not `wanted`."""
     fresh = {name: wanted.queue(name) for name in resets}
-    fresh |= {name: queue for name, queue in wanted.queues.items() if name not in state.queues}
+    fresh |= {name: queue for name, queue in wanted.queues.items() if name not in state.queues and name not in state.troubles}
     return {name: recovery_point(state, queue) for name, queue in fresh.items()}
 
 

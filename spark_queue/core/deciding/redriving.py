@@ -79,6 +79,8 @@ def purge_old(work: UnitOfWork) -> None:
     if ledger.dead_letters.oldest_ms > work.now_ms - retention_ms:
         return
     old, letters = ledger.dead_letters.before(work.now_ms - retention_ms), work.dead_letters
+    if work.are_letters_unknown:
+        return
     # What another instance owns, it removes.
     old -= unlettered_elsewhere(ledger, letters)
     if letters is not None:

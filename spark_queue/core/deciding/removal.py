@@ -41,10 +41,11 @@ def remove(
             if error is not None:
                 detail["error"] = error
             work.emit(Kind.REMOVED, part, of=lease, reason=reason, detail=detail)
-            letters = work.dead_letters
-            if letters is not None:
+            home = work.ledger.definition.dead_letter_queue
+            if home is not None:
+                # Also where that is set aside: it has its letters when it is revived.
                 detail["source"] = work.ledger.definition.name
-                work.emit(Kind.DEAD_LETTERED, part, queue=letters.definition.name, reason=reason, detail=detail)
+                work.emit(Kind.DEAD_LETTERED, part, queue=home, reason=reason, detail=detail)
 
 
 def remove_aged(work: UnitOfWork, rows: BitMap64, *, lease: Lease | None = None) -> BitMap64:

@@ -43,6 +43,11 @@ class Sessions:
         self._newest: dict[str, Session] = {}
         self._drawn = 0
 
+    def begin_again(self) -> None:
+        """Forget all but which places were given, as a new reign would; nobody may get one of them twice."""
+        self.heard_at_ms.clear()
+        self._newest.clear()
+
     def draw(self, epoch: int) -> Incarnation:
         """Return the place of one more planner start in the order of all of them (DESIGN 15.6)."""
         self._drawn += 1

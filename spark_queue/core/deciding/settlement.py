@@ -197,7 +197,7 @@ def _settleable(work: UnitOfWork, lease: Lease) -> BitMap64:
     """Return what a lease's batch may still settle: what nobody else has taken, and dead letters that its own end made (P5)."""
     if len(lease.leased) == len(lease.recoverable):
         return lease.leased.copy()
-    dead = lease.recoverable & work.ledger.rows[State.DEAD]
+    dead = BitMap64() if work.are_letters_unknown else lease.recoverable & work.ledger.rows[State.DEAD]
     letters = work.dead_letters
     if dead and letters is not None:
         dead -= letters.entered - letters.rows[State.AVAILABLE] - letters.rows[State.INACTIVE]

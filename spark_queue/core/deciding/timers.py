@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import below
@@ -80,16 +78,15 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, tic
     return min(times, default=None)
 
 
-def expire(turns: Iterable[UnitOfWork]) -> None:
+def expire(work: UnitOfWork) -> None:
     """Remove what is past its age and not leased, be it that it enters so late (R50, R51), and dead letters past theirs (R13)."""
-    for work in turns:
-        purge_old(work)
-        ledger = work.ledger
-        aged_until = work.state.aged_until(ledger.definition, work.now_ms)
-        overdue = bool(ledger.overdue(work.now_ms))
-        if aged_until or overdue:
-            remove_aged(work, _waiting(ledger, aged_until, overdue=overdue))
-            ledger.forget_expirations(now_ms=work.now_ms)
+    purge_old(work)
+    ledger = work.ledger
+    aged_until = work.state.aged_until(ledger.definition, work.now_ms)
+    overdue = bool(ledger.overdue(work.now_ms))
+    if aged_until or overdue:
+        remove_aged(work, _waiting(ledger, aged_until, overdue=overdue))
+        ledger.forget_expirations(now_ms=work.now_ms)
 
 
 def _waiting(ledger: QueueLedger, aged_until: int, *, overdue: bool) -> BitMap64:

@@ -90,6 +90,10 @@ class UnitOfWork:
 
     @property
     def dead_letters(self) -> QueueLedger | None:
-        """The ledger of this queue's dead-letter queue, if it has one."""
-        name = self.ledger.definition.dead_letter_queue
-        return None if name is None else self.state.queues[name]
+        """The ledger of this queue's dead-letter queue; None where it has none, or that is set aside."""
+        return self.state.queues.get(self.ledger.definition.dead_letter_queue or "")
+
+    @property
+    def are_letters_unknown(self) -> bool:
+        """Whether this queue's dead-letter queue is set aside, so that nobody can tell which letters somebody has there."""
+        return self.ledger.definition.dead_letter_queue is not None and self.dead_letters is None

@@ -132,6 +132,8 @@ class Foresight:
         self._retired: dict[str, BitMap64] = {}
         #: Messages and barriers by queue, for each time that it begins anew; the first are those of the queue that stands.
         self._told: dict[str, list[tuple[BitMap64, BitMap64]]] = {}
+        #: The newest record by which somebody took back in what was set aside, by queue.
+        self._revived: dict[str, int] = {}
         for record in records:
             if record.kind == Kind.MOVED:
                 places = self._places.setdefault(str(record.message_type), _Places())
@@ -143,6 +145,8 @@ class Foresight:
             elif record.kind == Kind.DEFINITIONS_APPLIED:
                 for queue in record.detail["resets"]:
                     self._of_queue(queue).append((BitMap64(), BitMap64()))
+            elif record.kind == Kind.REVIVED:
+                self._revived[str(record.queue)] = record.record
             elif record.kind in _TELLING:
                 rows = to_bitmap(record.ranges)
                 messages, barriers = self._of_queue(str(record.queue))[-1]
@@ -157,6 +161,10 @@ class Foresight:
         for queue in queues:
             if len(self._told.get(queue, ())) > 1:
                 self._told[queue].pop(0)
+
+    def is_revived(self, queue: str, *, after: int) -> bool:
+        """Return whether a queue is taken back in after a record."""
+        return self._revived.get(queue, -1) > after
 
     def told(self, queue: str) -> tuple[BitMap64, BitMap64]:
         """Return the messages that records show to be in a queue, from here to its end, and the barriers."""

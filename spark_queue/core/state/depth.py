@@ -6,8 +6,6 @@ up to what a record transfers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import below, oldest
@@ -15,17 +13,11 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import ACTIVE, Event, State
 
 
-def fill(ledgers: Iterable[QueueLedger], now_ms: int) -> None:
-    """Activate the oldest inactive messages up to each target; those acknowledged before are passed over (R81, R83)."""
-    for ledger in ledgers:
-        if ledger.rows[State.INACTIVE]:
-            _fill(ledger, now_ms)
-
-
-def _fill(ledger: QueueLedger, now_ms: int) -> None:
+def fill(ledger: QueueLedger, now_ms: int) -> None:
+    """Activate the oldest inactive messages up to the target; those acknowledged before are passed over (R81, R83)."""
     inactive = ledger.rows[State.INACTIVE]
     target = ledger.definition.target_queue_depth
-    room = target - _active(ledger) if target else len(inactive)
+    room = target - _active(ledger) if target and inactive else len(inactive)
     if room <= 0:
         return
     deferred = ledger.deferred_after(now_ms)

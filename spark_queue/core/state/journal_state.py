@@ -17,6 +17,7 @@ from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.core.state import depth, folds
+from spark_queue.core.state.faults import Guard, describe, set_aside
 from spark_queue.core.state.folds import definitions, peers
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.ownership import Watermark
@@ -53,10 +54,16 @@ class JournalState:
         self.definitions: Definitions = parsing.parse({})
         self.message_types: dict[str, MessageTypeState] = {}
         self.queues: dict[str, QueueLedger] = {}
-        #: Queues whose messages cannot be told, since a message file is not whole, and why; everything else goes on without them.
+        #: Queues that are set aside, and why: their messages cannot be told, since a message file is not whole, or something
+        #: raised. Everything else goes on without them.
         self.troubles: dict[str, JournalError] = {}
-        #: What was asked of that file, by queue.
+        #: What was asked of a file that is not whole, by queue.
         self.unanswered: dict[str, TraitRequest] = {}
+        #: What raised while the log was folded and has no record yet, by queue.
+        self.faults: dict[str, str] = {}
+        #: Whether a fault of a queue is raised: a reign drops what it has not committed. Whoever reads a log goes on without
+        #: the queue.
+        self.raises_faults = True
         #: What new filters match, by queue and filter, from before the record that says so until its fold.
         self._prepared: dict[tuple[str, str], BitMap64] = {}
         #: What the log that is being folded says further on.
@@ -89,15 +96,35 @@ class JournalState:
         ConfigError
             UNKNOWN_QUEUE, naming the nearest.
         JournalError
-            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT when it cannot be told which messages are in the queue.
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT when it cannot be told which messages are in the queue; QUEUE_SET_ASIDE.
         """
         name = self.definitions.queue(queue).name
         if name in self.troubles:
             raise self.troubles[name]
         return self.queues[name]
 
+    def guard(self, queue: str) -> Guard:
+        """Return a context in which whatever raises is the fault of a queue, but for doubts about the log or the store.
+
+        Raises
+        ------
+        FaultError
+            In a reign; anybody else goes on without the queue.
+        """
+        return Guard(self, queue)
+
+    def note_fault(self, queue: str, fault: Exception) -> bool:
+        """Go on without a queue at which something raised; returns False where there is no such queue."""
+        if self.queues.pop(queue, None) is None:
+            return False
+        self.faults[queue] = describe(fault)
+        self.troubles[queue] = set_aside(queue, f"{self.faults[queue]}.")
+        return True
+
     def foresee(self, records: Iterable[Record], *, of: BitMap64 | None = None) -> None:
         """Learn from a log, before it is folded, what it says of its messages; with no records, forget it afterwards.
+
+        From then on a fault of a queue sets it aside, until a reign takes over.
 
         What a message file held is computed anew when its `entered` record is folded, but the file may have been merged with
         others or retired since, and expressions may say something else by now.
@@ -108,6 +135,7 @@ class JournalState:
             Only what it says of these messages; None for all.
         """
         self.foresight = Foresight(records, of=of)
+        self.raises_faults = False
         for ledger in self.queues.values():
             ledger.retired = self.foresight.retired(ledger.definition.message_type)
 
@@ -137,20 +165,41 @@ class JournalState:
                 self._of_files(record)
             case Kind.PULLED | Kind.PEER_CHANGED | Kind.RESTORED:
                 peers.fold(self, record)
-            case Kind.SUBSCRIBED if record.queue in self.queues and not self._match_new_filters(record):
-                # The queue was set aside.
-                pass
+            case Kind.SET_ASIDE:
+                self._set_aside_by_record(record)
             case _ if record.kind not in _KINDS:
                 if record.detail.get("critical"):
                     raise JournalError("PROTOCOL_NEWER", path=self.journal_id, what=f"records of kind '{record.kind}'")
             case _:
-                # Records of a queue that was dropped since stay in the log and change nothing.
+                # Records of a queue that was dropped since, or is set aside, stay in the log and change nothing.
                 if record.queue in self.queues:
-                    folds.fold(self.queues[str(record.queue)], record)
-        may_wait = self.queues if record.kind == Kind.DEFINITIONS_APPLIED else self.definitions.with_target_depth
-        depth.fill((self.queues[name] for name in may_wait if name in self.queues), record.at_ms)
+                    self._of_queue(record)
+        may_wait = list(self.queues) if record.kind == Kind.DEFINITIONS_APPLIED else self.definitions.with_target_depth
+        self._fill(may_wait, record.at_ms)
         self._note_request(record)
         self.next_record, self.last_at_ms = record.record + 1, max(self.last_at_ms, record.at_ms)
+
+    def _fill(self, queues: Iterable[str], now_ms: int) -> None:
+        """Fill the active part of queues."""
+        for name in queues:
+            if name in self.queues:
+                with self.guard(name):
+                    depth.fill(self.queues[name], now_ms)
+
+    def _of_queue(self, record: Record) -> None:
+        """Apply a record of a queue that stands."""
+        queue = str(record.queue)
+        with self.guard(queue):
+            if record.kind != Kind.SUBSCRIBED or self._match_new_filters(record):
+                folds.fold(self.queues[queue], record)
+
+    def _set_aside_by_record(self, record: Record) -> None:
+        """Go on without a queue until somebody has it revived; the log goes on from what was there before the fault."""
+        queue = str(record.queue)
+        self.faults.pop(queue, None)
+        if queue in self.definitions.queues and not self.foresight.is_revived(queue, after=record.record):
+            self.queues.pop(queue, None)
+            self.troubles[queue] = set_aside(queue, f"{record.detail['error']}.")
 
     def _note_request(self, record: Record) -> None:
         request = record.detail.get("request")
@@ -175,7 +224,7 @@ class JournalState:
             segment = message_type.segments[-1]
             ledgers = self.queues_of(segment.message_type)
             self.enter(segment, ledgers, barriers={name: segment.barriers.get(name, ()) for name in self.queues})
-            peers.clashed(ledgers, segment)
+            peers.clashed(self, ledgers, segment)
 
     def find_barriers(self, segment: Segment, requests: Iterable[TraitRequest] | None = None) -> dict[str, Ranges]:
         """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75).
@@ -217,10 +266,11 @@ class JournalState:
             return
         requests = [ledger.trait_request(barriers=name not in barriers) for name, ledger in wanted.items()]
         for name, found in self._traits_of(segment, requests).items():
-            traits = found.with_barriers(barriers[name]) if name in barriers else found
-            told = self._as_told(segment, wanted[name], traits).since(wanted[name].start)
-            wanted[name].enter(told)
-            peers.give_to_first_owners(self, wanted[name], told.rows - told.barriers)
+            with self.guard(name):
+                traits = found.with_barriers(barriers[name]) if name in barriers else found
+                told = self._as_told(segment, wanted[name], traits).since(wanted[name].start)
+                wanted[name].enter(told)
+                peers.give_to_first_owners(self, wanted[name], told.rows - told.barriers)
 
     def _as_told(self, segment: Segment, ledger: QueueLedger, traits: EntryTraits) -> EntryTraits:
         """Return traits as the records that follow show them: what was in the queue is in it, whatever expressions say by now."""
@@ -242,13 +292,16 @@ class JournalState:
         return self._traits_of(segment, [replace(ledger.trait_request(barriers=False), queue=takes_any)]).values()
 
     def _traits_of(self, segment: Segment, requests: list[TraitRequest]) -> Mapping[str, EntryTraits]:
-        """Return the traits for each queue, and set aside the queues for which a file would have to be read that is not whole."""
+        """Return the traits for each queue, without those whose messages cannot be told: each of them is set aside."""
         try:
             return self.traits.traits(segment, requests)
-        except JournalError as trouble:
-            if trouble.code in MESSAGE_FILE_CODES and len(requests) > 1:
+        except Exception as trouble:
+            if len(requests) > 1 and (not isinstance(trouble, JournalError) or trouble.code in MESSAGE_FILE_CODES):
                 return {name: traits for each in requests for name, traits in self._traits_of(segment, [each]).items()}
-            self._set_aside(requests[0], trouble)
+            with self.guard(requests[0].queue.name):
+                if not isinstance(trouble, JournalError):
+                    raise
+                self._set_aside(requests[0], trouble)
             return {}
 
     def _set_aside(self, request: TraitRequest, trouble: JournalError) -> None:

@@ -42,12 +42,14 @@ def standing_letters(state: JournalState, queue: str) -> list[DeadLetter]:
     ledger = state.ledger(queue)
     own, source = list(ledger.dead_letters), state.definitions.source_of(queue)
     if source is None:
-        home = ledger.definition.dead_letter_queue
+        home = state.queues.get(ledger.definition.dead_letter_queue or "")
         # Logs of before do not say of a letter that was settled there that it is over.
-        return own if home is None else _among(own, ledger.rows[State.DEAD] - state.ledger(home).rows[State.REMOVED])
+        return own if home is None else _among(own, ledger.rows[State.DEAD] - home.rows[State.REMOVED])
     # One that another instance owns can be looked at.
     here = waiting_letters(ledger) | ledger.rows[State.LEASED] | ledger.rows[State.REMOTE]
-    return [*_among(state.ledger(source).dead_letters, here), *own]
+    # While the source is set aside, nobody can tell why they died.
+    told = state.queues[source].dead_letters if source in state.queues else ()
+    return [*_among(told, here), *own]
 
 
 def free_letters(state: JournalState, queue: str) -> BitMap64:

@@ -17,15 +17,13 @@ _OF_ONE_LIFE = frozenset({Kind.REMOVED, Kind.DEAD_LETTERED, Kind.REDRIVEN, Kind.
 
 def of_one_life(state: JournalState, kind: str, fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the fields of a record, or those of one record for each life of its messages, where the queue is replicated."""
-    ledger = state.queues.get(fields.get("queue", "")) if kind in _OF_ONE_LIFE else None
+    # A letter has the life in which its message died.
+    queue = fields["detail"]["source"] if kind == Kind.DEAD_LETTERED else fields.get("queue", "")
+    ledger = state.queues.get(queue) if kind in _OF_ONE_LIFE else None
     if ledger is None or ledger.ownership is None:
         yield fields
         return
     detail = fields.get("detail", {})
-    if kind == Kind.DEAD_LETTERED:
-        # A letter has the life in which its message died.
-        ledger = state.queues[detail["source"]]
-    assert ledger.ownership is not None, "a dead-letter queue is replicated with its source"
     is_death = kind == Kind.REMOVED and fields.get("reason") in DEAD_LETTER_REASONS
     if ledger.ownership.all_in_first_life and not is_death and kind in {Kind.REMOVED, Kind.TRANSFERRED}:
         # Each acknowledgement comes here, and in most queues nothing was ever redriven.

@@ -49,7 +49,7 @@ def _take_start(state: JournalState, ledger: QueueLedger, rows: BitMap64, instan
         return
     rows = (rows & ledger.entered) - ledger.barriers
     source = state.definitions.source_of(ledger.definition.name)
-    if source is not None:
+    if source in state.queues:
         # A letter starts with whoever dead-lettered it.
         rows -= state.queues[source].entered
     value = MessageValue(owner=ledger.definition.initial_owner or instance)

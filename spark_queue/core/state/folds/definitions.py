@@ -37,13 +37,14 @@ def applied(state: JournalState, record: Record) -> None:
         if queue.name in state.troubles:
             continue
         old = state.queues.get(queue.name)
-        if old is not None and queue.name not in resets:
+        if old is None or queue.name in resets:
+            state.queues[queue.name] = _begun(state, queue, old, start=resets.get(queue.name, 0))
+            fresh.append(state.queues[queue.name])
+            continue
+        with state.guard(queue.name):
             _alter(state, old, queue)
             if before.source_of(queue.name) != state.definitions.source_of(queue.name):
                 old.forget_letters()
-            continue
-        state.queues[queue.name] = _begun(state, queue, old, start=resets.get(queue.name, 0))
-        fresh.append(state.queues[queue.name])
     for name in [name for name in state.queues if name not in state.definitions.queues]:
         state.lease_numbers[name] = state.queues.pop(name).next_lease
     replicate(state)

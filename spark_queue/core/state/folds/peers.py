@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import product
 from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
@@ -95,9 +94,15 @@ def give_to_first_owners(state: JournalState, ledger: QueueLedger, rows: BitMap6
         ledger.give(BitMap64.union(BitMap64(), *lesser), term=0, owner=owner)
 
 
-def clashed(ledgers: Iterable[QueueLedger], segment: Segment) -> None:
+def clashed(state: JournalState, ledgers: Iterable[QueueLedger], segment: Segment) -> None:
     """Note the messages of a file that have a number which another message of their publisher has, as an alarm of their queues."""
-    for ledger, (row, rows, publisher, sequence) in product(ledgers, segment.clashes):
+    for ledger in ledgers if segment.clashes else ():
+        with state.guard(ledger.definition.name):
+            _clashed(ledger, segment)
+
+
+def _clashed(ledger: QueueLedger, segment: Segment) -> None:
+    for row, rows, publisher, sequence in segment.clashes:
         part = ledger.entered & to_bitmap([(segment.first + row, segment.first + row + rows)])
         if part:
             ledger.clashing |= part
@@ -116,7 +121,8 @@ def replicate(state: JournalState) -> None:
         ledger, source = state.queues[name], state.queues.get(sources[name] or "")
         known = ledger.ownership is not None and ledger.definition.ownership != LOCAL
         known = known if source is None else source.ownership is not None
-        _replicate(state, ledger, is_replicated=known or state.definitions.is_replicated(name))
+        with state.guard(name):
+            _replicate(state, ledger, is_replicated=known or state.definitions.is_replicated(name))
 
 
 def _replicate(state: JournalState, ledger: QueueLedger, *, is_replicated: bool) -> None:
