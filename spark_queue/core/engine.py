@@ -348,7 +348,10 @@ class Engine:
                 self.begun += 1
                 self.state.fold(record)
                 self._pending.append(record)
-                with self.state.guard(record.queue) if record.queue is not None else nullcontext():
+                if record.queue is not None and record.queue not in self.state.queues:
+                    # It is set aside.
+                    continue
+                with nullcontext() if record.queue is None else self.state.guard(record.queue):
                     for consequence in CONSEQUENCES:
                         consequence(self.state, record, emit)
 

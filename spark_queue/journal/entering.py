@@ -166,12 +166,11 @@ class Entrance:
     def is_file_back(self) -> bool:
         """Return whether a message file can be read again whose absence had a queue set aside when the log was folded."""
         state = self._engine.state
-        for name, trouble in state.troubles.items():
-            queue = state.definitions.queue(name)
-            segments = state.message_types[queue.message_type].segments
+        for name, request in state.unanswered.items():
+            segments, path = state.message_types[request.queue.message_type].segments, state.troubles[name].facts["file"]
             try:
-                for segment in (each for each in segments if each.path == trouble.facts["file"]):
-                    self._traits.traits(segment, [state.unanswered[name]])
+                for segment in (each for each in segments if each.path == path):
+                    self._traits.traits(segment, [request])
             except SparkQueueError:
                 continue
             return True
@@ -210,7 +209,7 @@ class Entrance:
     def _prepare(self, message_type: str, segments: Sequence[Segment]) -> None:
         """Compute the traits of segments that are about to enter; a queue for which that raises is set aside."""
         state = self._engine.state
-        requests = [each.trait_request() for each in state.queues_of(message_type)]
+        requests = state.trait_requests(state.queues_of(message_type))
         try:
             self._traits.prepare(segments, requests)
         except JournalError:

@@ -18,6 +18,7 @@ import numpy as np
 from pyroaring import BitMap64
 
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.errors import SparkQueueError, error
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 _SEQUENCES: dict[str, type] = {each.__name__: each for each in (list, tuple, set, frozenset, deque)}
@@ -75,6 +76,8 @@ def _packed(value: Any) -> Any:
         return [kind.__name__, _packed_list(list(value))]
     if kind in _MAPPINGS.values():
         return [kind.__name__, _packed_list(list(value)), _packed_list(list(value.values()))]
+    if isinstance(value, SparkQueueError):
+        return ["error", value.code, _packed(dict(value.facts))]
     if kind.__module__.startswith(_CORE):
         return ["objects", *_packed_objects(kind, [value])]
     raise TypeError(f"a {kind.__module__}.{kind.__qualname__} cannot be stored")
@@ -122,6 +125,8 @@ def _unpacked(value: Any) -> Any:
             return np.frombuffer(data, dtype=np.dtype(dtype)).copy()
         case ["enum", name, of]:
             return _class(name)(of)
+        case ["error", code, facts]:
+            return error(code, _unpacked(facts))
         case ["objects", *_]:
             return _unpacked_list(value)[0]
         case [name, members] if name in _SEQUENCES:

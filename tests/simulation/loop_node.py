@@ -79,7 +79,8 @@ class Node:
         with self._working():
             now_ms = self.loop._clock.now_ms()
             self.loop.step(calls)
-            due_ms = self.loop._engine.next_due_ms()
+            with self.world.judging():
+                due_ms = self.loop._engine.next_due_ms()
             assert due_ms is None or due_ms > now_ms, "the loop spins: what is due now stays due"
             self.alive = not self.loop.is_over()
 

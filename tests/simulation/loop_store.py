@@ -61,5 +61,5 @@ class SimulatedJournal(MemoryJournal):
         """Take a snapshot where one is due; whoever was overtaken meanwhile still knows the log's beginning only."""
         super().upkeep(epoch=epoch, state=state, now_ms=now_ms)
         every, last = self._storage.snapshot_records, self._storage.snapshot
-        if every is not None and state.next_record >= every + (0 if last is None else last.next_record):
+        if every is not None and not state.troubles and state.next_record >= every + (0 if last is None else last.next_record):
             self._storage.snapshot = Snapshot(state.next_record, state_codec.encode(state))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -117,6 +118,10 @@ class LoopWorld:
     def is_barrier(self, bookmark: int) -> bool:
         """Return which messages were published as barriers."""
         return "barrier" in self.settings and self.published[bookmark].attributes["b"] == 1
+
+    def judging(self) -> AbstractContextManager[None]:
+        """Return a context in which the world is looked at, and nothing of it goes wrong."""
+        return nullcontext()
 
     def publish(self, messages: int) -> None:
         """Publish one file."""

@@ -188,13 +188,13 @@ def barriers_not_received_once(world: World) -> list[tuple[str, int]]:
     hidden = {
         (record.subscription, row)
         for record in world.log
-        if record.kind == Kind.BARRIER_RECEIVED and record.reason == HIDDEN
+        if record.queue == QUEUE and record.kind == Kind.BARRIER_RECEIVED and record.reason == HIDDEN
         for row in rows_of(record)
     }
     promised = {
         (name, row)
         for record in world.log
-        if record.kind == Kind.BARRIER_RELEASED
+        if record.queue == QUEUE and record.kind == Kind.BARRIER_RELEASED
         for name in record.detail["subscriptions"]
         for row in rows_of(record)
     }

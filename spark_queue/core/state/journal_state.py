@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -199,6 +199,7 @@ class JournalState:
         self.faults.pop(queue, None)
         if queue in self.definitions.queues and not self.foresight.is_revived(queue, after=record.record):
             self.queues.pop(queue, None)
+            self.unanswered.pop(queue, None)
             self.troubles[queue] = set_aside(queue, f"{record.detail['error']}.")
 
     def _note_request(self, record: Record) -> None:
@@ -239,8 +240,8 @@ class JournalState:
         JournalError
             MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT.
         """
-        standing = (ledger.trait_request() for ledger in self.queues_of(segment.message_type))
-        asked = [each for each in (standing if requests is None else requests) if each.queue.barrier is not None]
+        standing = self.trait_requests(self.queues_of(segment.message_type)) if requests is None else requests
+        asked = [each for each in standing if each.queue.barrier is not None]
         traits = self.traits.traits(self.foresight.place(segment), asked) if asked else {}
         return {name: tuple(to_ranges(each.barriers)) for name, each in traits.items() if each.barriers}
 
@@ -248,6 +249,14 @@ class JournalState:
         """Return the queues that messages of a type enter from its log."""
         ledgers = self.queues.values()
         return [each for each in ledgers if each.definition.message_type == message_type and each.definition.underlying_topic]
+
+    def trait_requests(self, ledgers: Iterable[QueueLedger], *, told: Container[str] = ()) -> list[TraitRequest]:
+        """Return what queues must know of messages before they enter; `told` are those whose barriers a record tells."""
+        found = []
+        for ledger in ledgers:
+            with self.guard(ledger.definition.name):
+                found.append(ledger.trait_request(barriers=ledger.definition.name not in told))
+        return found
 
     def enter(self, segment: Segment, ledgers: Iterable[QueueLedger], *, barriers: Mapping[str, Ranges]) -> None:
         """Let a segment into queues.
@@ -264,7 +273,7 @@ class JournalState:
         wanted = {ledger.definition.name: ledger for ledger in ledgers if segment.until > ledger.start}
         if not wanted:
             return
-        requests = [ledger.trait_request(barriers=name not in barriers) for name, ledger in wanted.items()]
+        requests = self.trait_requests(wanted.values(), told=barriers)
         for name, found in self._traits_of(segment, requests).items():
             with self.guard(name):
                 traits = found.with_barriers(barriers[name]) if name in barriers else found

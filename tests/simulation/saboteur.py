@@ -1,0 +1,119 @@
+"""Lets any function that works on one queue raise, at random: those of deciding, of folding, and of entering."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from spark_queue.core import deciding, engine, state
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.state import folds
+from spark_queue.core.state.ledger import QueueLedger
+from spark_queue.journal.entering import PreparedTraits
+
+
+class SabotageError(Exception):
+    """What no code expects."""
+
+
+def _modules() -> Iterator[str]:
+    for package in (deciding, state):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(found.name)
+            yield found.name
+
+
+#: Where the functions stand that may raise.
+_MODULES = frozenset(_modules())
+
+
+def queue_of(value: Any) -> str | None:
+    """Return the queue that an argument is about; None for any other value."""
+    if isinstance(value, UnitOfWork):
+        value = value.ledger
+    if isinstance(value, QueueLedger):
+        return value.definition.name
+    found = getattr(value, "queue", None)
+    return found if isinstance(found, str) else None
+
+
+class Saboteur:
+    """Raises in what works on `queue`, and on no other, as often as `chance` says.
+
+    Parameters
+    ----------
+    chance : callable
+        Returns whether to raise now.
+    """
+
+    def __init__(self, queue: str, chance: Callable[[], bool]) -> None:
+        self.queue = queue
+        self.chance = chance
+        #: The functions in which it raised.
+        self.raised: list[str] = []
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that may raise before it does anything, or after."""
+
+        @functools.wraps(function)
+        def call(*values: Any, **named: Any) -> Any:
+            about = {queue_of(value) for value in (*values, *named.values())} - {None}
+            acts = about == {self.queue}
+            if acts and self.chance():
+                self._raise(function)
+            found = function(*values, **named)
+            if acts and self.chance():
+                self._raise(function)
+            return found
+
+        return call
+
+    def _raise(self, function: Callable[..., Any]) -> None:
+        self.raised.append(function.__qualname__)
+        raise SabotageError(function.__qualname__)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Stand in every place from which one of the functions is called."""
+        with mock.patch.multiple(engine, **_wrapped(vars(engine), self.around)) as _, _all(self._patches()):
+            yield
+
+    def _patches(self) -> Iterator[Any]:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("spark_queue.") and module is not engine:
+                for attribute, wrapped in _wrapped(vars(module), self.around).items():
+                    yield mock.patch.object(module, attribute, wrapped)
+        for tables in ((engine.HANDLERS, engine.DONE_BEFORE), (folds._FOLDS,)):
+            for table in tables:
+                yield mock.patch.dict(table, {key: self.around(function) for key, function in table.items()})
+        yield mock.patch.object(engine, "CONSEQUENCES", tuple(map(self.around, engine.CONSEQUENCES)))
+        for owner in (QueueLedger, PreparedTraits):
+            for name, method in vars(owner).items():
+                if inspect.isfunction(method) and not name.startswith("__"):
+                    yield mock.patch.object(owner, name, self.around(method))
+
+
+def _wrapped(names: Mapping[str, Any], around: Callable[[Any], Any]) -> dict[str, Any]:
+    return {
+        name: around(value) for name, value in names.items() if inspect.isfunction(value) and value.__module__ in _MODULES
+    }
+
+
+@contextmanager
+def _all(patches: Iterator[Any]) -> Iterator[None]:
+    begun = []
+    try:
+        for patch in patches:
+            patch.start()
+            begun.append(patch)
+        yield
+    finally:
+        for patch in reversed(begun):
+            patch.stop()
