@@ -138,6 +138,7 @@ RULES: Mapping[int, str] = {
     119: "statistics of a queue",
     120: "the state of a queue can be written out",
     121: "the log can be read as a table",
+    122: "a fault sets its queue aside, loses nothing of it, and reaches no other; it can be revived",
 }
 
 _NAMED = re.compile(r"\bR(\d{1,3})\b(?: to R(\d{1,3})\b)?")

@@ -19,7 +19,7 @@ from spark_queue.cli.options import options
 from spark_queue.cli.peer_changes import restored
 from spark_queue.cli.peers import group as peers
 from spark_queue.cli.publish import publish
-from spark_queue.cli.queue_verbs import dead_letters, pause, proxied_transfer, purge, redrive, settle, unpause, unsubscribe
+from spark_queue.cli.queue_verbs import dead_letters, pause, proxied_transfer, purge, redrive, revive, settle, unpause, unsubscribe
 from spark_queue.cli.serve import serve, stop
 from spark_queue.cli.status import explain, peek, status
 from spark_queue.cli.tokens import group as tokens
@@ -72,7 +72,7 @@ def doctor(
 
 
 for verb in (
-    *(pause, unpause, purge, settle, redrive, unsubscribe, proxied_transfer),
+    *(pause, unpause, purge, settle, redrive, unsubscribe, revive, proxied_transfer),
     *(init, apply, options, publish, status, peek, explain, dead_letters, log),
     *(metrics, dashboard, verify, serve, stop, restored, doctor),
 ):

@@ -33,11 +33,13 @@ from spark_queue.errors import CoordinatorError, SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.message_upkeep import unnamed_files
+from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import list_files, open_reader
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.discovery import read_advertisement
 from spark_queue.protocol.journal_location import location_of
 from spark_queue.session import worker_python
+from spark_queue.views import state_at
 
 #: Java versions that Spark 4.2 runs on.
 JAVA_VERSIONS = (17, 21)
@@ -101,6 +103,7 @@ def _checks(journal: Journal, *, fetch: bool) -> dict[str, Callable[[], Finding]
         "clock": partial(_clock, journal),
         "control log": partial(_control_log, journal),
         "message files": partial(_files, journal),
+        "queues": partial(_queues, journal),
         # Before the coordinator, which is started where none runs.
         "peers": partial(_peers, journal),
         "coordinator": partial(_coordinator, journal),
@@ -257,6 +260,15 @@ def _files(journal: Journal) -> Finding:
         standing += len(paths)
         waiting += len(unnamed_files(journal.store, name, frozenset(map(str, paths))))
     return Finding(result="ok", found=f"{standing:,} in tables, {waiting:,} replaced or left over")
+
+
+def _queues(journal: Journal) -> Finding:
+    """Name the queues that are set aside."""
+    state = state_at(open_journal(journal.store)).state
+    if state.troubles:
+        advice = " ".join(map(str, state.troubles.values()))
+        return Finding(result="failed", found=f"set aside: {', '.join(state.troubles)}", advice=advice)
+    return Finding(result="ok", found=f"{len(state.queues):,}, and none is set aside")
 
 
 def _peers(journal: Journal) -> Finding:

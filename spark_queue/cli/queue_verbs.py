@@ -57,6 +57,20 @@ def unpause(
     show({"queue": queue, "paused": False}, f"Queue '{queue}' grants again.", as_json=json)
 
 
+def revive(
+    journal: JournalPath,
+    queue: QueueName,
+    *,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    storage: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Take a queue back in that was set aside, after an upgrade that mends its fault. Nothing of it was lost meanwhile."""
+    open_target(journal, storage, coordinator, token_file).queue(queue).revive()
+    show({"queue": queue, "set_aside": False}, f"Queue '{queue}' is back, with all that was published meanwhile.", as_json=json)
+
+
 Reason = Annotated[
     str | None, typer.Option(metavar="REASON", help="Only those of this reason: forced_expire, max_deliveries or max_cancels.")
 ]

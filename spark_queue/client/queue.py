@@ -275,6 +275,18 @@ class Queue:
         """
         self._ask(commands.ProxiedTransfer(queue=self.name, on=on))
 
+    def revive(self) -> None:
+        """Take the queue back in after it was set aside (R122): its log is folded again, by software that mends the fault.
+
+        Raises
+        ------
+        JournalError
+            QUEUE_SET_ASIDE where the fault comes again.
+        CallerError
+            UNSUPPORTED_WRITE for a queue that is not set aside.
+        """
+        self._ask(commands.Revive(queue=self.name))
+
     def unpause(self) -> None:
         """Let the queue grant again, also after an alarm. Repeating it changes nothing."""
         self._ask(commands.Unpause(queue=self.name))
@@ -289,7 +301,7 @@ class Queue:
         """
         self._ask(commands.Unsubscribe(queue=self.name, subscription=subscription))
 
-    def _ask(self, command: commands.QueueCommand, *, dry_run: bool = False) -> replies.CoreReply:
+    def _ask(self, command: commands.QueueCommand | commands.Revive, *, dry_run: bool = False) -> replies.CoreReply:
         store, endpoint = self.journal.store, self.journal.endpoint
         if dry_run:
             return dry_runs.dry_run(store, command, endpoint)

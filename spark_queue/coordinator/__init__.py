@@ -57,7 +57,8 @@ What happens on each failure
 - *Two starters at once:* on one host the second waits for the first. On two, or without the lock, one swap wins.
 - *The driver that started it is killed:* nothing; the coordinator leads a session of its own.
 - *A planner is killed:* its long poll is dropped, its lease ends by time or is taken over by its next start (P2).
-- *A command fails half-way:* memory can no longer be trusted. Its caller hears why, nobody else hears anything, the process ends.
+- *Something raises while one queue is worked on:* what is not committed is dropped, the log is folded again, the queue is set aside
+  by a record, and everybody else's commands are done again (R122). A command that raises before it recorded anything is refused.
 - *A message log cannot be read on, or a message file is gone:* what came before it is delivered; then that type's callers hear of
   it by name. Other types go on. A commit of messages enters as a whole or not at all.
 - *The journal is copied meanwhile:* hint and last claim of the copy lead to the original's coordinator. Every call says at which

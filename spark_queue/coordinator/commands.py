@@ -98,10 +98,8 @@ class Commands:
         """
         state = self._engine.state
 
-        def status(queue: str) -> QueueStatus | None:
-            found = self._status(queue, now_ms)
-            if found is None:
-                return None
+        def status(queue: str) -> QueueStatus:
+            found = queue_status(state, queue, now_ms=now_ms)
             trouble = troubles.get(found.message_type) if state.definitions.queue(queue).underlying_topic is not None else None
             return found if trouble is None else replace(found, alarm=found.alarm or str(trouble))
 

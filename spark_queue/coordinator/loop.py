@@ -174,9 +174,7 @@ class Loop:
         self._fold_again()
         state = self._engine.state
         is_of_queue = fault.queue in state.definitions.queues and (call is None or isinstance(call.request, commands.QueueCommand))
-        if fault.message_type is not None:
-            self._entrance.set_aside(fault.message_type, fault)
-        elif fault.queue is not None and is_of_queue:
+        if fault.queue is not None and is_of_queue:
             if fault.queue in state.queues:
                 self._engine.set_aside(fault.queue, describe(fault.cause), now_ms=self._clock.now_ms())
         elif call is not None:
@@ -184,8 +182,9 @@ class Loop:
             reason = fault.cause if isinstance(fault.cause, SparkQueueError) else CoordinatorError("INTERNAL", what=what)
             self._answer(call, Answer(reply=codec.failed(reason)))
             return call
-        else:
+        elif fault.message_type is None:
             raise ReignEndedError(str(fault)) from fault.cause
+        # What keeps a message type's commit out is noted where it entered.
         return None
 
     def _fold_again(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spark_queue.core.replies import QueueStatus
+from spark_queue.core.state.faults import untold
 from spark_queue.dashboard import charts
 from spark_queue.following.follower import JournalFollower
 from spark_queue.following.history import JournalHistory, Spark
@@ -73,7 +74,10 @@ def queue_row(look: JournalLook, name: str) -> QueueRow:
     """Return the row of one queue."""
     if name in look.state.troubles:
         return QueueRow(name=name, status=None, trouble=str(look.state.troubles[name]))
-    found, pace = status_of(look, name), pace_of(look, name)
+    try:
+        found, pace = status_of(look, name), pace_of(look, name)
+    except Exception as fault:  # noqa: BLE001  # Whatever it is, the others are shown.
+        return QueueRow(name=name, status=None, trouble=untold(fault))
     if look.history is None or pace is None:
         return QueueRow(name=name, status=found, trouble=None)
     spark = _spark(look, look.history, name)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
+from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
 from spark_queue.following.history import KINDS, JournalHistory
@@ -234,6 +235,8 @@ class JournalFollower:
             found.history.fold(records, found.state)
             # A journal that became an instance is read again: its past has owners now.
             self._reopens = found.history.owners is None and found.state.definitions.journal.instance is not None
+            # A queue that was set aside is told again from the log's beginning.
+            self._reopens |= any(record.kind == Kind.REVIVED for record in records)
             found.ahead = None
             found.seen.clear()
             put_rows(found.rows, rows)

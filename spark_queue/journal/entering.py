@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.relocation import foreign_record, moved_record
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
-from spark_queue.core.state.faults import FaultError
+from spark_queue.core.state.faults import FaultError, describe
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.ports import MessageLog, MessageLogEntry, PulledFiles, entered
 
@@ -86,7 +86,8 @@ class Entrance:
         self._read_until: dict[str, int] = {}
         #: Message types whose last entered commit must be looked at before anything of them enters.
         self._unchecked: set[str] = set()
-        self._set_aside: set[str] = set()
+        #: What keeps commits out at which something raised in this reign, by message type and version.
+        self._broken: dict[tuple[str, int], JournalError] = {}
 
     def recover(self) -> None:
         """Begin a reign: what entered last must still be what it was, or nothing of that type enters; bookmarks count on from it.
@@ -96,12 +97,6 @@ class Entrance:
         self._unchecked = set(self._engine.state.message_types)
         self._read_until.clear()
 
-    def set_aside(self, message_type: str, fault: FaultError) -> None:
-        """Let nothing more of a type enter in this reign: something raised half-way."""
-        what, reason = f"entering messages of type '{message_type}' raised {fault}", "Nothing after it enters."
-        self._note(message_type, JournalError("JOURNAL_DAMAGED", path=self._journal.path, what=what, reason=reason))
-        self._set_aside.add(message_type)
-
     def admit(self, message_type: str, *, now_ms: int, finds_gaps: bool = True) -> bool:
         """Let new messages of a type enter; returns whether it stopped at `GROUP_VERSIONS`, with more to come.
 
@@ -110,24 +105,18 @@ class Entrance:
         finds_gaps : bool
             Whether to look beyond the head for versions after a gap; after a trouble that is done until it is over.
         """
-        if message_type in self._set_aside:
-            return False
-        read, finds_gaps, begun = 0, finds_gaps or message_type in self.trouble, self._engine.begun
+        read, finds_gaps = 0, finds_gaps or message_type in self.trouble
         try:
             self._check_past(message_type)
             entries = self._journal.messages(message_type).tail(self._version(message_type), finds_gaps=finds_gaps)
             for entry in islice(entries, GROUP_VERSIONS):
-                self._admit_entry(message_type, entry, now_ms)
+                if (message_type, entry.version) in self._broken:
+                    raise self._broken[message_type, entry.version]
+                self._admit_unbroken(message_type, entry, now_ms)
                 self._read_until[message_type] = entry.version
                 read += 1
         except SparkQueueError as trouble:
             self._note(message_type, trouble)
-        except FaultError:
-            raise
-        except Exception as fault:
-            if self._engine.begun == begun:
-                raise
-            raise FaultError(None, fault, message_type=message_type) from fault
         else:
             self.trouble.pop(message_type, None)
         return read == GROUP_VERSIONS
@@ -191,6 +180,21 @@ class Entrance:
 
     def _version(self, message_type: str) -> int:
         return max(self._engine.state.message_types[message_type].version, self._read_until.get(message_type, -1))
+
+    def _admit_unbroken(self, message_type: str, entry: MessageLogEntry, now_ms: int) -> None:
+        """Let a commit enter; one at which something raises keeps itself out, and what comes after it."""
+        begun = self._engine.begun
+        try:
+            self._admit_entry(message_type, entry, now_ms)
+        except (SparkQueueError, FaultError):
+            raise
+        except Exception as fault:
+            what, reason = f"version {entry.version} of message type '{message_type}'", f"Entering it raised {describe(fault)}."
+            trouble = JournalError("JOURNAL_DAMAGED", path=self._journal.path, what=what, reason=reason)
+            self._broken[message_type, entry.version] = trouble
+            if self._engine.begun == begun:
+                raise trouble from fault
+            raise FaultError(None, fault, message_type=message_type) from fault
 
     def _admit_entry(self, message_type: str, entry: MessageLogEntry, now_ms: int) -> None:
         segments = _segments(message_type, entry, first=self._engine.state.message_types[message_type].entered_until, now_ms=now_ms)

@@ -44,7 +44,9 @@ def check_command(state: JournalState, command: AnyCommand) -> None:
     """
     match command:
         case commands.Apply():
-            check_expressions(parsing.parse(command.definitions))
+            definitions = parsing.parse(command.definitions)
+            check_expressions(definitions)
+            _check_subscriptions(state, definitions)
         case commands.Attach(filter=str(expression)):
             _check_filter_of(state, command.queue, expression, f"subscription '{command.subscription}'")
         case commands.SettleWhere(where=str(expression)):
@@ -53,6 +55,16 @@ def check_command(state: JournalState, command: AnyCommand) -> None:
             _check_filter_of(state, command.queue, expression, "a purge")
         case commands.FindDeadLetters(where=str(expression)):
             _check_filter_of(state, command.queue, expression, "a redrive")
+
+
+def _check_subscriptions(state: JournalState, definitions: Definitions) -> None:
+    """Check the filters of subscriptions that go on with a queue whose columns become others."""
+    for name, queue in definitions.queues.items():
+        ledger = state.queues.get(name)
+        if ledger is not None and ledger.definition.columns != queue.columns:
+            for each in ledger.subscriptions.values():
+                if each.filter is not None:
+                    _check(Wanted(each.filter, FILTER), queue.columns, f"filter of subscription '{each.name}' of queue '{name}'")
 
 
 def _check_filter_of(state: JournalState, queue: str, expression: str, what: str) -> None:

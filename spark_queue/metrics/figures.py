@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +12,8 @@ from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ownership import Watermark
 from spark_queue.protocol import wire
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class JournalFigures:
 
 def figures_of(
     state: JournalState,
-    status: Callable[[str], QueueStatus | None],
+    status: Callable[[str], QueueStatus],
     *,
     now_ms: int,
     told: Mapping[str, wire.PeerTold] | None = None,
@@ -71,19 +74,24 @@ def figures_of(
     Parameters
     ----------
     status : callable
-        Returns the status of a queue as whoever looks knows it; None for one that cannot be told.
+        Returns the status of a queue as whoever looks knows it. One for which it raises is told of like one that is set aside.
     """
-    statuses = {queue: status(queue) for queue in state.queues}
-    told_of = [queue for queue, found in statuses.items() if found is not None]
+    statuses, untold = dict[str, QueueStatus](), list(state.troubles)
+    for queue in state.queues:
+        try:
+            statuses[queue] = status(queue)
+        except Exception:  # noqa: BLE001  # Whatever it is, the others are told of.
+            _LOG.exception("The figures of queue '%s' cannot be told.", queue)
+            untold.append(queue)
     return JournalFigures(
         journal_id=state.journal_id,
         definitions=state.definitions,
         now_ms=now_ms,
         records=state.next_record,
         epoch=state.epoch,
-        statuses=[found for found in statuses.values() if found is not None],
-        set_aside=[*state.troubles, *(queue for queue, found in statuses.items() if found is None)],
-        subscriptions={queue: _subscriptions(state, queue) for queue in told_of},
+        statuses=list(statuses.values()),
+        set_aside=untold,
+        subscriptions={queue: _subscriptions(state, queue) for queue in statuses},
         peers={peer: peer_figures(state, peer, now_ms=now_ms) for peer in state.definitions.peers},
         told=told or {},
     )

@@ -145,5 +145,7 @@ _TEXTS: Mapping[str, Callable[[Record], str]] = {
     Kind.REPLICATED: _replicated,
     Kind.TRANSFERRED: _transferred,
     Kind.TRANSFER_REQUESTED: _requested,
+    Kind.SET_ASIDE: lambda record: f"queue '{record.queue}' was set aside",
+    Kind.REVIVED: lambda record: f"queue '{record.queue}' was taken back in",
     Kind.REDRIVEN: lambda record: f"redriven: in queue '{record.queue}' its life as a dead letter is over",
 }

@@ -13,6 +13,7 @@ from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import DETAIL_VERSION, Record
 from spark_queue.core.replies import QueueStatus
+from spark_queue.core.state.faults import untold
 from spark_queue.errors import ConfigError, nearest
 from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import INSTANT
@@ -164,13 +165,17 @@ def _status(point: PointInTime, queue: str | None) -> list[_Row]:
     if queue is not None:
         return [asdict(queue_status(point, queue))]
     state = point.state
+    rows, troubles = [], {name: str(trouble) for name, trouble in state.troubles.items()}
+    for name in state.queues:
+        try:
+            rows.append(asdict(queue_status(point, name)))
+        except Exception as fault:  # noqa: BLE001  # Whatever it is, the others are shown.
+            troubles[name] = untold(fault)
     # A queue whose messages cannot be told has no figures, and still a place among the others.
-    set_aside = [
-        {"queue": name, "message_type": definition.message_type, "alarm": str(state.troubles[name])}
-        for name, definition in state.definitions.queues.items()
-        if name in state.troubles
+    without = {name: definition for name, definition in state.definitions.queues.items() if name in troubles}
+    return rows + [
+        {"queue": name, "message_type": definition.message_type, "alarm": troubles[name]} for name, definition in without.items()
     ]
-    return [*(asdict(queue_status(point, name)) for name in state.queues), *set_aside]
 
 
 def _history(point: PointInTime, queue: str | None, limit: int | None) -> list[_Row]:

@@ -56,7 +56,7 @@ BEGINNING = (
     ),
     Mutant(
         "a process that slept ends leases before their holders are heard",
-        f"{_COORDINATOR}/loop.py", "- wait_ms > SLEPT_MS:", "- wait_ms > 10**9:", ("tests/unit/coordinator/test_loop_asleep.py",),
+        f"{_COORDINATOR}/loop.py", "- wait_ms > SLEPT_MS", "- wait_ms > 10**9", ("tests/unit/coordinator/test_loop_asleep.py",),
     ),
     Mutant(
         "a filter of which nothing is known sets its queue aside",
@@ -74,10 +74,10 @@ BEGINNING = (
         ("tests/unit/core/test_scenarios.py",),
     ),
     Mutant(
-        "a deposed reign answers that a command broke (P7)",
+        "a deposed reign folds the log of another and goes on (P7)",
         f"{_COORDINATOR}/loop.py",
-        "        self._journal.control.check(epoch=self._epoch)\n        call.answer", "        call.answer",
-        ("tests/unit/coordinator/test_loop_troubles.py",),
+        "        control.check(epoch=self._epoch)\n        self._engine.begin_again", "        self._engine.begin_again",
+        ("tests/unit/coordinator/test_loop_faults.py",),
     ),
     Mutant(
         "a poll whose caller hung up holds its thread for ever",

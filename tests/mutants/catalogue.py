@@ -7,6 +7,7 @@ from tests.mutants.dashboard import DASHBOARD
 from tests.mutants.deciding import DECIDING
 from tests.mutants.failing import FAILING
 from tests.mutants.failing_over import FAILING_OVER
+from tests.mutants.faults import FAULTS
 from tests.mutants.instances import INSTANCES
 from tests.mutants.keeping import KEEPING
 from tests.mutants.letters import LETTERS
@@ -40,6 +41,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *PEER_FILES,
     *RESTORED,
     *FAILING_OVER,
+    *FAULTS,
     *STANDING_BY,
     *RIGHTS,
     *METRICS,

@@ -265,8 +265,9 @@ INSTANCES = (
         ("tests/unit/core/test_peer_changes.py",),
     ),
     Mutant(
-        "a bug in taking over what a peer says ends the reign",
-        "spark_queue/core/engine.py", "            if begun:\n                raise\n", "            raise\n",
+        "a bug in taking over what a peer says is no trouble of that peer",
+        "spark_queue/core/engine.py",
+        "            if begun:\n                raise FaultError", "            if True:\n                raise FaultError",
         ("tests/unit/coordinator/test_loop_pulls.py",),
     ),
     Mutant(

@@ -101,9 +101,7 @@ class Saboteur:
 
 
 def _wrapped(names: Mapping[str, Any], around: Callable[[Any], Any]) -> dict[str, Any]:
-    return {
-        name: around(value) for name, value in names.items() if inspect.isfunction(value) and value.__module__ in _MODULES
-    }
+    return {name: around(value) for name, value in names.items() if inspect.isfunction(value) and value.__module__ in _MODULES}
 
 
 @contextmanager

@@ -51,10 +51,8 @@ def check(state: JournalState, wanted: Definitions, resets: Collection[str]) -> 
             )
     for name, trouble in state.troubles.items():
         # What is not known of a queue cannot be checked; one that goes on as it is waits for its return.
-        same = state.definitions.queues.get(name) == wanted.queues.get(name) and state.definitions.source_of(
-            name
-        ) == wanted.source_of(name)
-        if trouble.code in MESSAGE_FILE_CODES or name in resets or not same:
+        then, now = ((each.queues.get(name), each.source_of(name)) for each in (state.definitions, wanted))
+        if trouble.code in MESSAGE_FILE_CODES or name in resets or then != now:
             raise trouble
     known, instance = state.definitions.journal.instance, wanted.journal.instance
     if known is not None and instance != known:

@@ -33,6 +33,9 @@ def hand_to_caller(work: UnitOfWork, known: Subscription | None) -> Subscription
 def renew_entitlements(work: UnitOfWork) -> None:
     """Let new definitions say what the principals of subscriptions may read from now on; what is leased stays leased."""
     definitions, queue = work.state.definitions, work.ledger.definition.name
+    if work.ledger.definition.underlying_topic is None:
+        # No filter is evaluated in a dead-letter queue: whoever has one is given nothing there.
+        return
     for each in list(work.ledger.subscriptions.values()):
         entitlement = definitions.hiding(each.principal, queue)
         if each.principal is not None and entitlement != each.entitlement:

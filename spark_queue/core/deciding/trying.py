@@ -47,8 +47,12 @@ def _seeks_success(subscription: Subscription) -> bool:
 
 
 def _waits_longest(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
-    """Return the one of some messages without a lease that has been due for the longest time; the oldest of several."""
+    """Return the one of some messages without a lease that has been due for the longest time; the oldest of several.
+
+    One that has no such time is another instance's, and is to be claimed.
+    """
     due = rows & ledger.rows[State.AVAILABLE]
     if not due:
-        due = rows & ledger.delayed[min(due_at_ms for due_at_ms, part in ledger.delayed.items() if part.intersect(rows))]
+        since_ms = min((due_at_ms for due_at_ms, part in ledger.delayed.items() if part.intersect(rows)), default=None)
+        due = rows if since_ms is None else rows & ledger.delayed[since_ms]
     return due[:1]

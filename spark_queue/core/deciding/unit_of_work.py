@@ -82,7 +82,9 @@ class UnitOfWork:
         definitions, selection = self.state.definitions, self.ledger.selection
         if not definitions.principals:
             return rows
-        if not definitions.may(subscription.principal, READ, self.ledger.definition.name):
+        queue = self.ledger.definition
+        may_read = definitions.may(subscription.principal, READ, queue.name)
+        if not may_read or (queue.underlying_topic is None and definitions.hiding(subscription.principal, queue.name)):
             return BitMap64()
         for text in subscription.entitlement:
             rows = selection.matching(rows, text)

@@ -34,7 +34,7 @@ class FaultError(Exception):
         self.cause = cause
 
 
-class Guard:
+class QueueGuard:
     """Blames a queue for what raises inside a `with`; see `JournalState.guard`."""
 
     __slots__ = ("_queue", "_state")
@@ -58,6 +58,11 @@ def describe(fault: Exception) -> str:
     """Return what an exception says, in a line of bounded length."""
     text = " ".join(str(fault).split())
     return f"{type(fault).__name__}: {text[:500]}" if text else type(fault).__name__
+
+
+def untold(fault: Exception) -> str:
+    """Return what is shown in the place of figures that cannot be computed."""
+    return f"Its figures cannot be told: {describe(fault)}."
 
 
 def set_aside(queue: str, reason: str) -> JournalError:

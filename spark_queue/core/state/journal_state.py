@@ -17,7 +17,7 @@ from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.core.state import depth, folds
-from spark_queue.core.state.faults import Guard, describe, set_aside
+from spark_queue.core.state.faults import QueueGuard, describe, set_aside
 from spark_queue.core.state.folds import definitions, peers
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.ownership import Watermark
@@ -103,7 +103,7 @@ class JournalState:
             raise self.troubles[name]
         return self.queues[name]
 
-    def guard(self, queue: str) -> Guard:
+    def guard(self, queue: str) -> QueueGuard:
         """Return a context in which whatever raises is the fault of a queue, but for doubts about the log or the store.
 
         Raises
@@ -111,7 +111,7 @@ class JournalState:
         FaultError
             In a reign; anybody else goes on without the queue.
         """
-        return Guard(self, queue)
+        return QueueGuard(self, queue)
 
     def note_fault(self, queue: str, fault: Exception) -> bool:
         """Go on without a queue at which something raised; returns False where there is no such queue."""

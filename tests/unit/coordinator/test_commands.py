@@ -9,6 +9,8 @@ import pytest
 
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, replies
+from spark_queue.core.definitions import parsing
+from spark_queue.errors import ConfigError
 from spark_queue.protocol import wire
 from tests.scenario.traits import PublishedMessage
 from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
@@ -168,3 +170,20 @@ def test_a_subscription_that_is_given_up_is_gone(world: World) -> None:
     planner = Planner(world)
     assert world.ask(commands.Unsubscribe, **planner.common) == replies.Done()
     assert world.loop._engine.state.ledger("WORK").subscriptions == {}
+
+
+def test_every_table_is_checked_before_the_first_is_changed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Definitions are taken as a whole or not at all: of refused ones no column stays behind."""
+    made: list[str] = []
+
+    def check(name: str, _columns: str) -> None:
+        if name == "z":
+            raise ConfigError("MESSAGE_TYPE_CHANGED", message_type=name, reason="it holds others")
+
+    monkeypatch.setattr(world.journal, "create_message_table", lambda name, _: made.append(name))
+    monkeypatch.setattr(world.journal, "check_message_table", check)
+    types = {name: {"columns": "id BIGINT", "topics": [name.upper()]} for name in ("a", "z")}
+    reply = world.ask(commands.Apply, definitions={**DEFINITIONS, "message_types": {**DEFINITIONS["message_types"], **types}})
+    assert isinstance(reply, wire.Failed)
+    assert (reply.code, made) == ("MESSAGE_TYPE_CHANGED", [])
+    assert world.loop.definitions == parsing.parse(DEFINITIONS)

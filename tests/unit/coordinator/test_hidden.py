@@ -241,3 +241,50 @@ def test_a_reader_without_its_right_is_given_nothing_by_fairness() -> None:
     world.clock.advance(2 * PERIOD_MS)
     world.loop.step([])
     assert Planner(world, "other").next(limit=100).messages == 10
+
+
+def test_whoever_gets_a_filter_is_given_nothing_of_a_dead_letter_queue_any_more() -> None:
+    """R12: no filter is evaluated there, so nothing of it could be hidden; its messages go on to die."""
+    letters = {"FAILED": {"message_type": "orders"}}
+
+    def defined(principals: dict[str, Any]) -> dict[str, Any]:
+        found = definitions(principals, dead_letter_queue="FAILED")
+        return found | {"queues": found["queues"] | letters}
+
+    world = World(defined({"admin": ADMIN, "all": principal(entry(READ, CHANGE, queues="^.*"), token="all")}))
+    publish(world)
+    world.act_as("all")
+    reader, planner = Planner(world, "reader", queue="FAILED"), Planner(world)
+    world.act_as("admin")
+    filtered = {"admin": ADMIN, "all": principal(entry(READ, CHANGE, queues="^.*", filter="id > 5"), token="all")}
+    assert world.ask(commands.Apply, definitions=defined(filtered)) == replies.Done()
+    world.who = None
+    outcome = commands.OutcomeRows(outcome="expire", ranges=((0, 10),))
+    assert not isinstance(world.ask(commands.Settle, queue="WORK", outcomes=(outcome,)), wire.Failed)
+    assert len(world.loop._engine.state.queues["FAILED"].entered) == 10
+    world.act_as("all")
+    call = reader.next_call()
+    world.loop.step([call])
+    assert code_of(call.reply) == "ACCESS_DENIED"
+    assert planner.next().messages == 0
+    assert world.loop._engine.state.troubles == {}
+
+
+def test_a_queue_of_another_type_is_not_begun_with_filters_that_its_messages_do_not_know() -> None:
+    def defined(topic: str) -> dict[str, Any]:
+        types = {"orders": {"columns": "id BIGINT", "topics": ["ORDERS"]}, "names": {"columns": "name STRING", "topics": ["NAMES"]}}
+        return {"message_types": types, "queues": {"WORK": {"underlying_topic": topic}}}
+
+    world = World(defined("ORDERS"))
+    asked: dict[str, Any] = {"queue": "WORK", "subscription": "s"}
+    incarnation = world.ask(commands.DrawIncarnation, **asked).incarnation
+    world.ask(commands.Attach, incarnation=incarnation, call=1, ack_mode="auto", max_backlog=9, filter="id < 3", **asked)
+    refused = world.ask(commands.Apply, definitions=defined("NAMES"), reset=("WORK",))
+    assert isinstance(refused, wire.Failed)
+    assert (refused.code, "subscription 's' of queue 'WORK'" in refused.facts["what"]) == ("EXPRESSION_INVALID", True)
+    world.ask(commands.Unsubscribe, **asked)
+    assert world.ask(commands.Apply, definitions=defined("NAMES"), reset=("WORK",)) == replies.Done()
+    world.storage.publish("names", [PublishedMessage(topic="NAMES", attributes={"name": 1})])
+    world.clock.advance(1_000)
+    world.loop.step([])
+    assert len(world.loop._engine.state.queues["WORK"].entered) == 1

@@ -162,9 +162,15 @@ def test_a_bug_in_taking_over_is_the_trouble_of_that_peer(monkeypatch: pytest.Mo
     assert pull(world, world.loop._engine.state.definitions, 7).pulled is True
 
 
-def test_a_bug_half_way_ends_the_reign(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(KeyError, match="a bug"):
-        refusing(World(PULLS), monkeypatch, after=1)
+def test_of_a_bug_half_way_nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(PULLS)
+    call = refusing(world, monkeypatch, after=1)
+    assert call.reply is not None
+    with pytest.raises(CoordinatorError, match=r"INTERNAL.*a bug"):
+        codec.raise_failed(call.reply)
+    monkeypatch.undo()
+    assert watermark(world) is None
+    assert pull(world, world.loop._engine.state.definitions, 7).pulled is True
 
 
 def test_other_columns_let_a_peer_be_read_again() -> None:

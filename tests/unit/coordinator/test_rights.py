@@ -38,6 +38,7 @@ SAMPLES: dict[type[commands.Command], dict[str, Any]] = {
     commands.Pause: {"queue": "WORK"},
     commands.Unpause: {"queue": "WORK"},
     commands.ProxiedTransfer: {"queue": "WORK", "on": True},
+    commands.Revive: {"queue": "WORK"},
     commands.Apply: {"definitions": {}},
     commands.SkipLost: {"peer": "B"},
     commands.ResetPeer: {"peer": "B"},

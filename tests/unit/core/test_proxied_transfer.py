@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.deciding.instances.transfers import OPEN_MS
+from spark_queue.core.replies import Run
 from spark_queue.core.state.ownership import MessageValue, Stage
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CallerError, JournalError, LeaseError
@@ -42,6 +44,28 @@ def test_messages_of_a_lost_owner_wait_until_claims_are_allowed(pair: tuple[Inst
     clock.advance(LOST_MS)
     assert consumer.take() == [0, 1, 2]
     assert frankfurt.ownership().claimed == 3
+
+
+def test_one_that_failed_alone_is_claimed_like_any_other(pair: tuple[Instance, Instance], clock: FakeClock) -> None:
+    """It waits for no time of its own at its new owner (R109)."""
+    frankfurt, virginia = pair
+    consumer = Consumer(virginia)
+    assert consumer.take(limit=1) == [0]
+    who = {"queue": "WORK", "subscription": "s"}
+    virginia.decide(commands.StartRun(**who))
+    run = Run(incarnation=virginia.world.state.queues["WORK"].subscriptions["s"].incarnation, lease=1)
+    virginia.decide(commands.EndRun(**who, run=run, error="boom", cancel=True))
+    virginia.decide(commands.Prove(**who, run=run))
+    virginia.decide(commands.Unsubscribe(**who))
+    exchange(*pair)
+    frankfurt.world.state.queues["WORK"].lone_failures.increment(BitMap64([0]))
+    allow(frankfurt)
+    claimer = Consumer(frankfurt)
+    clock.advance(LOST_MS)
+    assert claimer.take() == []
+    clock.advance(LOST_MS)
+    taken = [row for _ in range(3) for row in claimer.take()]
+    assert sorted(taken) == [0, 1, 2]
 
 
 def test_the_figures_tell_whose_messages_are_and_how_they_came(pair: tuple[Instance, Instance], clock: FakeClock) -> None:

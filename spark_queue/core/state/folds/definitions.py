@@ -70,7 +70,10 @@ def _begun(state: JournalState, queue: QueueDefinition, old: QueueLedger | None,
         ledger.next_lease = old.next_lease
         ledger.subscriptions = old.subscriptions
         ledger.paused = old.paused
-        ledger.selection.matches = {text: BitMap64() for text in old.selection.matches}
+        # Of a queue of another message type the others could not be evaluated.
+        known = old.subscriptions.values()
+        asked = {text for each in known for text in (each.filter, *state.definitions.hiding(each.principal, queue.name))}
+        ledger.selection.matches = {text: BitMap64() for text in old.selection.matches if text in asked}
         ledger.forget_batches()
     return ledger
 

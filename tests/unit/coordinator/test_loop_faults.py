@@ -1,0 +1,317 @@
+"""A fault stays with its queue: what raises where nobody expects it sets one queue aside, and the others are served (R122)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spark_queue.coordinator import alarm_bell
+from spark_queue.coordinator.inbox import Call
+from spark_queue.coordinator.loop import ROUND_MS, ReignEndedError
+from spark_queue.core import commands, engine, replies
+from spark_queue.core.deciding import timers
+from spark_queue.core.records import Kind, Record
+from spark_queue.core.retention import Retention
+from spark_queue.core.state import folds
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.status import queue_status
+from spark_queue.errors import CoordinatorError, JournalError
+from spark_queue.metrics.figures import Observe
+from spark_queue.protocol import codec, wire
+from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
+
+QUEUES: dict[str, Any] = {"WORK": {"underlying_topic": "ORDERS"}, "OTHER": {"underlying_topic": "ORDERS"}}
+TWO: dict[str, Any] = DEFINITIONS | {"queues": QUEUES}
+
+
+@pytest.fixture(name="two")
+def two_queues() -> World:
+    world = World(TWO)
+    world.publish(3)
+    world.clock.advance(ROUND_MS)
+    world.loop.step([])
+    return world
+
+
+def raising_of(queue: str, function: Callable[..., Any], *, after: bool = False) -> Callable[..., Any]:
+    """Let a function raise that works on one queue, before it does anything or after."""
+
+    def call(*values: Any, **named: Any) -> Any:
+        about = [getattr(getattr(each, "ledger", each), "definition", None) for each in values]
+        names = [getattr(each, "queue", None) for each in values] + [None if each is None else each.name for each in about]
+        if queue in names and not after:
+            raise ZeroDivisionError("a bug")
+        found = function(*values, **named)
+        if queue in names:
+            raise ZeroDivisionError("a bug")
+        return found
+
+    return call
+
+
+def handler(monkeypatch: pytest.MonkeyPatch, command: type[commands.Command], *, after: bool) -> None:
+    broken = {**engine.HANDLERS, command: raising_of("WORK", engine.HANDLERS[command], after=after)}
+    monkeypatch.setattr(engine, "HANDLERS", broken)
+
+
+def set_aside(world: World) -> dict[str, str]:
+    return {name: trouble.code for name, trouble in world.loop._engine.state.troubles.items()}
+
+
+def code_of(reply: object) -> str:
+    assert isinstance(reply, wire.Failed), reply
+    return reply.code
+
+
+def test_a_command_that_raises_before_it_records_is_refused_and_nothing_else(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, other = Planner(two), Planner(two, queue="OTHER")
+    handler(monkeypatch, commands.Next, after=False)
+    records, calls = len(two.records()), [work.next_call(), other.next_call()]
+    two.loop.step(calls)
+    assert code_of(calls[0].reply) == "INTERNAL"
+    assert isinstance(calls[1].reply, replies.Granted)
+    assert two.kinds(records) == [Kind.GRANTED]
+    monkeypatch.undo()
+    assert work.next().messages == 3
+
+
+def test_a_command_that_raises_after_it_recorded_sets_its_queue_aside(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, other = Planner(two), Planner(two, queue="OTHER")
+    handler(monkeypatch, commands.Next, after=True)
+    records, calls = len(two.records()), [other.next_call(), work.next_call()]
+    two.loop.step(calls)
+    assert isinstance(calls[0].reply, replies.Granted)
+    assert calls[0].reply.messages == 3
+    assert code_of(calls[1].reply) == "QUEUE_SET_ASIDE"
+    made = two.records()[records:]
+    assert [(each.kind, each.queue) for each in made if each.kind in (Kind.SET_ASIDE, Kind.GRANTED)] == [
+        (Kind.SET_ASIDE, "WORK"), (Kind.GRANTED, "OTHER"),
+    ]  # fmt: skip
+    assert "ZeroDivisionError: a bug" in made[0].detail["error"]
+
+
+def test_a_queue_that_is_set_aside_loses_nothing_and_is_revived_whole(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Planner(two)
+    assert work.next(limit=1).messages == 1
+    handler(monkeypatch, commands.Pause, after=True)
+    assert code_of(two.ask(commands.Pause, queue="WORK")) == "QUEUE_SET_ASIDE"
+    monkeypatch.undo()
+    two.publish(2)
+    two.loop.step([])
+    two.loop, _ = two.reign()
+    assert set_aside(two) == {"WORK": "QUEUE_SET_ASIDE"}, "the next start finds it in the log"
+    assert two.ask(commands.Revive, queue="WORK") == replies.Done()
+    ledger = two.loop._engine.state.queues["WORK"]
+    assert (len(ledger.entered), [len(each.leased) for each in ledger.leases.values()], ledger.paused) == (5, [1], False)
+    two.loop, _ = two.reign()
+    assert set_aside(two) == {}
+    assert work.next(limit=10).messages == 4
+
+
+def test_a_fold_that_raises_at_a_start_sets_its_queue_aside(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As new software may do with a log of old: the others are served, and the log says so."""
+    Planner(two).next()
+    monkeypatch.setitem(folds._FOLDS, Kind.GRANTED, raising_of("WORK", folds._FOLDS[Kind.GRANTED]))
+    two.loop, _ = two.reign()
+    assert set_aside(two) == {"WORK": "QUEUE_SET_ASIDE"}
+    assert [each.queue for each in two.records() if each.kind == Kind.SET_ASIDE] == ["WORK"]
+    assert Planner(two, queue="OTHER").next().messages == 3
+    assert code_of(two.ask(commands.Revive, queue="WORK")) == "QUEUE_SET_ASIDE", "the fault comes again"
+    monkeypatch.undo()
+    assert two.ask(commands.Revive, queue="WORK") == replies.Done()
+
+
+@pytest.mark.parametrize("name", ["tick", "expire", "take_over", "next_due_ms"])
+def test_a_timer_that_raises_sets_its_queue_aside(two: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(timers, name, raising_of("WORK", getattr(timers, name)))
+    if name == "take_over":
+        two.loop, _ = two.reign()
+    two.clock.advance(ROUND_MS)
+    two.loop.step([])
+    assert set_aside(two) == {"WORK": "QUEUE_SET_ASIDE"}
+    assert Planner(two, queue="OTHER").next().messages == 3
+
+
+def test_how_long_to_wait_for_calls_may_raise_too(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timers, "next_due_ms", raising_of("WORK", timers.next_due_ms))
+    two.loop._inbox.submit(Call(wire.Stop(journal=two.journal_id, request="r"), lambda: False))
+    two.loop.run()
+    assert set_aside(two) == {"WORK": "QUEUE_SET_ASIDE"}
+
+
+def test_an_alarm_that_cannot_be_told_sets_its_queue_aside(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    monkeypatch.setattr(alarm_bell, "alarms", raising_of("WORK", alarm_bell.alarms))
+    other = Planner(two, queue="OTHER")
+    assert other.next().messages == 3
+    assert set_aside(two) == {"WORK": "QUEUE_SET_ASIDE"}
+
+
+def test_figures_that_cannot_be_told_keep_nobody_from_messages(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def untold(state: JournalState, queue: str, *, now_ms: int) -> replies.QueueStatus:
+        if queue == "WORK":
+            raise ZeroDivisionError("a bug")
+        return queue_status(state, queue, now_ms=now_ms)
+
+    monkeypatch.setattr("spark_queue.coordinator.commands.queue_status", untold)
+    granted = Planner(two).next()
+    assert (granted.messages, granted.status) == (3, None)
+    call = Call(Observe(), lambda: False)
+    two.loop.step([call])
+    assert call.figures is not None
+    assert ([each.queue for each in call.figures.statuses], call.figures.set_aside) == (["OTHER"], ["WORK"])
+
+
+def test_definitions_that_raise_are_refused_and_change_nothing(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(state: JournalState) -> None:
+        # The log was written by software without it.
+        if state.raises_faults:
+            raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("spark_queue.core.state.folds.definitions.replicate", broken)
+    other = Planner(two, queue="OTHER")
+    before, calls = len(two.records()), [two.call(commands.Apply, definitions=TWO), other.next_call()]
+    two.loop.step(calls)
+    assert code_of(calls[0].reply) == "INTERNAL"
+    assert isinstance(calls[1].reply, replies.Granted)
+    assert (Kind.DEFINITIONS_APPLIED in two.kinds(before), set_aside(two)) == (False, {})
+
+
+def test_what_raises_half_way_of_entering_keeps_its_type_out(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    Planner(two)
+    two.publish(1)
+    entry = two.storage.entries["json"].pop()
+    two.storage.entries["json"].append(replace(entry, foreign_paths=("stranger.parquet",)))
+    monkeypatch.setattr(engine.Engine, "note", raising_after_enter(engine.Engine.note))
+    two.loop.step([two.call(wire.Nudge, message_type="json")])
+    assert "raised" in str(two.loop._entrance.trouble["json"])
+    assert set_aside(two) == {}
+    assert len(two.loop._engine.state.queues["WORK"].entered) == 3, "of that commit nothing entered"
+
+
+def raising_after_enter(note: Callable[..., None]) -> Callable[..., None]:
+    def call(self: engine.Engine, made: Any, *, now_ms: int) -> None:
+        kept: list[Record] = list(made)
+        if any(each.kind == Kind.FOREIGN for each in kept):
+            raise ZeroDivisionError("a bug")
+        note(self, kept, now_ms=now_ms)
+
+    return call
+
+
+def test_what_is_nobodys_ends_the_reign(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as what looks for messages to let go, after the round has recorded something."""
+
+    def broken(*_: object, **__: object) -> list[Record]:
+        raise engine.FaultError(None, ZeroDivisionError("a bug"))
+
+    monkeypatch.setattr(Retention, "due", broken)
+    two.clock.advance(ROUND_MS)
+    with pytest.raises(ReignEndedError, match="a bug"):
+        two.loop.step([])
+
+
+def test_other_queues_may_be_altered_meanwhile(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    handler(monkeypatch, commands.Pause, after=True)
+    two.ask(commands.Pause, queue="WORK")
+    monkeypatch.undo()
+    altered = {**TWO, "queues": {**QUEUES, "OTHER": {**QUEUES["OTHER"], "max_backlog": 7}, "THIRD": {"underlying_topic": "ORDERS"}}}
+    assert two.ask(commands.Apply, definitions=altered) == replies.Done()
+    for refused in (
+        {**altered, "queues": {**altered["queues"], "WORK": {**QUEUES["WORK"], "max_backlog": 7}}},
+        {**altered, "queues": {"OTHER": altered["queues"]["OTHER"]}},
+    ):
+        assert code_of(two.ask(commands.Apply, definitions=refused)) == "QUEUE_SET_ASIDE"
+    assert code_of(two.ask(commands.Apply, definitions=altered, reset=("WORK",))) == "QUEUE_SET_ASIDE"
+    assert two.ask(commands.Revive, queue="WORK") == replies.Done()
+    assert len(two.loop._engine.state.queues["WORK"].entered) == 3, "it did not begin anew"
+
+
+def test_only_what_is_set_aside_can_be_revived(two: World) -> None:
+    with pytest.raises(Exception, match=r"UNSUPPORTED_WRITE.*not set aside"):
+        codec.raise_failed(two.ask(commands.Revive, queue="WORK"))
+    assert code_of(two.ask(commands.Revive, queue="WROK")) == "UNKNOWN_QUEUE"
+    two.loop._engine.state.note_fault("WORK", ZeroDivisionError("a bug"))
+    two.loop._engine.state.troubles["WORK"] = JournalError("MESSAGE_FILE_MISSING", file="f", path="p", reason="it is gone.")
+    assert code_of(two.ask(commands.Revive, queue="WORK")) == "MESSAGE_FILE_MISSING"
+
+
+def test_a_deposed_reign_that_folds_again_answers_nothing(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P7: what raised may be what an overtaken reign does not know; its callers ask the next one."""
+    work, other = Planner(two), Planner(two, queue="OTHER")
+    calls = [other.next_call(), work.next_call()]
+    handler(monkeypatch, commands.Next, after=True)
+    two.reign()
+    before = two.records()
+    with pytest.raises(CoordinatorError, match="COORDINATOR_DEPOSED"):
+        two.loop.step(calls)
+    assert ([call.reply for call in calls], two.records()) == ([None, None], before)
+
+
+def test_no_place_in_the_order_is_given_twice(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P1: a planner that was drawn before the log was folded again is older than one after."""
+    first = two.ask(commands.DrawIncarnation, queue="OTHER", subscription="s").incarnation
+    handler(monkeypatch, commands.Pause, after=True)
+    two.ask(commands.Pause, queue="WORK")
+    assert two.ask(commands.DrawIncarnation, queue="OTHER", subscription="s").incarnation > first
+
+
+def test_what_entered_with_a_fault_enters_again(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Planner(two, queue="OTHER")
+    work = Planner(two)
+    assert (other.next().messages, work.next(limit=3).messages) == (3, 3)
+    two.publish(2)
+    two.clock.advance(ROUND_MS)
+    monkeypatch.setattr(engine, "release", raising_of("WORK", engine.release))
+    monkeypatch.setattr(timers, "expire", raising_of("WORK", timers.expire))
+    two.loop.step([])
+    assert set_aside(two) == {"WORK": "QUEUE_SET_ASIDE"}
+    assert other.next().messages == 2
+
+
+def test_letters_of_a_queue_whose_home_is_set_aside_are_there_when_it_is_back() -> None:
+    """And while nobody can tell which of them somebody has there, none is taken back, purged or redriven."""
+    work = {"underlying_topic": "ORDERS", "dead_letter_queue": "FAILED", "max_deliveries": 1}
+    queues = {"WORK": work, "FAILED": {"message_type": "json"}}
+    world = World(TWO | {"queues": queues})
+    world.publish(3)
+    world.clock.advance(ROUND_MS)
+    world.loop.step([])
+    outcome = commands.OutcomeRows(outcome="expire", ranges=((0, 1),))
+    world.ask(commands.Settle, queue="WORK", outcomes=(outcome,))
+    world.loop._engine.set_aside("FAILED", "a bug", now_ms=world.clock.wall_ms())
+    planner = Planner(world)
+    world.ask(commands.Rows, lease=planner.next().lease, **planner.planner())
+    world.clock.advance(60_000)
+    world.loop.step([])
+    state = world.loop._engine.state
+    assert len(state.queues["WORK"].rows[State.DEAD]) == 3
+    assert queue_status(state, "WORK", now_ms=0).dead_letters == 3
+    found = world.ask(commands.FindDeadLetters, queue="WORK")
+    assert code_of(found) == "QUEUE_SET_ASIDE"
+    planner.next()
+    assert len(world.loop._engine.state.queues["WORK"].rows[State.DEAD]) == 3, "the late proof takes none back"
+    assert world.ask(commands.Revive, queue="FAILED") == replies.Done()
+    assert len(world.loop._engine.state.queues["FAILED"].rows[State.AVAILABLE]) == 3
+    assert queue_status(world.loop._engine.state, "FAILED", now_ms=0).dead_letters == 3
+
+
+def test_letters_are_served_while_their_source_is_set_aside() -> None:
+    queues = {"WORK": {"underlying_topic": "ORDERS", "dead_letter_queue": "FAILED"}, "FAILED": {"message_type": "json"}}
+    world = World(TWO | {"queues": queues})
+    world.publish(3)
+    world.clock.advance(ROUND_MS)
+    world.loop.step([])
+    outcome = commands.OutcomeRows(outcome="expire", ranges=((0, 3),))
+    world.ask(commands.Settle, queue="WORK", outcomes=(outcome,))
+    world.loop._engine.set_aside("WORK", "a bug", now_ms=world.clock.wall_ms())
+    letters = Planner(world, queue="FAILED")
+    assert letters.next(limit=2).messages == 2
+    letters.next(limit=0)
+    assert queue_status(world.loop._engine.state, "FAILED", now_ms=0).queue_depth == 1
+    assert world.ask(commands.Revive, queue="WORK") == replies.Done()
+    assert list(world.loop._engine.state.queues["WORK"].rows[State.DEAD]) == [2], "what was settled there is over here, too"
