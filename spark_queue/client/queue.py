@@ -285,7 +285,8 @@ class Queue:
         CallerError
             UNSUPPORTED_WRITE for a queue that is not set aside.
         """
-        self._ask(commands.Revive(queue=self.name))
+        store, command = self.journal.store, commands.Revive(queue=self.name)
+        call_once(store, self.journal.journal_id(), command, endpoint=self.journal.endpoint)
 
     def unpause(self) -> None:
         """Let the queue grant again, also after an alarm. Repeating it changes nothing."""
@@ -301,7 +302,7 @@ class Queue:
         """
         self._ask(commands.Unsubscribe(queue=self.name, subscription=subscription))
 
-    def _ask(self, command: commands.QueueCommand | commands.Revive, *, dry_run: bool = False) -> replies.CoreReply:
+    def _ask(self, command: commands.QueueCommand, *, dry_run: bool = False) -> replies.CoreReply:
         store, endpoint = self.journal.store, self.journal.endpoint
         if dry_run:
             return dry_runs.dry_run(store, command, endpoint)

@@ -119,7 +119,7 @@ class LoopWorld:
         """Return which messages were published as barriers."""
         return "barrier" in self.settings and self.published[bookmark].attributes["b"] == 1
 
-    def judging(self) -> AbstractContextManager[None]:
+    def judging(self) -> AbstractContextManager[Any]:
         """Return a context in which the world is looked at, and nothing of it goes wrong."""
         return nullcontext()
 

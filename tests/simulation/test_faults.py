@@ -10,11 +10,11 @@ from unittest import mock
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from spark_queue.core import commands
+from spark_queue.core import commands, replies
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Kind
 from spark_queue.core.state.lifecycle import State
-from spark_queue.protocol import codec, wire
+from spark_queue.protocol import wire
 from spark_queue.verification.invariants import problems
 from spark_queue.verification.state_digest import of_ledger
 from tests.simulation.loop_driver import Driver
@@ -66,7 +66,7 @@ class FaultyWorld(LoopWorld):
             self.definitions["queues"][LETTERS] = {"message_type": TYPE, "lease_period": "10s"}
         super()._create()
 
-    def judging(self) -> AbstractContextManager[None]:
+    def judging(self) -> AbstractContextManager[Any]:
         return mock.patch.object(self.saboteur, "chance", return_value=False)
 
     @property
@@ -90,7 +90,7 @@ class FaultyWorld(LoopWorld):
             call = HeardCall(self, self.nodes[-1], self.request(commands.Revive, queue=queue), None, abandoned=False)
             self.nodes[-1].mailbox.append(call)
             self.nodes[-1].step()
-            codec.raise_failed(call.reply)
+            assert call.reply == replies.Done()
         assert not self.reigning.troubles
         super().drain(rounds=rounds)
 

@@ -126,6 +126,13 @@ def test_unsubscribe_names_the_subscription(sparkq: Terminal, asked: Asked, jour
     assert sparkq("unsubscribe", journal.path, "WORK").code == 2
 
 
+def test_revive_takes_a_queue_back_in(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
+    """R122."""
+    assert "'WORK' is back" in sparkq("revive", journal.path, "WORK").out
+    assert sparkq("revive", journal.path, "WORK", "--json").json == {"queue": "WORK", "set_aside": False}
+    assert asked.requests == [commands.Revive(queue="WORK")] * 2
+
+
 def test_proxied_transfer_says_what_may_happen(sparkq: Terminal, asked: Asked, journal: Journal) -> None:
     """R108, R111."""
     said = sparkq("proxied-transfer", journal.path, "WORK", "on")

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from spark_queue.coordinator import alarm_bell
 from spark_queue.coordinator.inbox import Call
 from spark_queue.coordinator.loop import ROUND_MS, ReignEndedError
 from spark_queue.core import commands, engine, replies
 from spark_queue.core.deciding import timers
+from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.retention import Retention
-from spark_queue.core.state import folds
+from spark_queue.core.state import folds, status
+from spark_queue.core.state.faults import FaultError
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import queue_status
@@ -145,7 +146,7 @@ def test_how_long_to_wait_for_calls_may_raise_too(two: World, monkeypatch: pytes
 
 def test_an_alarm_that_cannot_be_told_sets_its_queue_aside(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.setattr(alarm_bell, "alarms", raising_of("WORK", alarm_bell.alarms))
+    monkeypatch.setattr("spark_queue.coordinator.alarm_bell.alarms", raising_of("WORK", status.alarms))
     other = Planner(two, queue="OTHER")
     assert other.next().messages == 3
     assert set_aside(two) == {"WORK": "QUEUE_SET_ASIDE"}
@@ -207,7 +208,7 @@ def test_what_is_nobodys_ends_the_reign(two: World, monkeypatch: pytest.MonkeyPa
     """Such as what looks for messages to let go, after the round has recorded something."""
 
     def broken(*_: object, **__: object) -> list[Record]:
-        raise engine.FaultError(None, ZeroDivisionError("a bug"))
+        raise FaultError(None, ZeroDivisionError("a bug"))
 
     monkeypatch.setattr(Retention, "due", broken)
     two.clock.advance(ROUND_MS)
@@ -216,6 +217,7 @@ def test_what_is_nobodys_ends_the_reign(two: World, monkeypatch: pytest.MonkeyPa
 
 
 def test_other_queues_may_be_altered_meanwhile(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    two.ask(commands.Purge, queue="WORK", where=None)
     handler(monkeypatch, commands.Pause, after=True)
     two.ask(commands.Pause, queue="WORK")
     monkeypatch.undo()
@@ -228,7 +230,7 @@ def test_other_queues_may_be_altered_meanwhile(two: World, monkeypatch: pytest.M
         assert code_of(two.ask(commands.Apply, definitions=refused)) == "QUEUE_SET_ASIDE"
     assert code_of(two.ask(commands.Apply, definitions=altered, reset=("WORK",))) == "QUEUE_SET_ASIDE"
     assert two.ask(commands.Revive, queue="WORK") == replies.Done()
-    assert len(two.loop._engine.state.queues["WORK"].entered) == 3, "it did not begin anew"
+    assert len(two.loop._engine.state.queues["WORK"].rows[State.REMOVED]) == 3, "it did not begin anew"
 
 
 def test_only_what_is_set_aside_can_be_revived(two: World) -> None:
@@ -260,17 +262,35 @@ def test_no_place_in_the_order_is_given_twice(two: World, monkeypatch: pytest.Mo
     assert two.ask(commands.DrawIncarnation, queue="OTHER", subscription="s").incarnation > first
 
 
-def test_what_entered_with_a_fault_enters_again(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = Planner(two, queue="OTHER")
-    work = Planner(two)
-    assert (other.next().messages, work.next(limit=3).messages) == (3, 3)
+def test_what_entered_before_a_fault_of_the_same_group_enters_again(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, other = Planner(two), Planner(two, queue="OTHER")
+    assert (other.next().messages, work.next().messages) == (3, 3)
+    work.next()
     two.publish(2)
-    two.clock.advance(ROUND_MS)
-    monkeypatch.setattr(engine, "release", raising_of("WORK", engine.release))
-    monkeypatch.setattr(timers, "expire", raising_of("WORK", timers.expire))
-    two.loop.step([])
-    assert set_aside(two) == {"WORK": "QUEUE_SET_ASIDE"}
+    granting = engine.HANDLERS[commands.Next]
+
+    def raises_after_a_grant(unit: UnitOfWork, command: commands.Next) -> object:
+        found = granting(unit, command)
+        if found is not None and command.queue == "WORK":
+            raise ZeroDivisionError("a bug")
+        return found
+
+    broken: dict[type[commands.Command], Any] = {**engine.HANDLERS, commands.Next: raises_after_a_grant}
+    monkeypatch.setattr(engine, "HANDLERS", broken)
+    poll = work.next_call(wait_ms=1_000)
+    two.loop.step([poll])
+    assert code_of(poll.reply) == "QUEUE_SET_ASIDE"
     assert other.next().messages == 2
+
+
+def test_a_fold_that_raises_leaves_no_record(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No start would meet it again."""
+    work = Planner(two)
+    monkeypatch.setitem(folds._FOLDS, Kind.GRANTED, raising_of("WORK", folds._FOLDS[Kind.GRANTED]))
+    before, call = len(two.records()), work.next_call()
+    two.loop.step([call])
+    assert code_of(call.reply) == "QUEUE_SET_ASIDE"
+    assert two.kinds(before) == [Kind.SET_ASIDE]
 
 
 def test_letters_of_a_queue_whose_home_is_set_aside_are_there_when_it_is_back() -> None:

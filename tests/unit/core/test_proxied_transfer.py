@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyroaring import BitMap64
 
@@ -51,7 +53,7 @@ def test_one_that_failed_alone_is_claimed_like_any_other(pair: tuple[Instance, I
     frankfurt, virginia = pair
     consumer = Consumer(virginia)
     assert consumer.take(limit=1) == [0]
-    who = {"queue": "WORK", "subscription": "s"}
+    who: dict[str, Any] = {"queue": "WORK", "subscription": "s"}
     virginia.decide(commands.StartRun(**who))
     run = Run(incarnation=virginia.world.state.queues["WORK"].subscriptions["s"].incarnation, lease=1)
     virginia.decide(commands.EndRun(**who, run=run, error="boom", cancel=True))
