@@ -82,6 +82,11 @@ DECIDING = (
         "return lease.rows if lease.handed_to == session.incarnation else BitMap64()", "return lease.rows",
         _SCENARIOS,
     ),
+    Mutant(
+        "a run of what is there ends where what another has kept fills the queue's backlog (R31)",
+        f"{_DECIDING}/granting.py", "(len(kept) >= left or kept.intersect(rows))", "kept.intersect(rows)",
+        ("tests/unit/coordinator/test_loop_fairness.py",),
+    ),
     # Time and limits.
     Mutant(
         "a lease outlives its end",
