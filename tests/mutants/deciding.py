@@ -120,7 +120,7 @@ DECIDING = (
     ),
     Mutant(
         "a count is taken back from messages that had none",
-        f"{_CORE}/bitmaps/counts.py", "            rows = rows - taken\n", "            rows = taken\n",
+        f"{_CORE}/bitmaps/counts.py", "        rows = self.at_least(1, rows)\n        for", "        for",
         ("tests/unit/core/test_counts.py",),
     ),
     Mutant(
