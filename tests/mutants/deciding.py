@@ -87,6 +87,21 @@ DECIDING = (
         f"{_DECIDING}/granting.py", "(len(kept) >= left or kept.intersect(rows))", "kept.intersect(rows)",
         ("tests/unit/coordinator/test_loop_fairness.py",),
     ),
+    Mutant(
+        "messages are claimed before it is known whether a filter can be asked of all",
+        f"{_DECIDING}/manual_settlement.py", "    lost, seen = work.seen(claimable(work)), work.seen(leased.copy())\n",
+        "    lost, seen = work.seen(claimable(work)), work.seen(leased.copy())\n    claim(work, work.matching(command.where, lost))\n",
+        ("tests/unit/core/test_proxied_transfer.py",),
+    ),
+    Mutant(
+        "a subscription ends before it is known what its new owner may see",
+        f"{_DECIDING}/delivery.py",
+        "    work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.hiding()) if text is not None])\n"
+        "    known = hand_to_caller(work, known)\n",
+        "    known = hand_to_caller(work, known)\n"
+        "    work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.hiding()) if text is not None])\n",
+        ("tests/unit/coordinator/test_hidden.py",),
+    ),
     # Time and limits.
     Mutant(
         "a lease outlives its end",
