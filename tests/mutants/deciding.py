@@ -102,6 +102,11 @@ DECIDING = (
         "    work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.hiding()) if text is not None])\n",
         ("tests/unit/coordinator/test_hidden.py",),
     ),
+    Mutant(
+        "a repeat is forgotten after as many calls of planners as are remembered",
+        f"{_STATE}/done_requests.py", " and record.at_ms >= self._newest_since_ms + _KEPT_MS:", ":\n            self._newest.clear()",
+        ("tests/unit/core/test_engine.py",),
+    ),
     # Time and limits.
     Mutant(
         "a lease outlives its end",

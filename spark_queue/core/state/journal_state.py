@@ -8,7 +8,7 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import count_rows, to_bitmap, to_ranges
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.definitions.definition import Definitions, QueueDefinition
@@ -17,6 +17,7 @@ from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.core.state import depth, folds
+from spark_queue.core.state.done_requests import DoneRequests
 from spark_queue.core.state.folds import definitions, peers
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.ownership import Watermark
@@ -24,12 +25,6 @@ from spark_queue.core.state.peer_changes import PeerChanges
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
 
 _KINDS = frozenset(Kind)
-
-#: What a settlement or a purge records of the messages that it changes.
-_SETTLING_KINDS = frozenset({Kind.OUTCOMES, Kind.RETURNED, Kind.REMOVED})
-
-#: Newest requests that are known to be done: a caller asks again for half a minute at most.
-_REQUESTS_KEPT = 4_096
 
 
 class JournalState:
@@ -63,8 +58,7 @@ class JournalState:
         self.foresight = Foresight()
         #: Where the lease numbers of dropped queues go on.
         self.lease_numbers: dict[str, int] = {}
-        #: How many messages each settled, staged, returned or removed, in the order in which they were done.
-        self._requests: dict[str, int] = {}
+        self._requests = DoneRequests()
         #: How far each peer is pulled, by the name of its instance.
         self.pulled: dict[str, Watermark] = {}
         self.peer_changes = PeerChanges()
@@ -79,7 +73,7 @@ class JournalState:
 
     def messages_of(self, request: str) -> int:
         """Return how many messages a request that was done lately settled or purged."""
-        return self._requests[request]
+        return self._requests.messages_of(request)
 
     def ledger(self, queue: str) -> QueueLedger:
         """Return a queue's ledger.
@@ -149,17 +143,8 @@ class JournalState:
                     folds.fold(self.queues[str(record.queue)], record)
         may_wait = self.queues if record.kind == Kind.DEFINITIONS_APPLIED else self.definitions.with_target_depth
         depth.fill((self.queues[name] for name in may_wait if name in self.queues), record.at_ms)
-        self._note_request(record)
+        self._requests.note(record)
         self.next_record, self.last_at_ms = record.record + 1, max(self.last_at_ms, record.at_ms)
-
-    def _note_request(self, record: Record) -> None:
-        request = record.detail.get("request")
-        if request is None:
-            return
-        messages = count_rows(record.ranges) if record.kind in _SETTLING_KINDS else 0
-        self._requests[request] = self._requests.get(request, 0) + messages
-        if len(self._requests) > _REQUESTS_KEPT:
-            del self._requests[next(iter(self._requests))]
 
     def aged_until(self, queue: QueueDefinition, now_ms: int) -> int:
         """Return the bookmark before which messages are older than the queue's `expiration`; 0 when it has none."""
