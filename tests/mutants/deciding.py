@@ -90,7 +90,8 @@ DECIDING = (
     Mutant(
         "messages are claimed before it is known whether a filter can be asked of all",
         f"{_DECIDING}/manual_settlement.py", "    lost, seen = work.seen(claimable(work)), work.seen(leased.copy())\n",
-        "    lost, seen = work.seen(claimable(work)), work.seen(leased.copy())\n    claim(work, work.matching(command.where, lost))\n",
+        "    lost, seen = work.seen(claimable(work)), work.seen(leased.copy())\n"
+        "    claim(work, work.matching(command.where, lost))\n",
         ("tests/unit/core/test_proxied_transfer.py",),
     ),
     Mutant(
@@ -104,7 +105,7 @@ DECIDING = (
     ),
     Mutant(
         "a repeat is forgotten after as many calls of planners as are remembered",
-        f"{_STATE}/done_requests.py", " and record.at_ms >= self._newest_since_ms + _KEPT_MS:", ":\n            self._newest.clear()",
+        f"{_STATE}/done_requests.py", " and record.at_ms >= self._newest_since_ms + _KEPT_MS:", ":",
         ("tests/unit/core/test_engine.py",),
     ),
     # Time and limits.

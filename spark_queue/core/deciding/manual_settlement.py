@@ -91,11 +91,9 @@ def settle_where(work: UnitOfWork, command: SettleWhere) -> Settled:
 
 def purge(work: UnitOfWork, command: Purge) -> Purged:
     """Remove what is not leased, active or not, or what of it matches a filter; purged messages are no dead letters (R13)."""
-    lost = work.seen(claimable(work))
-    leased = work.seen(work.ledger.rows[State.LEASED].copy())
-    rows = lost | work.seen(
-        (in_queue(work, work.ledger.entered) - work.ledger.rows[State.LEASED]) | work.ledger.rows[State.INACTIVE]
-    )
+    members, lost = work.ledger.rows, work.seen(claimable(work))
+    leased = work.seen(members[State.LEASED].copy())
+    rows = lost | work.seen((in_queue(work, work.ledger.entered) - members[State.LEASED]) | members[State.INACTIVE])
     if command.where is not None:
         rows, leased = work.matching(command.where, rows), work.matching(command.where, leased)
     claim(work, rows & lost)

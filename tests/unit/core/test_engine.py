@@ -110,7 +110,7 @@ def test_a_repeat_is_answered_again_however_many_calls_of_planners_came_between(
     engine, now_ms, purge = scenario.world.engine, scenario.world.now_ms, commands.Purge(queue="Q", request="lost")
     answer = decide(engine, purge, now_ms=now_ms)
     planner = {"queue": "Q", "subscription": "s1", "incarnation": scenario.world.planners["p1"].incarnation}
-    for call in range(100, 5_100):
+    for call in range(100, 8_500):
         attach = commands.Attach(**planner, call=call, ack_mode="auto", max_backlog=1, request=f"r{call}")
         decide(engine, attach, now_ms=now_ms + call)
     scenario.run("publish T 4..5")
