@@ -108,6 +108,12 @@ DECIDING = (
         f"{_STATE}/done_requests.py", " and record.at_ms >= self._newest_since_ms + _KEPT_MS:", ":",
         ("tests/unit/core/test_engine.py",),
     ),
+    Mutant(
+        "a stream without a subscription is taken for a view until it starts",
+        "spark_queue/source/loading.py", "names_of(Purpose.QUEUE_STREAM) - names_of(Purpose.VIEW_BATCH)",
+        'frozenset({"subscription"})',
+        ("tests/unit/source/test_reads.py",),
+    ),
     # Time and limits.
     Mutant(
         "a lease outlives its end",
