@@ -181,12 +181,7 @@ class Entrance:
         if self._engine.state.definitions.journal.instance is None:
             # Nobody asks for numbers where nothing is replicated.
             segments = [replace(each, publishers={}) if each.publishers else each for each in segments]
-        ledgers = self._engine.state.queues.values()
-        requests = [
-            each.trait_request()
-            for each in ledgers
-            if each.definition.message_type == message_type and each.definition.underlying_topic
-        ]
+        requests = [each.trait_request() for each in self._engine.state.queues_of(message_type)]
         # All traits first: a commit enters as a whole or not at all, since its version is the next place to read on from.
         self._traits.prepare(segments, requests)
         self._engine.enter(segments, now_ms=now_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -141,10 +141,22 @@ class JournalState:
                 # Records of a queue that was dropped since stay in the log and change nothing.
                 if record.queue in self.queues:
                     folds.fold(self.queues[str(record.queue)], record)
-        may_wait = self.queues if record.kind == Kind.DEFINITIONS_APPLIED else self.definitions.with_target_depth
-        depth.fill((self.queues[name] for name in may_wait if name in self.queues), record.at_ms)
+        depth.fill(self.filled_by(record), record.at_ms)
         self._requests.note(record)
         self.next_record, self.last_at_ms = record.record + 1, max(self.last_at_ms, record.at_ms)
+
+    def filled_by(self, record: Record) -> Iterator[QueueLedger]:
+        """Yield the queues in which messages may become active with a record."""
+        names = self.queues if record.kind == Kind.DEFINITIONS_APPLIED else self.definitions.with_target_depth
+        return (self.queues[name] for name in list(names) if name in self.queues)
+
+    def queues_changed_by(self, record: Record) -> Collection[str]:
+        """Return the queues that a record may have changed; what becomes active with it is told by `filled_by`."""
+        if record.queue is not None:
+            return (record.queue,)
+        if record.message_type is not None:
+            return self.definitions.queues_of.get(record.message_type, ())
+        return self.queues
 
     def aged_until(self, queue: QueueDefinition, now_ms: int) -> int:
         """Return the bookmark before which messages are older than the queue's `expiration`; 0 when it has none."""
@@ -159,7 +171,8 @@ class JournalState:
         if record.kind == Kind.ENTERED:
             segment = message_type.segments[-1]
             ledgers = self.queues_of(segment.message_type)
-            self.enter(segment, ledgers, barriers={name: segment.barriers.get(name, ()) for name in self.queues})
+            of_each = {each.definition.name: segment.barriers.get(each.definition.name, ()) for each in ledgers}
+            self.enter(segment, ledgers, barriers=of_each)
             peers.clashed(ledgers, segment)
 
     def find_barriers(self, segment: Segment, requests: Iterable[TraitRequest] | None = None) -> dict[str, Ranges]:
@@ -182,8 +195,8 @@ class JournalState:
 
     def queues_of(self, message_type: str) -> list[QueueLedger]:
         """Return the queues that messages of a type enter from its log."""
-        ledgers = self.queues.values()
-        return [each for each in ledgers if each.definition.message_type == message_type and each.definition.underlying_topic]
+        names = self.definitions.queues_of.get(message_type, ())
+        return [self.queues[name] for name in names if name in self.queues and self.queues[name].definition.underlying_topic]
 
     def enter(self, segment: Segment, ledgers: Iterable[QueueLedger], *, barriers: Mapping[str, Ranges]) -> None:
         """Let a segment into queues.

@@ -9,6 +9,7 @@ import pytest
 
 from spark_queue.coordinator.loop import ROUND_MS, ReignEndedError
 from spark_queue.core import commands, engine
+from spark_queue.core.deciding import handlers
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Kind
 from spark_queue.errors import CoordinatorError, JournalError
@@ -19,7 +20,7 @@ from tests.unit.coordinator.loop_world import DEFINITIONS, Planner, World
 
 def break_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every draw of an incarnation raise what nobody expects."""
-    broken: dict[type[commands.Command], Any] = {**engine.HANDLERS, commands.DrawIncarnation: lambda *_: 1 / 0}
+    broken: dict[type[commands.Command], Any] = {**handlers.HANDLERS, commands.DrawIncarnation: lambda *_: 1 / 0}
     monkeypatch.setattr(engine, "HANDLERS", broken)
 
 
