@@ -45,3 +45,8 @@ def leased(engine: Engine, command: commands.Next, *, now_ms: int) -> Lease | No
         return None
     assert isinstance(reply, Granted)
     return engine.state.ledger(command.queue).leases[reply.lease]
+
+
+def due_by_all(engine: Engine) -> int | None:
+    """Return when something is due, by asking every queue."""
+    return min((due_at_ms for due_at_ms in map(engine._due_ms, engine.state.queues) if due_at_ms is not None), default=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.core.state.journal_state import JournalState
@@ -15,21 +16,23 @@ class AlarmBell:
     """Rings once for each alarm, and says when it is over."""
 
     def __init__(self) -> None:
-        #: When the known alarms began, by queue and what they are about.
-        self._rung: dict[tuple[str, str], int] = {}
+        #: When the known alarms began, by queue and by what they are about.
+        self._rung: dict[str, dict[str, int]] = {}
 
-    def ring(self, state: JournalState) -> None:
-        """Say what changed since the last call."""
-        found = dict[tuple[str, str], Alarm]()
-        for queue, ledger in list(state.queues.items()):
-            with state.guard(queue):
-                found |= {(queue, name): alarm for name, alarm in alarms(state, ledger).items()}
-        for queue, trouble in state.troubles.items():
-            found[queue, "its being set aside"] = Alarm(error=str(trouble).removesuffix("."), since_ms=0)
-        for key, alarm in found.items():
-            if self._rung.get(key) != alarm.since_ms:
+    def ring(self, state: JournalState, changed: Iterable[str]) -> None:
+        """Say what is new of the queues that changed since the last call, those that are no more among them."""
+        for queue in sorted(changed):
+            found = dict[str, Alarm]()
+            if queue in state.queues:
+                with state.guard(queue):
+                    found = alarms(state, state.queues[queue])
+            elif queue in state.troubles:
+                found["its being set aside"] = Alarm(error=str(state.troubles[queue]).removesuffix("."), since_ms=0)
+            known = self._rung.pop(queue, {})
+            for alarm in (each for name, each in found.items() if known.get(name) != each.since_ms):
                 paused = "" if alarm.probe_at_ms is None else " It pauses, and tries one message at a time until one succeeds."
-                _LOG.warning("ALARM: queue '%s': %s.%s", key[0], alarm.error, paused)
-        for queue, name in sorted(self._rung.keys() - found.keys()):
-            _LOG.info("The alarm about %s of queue '%s' is over.", name, queue)
-        self._rung = {key: alarm.since_ms for key, alarm in found.items()}
+                _LOG.warning("ALARM: queue '%s': %s.%s", queue, alarm.error, paused)
+            for name in sorted(known.keys() - found.keys()):
+                _LOG.info("The alarm about %s of queue '%s' is over.", name, queue)
+            if found:
+                self._rung[queue] = {name: alarm.since_ms for name, alarm in found.items()}

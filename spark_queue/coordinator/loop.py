@@ -370,7 +370,7 @@ class Loop:
             self._journal.control.check(epoch=self._epoch)
         for call, answer in ready:
             call.answer(answer.reply, answer.pieces)
-        self._bell.ring(self._engine.state)
+        self._bell.ring(self._engine.state, self._engine.take_changed())
         return bool(records)
 
     def _keep_up(self) -> None:

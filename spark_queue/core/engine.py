@@ -8,7 +8,7 @@ fails, the process ends, and where something raises half-way, whoever runs the e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -18,16 +18,16 @@ from msgspec import structs
 
 from spark_queue.core import commands
 from spark_queue.core.caller import Caller
-from spark_queue.core.deciding import alteration, batch_runs, delivery, granting, manual_settlement, pausing, redriving, timers
+from spark_queue.core.deciding import alteration, granting, redriving, timers
+from spark_queue.core.deciding.agenda import Agenda, Follower
 from spark_queue.core.deciding.barrier import release
-from spark_queue.core.deciding.expression_failures import count_failed_expressions
-from spark_queue.core.deciding.instances import peer_changes, transfers
+from spark_queue.core.deciding.handlers import CONSEQUENCES, DONE_BEFORE, HANDLERS, PEER_HANDLERS
+from spark_queue.core.deciding.instances import transfers
 from spark_queue.core.deciding.instances.lives import of_one_life
 from spark_queue.core.deciding.instances.patience import Patience
 from spark_queue.core.deciding.instances.peer_changes import PeersWork
 from spark_queue.core.deciding.instances.reach import Reach
-from spark_queue.core.deciding.instances.replicating import Pulled, end_letters_elsewhere, take
-from spark_queue.core.deciding.removal import end_letters, remove_reached
+from spark_queue.core.deciding.instances.replicating import Pulled, take
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares
 from spark_queue.core.deciding.subscribing import renew_entitlements
@@ -40,60 +40,6 @@ from spark_queue.core.state.faults import FaultError, describe
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, CoordinatorError, JournalError, SparkQueueError
-
-#: Who decides about each command of a queue. A handler gives None where nothing is there yet.
-HANDLERS: Mapping[type[commands.Command], Callable[[UnitOfWork, Any], CoreReply | LeasedRows | None]] = {
-    commands.DrawIncarnation: delivery.draw_incarnation,
-    commands.Attach: delivery.attach,
-    commands.Next: delivery.next_lease,
-    commands.Rows: delivery.lease_rows,
-    commands.Renew: delivery.renew,
-    commands.Leave: delivery.leave,
-    commands.Unsubscribe: delivery.unsubscribe,
-    commands.StartRun: batch_runs.start_run,
-    commands.EndRun: batch_runs.end_run,
-    commands.Prove: batch_runs.prove_run,
-    commands.Settle: manual_settlement.settle,
-    commands.SettleWhere: manual_settlement.settle_where,
-    commands.Purge: manual_settlement.purge,
-    commands.FindDeadLetters: redriving.find_dead_letters,
-    commands.Redrive: redriving.redrive,
-    commands.Pause: pausing.pause,
-    commands.Unpause: pausing.unpause,
-    commands.ProxiedTransfer: transfers.switch,
-}
-
-#: Who decides about each command about the instances of a journal.
-PEER_HANDLERS: Mapping[type[commands.Command], Callable[[PeersWork, Any], CoreReply]] = {
-    commands.SkipLost: peer_changes.skip_lost,
-    commands.ResetPeer: peer_changes.reset,
-    commands.ForgetPeer: peer_changes.forget,
-    commands.DrainTo: peer_changes.drain,
-    commands.Restored: peer_changes.restored,
-}
-
-#: What would take effect a second time when its caller asks again after a lost reply, and what is answered then. Planners' calls
-#: are numbered, and what batches say is about one lease.
-DONE_BEFORE: Mapping[type[commands.Command], Callable[[JournalState, Any], CoreReply]] = {
-    commands.Settle: manual_settlement.settled_before,
-    commands.SettleWhere: manual_settlement.settled_where_before,
-    commands.Purge: manual_settlement.purged_before,
-    commands.Redrive: redriving.redriven_before,
-    **{
-        command: lambda _state, _command: Done()
-        for command in (
-            *(commands.Apply, commands.Unsubscribe, commands.Pause, commands.Unpause, commands.Revive, commands.ProxiedTransfer),
-            *(commands.SkipLost, commands.ResetPeer, commands.Restored),
-        )
-    },
-}
-
-#: What follows from a record at once, in this order, beside its fold (which also fills the active part of a queue, `depth`):
-#: dead letters that were settled end in their source, what was acknowledged before its turn leaves, failed expressions are
-#: counted. Each records what it does, from which the same follows. Barriers come last, once a command is done.
-CONSEQUENCES: Sequence[Callable[[JournalState, Record, Emit], None]] = (
-    end_letters, end_letters_elsewhere, remove_reached, count_failed_expressions,
-)  # fmt: skip
 
 
 class Engine:
@@ -113,6 +59,7 @@ class Engine:
         self._sessions: dict[str, Sessions] = {}
         self._shares: dict[str, Shares] = {}
         self._patience: dict[str, Patience] = {}
+        self._agenda = Agenda([*state.queues, *state.troubles], self._due_ms)
         self._ticked_at_ms = self._reign_began_at_ms = 0
         self._retention = Retention()
         #: What is heard of other instances.
@@ -175,6 +122,7 @@ class Engine:
         elif isinstance(command, commands.InstanceCommand):
             reply = PEER_HANDLERS[type(command)](self._work_on_peers(now_ms, command.request, caller), command)
         else:
+            self._agenda.note((command.queue,))
             reply = HANDLERS[type(command)](self._work(command.queue, now_ms, command.request, caller), command)
         if self.state.next_record != before:
             self._release_barriers(now_ms)
@@ -196,6 +144,7 @@ class Engine:
         if known is not None and known.incarnation == poll.incarnation:
             with self.state.guard(poll.queue):
                 self._work(poll.queue, now_ms).shares.note_poll(known, limit=poll.limit, now_ms=now_ms)
+            self._agenda.note((poll.queue,))
 
     def pull(self, pulled: Pulled, *, now_ms: int) -> None:
         """Take over what a peer's log says (DESIGN 17.3).
@@ -245,8 +194,9 @@ class Engine:
         self.state.raises_faults = True
         for queue, fault in list(self.state.faults.items()):
             self.set_aside(queue, fault, now_ms=now_ms)
-        self._of_all(now_ms, timers.take_over)
-        self._of_all(now_ms, redriving.end_settled)
+        self._of_each(self.state.queues, now_ms, timers.take_over)
+        self._of_each(self.state.queues, now_ms, redriving.end_settled)
+        self._agenda.note(self.state.queues)
 
     def begin_again(self, state: JournalState) -> None:
         """Go on from the log, folded anew, as a new reign does that knows nothing beyond it; `take_over` comes next."""
@@ -256,6 +206,7 @@ class Engine:
             sessions.begin_again()
         self._shares.clear()
         self._patience.clear()
+        self._agenda = Agenda([*state.queues, *state.troubles], self._due_ms)
         self._ticked_at_ms = 0
 
     def set_aside(self, queue: str, fault: str, *, now_ms: int) -> None:
@@ -287,25 +238,34 @@ class Engine:
 
     def expire(self, *, now_ms: int) -> None:
         """Remove what is past its age, before anybody is given anything; leases end by `tick` only."""
-        self._of_all(now_ms, timers.expire)
+        self._agenda.take_due(now_ms)
+        self._of_each(self._agenda.take(Follower.AGES), now_ms, timers.expire)
         self._release_barriers(now_ms)
 
     def tick(self, *, now_ms: int) -> None:
         """Do what is due."""
+        due = dict.fromkeys([*self._agenda.take_due(now_ms), *self._agenda.take_round(self.state.queues)])
         self._ticked_at_ms = now_ms
-        self._of_all(now_ms, partial(timers.tick, reign_began_at_ms=self._reign_began_at_ms))
+        self._of_each(due, now_ms, partial(timers.tick, reign_began_at_ms=self._reign_began_at_ms))
+        self._agenda.note(due)
         self.expire(now_ms=now_ms)  # Also what just came back to a dead-letter queue.
         over = self._retention.due(self.state, pulled_here=self.reach.pulled_here, now_ms=now_ms)
         self.note(over, now_ms=now_ms)
 
     def next_due_ms(self) -> int | None:
         """Return the earliest time at which `tick` has something more to do, or a waiting poll might be served."""
-        times = []
-        for queue, ledger in list(self.state.queues.items()):
+        return self._agenda.next_due_ms()
+
+    def take_changed(self) -> Collection[str]:
+        """Return the queues that may have changed since the last call, for whoever tells of alarms."""
+        return self._agenda.take(Follower.ALARMS)
+
+    def _due_ms(self, queue: str) -> int | None:
+        if queue in self.state.queues:
             with self.state.guard(queue):
-                shares = self._shares.get(queue, Shares())
-                times.append(timers.next_due_ms(self.state, ledger, shares, ticked_at_ms=self._ticked_at_ms))
-        return min((time for time in times if time is not None), default=None)
+                shares = self._shares.setdefault(queue, Shares())
+                return timers.next_due_ms(self.state, self.state.queues[queue], shares, ticked_at_ms=self._ticked_at_ms)
+        return None
 
     def _refuse_restored(self, command: commands.AnyCommand) -> None:
         """Refuse what is asked of a replicated queue while nobody has said that the journal was restored (DESIGN 17.3)."""
@@ -327,15 +287,15 @@ class Engine:
         """Replace the whole set of definitions."""
         signed = {"by": caller.signature()} if caller is not None else {}
         self._emit(now_ms)(Kind.DEFINITIONS_APPLIED, detail=alteration.apply(self.state, command) | signed)
-        self._of_all(now_ms, renew_entitlements)
+        self._of_each(self.state.queues, now_ms, renew_entitlements)
         self._ticked_at_ms = 0  # By the new ones more may be due than was by then.
         self.expire(now_ms=now_ms)
         return Done()
 
     def _release_barriers(self, now_ms: int) -> None:
         """Release what nothing stands before any more, in any queue: a letter that is settled may free one in another."""
-        for name, ledger in list(self.state.queues.items()):
-            if ledger.rows[State.HELD]:
+        for name in self._agenda.take(Follower.BARRIERS):
+            if name in self.state.queues and self.state.queues[name].rows[State.HELD]:
                 with self.state.guard(name):
                     release(self._work(name, now_ms))
 
@@ -345,8 +305,11 @@ class Engine:
         def emit(kind: str, **fields: Any) -> None:
             for each in of_one_life(self.state, kind, fields):
                 record = Record(kind=kind, record=self.state.next_record, epoch=self.state.epoch, at_ms=at_ms, **each)
+                # Also of a queue that ends with it.
+                self._agenda.note(self.state.queues_changed_by(record))
                 self.begun += 1
                 self.state.fold(record)
+                self._agenda.note(self.state.queues_changed_by(record))
                 self._pending.append(record)
                 if record.queue is not None and record.queue not in self.state.queues:
                     # It is set aside.
@@ -363,9 +326,9 @@ class Engine:
             work_on=lambda queue: self._work(queue, now_ms, request, caller),
         )  # fmt: skip
 
-    def _of_all(self, now_ms: int, act: Callable[[UnitOfWork], None]) -> None:
-        """Do something on every queue that is not set aside."""
-        for queue in list(self.state.queues):
+    def _of_each(self, queues: Iterable[str], now_ms: int, act: Callable[[UnitOfWork], None]) -> None:
+        """Do something on those of some queues that stand, and are not set aside."""
+        for queue in list(queues):
             if queue in self.state.queues:
                 with self.state.guard(queue):
                     act(self._work(queue, now_ms))

@@ -234,3 +234,8 @@ OPTIONS = (
     Option("txnAppId", {Purpose.WRITE_BATCH}, _parse_text, None, "With txnVersion: a repeated write is dropped, as in Delta."),
     Option("txnVersion", {Purpose.WRITE_BATCH}, _whole(0), None, "With txnAppId: rises with every write."),
 )
+
+
+def names_of(purpose: Purpose) -> frozenset[str]:
+    """Return the options of a purpose, in lower case as Spark compares them."""
+    return frozenset(option.name.lower() for option in OPTIONS if purpose in option.purposes)

@@ -17,7 +17,8 @@ from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import ConfigError
 from spark_queue.journal.layout import Store
 from spark_queue.settings.read import read_options, read_purpose
-from spark_queue.settings.types import QueueStreamOptions, TopicBatchOptions, TopicStreamOptions, ViewOptions
+from spark_queue.settings.registry import names_of
+from spark_queue.settings.types import Purpose, QueueStreamOptions, TopicBatchOptions, TopicStreamOptions, ViewOptions
 from spark_queue.source.columns import chosen, read_columns, to_spark
 from spark_queue.source.datasource import Target
 from spark_queue.source.object_store import ExecutorFiles
@@ -26,7 +27,7 @@ from spark_queue.source.partitions import MessageReader
 from spark_queue.source.stream_reader import QueueStreamReader
 
 #: Options that only the stream of a queue has: with one of them, a read of a queue is not meant to be a view of it.
-_OF_QUEUE_STREAM = frozenset({"subscription", "ackmode", "maxbacklog", "columns", "minpartitions"})
+_OF_QUEUE_STREAM = names_of(Purpose.QUEUE_STREAM) - names_of(Purpose.VIEW_BATCH)
 
 _ReadOptions = QueueStreamOptions | TopicStreamOptions | TopicBatchOptions | ViewOptions
 

@@ -282,7 +282,7 @@ INSTANCES = (
         ("tests/model/test_instance_programs.py",),
     ),
     Mutant(
-        "a peer says of a message that it was delivered more often than memory has room for",
+        "more deliveries are taken over from a peer than a queue that limits none counts",
         _FOLD, "COUNTED_MOST = 1_000", "COUNTED_MOST = 5_000",
         ("tests/unit/core/test_request_bounds.py",),
     ),

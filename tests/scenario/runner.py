@@ -5,6 +5,7 @@ from __future__ import annotations
 from spark_queue.errors import SparkQueueError
 from spark_queue.verification import invariants
 from spark_queue.verification.state_digest import digest
+from tests.deciding import due_by_all
 from tests.scenario import acts, looks
 from tests.scenario.script import Step, Words, compare, read
 from tests.scenario.world import World
@@ -78,6 +79,8 @@ class Scenario:
         restored = digest(self.world.restored())
         broken += [f"going through a snapshot gives other {name}" for name in live if live[name] != restored[name]]
         compare(broken, [], "; ".join(broken))
+        # Only what changed is asked again when something is due.
+        compare(self.world.engine.next_due_ms(), due_by_all(self.world.engine), "something is due at another time")
 
 
 def run_scenario(text: str) -> Scenario:

@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 from spark_queue.core import deciding, engine, state
+from spark_queue.core.deciding import handlers
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.state import folds
 from spark_queue.core.state.ledger import QueueLedger
@@ -90,10 +91,10 @@ class Saboteur:
             if name.startswith("spark_queue.") and module is not engine:
                 for attribute, wrapped in _wrapped(vars(module), self.around).items():
                     yield mock.patch.object(module, attribute, wrapped)
-        for tables in ((engine.HANDLERS, engine.DONE_BEFORE), (folds._FOLDS,)):
+        for tables in ((handlers.HANDLERS, handlers.DONE_BEFORE), (folds._FOLDS,)):
             for table in tables:
                 yield mock.patch.dict(table, {key: self.around(function) for key, function in table.items()})
-        yield mock.patch.object(engine, "CONSEQUENCES", tuple(map(self.around, engine.CONSEQUENCES)))
+        yield mock.patch.object(engine, "CONSEQUENCES", tuple(map(self.around, handlers.CONSEQUENCES)))
         for owner in (QueueLedger, PreparedTraits):
             for name, method in vars(owner).items():
                 if inspect.isfunction(method) and not name.startswith("__"):

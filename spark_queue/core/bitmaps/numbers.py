@@ -29,8 +29,7 @@ class Numbers:
                 digit.update(rows)
             else:
                 digit.difference_update(rows)
-        while self._digits and not self._digits[-1]:
-            self._digits.pop()
+        self._trim()
 
     def split(self, rows: BitMap64) -> Iterator[tuple[int, BitMap64]]:
         """Yield `rows` in parts of equal number, lowest number first; empty parts are left out."""
@@ -45,7 +44,8 @@ class Numbers:
             if above:
                 waiting.append((number | 1 << place - 1, place - 1, above))
             if len(above) < len(part):
-                waiting.append((number, place - 1, part - above))
+                # Mostly none has the digit, and a copy of ten million messages costs more than the rest.
+                waiting.append((number, place - 1, part - above if above else part))
 
     def compare(self, rows: BitMap64, number: int) -> tuple[BitMap64, BitMap64]:
         """Return those of `rows` whose number is less, and those whose number is this one."""
@@ -69,3 +69,7 @@ class Numbers:
             if above:
                 rows, largest = above, largest | 1 << place
         return largest
+
+    def _trim(self) -> None:
+        while self._digits and not self._digits[-1]:
+            self._digits.pop()

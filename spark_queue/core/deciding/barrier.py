@@ -78,8 +78,7 @@ def receive(work: UnitOfWork, lease: Lease) -> None:
 def deliveries(subscription: Subscription) -> Counts:
     """Return how often each of the barriers that a subscription waits for was delivered to it."""
     counts = Counts()
-    for _ in range(subscription.barrier_deliveries):
-        counts.increment(subscription.barriers[:1])
+    counts.set(subscription.barriers[:1], subscription.barrier_deliveries)
     return counts
 
 

@@ -64,11 +64,11 @@ def _attach(work: UnitOfWork, command: Attach, session: Session) -> None:
             # The reply to this very call was lost; nothing came after it that a second record might undo.
             return
     wanted = {"ack_mode": command.ack_mode, "max_backlog": command.max_backlog, "filter": command.filter}
+    work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.hiding()) if text is not None])
     known = hand_to_caller(work, known)
     if work.caller is not None:
         wanted |= belonging(work.caller.principal, work.hiding())
     if known is None or any(getattr(known, each) != value for each, value in wanted.items()):
-        work.state.prepare_filters(work.ledger, [text for text in (command.filter, *work.hiding()) if text is not None])
         work.emit(Kind.SUBSCRIBED, subscription=name, detail=wanted)
     detail = {"incarnation": list(incarnation), "call": call}
     if command.available_now:

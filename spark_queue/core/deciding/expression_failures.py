@@ -11,9 +11,10 @@ from spark_queue.core.state.journal_state import JournalState
 _EXAMPLES = 5
 
 
-def count_failed_expressions(state: JournalState, _: Record, emit: Emit) -> None:
+def count_failed_expressions(state: JournalState, record: Record, emit: Emit) -> None:
     """Record how many messages of those that just came failed; their file may be retired before somebody folds the log."""
-    for name, ledger in list(state.queues.items()):
-        if ledger.failing:
+    for name in list(state.queues_changed_by(record)):
+        ledger = state.queues.get(name)
+        if ledger is not None and ledger.failing:
             detail = {"messages": len(ledger.failing), "examples": list(islice(ledger.failing, _EXAMPLES))}
             emit(Kind.EXPRESSION_FAILED, queue=name, detail=detail)

@@ -37,10 +37,7 @@ def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, cal
         Most messages that the caller takes.
     """
     ledger, queue = work.ledger, work.ledger.definition
-    if ledger.paused:
-        return None
-    alarm = subscription.alarm
-    if alarm is not None and alarm.probe_at_ms is not None and work.now_ms < alarm.probe_at_ms:
+    if _is_paused(work, subscription):
         return None
     barrier = pending(subscription)
     rows = barrier or _take_part(work, subscription, limit)
@@ -61,6 +58,12 @@ def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, cal
     if queue.at_most_once and not barrier:
         remove(work, rows, Removal.DELIVERED, lease=lease)
     return lease
+
+
+def _is_paused(work: UnitOfWork, subscription: Subscription) -> bool:
+    """Return whether a subscription is given nothing now, whatever is there: by somebody's word, or until its next probe."""
+    alarm = subscription.alarm
+    return work.ledger.paused or (alarm is not None and alarm.probe_at_ms is not None and work.now_ms < alarm.probe_at_ms)
 
 
 def grantable(work: UnitOfWork, subscription: Subscription) -> BitMap64:
@@ -93,11 +96,18 @@ def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
 
 
 def is_withheld(work: UnitOfWork, subscription: Subscription) -> bool:
-    """Return whether messages that a subscription has room for wait for others, until they come or their window ends."""
-    if room_within(work.ledger, subscription, work.ledger.backlogs()) <= 0:
+    """Return whether messages that a subscription has room for wait for others, until they come or their window ends.
+
+    They may be what others have kept, or have no room in the queue beside that (R31). What leases of others fill is waited for by
+    nobody.
+    """
+    backlogs = work.ledger.backlogs()
+    left = left_within(work.ledger, backlogs)
+    if _is_paused(work, subscription) or min(left, room_within(work.ledger, subscription, backlogs)) <= 0:
         return False
-    others = (rows for name, rows in work.shares.kept.items() if name != subscription.name)
-    return bool(BitMap64.union(BitMap64(), *others).intersect(grantable(work, subscription)))
+    kept = BitMap64.union(BitMap64(), *(rows for name, rows in work.shares.kept.items() if name != subscription.name))
+    rows = grantable(work, subscription) if kept else kept
+    return bool(rows) and (len(kept) >= left or kept.intersect(rows))
 
 
 def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pyroaring import BitMap64
 
 from spark_queue.core.commands import Purge, Settle, SettleWhere
-from spark_queue.core.deciding.instances.transfers import claim, claim_matching, claimable
+from spark_queue.core.deciding.instances.transfers import claim, claimable
 from spark_queue.core.deciding.outcomes import Said, check_outcomes, read_outcome, read_staged, refuse_barriers, stage
 from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.settlement import apply_outcome, give_back_followers, in_queue
@@ -56,7 +56,7 @@ def settle(work: UnitOfWork, command: Settle) -> Settled:
         _Part(said=said, rows=rows, named=each.lease, lease=lease)
         for (said, rows), each, lease in zip(given, command.outcomes, leases, strict=True)
     ]
-    lost = claimable(work)
+    lost, leased = claimable(work), work.seen(work.ledger.rows[State.LEASED].copy())
     plans = [_plan(work, each, lost) for each in parts]
     claim(work, lost & BitMap64.union(BitMap64(), *(rows for _, rows in given)))
     counts: Counter[str] = Counter()
@@ -64,7 +64,7 @@ def settle(work: UnitOfWork, command: Settle) -> Settled:
         if part.lease is not None:
             stage(work, part.lease, ((part.said, staged),))
         counts[_COUNTED[Outcome(part.said[0])]] += len(staged)
-    _settle_now(work, [now for _, now in plans], counts)
+    _settle_now(work, [now for _, now in plans], counts, seen=leased)
     return Settled(**counts)
 
 
@@ -77,22 +77,26 @@ def settle_where(work: UnitOfWork, command: SettleWhere) -> Settled:
     said = read_staged(work, command.outcome, command.retry_after_ms, command.error)
     ledger = work.ledger
     leased = ledger.rows[State.LEASED]
-    claim_matching(work, command.where)
+    lost, seen = work.seen(claimable(work)), work.seen(leased.copy())
     among = leased.copy() if said[0] == Outcome.CANCEL else in_queue(work, ledger.entered)
-    rows = work.matching(command.where, work.seen(among))
+    matching = work.matching(command.where, work.seen(among) | lost)
+    # Files are read before anything is recorded: one may be gone.
+    claim(work, matching & lost)
+    rows = matching & leased if said[0] == Outcome.CANCEL else in_queue(work, matching)
     untouched = rows if ledger.definition.at_most_once else rows & leased if ledger.definition.leasing == "strict" else BitMap64()
     counts = Counter(skipped=len(untouched))
-    _settle_now(work, [_Part(said=said, rows=rows - untouched)], counts)
+    _settle_now(work, [_Part(said=said, rows=rows - untouched)], counts, seen=seen)
     return Settled(**counts)
 
 
 def purge(work: UnitOfWork, command: Purge) -> Purged:
     """Remove what is not leased, active or not, or what of it matches a filter; purged messages are no dead letters (R13)."""
-    claim_matching(work, command.where)
-    leased = work.seen(work.ledger.rows[State.LEASED].copy())
-    rows = work.seen((in_queue(work, work.ledger.entered) - work.ledger.rows[State.LEASED]) | work.ledger.rows[State.INACTIVE])
+    members, lost = work.ledger.rows, work.seen(claimable(work))
+    leased = work.seen(members[State.LEASED].copy())
+    rows = lost | work.seen((in_queue(work, work.ledger.entered) - members[State.LEASED]) | members[State.INACTIVE])
     if command.where is not None:
         rows, leased = work.matching(command.where, rows), work.matching(command.where, leased)
+    claim(work, rows & lost)
     remove(work, rows, Removal.PURGED)
     return Purged(purged=len(rows), leased=len(leased))
 
@@ -182,13 +186,19 @@ def _check_holder(work: UnitOfWork, foreign: BitMap64) -> None:
             raise LeaseError("LEASE_HELD", bookmark=first, queue=name, holder=lease.subscription, leased_until=until)
 
 
-def _settle_now(work: UnitOfWork, parts: Collection[_Part], counts: Counter[str]) -> None:
-    """Let outcomes act, each by the lease under which it was given; what stands behind a cancelled message has none."""
+def _settle_now(work: UnitOfWork, parts: Collection[_Part], counts: Counter[str], *, seen: BitMap64) -> None:
+    """Let outcomes act, each by the lease under which it was given; what stands behind a cancelled message has none.
+
+    Parameters
+    ----------
+    seen : BitMap64
+        What was leased and is not hidden from who asks: found out before anything is recorded, since it may need a file.
+    """
     behind = BitMap64()
     for part in parts:
         if part.said[0] == Outcome.CANCEL:
             behind |= give_back_followers(work, part.rows, work.ledger.rows[State.LEASED], lease=part.lease)
-    counts["behind"] = len(work.seen(behind))
+    counts["behind"] = len(behind & seen)
     for part in parts:
         _act(work, replace(part, rows=part.rows - behind), counts)
 

@@ -32,10 +32,12 @@ def redrive(work: UnitOfWork, command: Redrive) -> Redriven:
     What is leased or settled in the dead-letter queue stays, and so does what is no dead letter.
     """
     letters = work.dead_letters
-    if letters is not None:
-        there = replace(work, ledger=letters)
-        claim(there, work.seen(_named(work.state, command) & claimable(there)))
-    free = work.seen(_named(work.state, command) & free_letters(work.state, command.queue))
+    there = work if letters is None else replace(work, ledger=letters)
+    lost = BitMap64() if letters is None else claimable(there)
+    # A file that has to be read for what is hidden may be gone, so that is found out before anything is recorded.
+    named = work.seen(_named(work.state, command) & (work.ledger.rows[State.DEAD] | lost))
+    claim(there, named & lost)
+    free = named & free_letters(work.state, command.queue)
     if free:
         if letters is not None and free.intersect(letters.entered):
             work.emit(Kind.REDRIVEN, free & letters.entered, queue=letters.definition.name)

@@ -72,8 +72,8 @@ def end_letters(state: JournalState, record: Record, emit: Emit) -> None:
         emit(Kind.REMOVED, queue=source.definition.name, ranges=to_ranges(over), reason=record.reason, detail=detail)
 
 
-def remove_reached(state: JournalState, _: Record, emit: Emit) -> None:
+def remove_reached(state: JournalState, record: Record, emit: Emit) -> None:
     """Record that messages which were acknowledged before they were active are gone, as soon as their turn comes (R83)."""
-    for name, ledger in list(state.queues.items()):
+    for ledger in state.filled_by(record):
         if ledger.reached:
-            emit(Kind.REMOVED, queue=name, ranges=to_ranges(ledger.reached), reason=Removal.ACKNOWLEDGED)
+            emit(Kind.REMOVED, queue=ledger.definition.name, ranges=to_ranges(ledger.reached), reason=Removal.ACKNOWLEDGED)

@@ -6,7 +6,7 @@ with units. `parsing.parse` reads it and checks every key and every relation bet
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -203,6 +203,11 @@ class Definitions:
     #: The queues that have a target depth: each record looks at all of them, and of many queues few have one. One that loses it
     #: has no inactive messages from that record on.
     with_target_depth: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    #: The queues of each message type, dead-letter queues among them.
+    queues_of: Mapping[str, Sequence[str]] = field(init=False, repr=False, compare=False)
+    #: The queue whose dead letters come to each dead-letter queue.
+    _sources: dict[str, str] = field(init=False, repr=False, compare=False)
+    _replicated: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         entries = [(entry, kind) for kind in self.message_types.values() for entry in kind.topics]
@@ -210,6 +215,13 @@ class Definitions:
         object.__setattr__(self, "_patterns", {entry: kind for entry, kind in entries if is_pattern(entry)})
         limited = tuple(name for name, queue in self.queues.items() if queue.target_queue_depth)
         object.__setattr__(self, "with_target_depth", limited)
+        queues_of: dict[str, list[str]] = {}
+        for name, queue in self.queues.items():
+            queues_of.setdefault(queue.message_type, []).append(name)
+        object.__setattr__(self, "queues_of", queues_of)
+        letters = {each.dead_letter_queue: name for name, each in self.queues.items() if each.dead_letter_queue is not None}
+        object.__setattr__(self, "_sources", letters)
+        object.__setattr__(self, "_replicated", frozenset(name for peer in self.peers.values() for name in peer.queues))
 
     def queue(self, name: str) -> QueueDefinition:
         """Return a queue by name; UNKNOWN_QUEUE names the nearest."""
@@ -219,7 +231,7 @@ class Definitions:
 
     def is_replicated(self, queue: str) -> bool:
         """Return whether the messages of a queue are owned by one of several instances."""
-        return any(queue in peer.queues for peer in self.peers.values())
+        return queue in self._replicated
 
     def principal_with(self, token_hash: str) -> PrincipalDefinition | None:
         """Return the principal of a token, by its hash; None for a token that nobody has."""
@@ -239,7 +251,7 @@ class Definitions:
 
     def source_of(self, queue: str) -> str | None:
         """Return the queue whose dead letters come to a queue; None for one that is no dead-letter queue."""
-        return next((name for name, each in self.queues.items() if each.dead_letter_queue == queue), None)
+        return self._sources.get(queue)
 
     def message_type(self, name: str) -> MessageTypeDefinition:
         """Return a message type by name; UNKNOWN_MESSAGE_TYPE names the nearest."""

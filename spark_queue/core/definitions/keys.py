@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -210,6 +210,11 @@ class Key:
     #: What stands in the file when the key is absent; None where absence means none.
     default: Any
     about: str
+    #: The parsed default: thousands of queues leave most keys out.
+    value: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", None if self.default is None else self.parse(self.default))
 
 
 def _key(name: str, parse: Callable[[Any], Any], default: Any, about: str) -> Key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -60,7 +61,7 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
     _check_topics(message_types.values())
     queue_tables = read_tables(stored, "queues")
     check_names("queue", queue_tables)
-    letters = [table.get("dead_letter_queue") for table in queue_tables.values()]
+    letters = Counter(name for table in queue_tables.values() if isinstance(name := table.get("dead_letter_queue"), str))
     _check_letters_exist(queue_tables)
     peers = _read_peers(stored, journal)
     replication = ReplicationDefinition(**read_keys(stored.get("replication", {}), REPLICATION_KEYS, "[replication]"))
@@ -74,7 +75,7 @@ def parse(stored: Mapping[str, Any]) -> Definitions:
     }
     definitions = replace(without_queues, queues=queues)
     for queue in queues.values():
-        _check_dead_letters(queue, definitions)
+        _check_dead_letters(queue, definitions, sources=letters)
         _check_owner(queue)
     if peers:
         from spark_queue.core.definitions.peers import check_peers  # noqa: PLC0415 - as above.
@@ -217,7 +218,7 @@ def _check_letters_exist(tables: Mapping[str, Mapping[str, Any]]) -> None:
             )
 
 
-def _check_dead_letters(queue: QueueDefinition, definitions: Definitions) -> None:
+def _check_dead_letters(queue: QueueDefinition, definitions: Definitions, *, sources: Mapping[str, int]) -> None:
     where = f"[queues.{queue.name}]"
     for key, value in (("dead_letter_queue", queue.dead_letter_queue), ("dead_letter_retention", queue.dead_letter_retention_ms)):
         if queue.at_most_once and value is not None:
@@ -226,10 +227,10 @@ def _check_dead_letters(queue: QueueDefinition, definitions: Definitions) -> Non
     if queue.dead_letter_queue is None:
         return
     letters = definitions.queue(queue.dead_letter_queue)
-    sources = [other.name for other in definitions.queues.values() if other.dead_letter_queue == letters.name]
     trouble = None
-    if len(sources) > 1:
-        trouble = f"'{letters.name}' already takes the dead letters of '{sources[-1]}', and a dead-letter queue has one source."
+    if sources[letters.name] > 1:
+        other = definitions.source_of(letters.name)
+        trouble = f"'{letters.name}' already takes the dead letters of '{other}', and a dead-letter queue has one source."
     elif letters.message_type != queue.message_type:
         trouble = f"'{letters.name}' has message type '{letters.message_type}', this queue '{queue.message_type}'."
     if trouble is not None:

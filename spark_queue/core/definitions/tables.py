@@ -29,10 +29,10 @@ def read_keys(table: Mapping[str, Any], keys: Iterable[Key], where: str) -> dict
     check_keys(table, [key.name for key in keys], where)
     values: dict[str, Any] = {}
     for key in keys:
-        value = table.get(key.name, key.default)
-        if value is None and key.name not in table:
-            values[key.field] = None
+        if key.name not in table:
+            values[key.field] = key.value
             continue
+        value = table[key.name]
         try:
             values[key.field] = key.parse(value)
         except ValueError as reason:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import count_rows, to_bitmap, to_ranges
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.definitions.definition import Definitions, QueueDefinition
@@ -17,6 +17,7 @@ from spark_queue.core.message_files.relocation import Foresight
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.core.state import depth, folds
+from spark_queue.core.state.done_requests import DoneRequests
 from spark_queue.core.state.faults import QueueGuard, describe, set_aside
 from spark_queue.core.state.folds import definitions, peers
 from spark_queue.core.state.ledger import QueueLedger
@@ -25,12 +26,6 @@ from spark_queue.core.state.peer_changes import PeerChanges
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
 
 _KINDS = frozenset(Kind)
-
-#: What a settlement or a purge records of the messages that it changes.
-_SETTLING_KINDS = frozenset({Kind.OUTCOMES, Kind.RETURNED, Kind.REMOVED})
-
-#: Newest requests that are known to be done: a caller asks again for half a minute at most.
-_REQUESTS_KEPT = 4_096
 
 
 class JournalState:
@@ -70,8 +65,7 @@ class JournalState:
         self.foresight = Foresight()
         #: Where the lease numbers of dropped queues go on.
         self.lease_numbers: dict[str, int] = {}
-        #: How many messages each settled, staged, returned or removed, in the order in which they were done.
-        self._requests: dict[str, int] = {}
+        self._requests = DoneRequests()
         #: How far each peer is pulled, by the name of its instance.
         self.pulled: dict[str, Watermark] = {}
         self.peer_changes = PeerChanges()
@@ -86,7 +80,7 @@ class JournalState:
 
     def messages_of(self, request: str) -> int:
         """Return how many messages a request that was done lately settled or purged."""
-        return self._requests[request]
+        return self._requests.messages_of(request)
 
     def ledger(self, queue: str) -> QueueLedger:
         """Return a queue's ledger.
@@ -174,17 +168,11 @@ class JournalState:
                 # Records of a queue that was dropped since, or is set aside, stay in the log and change nothing.
                 if record.queue in self.queues:
                     self._of_queue(record)
-        may_wait = list(self.queues) if record.kind == Kind.DEFINITIONS_APPLIED else self.definitions.with_target_depth
-        self._fill(may_wait, record.at_ms)
-        self._note_request(record)
+        for ledger in self.filled_by(record):
+            with self.guard(ledger.definition.name):
+                depth.fill(ledger, record.at_ms)
+        self._requests.note(record)
         self.next_record, self.last_at_ms = record.record + 1, max(self.last_at_ms, record.at_ms)
-
-    def _fill(self, queues: Iterable[str], now_ms: int) -> None:
-        """Fill the active part of queues."""
-        for name in queues:
-            if name in self.queues:
-                with self.guard(name):
-                    depth.fill(self.queues[name], now_ms)
 
     def _of_queue(self, record: Record) -> None:
         """Apply a record of a queue that stands."""
@@ -202,14 +190,18 @@ class JournalState:
             self.unanswered.pop(queue, None)
             self.troubles[queue] = set_aside(queue, f"{record.detail['error']}.")
 
-    def _note_request(self, record: Record) -> None:
-        request = record.detail.get("request")
-        if request is None:
-            return
-        messages = count_rows(record.ranges) if record.kind in _SETTLING_KINDS else 0
-        self._requests[request] = self._requests.get(request, 0) + messages
-        if len(self._requests) > _REQUESTS_KEPT:
-            del self._requests[next(iter(self._requests))]
+    def filled_by(self, record: Record) -> Iterator[QueueLedger]:
+        """Yield the queues in which messages may become active with a record."""
+        names = self.queues if record.kind == Kind.DEFINITIONS_APPLIED else self.definitions.with_target_depth
+        return (self.queues[name] for name in list(names) if name in self.queues)
+
+    def queues_changed_by(self, record: Record) -> Collection[str]:
+        """Return the queues that a record may have changed; what becomes active with it is told by `filled_by`."""
+        if record.queue is not None:
+            return (record.queue,)
+        if record.message_type is not None:
+            return self.definitions.queues_of.get(record.message_type, ())
+        return self.queues
 
     def aged_until(self, queue: QueueDefinition, now_ms: int) -> int:
         """Return the bookmark before which messages are older than the queue's `expiration`; 0 when it has none."""
@@ -224,7 +216,8 @@ class JournalState:
         if record.kind == Kind.ENTERED:
             segment = message_type.segments[-1]
             ledgers = self.queues_of(segment.message_type)
-            self.enter(segment, ledgers, barriers={name: segment.barriers.get(name, ()) for name in self.queues})
+            of_each = {each.definition.name: segment.barriers.get(each.definition.name, ()) for each in ledgers}
+            self.enter(segment, ledgers, barriers=of_each)
             peers.clashed(self, ledgers, segment)
 
     def find_barriers(self, segment: Segment, requests: Iterable[TraitRequest] | None = None) -> dict[str, Ranges]:
@@ -247,8 +240,8 @@ class JournalState:
 
     def queues_of(self, message_type: str) -> list[QueueLedger]:
         """Return the queues that messages of a type enter from its log."""
-        ledgers = self.queues.values()
-        return [each for each in ledgers if each.definition.message_type == message_type and each.definition.underlying_topic]
+        names = self.definitions.queues_of.get(message_type, ())
+        return [self.queues[name] for name in names if name in self.queues and self.queues[name].definition.underlying_topic]
 
     def trait_requests(self, ledgers: Iterable[QueueLedger], *, told: Container[str] = ()) -> list[TraitRequest]:
         """Return what queues must know of messages before they enter; `told` are those whose barriers a record tells."""

@@ -222,9 +222,10 @@ class QueueLedger:
 
     def acquit(self, row: int, known: Suspect) -> None:
         """Take back what a suspect's failures counted."""
-        self.delivered.set(row, known.deliveries)
-        self.cancelled.set(row, known.cancels)
-        self.lone_failures.set(row, known.lone_failures)
+        rows = BitMap64([row])
+        self.delivered.set(rows, known.deliveries)
+        self.cancelled.set(rows, known.cancels)
+        self.lone_failures.set(rows, known.lone_failures)
 
     def drop_recoverable(self, rows: BitMap64, *, but: int | None) -> None:
         """Take rows from what every lease but one may still resume or settle (P2)."""

@@ -94,13 +94,14 @@ class World:
 class Planner:
     """One planner start of a subscription."""
 
-    def __init__(self, world: World, subscription: str = "s", *, queue: str = "WORK") -> None:
+    def __init__(self, world: World, subscription: str = "s", *, queue: str = "WORK", filter_sql: str | None = None) -> None:
         self.world = world
         self.common: dict[str, Any] = {"queue": queue, "subscription": subscription}
         self.incarnation = world.ask(commands.DrawIncarnation, **self.common).incarnation
         self.calls = 0
         self.lease = 0
-        assert world.ask(commands.Attach, ack_mode="auto", max_backlog=100, **self.planner()) == replies.Done()
+        wishes = {"ack_mode": "auto", "max_backlog": 100, "filter": filter_sql}
+        assert world.ask(commands.Attach, **wishes, **self.planner()) == replies.Done()
 
     def planner(self) -> dict[str, Any]:
         self.calls += 1

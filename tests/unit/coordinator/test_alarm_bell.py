@@ -17,9 +17,9 @@ def test_a_number_that_was_used_twice_is_told_until_its_messages_have_left(caplo
     ledger = world.state.queues["Q"]
     ledger.clashing, ledger.clash = BitMap64([1]), Alarm(error="two messages have one number", since_ms=1)
     with caplog.at_level("INFO"):
-        bell.ring(world.state)
+        bell.ring(world.state, world.state.queues)
         ledger.rows[State.REMOVED].add(1)
-        bell.ring(world.state)
+        bell.ring(world.state, world.state.queues)
     assert [record.getMessage() for record in caplog.records] == [
         "ALARM: queue 'Q': two messages have one number.",
         "The alarm about numbers that a publisher used twice of queue 'Q' is over.",
@@ -31,21 +31,21 @@ def test_an_alarm_is_told_once_and_its_end_too(caplog: pytest.LogCaptureFixture)
     for name in ("s1", "s2"):
         started(world.engine, "Q", name, max_backlog=5, now_ms=world.now_ms)
     state, ledger = world.state, world.state.queues["Q"]
-    bell.ring(state)
+    bell.ring(state, state.queues)
     ledger.subscriptions["s1"].alarm = Alarm(error="every message fails", since_ms=1, probe_at_ms=30_001)
     with caplog.at_level("INFO"):
-        bell.ring(state)
-        bell.ring(state)
+        bell.ring(state, state.queues)
+        bell.ring(state, state.queues)
         ledger.subscriptions["s2"].alarm = Alarm(error="a barrier fails", since_ms=2)
-        bell.ring(state)
+        bell.ring(state, state.queues)
         ledger.subscriptions["s1"].alarm = ledger.subscriptions["s2"].alarm = None
         for _ in range(6):
             ledger.lone_failures.increment(BitMap64([1]))
         ledger.stuck = Alarm(error="boom", since_ms=3)
-        bell.ring(state)
-        bell.ring(state)
+        bell.ring(state, state.queues)
+        bell.ring(state, state.queues)
         ledger.lone_failures.forget(BitMap64([1]))
-        bell.ring(state)
+        bell.ring(state, state.queues)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         (
             "WARNING",

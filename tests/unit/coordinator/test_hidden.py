@@ -9,6 +9,7 @@ import pytest
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions.keys import CHANGE, READ
+from spark_queue.errors import JournalError
 from spark_queue.protocol import wire
 from tests.scenario.traits import PublishedMessage
 from tests.unit.coordinator.loop_world import PERIOD_MS, Planner, World
@@ -288,3 +289,23 @@ def test_a_queue_of_another_type_is_not_begun_with_filters_that_its_messages_do_
     world.clock.advance(1_000)
     world.loop.step([])
     assert len(world.loop._engine.state.queues["WORK"].entered) == 1
+
+
+def test_a_subscription_of_another_goes_on_where_a_new_owner_cannot_be_told_what_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the new one may see is found out before the old one ends: a file may be gone."""
+    world = World(definitions({}))
+    publish(world)
+    Planner(world).next()
+    world.ask(commands.Apply, definitions=definitions(few()))
+    world.act_as("few")
+    drawn = world.ask(commands.DrawIncarnation, queue="WORK", subscription="s")
+    state, before = world.loop._engine.state, world.records()
+
+    def matches(*_: Any, **__: Any) -> Any:
+        raise JournalError("MESSAGE_FILE_MISSING", path="p", file="f", reason="it is gone.", next_step="")
+
+    monkeypatch.setattr(state.traits, "matches", matches)
+    planner = {"queue": "WORK", "subscription": "s", "incarnation": drawn.incarnation, "call": 1}
+    reply = world.ask(commands.Attach, ack_mode="auto", max_backlog=100, **planner)
+    assert code_of(reply) == "MESSAGE_FILE_MISSING"
+    assert world.records() == before

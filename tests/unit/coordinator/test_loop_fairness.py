@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from spark_queue.coordinator.inbox import Call
-from spark_queue.core import replies
+from spark_queue.core import commands, replies
 from spark_queue.protocol import wire
+from tests.scenario.traits import PublishedMessage
 from tests.unit.coordinator.loop_world import DEFINITIONS, WINDOW_MS, Planner, World, answered
 
 
@@ -84,6 +85,31 @@ def test_a_poll_that_is_over_says_that_more_may_come(world: World) -> None:
     world.loop.step([world.call(wire.Nudge, message_type="json")])
     assert asker.next().withheld
     assert other.next().messages == 1
+    assert not asker.next().withheld
+
+
+def test_a_poll_says_that_more_may_come_where_what_others_have_kept_fills_the_backlog_of_the_queue() -> None:
+    """R31: what it could take is nobody else's, but it has room for it only if the other does not come for its share."""
+    world = World({**DEFINITIONS, "queues": {"WORK": {**DEFINITIONS["queues"]["WORK"], "max_backlog": 1}}})
+    other, asker = (Planner(world, name, filter_sql=f"sequence = {kind}") for kind, name in enumerate("ab"))
+    other.next()
+    world.storage.publish("json", [PublishedMessage(topic="ORDERS", attributes={"sequence": kind}) for kind in (0, 1)])
+    world.ask(wire.Nudge, message_type="json")
+    assert asker.next().withheld
+    world.clock.advance(WINDOW_MS)
+    assert asker.next().messages == 1
+    # From here on a lease fills it: nobody waits for the end of that.
+    assert not other.next().withheld
+
+
+def test_a_paused_queue_withholds_nothing_from_a_run_of_what_is_there_now(world: World) -> None:
+    """Who waits for its share keeps it as long as the queue is paused, so such a run would wait as long."""
+    other, asker = Planner(world, "a"), Planner(world, "b")
+    other.next()
+    world.publish(1)
+    world.ask(wire.Nudge, message_type="json")
+    assert asker.next().withheld
+    world.ask(commands.Pause, queue="WORK")
     assert not asker.next().withheld
 
 

@@ -11,7 +11,7 @@ import pytest
 from spark_queue.coordinator.inbox import Call
 from spark_queue.coordinator.loop import ROUND_MS, ReignEndedError
 from spark_queue.core import commands, engine, replies
-from spark_queue.core.deciding import timers
+from spark_queue.core.deciding import handlers, timers
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Record
 from spark_queue.core.retention import Retention
@@ -55,7 +55,7 @@ def raising_of(queue: str, function: Callable[..., Any], *, after: bool = False)
 
 
 def handler(monkeypatch: pytest.MonkeyPatch, command: type[commands.Command], *, after: bool) -> None:
-    broken = {**engine.HANDLERS, command: raising_of("WORK", engine.HANDLERS[command], after=after)}
+    broken = {**handlers.HANDLERS, command: raising_of("WORK", handlers.HANDLERS[command], after=after)}
     monkeypatch.setattr(engine, "HANDLERS", broken)
 
 
@@ -138,6 +138,7 @@ def test_a_timer_that_raises_sets_its_queue_aside(two: World, monkeypatch: pytes
 
 
 def test_how_long_to_wait_for_calls_may_raise_too(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    two.ask(commands.Pause, queue="WORK")
     monkeypatch.setattr(timers, "next_due_ms", raising_of("WORK", timers.next_due_ms))
     two.loop._inbox.submit(Call(wire.Stop(journal=two.journal_id, request="r"), lambda: False))
     two.loop.run()
@@ -148,6 +149,7 @@ def test_an_alarm_that_cannot_be_told_sets_its_queue_aside(two: World, monkeypat
 
     monkeypatch.setattr("spark_queue.coordinator.alarm_bell.alarms", raising_of("WORK", status.alarms))
     other = Planner(two, queue="OTHER")
+    two.ask(commands.Pause, queue="WORK")
     assert other.next().messages == 3
     assert set_aside(two) == {"WORK": "QUEUE_SET_ASIDE"}
 
@@ -267,7 +269,7 @@ def test_what_entered_before_a_fault_of_the_same_group_enters_again(two: World, 
     assert (other.next().messages, work.next().messages) == (3, 3)
     work.next()
     two.publish(2)
-    granting = engine.HANDLERS[commands.Next]
+    granting = handlers.HANDLERS[commands.Next]
 
     def raises_after_a_grant(unit: UnitOfWork, command: commands.Next) -> object:
         found = granting(unit, command)
@@ -275,7 +277,7 @@ def test_what_entered_before_a_fault_of_the_same_group_enters_again(two: World, 
             raise ZeroDivisionError("a bug")
         return found
 
-    broken: dict[type[commands.Command], Any] = {**engine.HANDLERS, commands.Next: raises_after_a_grant}
+    broken: dict[type[commands.Command], Any] = {**handlers.HANDLERS, commands.Next: raises_after_a_grant}
     monkeypatch.setattr(engine, "HANDLERS", broken)
     poll = work.next_call(wait_ms=1_000)
     two.loop.step([poll])

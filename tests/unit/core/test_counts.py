@@ -7,6 +7,9 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.counts import Counts
+from spark_queue.core.state.journal_state import JournalState
+from spark_queue.journal import state_codec
+from tests.scenario.traits import MemoryTraits
 
 ROWS = st.sets(st.integers(0, 20), max_size=21)
 STEPS = st.lists(st.tuples(st.sampled_from(["increment", "decrement", "forget"]), ROWS), max_size=30)
@@ -50,3 +53,22 @@ def test_questions_and_steps_leave_the_caller_its_bitmap(steps: list[tuple[str, 
     counts.forget(asked)
     list(counts.split(asked))
     assert set(asked) == rows
+
+
+@given(STEPS, ROWS, st.integers(0, 6))
+def test_counts_are_raised_and_never_lowered(steps: list[tuple[str, set[int]]], rows: set[int], count: int) -> None:
+    counts, model = play(steps)
+    counts.raise_to(count, BitMap64(rows))
+    assert [counts.of(row) for row in range(21)] == [max(model[row], count if row in rows else 0) for row in range(21)]
+
+
+def test_what_is_known_of_a_message_does_not_grow_with_its_deliveries() -> None:
+    """R56: a poison message may come back for ever, and every step looks at all that is known."""
+    sizes = []
+    counts, state = Counts(), JournalState(MemoryTraits())
+    for deliveries in (10, 5_000):
+        while counts.of(7) < deliveries:
+            counts.increment(BitMap64([7]))
+        state.claim = {"counts": counts}
+        sizes.append(len(state_codec.encode(state)))
+    assert sizes[1] < 2 * sizes[0]

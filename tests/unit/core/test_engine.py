@@ -5,6 +5,7 @@ from __future__ import annotations
 from spark_queue.core import commands
 from spark_queue.core.deciding.outcomes import ERROR_TEXT_LIMIT
 from spark_queue.core.records import Kind, Outcome
+from tests.deciding import decide
 from tests.scenario import Scenario, run_scenario
 
 BEGINNING = """
@@ -101,3 +102,17 @@ def test_next_due_names_only_what_a_tick_can_still_do() -> None:
     scenario = begin("due never\nnext p1\nstart p1\nend p1 cancel 0 after=5s\nprove p1\ndue 5s\ntick 5s")
     # The delay is over and nobody asked; the publish that comes is the next thing to wait for.
     scenario.run("due never\ncrash\ndue now\ntick 1ms\ndue never")
+
+
+def test_a_repeat_is_answered_again_however_many_calls_of_planners_came_between() -> None:
+    """R13: messages that came after a purge whose reply was lost are not purged by its repeat."""
+    scenario = begin()
+    engine, now_ms, purge = scenario.world.engine, scenario.world.now_ms, commands.Purge(queue="Q", request="lost")
+    answer = decide(engine, purge, now_ms=now_ms)
+    planner = {"queue": "Q", "subscription": "s1", "incarnation": scenario.world.planners["p1"].incarnation}
+    for call in range(100, 8_500):
+        attach = commands.Attach(**planner, call=call, ack_mode="auto", max_backlog=1, request=f"r{call}")
+        decide(engine, attach, now_ms=now_ms + call)
+    scenario.run("publish T 4..5")
+    assert decide(engine, purge, now_ms=now_ms + 30_000) == answer
+    scenario.run("state Q available 4..5")

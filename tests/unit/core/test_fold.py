@@ -9,7 +9,7 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.relocation import foreign_record
 from spark_queue.core.message_files.segment import Segment, from_record, to_record
 from spark_queue.core.records import Kind, Record
-from spark_queue.core.state import journal_state
+from spark_queue.core.state import done_requests, journal_state
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import ConfigError, JournalError
@@ -135,8 +135,11 @@ def test_an_unknown_queue_is_answered_with_the_nearest() -> None:
 
 
 def test_requests_are_remembered_for_as_long_as_a_caller_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_state, "_REQUESTS_KEPT", 2)
+    monkeypatch.setattr(done_requests, "_KEPT", 2)
     state = JournalState(MemoryTraits())
-    for number, request in enumerate(("a", "b", "b", "c")):
-        state.fold(Record(kind=Kind.LEFT, record=number, queue="gone", subscription="s", detail={"request": request}))
-    assert [state.has_done(request) for request in "abc"] == [False, True, True]
+    told = []
+    for number, (request, at_s) in enumerate([("a", 0), ("b", 10), ("b", 10), ("c", 119), ("d", 121), ("e", 240), ("f", 242)]):
+        about = {"queue": "gone", "subscription": "s", "detail": {"request": request}}
+        state.fold(Record(kind=Kind.LEFT, record=number, at_ms=at_s * 1_000, **about))
+        told.append("".join(each for each in "abcdef" if state.has_done(each)))
+    assert told == ["a", "ab", "ab", "abc", "abcd", "abcde", "def"]

@@ -91,6 +91,8 @@ def test_columns_are_chosen_and_partitions_are_as_many_as_asked_for(journal: Jou
         ({"queue": "WORK", "view": "leases", "tokenFile": "/nowhere/token"}, "BAD_VALUE.*/nowhere/token"),
         ({"queue": "WORK", "subscription": "s", "coordinator": "grpc://there:1"}, "BAD_VALUE.*'coordinator'.*without TLS"),
         ({}, "MISSING_OPTION.*queue"),
+        ({"queue": "WORK", "ackMode": "explicit"}, "MISSING_OPTION.*'subscription'"),
+        ({"queue": "WORK", "FILTER": "id > 3"}, "MISSING_OPTION.*'subscription'"),
     ],
 )
 def test_a_wrong_read_is_refused_as_soon_as_spark_asks_for_its_columns(

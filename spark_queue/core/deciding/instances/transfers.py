@@ -146,13 +146,6 @@ def claim(work: UnitOfWork, rows: BitMap64) -> None:
         transfer(work, foreign, ownership.instance, reason=CLAIMED)
 
 
-def claim_matching(work: UnitOfWork, where: str | None) -> None:
-    """Claim what somebody is about to end by a filter, or without one, as far as it may be claimed."""
-    lost = work.seen(claimable(work))
-    if lost:
-        claim(work, lost if where is None else work.matching(where, lost))
-
-
 def switch(work: UnitOfWork, command: ProxiedTransfer) -> Done:
     """Let messages be claimed whose owner cannot be reached, or no more (R108)."""
     ownership, queue = work.ledger.ownership, work.ledger.definition

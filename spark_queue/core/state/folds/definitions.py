@@ -99,7 +99,7 @@ def _enter_past(state: JournalState, ledgers: Collection[QueueLedger], barriers:
     """Let the messages that were there before into queues that begin, with the barriers that were found then (R75)."""
     found = {name: to_bitmap(ranges) for name, ranges in barriers.items()}
     for name, message_type in state.message_types.items():
-        mine = [ledger for ledger in state.queues_of(name) if ledger in ledgers]
+        mine = [ledger for ledger in ledgers if ledger.definition.message_type == name and ledger.definition.underlying_topic]
         for segment in message_type.segments if mine else ():
             here = to_bitmap([(segment.first, segment.until)])
             of_it = {queue: tuple(to_ranges(rows & here)) for queue, rows in found.items()}

@@ -12,7 +12,7 @@ from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
 from spark_queue.core.state.ownership import MessageValue, Ownership, Request, Stage
 
-#: Most deliveries and cancels that are taken over of a message, but for what the queue limits: each more is a bitmap.
+#: Most deliveries and cancels that are taken over of a message, but for what the queue limits: a peer may say any number.
 COUNTED_MOST = 1_000
 
 
