@@ -236,6 +236,10 @@ JOURNAL: dict[str, str] = {
         "Message file '{file}' of '{path}' is damaged: {reason} Its messages stay in the queue. Restore the file from a copy; "
         "`sparkq verify` names every file that is wrong."
     ),
+    "EXPRESSION_UNUSABLE": (
+        "The {what} expression {text!r} over message type '{message_type}' was accepted before, and cannot be evaluated now: "
+        "{reason} No message was passed over. {next_step}"
+    ),
     "MESSAGES_RETIRED": (
         "Messages {first} to {last} of message type '{message_type}' have no body any more: they were over the journal's "
         "`retention`, and no queue needed them. The first message that is kept after them is {kept}. {next_step}"
