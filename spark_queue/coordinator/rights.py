@@ -118,7 +118,7 @@ def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int
     return None
 
 
-def translate_ahead(definitions: Definitions, who: Login | None, request: object) -> None:
+def translate_ahead(definitions: Definitions, who: Login | None, request: Any) -> None:
     """Translate what a call carries on the thread that brings it, if its caller may ask that, so that the loop need not.
 
     Who may not ask learns nothing by how long it takes. What is wrong with it is told by the loop, by what holds there.

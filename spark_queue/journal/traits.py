@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,11 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import from_array, to_array, to_bitmap
 from spark_queue.core.definitions.definition import QueueDefinition, is_pattern
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
-from spark_queue.errors import ConfigError, JournalError, SparkQueueError
+from spark_queue.errors import ConfigError, JournalError
 from spark_queue.expression import FILTER, Found, Wanted
 from spark_queue.journal.expressions import program, wanted_by_key, wanted_of
 from spark_queue.journal.layout import Store
-from spark_queue.journal.message_file import MessageFiles, corrupt
+from spark_queue.journal.message_file import PIECE_ROWS, MessageFiles, fitting
 
 
 class FileTraits:
@@ -38,10 +37,12 @@ class FileTraits:
             MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT when a column is needed that cannot be read; EXPRESSION_UNUSABLE;
             STORE_FAILED.
         """
-        with self._fitting(segment):
+        with fitting(self._store, segment):
             return self._traits(segment, tuple(requests))
 
     def _traits(self, segment: Segment, requests: tuple[TraitRequest, ...]) -> Mapping[str, EntryTraits]:
+        if segment.record < 0:
+            self._check_size(segment)
         expires = self._expires(segment)
         found = self._evaluate(segment, [each for each in requests if _taken_by_statistics(segment, each.queue) is not False])
         topics: _Topics | None = None
@@ -72,21 +73,10 @@ class FileTraits:
         for segment in segments:
             part = rows & to_bitmap([(segment.first, segment.until)])
             if part:
-                with self._fitting(segment):
+                with fitting(self._store, segment):
                     found = self._run(segment, [wanted], columns)[wanted]
                     matching |= part & _bitmap_of(found.values, segment.first)
         return matching
-
-    @contextmanager
-    def _fitting(self, segment: Segment) -> Iterator[None]:
-        """Tell of a file whose columns are not those of its message type, whatever they make libraries raise."""
-        try:
-            yield
-        except SparkQueueError:
-            raise
-        except Exception as raised:
-            reason = f"its columns are not those of the message type ({type(raised).__name__}: {str(raised)[:200]})."
-            raise corrupt(self._store, segment, reason) from raised
 
     def _evaluate(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[Wanted, Found]:
         """Evaluate all expressions of several queues at once: each column is read once, and each part computed once."""
@@ -110,8 +100,15 @@ class FileTraits:
             facts = {name: refusal.facts[name] for name in ("what", "text", "reason", "next_step")}
             raise JournalError("EXPRESSION_UNUSABLE", message_type=segment.message_type, **facts) from refusal
         # Part by part; where an expression needs no column, no file is read.
+        if not asked.columns:
+            self._check_size(segment)
         rows = self._files.pieces(segment, asked.columns) if asked.columns else [pa.table({"row": pa.nulls(segment.row_count)})]
         return asked.run_over(rows)
+
+    def _check_size(self, segment: Segment) -> None:
+        """Look into a file that is said to be large before something as large is made for it."""
+        if segment.row_count > PIECE_ROWS and not segment.merged:
+            self._files.check(segment)
 
     def _expires(self, segment: Segment) -> Mapping[int, BitMap64]:
         if segment.expires_null_count == segment.row_count:
