@@ -166,12 +166,26 @@ class Upkeep:
         self._merge = control_compaction.stage(self._store, files, epoch=epoch, at_ms=now_ms)
 
     def _work_on(self, message_type: str, jobs: Sequence[Job], *, epoch: int, now_ms: int) -> None:
-        # The first time in a reign this claims the table.
-        work = MessageTableWork(
-            self._store, self._journal_id, message_type, epoch=epoch, now_ms=now_ms, is_durable=lambda: self._control.durable
-        )
-        for job in jobs:
-            job(work)
+        try:
+            # The first time in a reign this claims the table.
+            work = MessageTableWork(
+                self._store, self._journal_id, message_type, epoch=epoch, now_ms=now_ms, is_durable=lambda: self._control.durable
+            )
+            for job in jobs:
+                job(work)
+        except CoordinatorError as lost:
+            if self._is_over(epoch):
+                raise
+            # A newer reign claims the control log first: what the table says, somebody who may write messages of it has made up.
+            what = f"the log of message type '{message_type}' names a reign that the control log does not know"
+            raise delta.damaged(self._store, what, str(lost)) from None
+
+    def _is_over(self, epoch: int) -> bool:
+        try:
+            self._control.open_own(epoch=epoch)
+        except CoordinatorError:
+            return True
+        return False
 
     def _keep_messages(self, version: int, work: MessageTableWork) -> None:
         # At the last entered version, not at the head: what has not entered must stay readable commit by commit.

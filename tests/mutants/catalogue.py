@@ -7,6 +7,7 @@ from tests.mutants.dashboard import DASHBOARD
 from tests.mutants.deciding import DECIDING
 from tests.mutants.failing import FAILING
 from tests.mutants.failing_over import FAILING_OVER
+from tests.mutants.hostile import HOSTILE
 from tests.mutants.instances import INSTANCES
 from tests.mutants.keeping import KEEPING
 from tests.mutants.letters import LETTERS
@@ -45,6 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *METRICS,
     *DASHBOARD,
     *PAGE_FIGURES,
+    *HOSTILE,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",

@@ -56,7 +56,7 @@ def entered(of: Entrance, message_type: str) -> int:
 
 
 def odd(disk: Disk, change: Change) -> JournalError:
-    """Let one message enter, then an entry that was changed, and give what keeps the type out; another type's enters all the same."""
+    """Let one message enter, then an entry that was changed, and give what keeps the type out; another type's messages enter."""
     disk.publish([1])
     of = entrance(disk)
     disk.publish([2])
@@ -175,8 +175,8 @@ def test_a_link_to_a_file_elsewhere_is_not_read(disk: Disk, tmp_path: Path) -> N
 
 
 _VALUES: tuple[Any, ...] = (
-    None, True, -1, 0, 1, 2**31, 2**63, 10**30, 1.5, 1e300, "", "x", "../x", "1", [], {}, [[]], [[[0, 1, "x", 0]]], {"topic": "A"}, "[" * 2_000,
-    '{"numRecords":1}',
+    None, True, -1, 0, 1, 2**31, 2**63, 10**30, 1.5, 1e300, "", "x", "../x", "1", [], {}, [[]], [[[0, 1, "x", 0]]],
+    {"topic": "A"}, "[" * 2_000, '{"numRecords":1}',
 )  # fmt: skip
 
 
