@@ -240,6 +240,10 @@ JOURNAL: dict[str, str] = {
         "Queue '{queue}' is set aside: {reason} Nothing of it is lost, and nothing is granted; the other queues go on. Report what "
         "it says, upgrade to a version that mends it, and run `sparkq revive JOURNAL {queue}`."
     ),
+    "EXPRESSION_UNUSABLE": (
+        "The {what} expression {text!r} over message type '{message_type}' was accepted before, and cannot be evaluated now: "
+        "{reason} No message was passed over. {next_step}"
+    ),
     "MESSAGES_RETIRED": (
         "Messages {first} to {last} of message type '{message_type}' have no body any more: they were over the journal's "
         "`retention`, and no queue needed them. The first message that is kept after them is {kept}. {next_step}"

@@ -20,7 +20,7 @@ from spark_queue.core.records import Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_tail import LogTail
 from spark_queue.errors import CoordinatorError, JournalError
-from spark_queue.journal.message_log import added_file
+from spark_queue.journal.message_entry import added_file
 from spark_queue.ports import AddedFile, ControlLog, MessageLogEntry, PulledFiles
 from tests.scenario.traits import MemoryTraits, PublishedMessage
 

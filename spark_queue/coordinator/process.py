@@ -27,6 +27,7 @@ from spark_queue.coordinator.logins import Logins
 from spark_queue.coordinator.logs import RefusalLog
 from spark_queue.coordinator.loop import Loop, ReignEndedError
 from spark_queue.coordinator.recovery import recover
+from spark_queue.coordinator.rights import translate_ahead
 from spark_queue.coordinator.server import Admission, Server
 from spark_queue.coordinator.standby import LOOK_S, Waiting, wait_to_reign
 from spark_queue.errors import CoordinatorError, SparkQueueError
@@ -224,7 +225,7 @@ def _reign(reign: Reign, journal: JournalPort, post: _Post, advertiser: Advertis
             journal.control = post.metrics.measured(journal.control)
         loop = _recover(reign, journal, inbox, post.admission, pullers=pullers, ends_idle=ends_idle)
         post.logins.know(lambda: loop.definitions)
-        post.admission.open(inbox)
+        post.admission.open(inbox, lambda who, request: translate_ahead(loop.definitions, who, request))
         if post.metrics is not None:
             post.metrics.serves(open_journal(post.store), inbox)
         _LOG.info("Epoch %d serves %s at %s.", reign.epoch, journal.path, post.server.address)

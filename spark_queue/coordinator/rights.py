@@ -18,6 +18,7 @@ from spark_queue.core.definitions.keys import ADMINISTER, CHANGE, READ, RIGHTS, 
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lease import Lease
 from spark_queue.errors import AccessError, ConfigError, SparkQueueError, nearest
+from spark_queue.journal import expressions
 from spark_queue.protocol import wire
 
 
@@ -116,6 +117,18 @@ def refusal(state: JournalState, who: Login | None, request: Any, *, now_ms: int
     if needed.right == READ and isinstance(request, commands.SubscriptionCommand):
         return _of_other(state, principal, request, begins=needed.begins)
     return None
+
+
+def translate_ahead(definitions: Definitions, who: Login | None, request: Any) -> None:
+    """Translate what a call carries on the thread that brings it, if its caller may ask that, so that the loop need not.
+
+    Who may not ask learns nothing by how long it takes. What is wrong with it is told by the loop, by what holds there.
+    """
+    if who is not None and who.principal is not None and definitions.principals:
+        principal = definitions.principals.get(who.principal)
+        if principal is None or not _has(definitions, principal, NEEDED[type(request)], request):
+            return
+    expressions.translate_ahead(definitions, request)
 
 
 def caller_of(definitions: Definitions, who: Login | None, request: Any) -> Caller | None:

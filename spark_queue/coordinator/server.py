@@ -24,6 +24,9 @@ _LOCATION_NOT_OURS = "its journal is at another place: one is a copy of the othe
 _PART_BYTES = 4 * 1024 * 1024
 
 
+#: Does on a call's own thread what the loop need not do.
+Prepare = Callable[[Login | None, wire.AnyRequest], None]
+
 #: Hears of calls that are refused.
 Refused = Callable[[wire.AnyRequest | None, str], None]
 
@@ -48,6 +51,7 @@ class Admission:
         self.refused = refused
         self._epoch = 0
         self._inbox: Inbox | None = None
+        self._prepare: Prepare = lambda *_: None
         self._refusal: SparkQueueError = CoordinatorError("COORDINATOR_STANDS_BY", path=path)
 
     def claimed(self, epoch: int) -> None:
@@ -55,9 +59,9 @@ class Admission:
         self._epoch = epoch
         self._refusal = CoordinatorError("COORDINATOR_RECOVERING", path=self._path)
 
-    def open(self, inbox: Inbox) -> None:
-        """Let calls through."""
-        self._inbox = inbox
+    def open(self, inbox: Inbox, prepare: Prepare = lambda *_: None) -> None:
+        """Let calls through, each after what can be done for it before the loop hears it."""
+        self._prepare, self._inbox = prepare, inbox
 
     def refuse(self, trouble: SparkQueueError) -> None:
         """Tell every caller from now on what keeps the coordinator from recovering."""
@@ -105,6 +109,7 @@ class Admission:
             return wire.Pong(journal=self._journal_id, epoch=self._epoch, pid=os.getpid(), recovering=is_recovering), None
         if self._inbox is None:
             return self._refuse(request, codec.failed(self._refusal)), None
+        self._prepare(who, request)
         call = Call(request, abandoned, who)
         self._inbox.submit(call)
         call.wait()

@@ -133,8 +133,9 @@ class Engine:
         ledger = self.state.queues.get(poll.queue)
         if ledger is None:
             return Granted(lease=poll.finished, messages=0, leased_until_ms=0, lease_period_ms=0)
-        known = ledger.subscriptions.get(poll.subscription)
-        withheld = known is not None and granting.is_withheld(self._work(poll.queue, now_ms), known)
+        known, withheld = ledger.subscriptions.get(poll.subscription), False
+        with self.state.guard(poll.queue):
+            withheld = known is not None and granting.is_withheld(self._work(poll.queue, now_ms), known)
         period_ms = ledger.definition.lease_period_ms
         return Granted(lease=poll.finished, messages=0, leased_until_ms=0, lease_period_ms=period_ms, withheld=withheld)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime
 
 from sqlglot import exp
@@ -37,7 +38,10 @@ def target(node: exp.Cast) -> ValueKind:
     """Return the type that a cast names."""
     to = node.to
     if to.this == exp.DType.DECIMAL:
-        numbers = [int(part.name) for part in to.expressions]
+        written = [part.name for part in to.expressions]
+        if not all(re.fullmatch("[0-9]{1,4}", each) for each in written):
+            raise invalid(node, f"DECIMAL({','.join(written)[:40]}) is no type.", "Write two whole numbers, such as DECIMAL(10,2).")
+        numbers = [int(each) for each in written]
         precision, scale = (*numbers, 10, 0)[:2] if len(numbers) != 1 else (numbers[0], 0)
         if not 1 <= precision <= DIGITS_MAX or not 0 <= scale <= precision:
             raise invalid(node, f"DECIMAL({precision},{scale}) is impossible.", f"At most {DIGITS_MAX} digits.")
@@ -58,10 +62,10 @@ def constant(node: exp.Cast, text: str, kind: ValueKind) -> Value | None:
         if kind == DATE:
             return Value(kind=DATE, sql=f"DATE '{date.fromisoformat(text).isoformat()}'", literal=date.fromisoformat(text))
         time = datetime.fromisoformat(text)
-    except ValueError:
+        # Without an offset it is UTC, the session time zone of these expressions.
+        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise invalid(node, f"'{text}' is no {kind}.", "Write '2024-01-31', or '2024-01-31 23:59:59'.") from None
-    # Without an offset it is UTC, the session time zone of these expressions.
-    time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     return Value(kind=TIMESTAMP, sql=f"TIMESTAMP '{time.replace(tzinfo=None).isoformat(' ')}'", literal=time)
 
 

@@ -13,11 +13,9 @@ from spark_queue.expression.syntax import invalid, unsupported
 def coalesce(steps: Steps, node: exp.Expression, *arguments: Value) -> Value:
     """Build COALESCE: nothing after the first value that is not NULL is evaluated."""
     values = together(steps, node, *arguments)
-    fails: str | None = None
-    for value in reversed(values):
-        fails = steps.any(value.fails, steps.when("{0} IS NULL", fails, value.sql))
     parts = ", ".join(f"{{{number}}}" for number in range(len(values)))
-    return Value(kind=values[0].kind, sql=steps.add(f"coalesce({parts})", *[value.sql for value in values]), fails=fails)
+    sql = steps.add(f"coalesce({parts})", *[value.sql for value in values])
+    return Value(kind=values[0].kind, sql=sql, fails=steps.until("IS NOT NULL", values))
 
 
 def extreme(steps: Steps, node: exp.Expression, *arguments: Value, name: str) -> Value:
@@ -34,12 +32,15 @@ def choose(steps: Steps, node: exp.Expression, cases: list[tuple[Value, Value]],
         if condition.kind not in (BOOLEAN, VOID):
             raise invalid(node, f"a condition has type {condition.kind}.", "Write a condition that is true or false.")
     results = together(steps, node, *[result for _, result in cases], default)
-    sql, fails = results[-1].sql, results[-1].fails
-    for (condition, _), result in zip(reversed(cases), reversed(results[:-1]), strict=True):
-        sql = steps.add("CASE WHEN {0} THEN {1} ELSE {2} END", condition.sql, result.sql, sql)
-        taken = steps.when("{0}", result.fails, condition.sql)
-        fails = steps.any(condition.fails, taken, steps.when("{0} IS NOT TRUE", fails, condition.sql))
-    return Value(kind=results[0].kind, sql=sql, fails=fails)
+    conditions, last = [condition for condition, _ in cases], len(cases)
+    branches = " ".join(f"WHEN {{{number}}} THEN {{{last + number}}}" for number in range(last))
+    parts = [value.sql for value in (*conditions, *results)]
+    fails = [steps.until("IS TRUE", conditions)]
+    if any(result.fails for result in results):
+        taken = steps.first("IS TRUE", conditions)
+        fails += [steps.when(f"{{0}} = {number}", result.fails, taken) for number, result in enumerate(results)]
+    sql = steps.add(f"CASE {branches} ELSE {{{2 * last}}} END", *parts)
+    return Value(kind=results[0].kind, sql=sql, fails=steps.any(*fails))
 
 
 def when(steps: Steps, node: exp.Expression, condition: Value, positive: Value, negative: Value) -> Value:

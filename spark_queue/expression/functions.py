@@ -164,15 +164,16 @@ def concat(steps: Steps, node: exp.Expression, *arguments: Value) -> Value:
     return Value(kind=STRING, sql=sql, fails=steps.any(*[value.fails for value in arguments]))
 
 
-#: A path whose meaning is the same everywhere: names and numbers of elements.
-_PATH = re.compile(r"\$(?:\.[A-Za-z_][A-Za-z0-9_]*|\[[0-9]{1,9}\]|\['[^'\"\\\[\].*?]+'\])+")
+#: A path whose meaning is the same everywhere: names, also with blanks inside, and numbers of elements. Spark passes over blanks
+#: before a name, in quotes too.
+_PATH = re.compile(r"\$(?:\.[A-Za-z_][A-Za-z0-9_]*(?: +[A-Za-z0-9_]+)*|\[[0-9]{1,9}\]|\['(?!\s)[^'\"\\\[\].*?]+'\])+")
 
 
 def _json(steps: Steps, node: exp.Expression, value: Value, written: Value) -> Value:
     path = literal_of(written, str, node, "the path")
     if _PATH.fullmatch(path) is None:
         raise unsupported(node, f"the path '{path}' may mean something else here.", "Use names and numbers: $.a.b[0]['c d'].")
-    path = re.sub(r"\['([^']+)'\]", r'."\1"', path)
+    path = re.sub(r"\['([^']+)'\]", r'."\1"', re.sub(r"\.(\w+(?: +\w+)+)", r'."\1"', path))
     # Text that is no JSON is NULL in Spark, and an error in DuckDB.
     return _simple(STRING, f"TRY(json_extract_string({{0}}, {text(path)}))", STRING)(steps, node, value)
 

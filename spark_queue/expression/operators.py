@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Sequence
+
 from sqlglot import exp
 
 from spark_queue.expression.casts import together, widen
 from spark_queue.expression.kinds import BIGINT, BOOLEAN, DIGITS_MAX, DOUBLE, INT, VOID, as_decimal, decimal
 from spark_queue.expression.steps import Steps, Value
-from spark_queue.expression.syntax import unsupported
+from spark_queue.expression.syntax import invalid, unsupported
 
 #: Most digits of a decimal that DuckDB holds in 64 bits.
 _NARROW_DIGITS = 18
@@ -34,18 +38,20 @@ def same(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
     return Value(kind=BOOLEAN, sql=sql, fails=steps.any(one.fails, other.fails))
 
 
-def both(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
+def both(steps: Steps, node: exp.Expression, *values: Value) -> Value:
     """Build AND: what follows a false condition is not evaluated."""
-    check_conditions(node, one, other)
-    fails = steps.any(one.fails, steps.when("{0} IS NOT FALSE", other.fails, one.sql))
-    return Value(kind=BOOLEAN, sql=steps.add("({0} AND {1})", one.sql, other.sql), fails=fails)
+    return _joined(steps, node, values, sign=" AND ", end="IS FALSE")
 
 
-def either(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
+def either(steps: Steps, node: exp.Expression, *values: Value) -> Value:
     """Build OR: what follows a true condition is not evaluated."""
-    check_conditions(node, one, other)
-    fails = steps.any(one.fails, steps.when("{0} IS NOT TRUE", other.fails, one.sql))
-    return Value(kind=BOOLEAN, sql=steps.add("({0} OR {1})", one.sql, other.sql), fails=fails)
+    return _joined(steps, node, values, sign=" OR ", end="IS TRUE")
+
+
+def _joined(steps: Steps, node: exp.Expression, values: Sequence[Value], *, sign: str, end: str) -> Value:
+    check_conditions(node, *values)
+    parts = sign.join(f"{{{number}}}" for number in range(len(values)))
+    return Value(kind=BOOLEAN, sql=steps.add(f"({parts})", *[value.sql for value in values]), fails=steps.until(end, values))
 
 
 def calculate(steps: Steps, node: exp.Expression, one: Value, other: Value) -> Value:
@@ -127,15 +133,28 @@ def _check_numbers(node: exp.Expression, *values: Value) -> None:
             raise unsupported(node, f"it reckons with {value.kind}.", "Write the CAST to a number that you mean.")
 
 
-def number(written: str) -> Value | None:
-    """Return the value of a number as it is written; None for more digits than a decimal has."""
-    if "e" in written.lower():
+#: A number as Spark reads it, without the letter of its type.
+_NUMBER = re.compile(r"-?(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?P<exponent>[eE][+-]?[0-9]+)?")
+
+
+def number(node: exp.Expression, written: str) -> Value:
+    """Return the value of a number as it is written."""
+    found = _NUMBER.fullmatch(written)
+    if found is None:
+        raise invalid(node, f"{written[:60]} is no number.", "Write one such as 5, 1.5 or 1e3.")
+    if found["exponent"]:
         value = float(written)
+        if math.isinf(value):
+            raise invalid(node, f"{written[:60]} is beyond what a DOUBLE holds.", "Write at most 1.7976931348623157e308.")
         return Value(kind=DOUBLE, sql=f"{value!r}::DOUBLE", literal=value)
-    if "." not in written and -(2**63) <= (whole := int(written)) < 2**63:
-        kind = INT if -(2**31) <= whole < 2**31 else BIGINT
-        return Value(kind=kind, sql=f"'{whole}'::{kind.duckdb}", literal=whole)
     digits = written.lstrip("-").replace(".", "").lstrip("0")
-    scale = len(written.partition(".")[2])
-    kind = decimal(max(len(digits), scale, 1), scale)
-    return Value(kind=kind, sql=f"'{written}'::{kind}", literal=written) if kind.precision <= DIGITS_MAX else None
+    # Before it is reckoned with: Python refuses numbers of thousands of digits.
+    if len(digits) <= DIGITS_MAX:
+        if "." not in written and -(2**63) <= (whole := int(written)) < 2**63:
+            kind = INT if -(2**31) <= whole < 2**31 else BIGINT
+            return Value(kind=kind, sql=f"'{whole}'::{kind.duckdb}", literal=whole)
+        scale = len(written.partition(".")[2])
+        kind = decimal(max(len(digits), scale, 1), scale)
+        if kind.precision <= DIGITS_MAX:
+            return Value(kind=kind, sql=f"'{written}'::{kind}", literal=written)
+    raise unsupported(node, f"{written[:60]} has too many digits.", f"Write at most {DIGITS_MAX}, or a DOUBLE such as 1e40.")

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from spark_queue.errors import ConfigError
 from spark_queue.expression.purposes import PURPOSES
 from spark_queue.expression.steps import Steps
 from spark_queue.expression.syntax import read, refusals, unsupported
@@ -61,15 +62,16 @@ class Program:
         self._schema = columns
         steps = Steps()
         translator = Translator(steps, columns)
-        outputs: list[str] = []
+        outputs: dict[str, str] = {}
+        self._query = ""
         for number, each in enumerate(self.wanted):
             with refusals(each.text, each.purpose):
                 value = translator.translate(read(each.text))
-                outputs.append(f"{PURPOSES[each.purpose](steps, value)} AS v{number}")
-                outputs.append(f"{value.fails or 'false'} AS f{number}")
+                outputs |= {f"v{number}": PURPOSES[each.purpose](steps, value), f"f{number}": value.fails or "false"}
+                if number == len(self.wanted) - 1:
+                    self._query = steps.select(outputs)
         self._types = {name: columns.field(name).type for name in steps.columns}
         self.columns = tuple(self._types)
-        self._query = steps.select(outputs)
         self._steps, self._growth = len(steps), steps.growth
         self._written = sum(len(each.text) for each in self.wanted)
         if self.wanted:
@@ -107,7 +109,7 @@ class Program:
     def _run_apart(self, rows: pa.Table) -> Mapping[Wanted, Found]:
         """Find what DuckDB fails on, or what is too large of one row: first the expression, then the row, which is failed on."""
         if len(self.wanted) > 1:
-            return {each: Program([each], self._schema).run(rows)[each] for each in self.wanted}
+            return {each: translate((each,), self._schema).run(rows)[each] for each in self.wanted}
         if len(rows) == 1:
             nothing = np.zeros(1, dtype=np.bool_)
             return {each: Found(values=nothing, valid=nothing, failed=~nothing) for each in self.wanted}
@@ -137,25 +139,42 @@ class Program:
 
     def _check(self) -> None:
         """Let DuckDB read it, over no rows: what it refuses must be known now, not when messages enter."""
-        try:
-            self._run(pa.schema([pa.field(name, kind) for name, kind in self._types.items()]).empty_table())
-        except duckdb.Error as failure:
-            with refusals(self.wanted[0].text, self.wanted[0].purpose):
+        with refusals(self.wanted[0].text, self.wanted[0].purpose):
+            try:
+                self._run(pa.schema([pa.field(name, kind) for name, kind in self._types.items()]).empty_table())
+            except (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError) as failure:
                 reason = str(failure).strip().split("\n")[0]
                 raise unsupported(None, f"it cannot be run: {reason}.", "Write it in another way.") from None
 
 
-@functools.lru_cache(maxsize=256)
 def translate(wanted: tuple[Wanted, ...], columns: pa.Schema) -> Program:
     """Translate expressions over a message type's columns, once.
 
     Raises
     ------
     ConfigError
-        EXPRESSION_INVALID where Spark would refuse too; EXPRESSION_UNSUPPORTED where the result might differ from Spark's.
+        EXPRESSION_INVALID where Spark would refuse too; EXPRESSION_UNSUPPORTED where the result might differ from Spark's, or
+        where it is too long or nests too deeply.
     """
+    found = _translated(wanted, columns)
+    if isinstance(found, ConfigError):
+        raise ConfigError(found.code, **found.facts)
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _translated(wanted: tuple[Wanted, ...], columns: pa.Schema) -> Program | ConfigError:
+    """Translate on a thread of its own: how deep an expression may nest must not depend on how deep its caller stands."""
     # It is stored beside the message, but nothing that an expression may use.
-    return Program(wanted, pa.schema([field for field in columns if field.name != "expires_at"]))
+    usable = pa.schema([field for field in columns if field.name != "expires_at"])
+    with ThreadPoolExecutor(1, thread_name_prefix="translating") as alone:
+        try:
+            return alone.submit(Program, wanted, usable).result()
+        except ConfigError as refusal:
+            if refusal.__cause__ is not None:
+                # Memory or a thread may have been short just then.
+                raise
+            return refusal.with_traceback(None)
 
 
 def _found(given: pa.Table, number: int) -> Found:

@@ -27,8 +27,6 @@ _OPERATORS: Mapping[type, Build] = {
     exp.Div: operators.divide,
     exp.IntDiv: operators.divide_whole,
     exp.Mod: operators.modulo,
-    exp.And: operators.both,
-    exp.Or: operators.either,
     exp.DPipe: concat,
 }
 
@@ -116,13 +114,7 @@ class Translator:
     def _literal(self, node: exp.Literal | exp.RawString) -> Value:
         if isinstance(node, exp.RawString) or node.is_string:
             return Value(kind=STRING, sql=text(node.this), literal=node.this)
-        return self._number(node, node.this)
-
-    def _number(self, node: exp.Expression, written: str) -> Value:
-        value = operators.number(written)
-        if value is None:
-            raise unsupported(node, f"{written} has too many digits.", "Write at most 38, or a DOUBLE such as 1e40.")
-        return value
+        return operators.number(node, node.this)
 
     @translate.register
     def _null(self, _: exp.Null) -> Value:
@@ -139,8 +131,13 @@ class Translator:
     @translate.register
     def _negative(self, node: exp.Neg) -> Value:
         if isinstance(node.this, exp.Literal) and not node.this.is_string:
-            return self._number(node, f"-{node.this.this}")
+            return operators.number(node, f"-{node.this.this}")
         return operators.negate(self._steps, node, self.translate(node.this))
+
+    @translate.register
+    def _joined(self, node: exp.And | exp.Or) -> Value:
+        join = operators.both if isinstance(node, exp.And) else operators.either
+        return join(self._steps, node, *(self.translate(each) for each in node.flatten(unnest=False)))
 
     @translate.register
     def _not(self, node: exp.Not) -> Value:
@@ -164,15 +161,13 @@ class Translator:
         if node.args.get("query") or not node.expressions:
             raise unsupported(node, "IN is not followed by a list.", "List the values.")
         value = self.translate(node.this)
-        found: Value | None = None
+        equal = []
         for each in node.expressions:
             other = self.translate(each)
             if other.fails is not None or (other.literal is None and other.kind != VOID):
                 raise unsupported(each, "the list of IN holds something else than literals.", "Use = and OR.")
-            equal = operators.compare(self._steps, node, value, other, "=")
-            found = equal if found is None else operators.either(self._steps, node, found, equal)
-        assert found is not None
-        return found
+            equal.append(operators.compare(self._steps, node, value, other, "="))
+        return operators.either(self._steps, node, *equal)
 
     @translate.register
     def _between(self, node: exp.Between) -> Value:

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.relocation import foreign_record, moved_record
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
-from spark_queue.core.state.faults import FaultError, describe
+from spark_queue.core.state.faults import FaultError, describe, is_doubt
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.ports import MessageLog, MessageLogEntry, PulledFiles, entered
 
@@ -216,9 +216,9 @@ class Entrance:
         requests = state.trait_requests(state.queues_of(message_type))
         try:
             self._traits.prepare(segments, requests)
-        except JournalError:
-            raise
-        except Exception:
+        except Exception as fault:
+            if is_doubt(fault):
+                raise
             for each in requests:
                 with state.guard(each.queue.name):
                     self._traits.prepare(segments, [each])

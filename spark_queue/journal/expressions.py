@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from spark_queue.core import commands
 from spark_queue.core.commands import AnyCommand
@@ -10,7 +11,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.message_files.segment import TraitRequest
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.errors import ConfigError
+from spark_queue.errors import ConfigError, SparkQueueError
 from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Program, Wanted, translate
 from spark_queue.journal.schema import stored_schema
 
@@ -42,19 +43,32 @@ def check_command(state: JournalState, command: AnyCommand) -> None:
     ConfigError
         EXPRESSION_INVALID or EXPRESSION_UNSUPPORTED, or what is wrong with the definitions around it; UNKNOWN_QUEUE.
     """
+    _check_command(command, lambda queue: state.ledger(queue).definition.columns)
+    if isinstance(command, commands.Apply):
+        _check_subscriptions(state, parsing.parse(command.definitions))
+
+
+def translate_ahead(definitions: Definitions, command: object) -> None:
+    """Translate the expressions of a command before somebody checks it who must not be kept waiting; refusals are left to them."""
+    with suppress(SparkQueueError):
+        _check_command(command, lambda queue: definitions.queue(queue).columns)
+
+
+def _check_command(command: object, columns_of: Callable[[str], str]) -> None:
+    def check(queue: str, expression: str, what: str) -> None:
+        _check(Wanted(expression, FILTER), columns_of(queue), f"filter of {what}")
+
     match command:
         case commands.Apply():
-            definitions = parsing.parse(command.definitions)
-            check_expressions(definitions)
-            _check_subscriptions(state, definitions)
+            check_expressions(parsing.parse(command.definitions))
         case commands.Attach(filter=str(expression)):
-            _check_filter_of(state, command.queue, expression, f"subscription '{command.subscription}'")
+            check(command.queue, expression, f"subscription '{command.subscription}'")
         case commands.SettleWhere(where=str(expression)):
-            _check_filter_of(state, command.queue, expression, "a settlement")
+            check(command.queue, expression, "a settlement")
         case commands.Purge(where=str(expression)):
-            _check_filter_of(state, command.queue, expression, "a purge")
+            check(command.queue, expression, "a purge")
         case commands.FindDeadLetters(where=str(expression)):
-            _check_filter_of(state, command.queue, expression, "a redrive")
+            check(command.queue, expression, "a redrive")
 
 
 def _check_subscriptions(state: JournalState, definitions: Definitions) -> None:
@@ -65,10 +79,6 @@ def _check_subscriptions(state: JournalState, definitions: Definitions) -> None:
             for each in ledger.subscriptions.values():
                 if each.filter is not None:
                     _check(Wanted(each.filter, FILTER), queue.columns, f"filter of subscription '{each.name}' of queue '{name}'")
-
-
-def _check_filter_of(state: JournalState, queue: str, expression: str, what: str) -> None:
-    _check(Wanted(expression, FILTER), state.ledger(queue).definition.columns, f"filter of {what}")
 
 
 def _check(wanted: Wanted, columns: str, what: str) -> None:

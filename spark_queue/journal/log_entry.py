@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -57,22 +57,39 @@ class TornEntryError(Exception):
     """The entry is empty, cut off or not JSON: a power loss came before it reached the disk."""
 
 
+class OddEntryError(TornEntryError):
+    """The entry is whole, and no Delta commit: no power loss made that, and nothing is set aside for it."""
+
+
+class _Transaction(msgspec.Struct):
+    appId: str  # noqa: N815 - Delta's name
+    version: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Action(msgspec.Struct):
+    """One line of an entry; only one of them is there."""
+
+    commitInfo: dict[str, Any] | None = None  # noqa: N815 - Delta's name
+    add: dict[str, Any] | None = None
+    remove: dict[str, Any] | None = None
+    txn: _Transaction | None = None
+
+
 def parse_entry(version: int, data: bytes) -> LogEntry:
     """Read an entry.
 
     Raises
     ------
     TornEntryError
-        When it is not whole.
+        When it is not whole; the OddEntryError among them when it is, and is no commit.
     """
     actions = _actions(data)
-    info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     entry = LogEntry(
         version=version,
-        commit_info=info,
-        adds=[action["add"] for action in actions if "add" in action],
-        removes=[action["remove"] for action in actions if "remove" in action],
-        transactions={action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action},
+        commit_info=next((action.commitInfo for action in actions if action.commitInfo is not None), {}),
+        adds=[action.add for action in actions if action.add is not None],
+        removes=[action.remove for action in actions if action.remove is not None],
+        transactions={action.txn.appId: action.txn.version for action in actions if action.txn is not None},
     )
     # A file that was cut at the end of a line still reads as JSON, so our commits count their actions.
     announced = entry.mark.get("actions")
@@ -142,16 +159,22 @@ def is_torn(store: Store, table: str, version: int) -> bool:
     """
     try:
         read_entry(store, table, version)
+    except OddEntryError:
+        return False
     except TornEntryError:
         return True
     return False
 
 
-def _actions(data: bytes) -> list[dict[str, Any]]:
-    try:
-        actions = [msgspec.json.decode(line) for line in data.splitlines() if line.strip()]
-    except msgspec.DecodeError as reason:
-        raise TornEntryError(str(reason)) from None
-    if not actions or not all(isinstance(action, dict) for action in actions):
+def _actions(data: bytes) -> list[_Action]:
+    lines = [line for line in data.splitlines() if line.strip()]
+    if not lines or not all(line.lstrip().startswith(b"{") for line in lines):
         raise TornEntryError("it holds no actions")
-    return actions
+    try:
+        return [msgspec.json.decode(line, type=_Action) for line in lines]
+    except msgspec.ValidationError as reason:
+        raise OddEntryError(str(reason)) from None
+    except RecursionError:
+        raise OddEntryError("it nests too deeply") from None
+    except ValueError as reason:
+        raise TornEntryError(str(reason)) from None

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 from spark_queue.journal.layout import Store, log_key
+
+_ENTRY = re.compile(r"(?:.*/)?[0-9]{20}\.json", re.DOTALL)
+_CHECKPOINT = re.compile(r"(?:.*/)?[0-9]{20}\.checkpoint\.parquet", re.DOTALL)
+
+
+def is_entry(key: str) -> bool:
+    """Return whether a file is a log's entry: checkpoints, temporary files, and what others left there share its folder."""
+    return _ENTRY.fullmatch(key) is not None
+
+
+def is_checkpoint(key: str) -> bool:
+    """Return whether a file is a log's checkpoint."""
+    return _CHECKPOINT.fullmatch(key) is not None
 
 
 def version_of(key: str) -> int:
@@ -19,8 +34,7 @@ def versions_after(store: Store, table: str, version: int) -> list[int]:
         STORE_FAILED.
     """
     keys = (entry.key for entry in store.list(f"{table}/_delta_log", after=log_key(table, version)))
-    # Checkpoints, temporary files and entries set aside share the folder.
-    return [version_of(key) for key in keys if len(key) == len(log_key(table, 0)) and key.endswith(".json")]
+    return [version_of(key) for key in keys if is_entry(key)]
 
 
 def first_unbroken(store: Store, table: str, version: int) -> int:
@@ -48,7 +62,7 @@ def missing_version(store: Store, table: str) -> int | None:
         STORE_FAILED.
     """
     standing = versions_after(store, table, -1)
-    checkpoints = [entry.key for entry in store.list(f"{table}/_delta_log") if entry.key.endswith(".checkpoint.parquet")]
+    checkpoints = [entry.key for entry in store.list(f"{table}/_delta_log") if is_checkpoint(entry.key)]
     missing = first_unbroken(store, table, standing[-1]) - 1 if standing else -1
     # What a checkpoint stands for may be gone; and listing and reading are two moments, so only a second look makes a gap.
     is_needed = missing > max(map(version_of, checkpoints), default=-1)

@@ -19,7 +19,7 @@ from spark_queue.core.message_files.relocation import MergedFile, MovedRows
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.message_file import MessageFiles, fitted
+from spark_queue.journal.message_file import MessageFiles, fitted, fitting
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.staging import write_rows
 
@@ -127,4 +127,6 @@ def _write(work: MessageTableWork, run: Sequence[Segment]) -> tuple[delta.NewFil
 def _rows(work: MessageTableWork, run: Sequence[Segment], schema: pa.Schema) -> Iterator[pa.Table]:
     files = MessageFiles(work.store)
     for file in run:
-        yield fitted(files.read(file, schema.names), schema)
+        with fitting(work.store, file):
+            rows = fitted(files.read(file, schema.names), schema)
+        yield rows

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +14,12 @@ import pyarrow.parquet as pq
 from obstore.exceptions import NotFoundError
 
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.errors import JournalError
+from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal.layout import Store, messages_key
+
+#: The path of a message file: a name in its table's folder, as all of ours are. What leads out of it may be another type's, or the
+#: host's.
+PATH = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 
 #: Most of a file that is in memory at once, where a row group alone is not more.
 PIECE_ROWS = 131_072
@@ -36,7 +43,7 @@ class MessageFiles:
             MESSAGE_FILE_MISSING when the file is gone, MESSAGE_FILE_CORRUPT when it is not what was published; STORE_FAILED when
             the store does not answer, which says nothing about the file.
         """
-        key = f"{messages_key(segment.message_type)}/{segment.path}"
+        key = _key(self._store, segment)
         known, rows = self._last
         if known != key or not set(columns) <= set(rows.column_names):
             with decoding(self._store, segment) as file:
@@ -63,10 +70,18 @@ class MessageFiles:
             yield self.read(segment, columns)
             return
         with decoding(self._store, segment) as file:
-            if file.metadata.num_rows != segment.row_count:
-                raise corrupt(self._store, segment, f"it has {file.metadata.num_rows} rows instead of {segment.row_count}.")
+            self._check(segment, file)
             for groups in _pieces_of(file.metadata):
                 yield file.read_row_groups(groups, columns=_standing(file, columns))
+
+    def check(self, segment: Segment) -> None:
+        """Look whether a file of its own has as many rows as it should; raises what `pieces` raises."""
+        with decoding(self._store, segment) as file:
+            self._check(segment, file)
+
+    def _check(self, segment: Segment, file: pq.ParquetFile) -> None:
+        if file.metadata.num_rows != segment.row_count:
+            raise corrupt(self._store, segment, f"it has {file.metadata.num_rows} rows instead of {segment.row_count}.")
 
 
 def _standing(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
@@ -112,7 +127,7 @@ def decoding(store: Store, segment: Segment, opened: Callable[[Any], Any] = pq.P
     JournalError
         MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
     """
-    key = f"{messages_key(segment.message_type)}/{segment.path}"
+    key = _key(store, segment)
     with store.failures(f"reading {key}"):
         try:
             yield opened(store.open(key))
@@ -127,6 +142,48 @@ def decoding(store: Store, segment: Segment, opened: Callable[[Any], Any] = pq.P
             if failure.errno is None:
                 raise corrupt(store, segment, store.reason(failure)) from None
             raise
+
+
+@contextmanager
+def fitting(store: Store, segment: Segment) -> Iterator[None]:
+    """Tell of a file whose columns are not those of its message type, whatever they make libraries raise.
+
+    Raises
+    ------
+    JournalError
+        MESSAGE_FILE_CORRUPT.
+    """
+    try:
+        yield
+    except SparkQueueError:
+        raise
+    except Exception as raised:
+        reason = f"its columns are not those of the message type ({type(raised).__name__}: {store.reason(raised)})."
+        raise corrupt(store, segment, reason) from raised
+
+
+def is_in_place(store: Store, key: str) -> bool:
+    """Return whether what is at a key is a file of its folder, and no link to one elsewhere; also where there is nothing."""
+    path = Path(store.uri(key))
+    if not store.is_local or not os.path.lexists(path):
+        return True
+    # Where folders lie is up to whoever set the journal up.
+    found, folder = os.path.realpath(path), os.path.realpath(path.parent)
+    return os.path.isfile(found) and os.path.dirname(found) == folder  # noqa: PTH113, PTH120 - loops of links raise nothing.
+
+
+def _key(store: Store, segment: Segment) -> str:
+    """Return the key of the file in which a segment stands: a name in its table's folder, whoever wrote the log that names it.
+
+    Raises
+    ------
+    JournalError
+        MESSAGE_FILE_CORRUPT for what leads out of it, where it might be read for somebody who may not.
+    """
+    key = f"{messages_key(segment.message_type)}/{segment.path}"
+    if PATH.fullmatch(segment.path) is None or not is_in_place(store, key):
+        raise corrupt(store, segment, "it is no file in the folder of its message type, or a link to one that is elsewhere.")
+    return key
 
 
 def corrupt(store: Store, segment: Segment, reason: str) -> JournalError:

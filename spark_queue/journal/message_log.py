@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 from deltalake import DeltaTable
 
-from spark_queue.core.message_files.publishers import sequence_ranges
-from spark_queue.core.message_files.relocation import MergedFile
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.delta import Mark, NewFile
-from spark_queue.journal.layout import Store, log_key, messages_key
-from spark_queue.journal.log_entry import PUBLISHER_TXN, LogEntry, TornEntryError, create_entry, read_entry
+from spark_queue.journal.layout import Store, TooLargeError, log_key, messages_key
+from spark_queue.journal.log_entry import PUBLISHER_TXN, LogEntry, OddEntryError, TornEntryError, create_entry, read_entry
 from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.message_entry import NotExplainedError, understand
 from spark_queue.journal.recovery import repair_head
-from spark_queue.ports import AddedFile, MessageLogEntry, PulledFiles
+from spark_queue.ports import MessageLogEntry, PulledFiles
+
+#: Most bytes of an entry, far more than a commit of messages ever has.
+ENTRY_BYTES = 256 * 1024 * 1024
 
 
 class DeltaMessageLog:
@@ -48,7 +47,7 @@ class DeltaMessageLog:
         while (entry := self._entry(version) if finds_gaps else self._read(version)) is not None:
             if self._is_durable():
                 self._store.sync([log_key(self._key, version)])
-            yield self._interpret(entry)
+            yield self._understood(entry)
             version += 1
 
     def append(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
@@ -123,85 +122,24 @@ class DeltaMessageLog:
 
     def _read(self, version: int) -> LogEntry | None:
         try:
-            return read_entry(self._store, self._key, version)
+            return read_entry(self._store, self._key, version, most_bytes=ENTRY_BYTES)
+        except (OddEntryError, TooLargeError) as reason:
+            raise self._odd(version, reason) from None
         except TornEntryError as reason:
             raise delta.damaged(self._store, f"version {version} of {self._key} is not whole", self._store.reason(reason)) from None
 
-    def _interpret(self, entry: LogEntry) -> MessageLogEntry:
-        if entry.removes or any(not add.get("dataChange", True) for add in entry.adds):
-            return self._interpret_change(entry)
-        added: list[AddedFile] = []
-        foreign: list[str] = []
-        foreign_rows = 0
-        for number, add in enumerate(entry.adds):
-            statistics = _statistics(add)
-            if entry.token and "numRecords" in statistics:
-                added.append(replace(added_file(add["path"], statistics), **_of_mark(entry, number)))
-            else:
-                foreign.append(add["path"])
-                foreign_rows += statistics.get("numRecords", 0)
-        return MessageLogEntry(
-            version=entry.version, token=entry.token, added=tuple(added), foreign_paths=tuple(foreign), foreign_rows=foreign_rows,
-            instances=entry.mark.get("instances", {}), groups=entry.mark.get("groups", {}),
-        )  # fmt: skip
-
-    def _interpret_change(self, entry: LogEntry) -> MessageLogEntry:
-        """Read a commit that removes or moves rows: only the coordinator makes such, and says what it did."""
-        merged = _merged_files(entry)
-        removed = {remove["path"] for remove in entry.removes}
-        replaced = {part.path for file in merged for part in file.parts}
-        retired = tuple(str(path) for path in entry.mark.get("retired", ()))
-        explained = bool(entry.token) and removed == replaced | set(retired)
-        if not explained or [add["path"] for add in entry.adds] != [file.path for file in merged]:
+    def _understood(self, entry: LogEntry) -> MessageLogEntry:
+        """Return what an entry says; whatever cannot be made out keeps the type from being read further, and nothing else."""
+        try:
+            return understand(entry)
+        except NotExplainedError:
             # Rows that have bookmarks were moved or removed, and nobody knows which.
             path, previous = self._store.uri(self._key), entry.version - 1
-            raise JournalError("JOURNAL_REWRITTEN", path=path, version=entry.version, operation=entry.operation, previous=previous)
-        return MessageLogEntry(version=entry.version, token=entry.token, merged=merged, retired_paths=retired)
+            facts = {"version": entry.version, "operation": entry.operation[:200], "previous": previous}
+            raise JournalError("JOURNAL_REWRITTEN", path=path, **facts) from None
+        except Exception as reason:  # noqa: BLE001 - whoever may write messages of this type chose what is in it
+            raise self._odd(entry.version, reason) from None
 
-
-def _merged_files(entry: LogEntry) -> tuple[MergedFile, ...]:
-    try:
-        return tuple(MergedFile.from_stored(file) for file in entry.mark.get("moved", ()))
-    except (KeyError, TypeError, ValueError):
-        return ()
-
-
-def _of_mark(entry: LogEntry, number: int) -> dict[str, Any]:
-    """Return what the mark of a commit says of the rows of one of its files: where they come from, and whose numbers they have."""
-    mark = entry.mark
-    if "origin" not in mark:
-        # All rows of a commit are of one publisher. Its numbers are those of the whole, as they were given.
-        numbers = (mark.get("first_sequence"), mark.get("last_sequence"))
-        names = [name.removeprefix(PUBLISHER_TXN) for name in entry.transactions if name.startswith(PUBLISHER_TXN)]
-        return {"publishers": dict.fromkeys(names, numbers)} if None not in numbers else {}
-    found: dict[str, Any] = {"origins": tuple(map(tuple, mark["origin"][number]))}
-    if "publishers" in mark:
-        found |= {"publishers": sequence_ranges(mark["publishers"][number]), "clashes": tuple(map(tuple, mark["clashes"][number]))}
-    return found
-
-
-def _statistics(add: Mapping[str, Any]) -> dict[str, Any]:
-    text = add.get("stats")
-    try:
-        statistics = msgspec.json.decode(text) if text else {}
-    except msgspec.DecodeError:
-        return {}
-    return statistics if isinstance(statistics, dict) else {}
-
-
-def added_file(path: str, statistics: Mapping[str, Any]) -> AddedFile:
-    """Return what an `add` action says of a message file, by its statistics."""
-    low, high = statistics["minValues"], statistics["maxValues"]
-    return AddedFile(
-        path=path,
-        row_count=statistics["numRecords"],
-        topic_min=low["topic"],
-        topic_max=high["topic"],
-        expires_null_count=statistics["nullCount"]["expires_at"],
-        expires_min_ms=_instant_ms(low.get("expires_at")),
-        expires_max_ms=_instant_ms(high.get("expires_at")),
-    )
-
-
-def _instant_ms(text: str | None) -> int | None:
-    return None if text is None else round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
+    def _odd(self, version: int, reason: Exception) -> JournalError:
+        what = f"version {version} of {self._key} says what no commit of messages says"
+        return delta.damaged(self._store, what, f"{type(reason).__name__}: {self._store.reason(reason)}")

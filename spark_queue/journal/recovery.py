@@ -21,7 +21,7 @@ from spark_queue.errors import JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.layout import Store, log_key
 from spark_queue.journal.log_entry import is_torn
-from spark_queue.journal.log_listing import version_of, versions_after
+from spark_queue.journal.log_listing import is_checkpoint, version_of, versions_after
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def repair_head(store: Store, key: str) -> bool:
 def _set_torn_checkpoint_aside(store: Store, key: str) -> None:
     """Set a newest checkpoint that cannot be read aside, if the log still holds everything since the one before."""
     folder = f"{key}/_delta_log"
-    checkpoints = [entry.key for entry in store.list(folder) if entry.key.endswith(".checkpoint.parquet")]
+    checkpoints = [entry.key for entry in store.list(folder) if is_checkpoint(entry.key)]
     if not checkpoints or _is_whole(store.read(checkpoints[-1])):
         return
     start = version_of(checkpoints[-2]) if len(checkpoints) > 1 else -1
@@ -98,14 +98,14 @@ def _forget_lost_checkpoint(store: Store, key: str) -> None:
     """Delete Delta's hint at a checkpoint that is not there; without the hint the log is listed."""
     hint = f"{key}/_delta_log/_last_checkpoint"
     try:
-        version = json.loads(store.read(hint) or b"")["version"]
-    except (ValueError, KeyError):
+        lost = f"{key}/_delta_log/{json.loads(store.read(hint) or b'')['version']:020d}.checkpoint.parquet"
+    except (ValueError, KeyError, TypeError, RecursionError):
         # Delta ignores what it cannot read.
         return
-    if store.read(f"{key}/_delta_log/{version:020d}.checkpoint.parquet") is not None:
+    if store.read(lost) is not None:
         return
     store.delete([hint])
-    _log.warning("Checkpoint %d of %s in '%s' was lost to a power loss; the log is read without it", version, key, store.path)
+    _log.warning("'%s' in '%s' was lost to a power loss; the log is read without it", lost, store.path)
 
 
 def _is_whole(data: bytes | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,16 +14,18 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import from_array, to_array, to_bitmap
 from spark_queue.core.definitions.definition import QueueDefinition, is_pattern
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
-from spark_queue.expression import FILTER, Found, Program, Wanted
+from spark_queue.errors import ConfigError, JournalError
+from spark_queue.expression import FILTER, Found, Wanted
 from spark_queue.journal.expressions import program, wanted_by_key, wanted_of
 from spark_queue.journal.layout import Store
-from spark_queue.journal.message_file import MessageFiles
+from spark_queue.journal.message_file import PIECE_ROWS, MessageFiles, fitting
 
 
 class FileTraits:
     """`core.segment.TraitSource` over message files; `files` where they are not read as one's own."""
 
     def __init__(self, store: Store, files: MessageFiles | None = None) -> None:
+        self._store = store
         self._files = files or MessageFiles(store)
 
     def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
@@ -32,9 +34,15 @@ class FileTraits:
         Raises
         ------
         JournalError
-            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT when a column is needed that cannot be read; STORE_FAILED.
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT when a column is needed that cannot be read; EXPRESSION_UNUSABLE;
+            STORE_FAILED.
         """
-        requests = tuple(requests)
+        with fitting(self._store, segment):
+            return self._traits(segment, tuple(requests))
+
+    def _traits(self, segment: Segment, requests: tuple[TraitRequest, ...]) -> Mapping[str, EntryTraits]:
+        if segment.record < 0:
+            self._check_size(segment)
         expires = self._expires(segment)
         found = self._evaluate(segment, [each for each in requests if _taken_by_statistics(segment, each.queue) is not False])
         topics: _Topics | None = None
@@ -58,16 +66,16 @@ class FileTraits:
         Raises
         ------
         JournalError
-            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, STORE_FAILED.
+            MESSAGE_FILE_MISSING, MESSAGE_FILE_CORRUPT, EXPRESSION_UNUSABLE, STORE_FAILED.
         """
         wanted = Wanted(expression, FILTER)
-        asked = program([wanted], columns)
         matching = BitMap64()
         for segment in segments:
             part = rows & to_bitmap([(segment.first, segment.until)])
             if part:
-                found = self._run(segment, asked)[wanted]
-                matching |= part & _bitmap_of(found.values, segment.first)
+                with fitting(self._store, segment):
+                    found = self._run(segment, [wanted], columns)[wanted]
+                    matching |= part & _bitmap_of(found.values, segment.first)
         return matching
 
     def _evaluate(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[Wanted, Found]:
@@ -78,13 +86,29 @@ class FileTraits:
         found: dict[Wanted, Found] = {}
         for columns, wanted in by_columns.items():
             if wanted:
-                found |= self._run(segment, program(wanted, columns))
+                found |= self._run(segment, sorted(wanted), columns)
         return found
 
-    def _run(self, segment: Segment, asked: Program) -> Mapping[Wanted, Found]:
+    def _run(self, segment: Segment, wanted: Sequence[Wanted], columns: str) -> Mapping[Wanted, Found]:
+        try:
+            asked = program(wanted, columns)
+        except ConfigError as refusal:
+            if len(wanted) > 1:
+                # Each was accepted by itself; together they are too long.
+                half = len(wanted) // 2
+                return {**self._run(segment, wanted[:half], columns), **self._run(segment, wanted[half:], columns)}
+            facts = {name: refusal.facts[name] for name in ("what", "text", "reason", "next_step")}
+            raise JournalError("EXPRESSION_UNUSABLE", message_type=segment.message_type, **facts) from refusal
         # Part by part; where an expression needs no column, no file is read.
+        if not asked.columns:
+            self._check_size(segment)
         rows = self._files.pieces(segment, asked.columns) if asked.columns else [pa.table({"row": pa.nulls(segment.row_count)})]
         return asked.run_over(rows)
+
+    def _check_size(self, segment: Segment) -> None:
+        """Look into a file that is said to be large before something as large is made for it."""
+        if segment.row_count > PIECE_ROWS and not segment.merged:
+            self._files.check(segment)
 
     def _expires(self, segment: Segment) -> Mapping[int, BitMap64]:
         if segment.expires_null_count == segment.row_count:

@@ -16,13 +16,13 @@ from deltalake import DeltaTable
 
 from spark_queue import allocator
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.errors import SparkQueueError
+from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import control_compaction, delta, snapshot
 from spark_queue.journal.control_compaction import Merge
 from spark_queue.journal.control_files import listing
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.layout import CONTROL, Store, messages_key
-from spark_queue.journal.log_listing import version_of
+from spark_queue.journal.log_listing import is_checkpoint, is_entry, version_of
 from spark_queue.journal.message_upkeep import Job, MessageLimits, MessageUpkeep
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.traits import FileTraits
@@ -118,9 +118,22 @@ class Upkeep:
             yield partial(self._take_snapshot, epoch=epoch)
 
     def _do(self, *, due: Sequence[Callable[[], None]]) -> None:
+        """Do all of it: what is wrong with the log or the files of one table must not keep those of others long."""
+        troubles: list[JournalError] = []
         for each in due:
-            each()
+            try:
+                each()
+            except CoordinatorError:
+                raise
+            except JournalError as trouble:
+                troubles.append(trouble)
+            except Exception as fault:  # noqa: BLE001 - whoever may write messages chose what is in their files
+                troubles.append(delta.damaged(self._store, "a log could not be kept short", f"{type(fault).__name__}: {fault}"))
         allocator.return_free_memory()
+        for further in troubles[1:]:
+            _log.warning("The logs could not be shortened: %s", further)
+        if troubles:
+            raise troubles[0]
 
     def _take_snapshot(self, *, epoch: int) -> None:
         files = listing(self._store, self._control.open_own(epoch=epoch))
@@ -153,12 +166,26 @@ class Upkeep:
         self._merge = control_compaction.stage(self._store, files, epoch=epoch, at_ms=now_ms)
 
     def _work_on(self, message_type: str, jobs: Sequence[Job], *, epoch: int, now_ms: int) -> None:
-        # The first time in a reign this claims the table.
-        work = MessageTableWork(
-            self._store, self._journal_id, message_type, epoch=epoch, now_ms=now_ms, is_durable=lambda: self._control.durable
-        )
-        for job in jobs:
-            job(work)
+        try:
+            # The first time in a reign this claims the table.
+            work = MessageTableWork(
+                self._store, self._journal_id, message_type, epoch=epoch, now_ms=now_ms, is_durable=lambda: self._control.durable
+            )
+            for job in jobs:
+                job(work)
+        except CoordinatorError as lost:
+            if self._is_over(epoch):
+                raise
+            # A newer reign claims the control log first: what the table says, somebody who may write messages of it has made up.
+            what = f"the log of message type '{message_type}' names a reign that the control log does not know"
+            raise delta.damaged(self._store, what, str(lost)) from None
+
+    def _is_over(self, epoch: int) -> bool:
+        try:
+            self._control.open_own(epoch=epoch)
+        except CoordinatorError:
+            return True
+        return False
 
     def _keep_messages(self, version: int, work: MessageTableWork) -> None:
         # At the last entered version, not at the head: what has not entered must stay readable commit by commit.
@@ -193,8 +220,8 @@ def clean(store: Store, table: str, *, below: int, before_ms: int) -> None:
         STORE_FAILED.
     """
     objects = store.list(f"{table}/_delta_log")
-    entries = [entry for entry in objects if entry.key.endswith(".json")]
-    checkpoints = [entry.key for entry in objects if entry.key.endswith(".checkpoint.parquet")]
+    entries = [entry for entry in objects if is_entry(entry.key)]
+    checkpoints = [entry.key for entry in objects if is_checkpoint(entry.key)]
     gone: list[str] = []
     for entry in entries:
         if version_of(entry.key) >= below or entry.modified_ms >= before_ms:
@@ -218,6 +245,6 @@ def _last_checkpoint(store: Store, table: str) -> _Checkpoint:
     data = store.read(f"{table}/_delta_log/_last_checkpoint")
     try:
         return msgspec.json.decode(data, type=_Checkpoint) if data else _Checkpoint()
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         # It is only a hint; a torn one costs an early checkpoint.
         return _Checkpoint()

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from spark_queue.errors import JournalError
 from spark_queue.journal.layout import CONTROL, CONTROL_LOG, Store
+from spark_queue.journal.message_file import is_in_place
 from spark_queue.replication.bounded_files import BoundedFile, UnboundedFileError
 
 #: Most bytes of an entry of the log; ours name a few files.
@@ -58,12 +59,7 @@ def check_place(store: Store, peer: str, key: str) -> None:
     JournalError
         PEER_REFUSED.
     """
-    path = Path(store.uri(key))
-    if not store.is_local or not os.path.lexists(path):
-        return
-    # Where folders lie is up to whoever set the journal up.
-    found, folder = os.path.realpath(path), os.path.realpath(path.parent)
-    if not os.path.isfile(found) or os.path.dirname(found) != folder:  # noqa: PTH113, PTH120 - loops of links raise nothing.
+    if not is_in_place(store, key):
         raise refused(peer, key, "it is no file, or a link to one that is elsewhere")
 
 

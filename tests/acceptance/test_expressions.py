@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from spark_queue.expression import Wanted, translate
+from spark_queue.expression import Program, Wanted
 from spark_queue.expression.purposes import PURPOSES
 from tests.acceptance.expression_table import AGREED, COLUMNS, SCHEMA
 
@@ -37,7 +37,7 @@ def by_layer(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, lis
     monkeypatch.setitem(PURPOSES, "value", lambda steps, value: value.sql)
     found: dict[str, list[Any]] = {}
     for text in texts:
-        given = translate.__wrapped__((Wanted(text, "value"),), SCHEMA)._run(TABLE)
+        given = Program((Wanted(text, "value"),), SCHEMA)._run(TABLE)
         values, failed = given.column("v0").to_pylist(), given.column("f0").to_pylist()
         found[text] = [FAILED if fails else plain(value) for value, fails in zip(values, failed, strict=True)]
     return found

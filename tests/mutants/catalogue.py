@@ -8,6 +8,7 @@ from tests.mutants.deciding import DECIDING
 from tests.mutants.failing import FAILING
 from tests.mutants.failing_over import FAILING_OVER
 from tests.mutants.faults import FAULTS
+from tests.mutants.hostile import HOSTILE
 from tests.mutants.instances import INSTANCES
 from tests.mutants.keeping import KEEPING
 from tests.mutants.letters import LETTERS
@@ -47,6 +48,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *METRICS,
     *DASHBOARD,
     *PAGE_FIGURES,
+    *HOSTILE,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",

@@ -47,11 +47,16 @@ class QueueGuard:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None) -> bool:
-        if not isinstance(fault, Exception) or isinstance(fault, FaultError | JournalError):
+        if not isinstance(fault, Exception) or isinstance(fault, FaultError) or is_doubt(fault):
             return False
         if self._state.raises_faults:
             raise FaultError(self._queue, fault) from fault
         return self._state.note_fault(self._queue, fault)
+
+
+def is_doubt(fault: Exception) -> bool:
+    """Return whether an exception is about the log or the store, and thus no queue's own."""
+    return isinstance(fault, JournalError) and fault.code != "EXPRESSION_UNUSABLE"
 
 
 def describe(fault: Exception) -> str:

@@ -18,7 +18,7 @@ from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRe
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.core.state import depth, folds
 from spark_queue.core.state.done_requests import DoneRequests
-from spark_queue.core.state.faults import QueueGuard, describe, set_aside
+from spark_queue.core.state.faults import QueueGuard, describe, is_doubt, set_aside
 from spark_queue.core.state.folds import definitions, peers
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.ownership import Watermark
@@ -298,7 +298,8 @@ class JournalState:
         try:
             return self.traits.traits(segment, requests)
         except Exception as trouble:
-            if len(requests) > 1 and (not isinstance(trouble, JournalError) or trouble.code in MESSAGE_FILE_CODES):
+            is_of_file = isinstance(trouble, JournalError) and trouble.code in MESSAGE_FILE_CODES
+            if len(requests) > 1 and (is_of_file or not is_doubt(trouble)):
                 return {name: traits for each in requests for name, traits in self._traits_of(segment, [each]).items()}
             with self.guard(requests[0].queue.name):
                 if not isinstance(trouble, JournalError):

@@ -134,11 +134,12 @@ def test_a_timer_that_raises_sets_its_queue_aside(two: World, monkeypatch: pytes
     two.clock.advance(ROUND_MS)
     two.loop.step([])
     assert set_aside(two) == {"WORK": "QUEUE_SET_ASIDE"}
+    assert [each.queue for each in two.records() if each.kind == Kind.SET_ASIDE] == ["WORK"]
     assert Planner(two, queue="OTHER").next().messages == 3
 
 
 def test_how_long_to_wait_for_calls_may_raise_too(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    two.ask(commands.Pause, queue="WORK")
+    two.loop._engine._agenda.note(["WORK"])
     monkeypatch.setattr(timers, "next_due_ms", raising_of("WORK", timers.next_due_ms))
     two.loop._inbox.submit(Call(wire.Stop(journal=two.journal_id, request="r"), lambda: False))
     two.loop.run()

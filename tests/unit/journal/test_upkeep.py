@@ -16,7 +16,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.errors import CoordinatorError
+from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.journal import delta, upkeep
 from spark_queue.journal.control_log import MESSAGES_PER_RECORD, DeltaControlLog
 from spark_queue.journal.layout import CONTROL, messages_key
@@ -148,6 +148,24 @@ def test_older_reign_may_not_work_on_message_tables(disk: Disk) -> None:
         disk.publish([number])
     with pytest.raises(CoordinatorError, match=r"COORDINATOR_DEPOSED.*message type 'order' carries epoch 2"):
         run(old, order=8)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    "line",
+    [{"txn": {"appId": "c:coordinator", "version": 10**9}}, {"txn": {"appId": "c:coordinator", "version": 2**63 - 1}}, {"add": {}}],
+)
+def test_what_one_type_says_neither_ends_a_reign_nor_keeps_other_logs_long(disk: Disk, line: dict[str, Any]) -> None:
+    """Who may write messages of one type may write into its log that a newer reign works there."""
+    journal = disk.open()
+    record = claim(journal.control)
+    for number in range(4):
+        disk.publish([number])
+    disk.log_path(ORDER, 5).write_text(json.dumps(line) + "\n")
+    append(journal, record, 5)
+    with pytest.raises(JournalError, match="JOURNAL_DAMAGED"):
+        run(journal, order=4)
+    assert versions(disk, CONTROL, ".checkpoint.parquet")
 
 
 @pytest.mark.usefixtures("small")

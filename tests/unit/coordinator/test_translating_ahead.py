@@ -1,0 +1,83 @@
+"""That what a call carries is translated before the loop hears it, and only for who may ask (DESIGN 8)."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import pytest
+
+from spark_queue.coordinator.inbox import Inbox
+from spark_queue.coordinator.logins import Login
+from spark_queue.coordinator.rights import translate_ahead
+from spark_queue.coordinator.server import Admission
+from spark_queue.core import commands, replies
+from spark_queue.core.definitions import parsing
+from spark_queue.errors import ConfigError
+from spark_queue.expression import Program, program
+from spark_queue.journal import expressions
+from spark_queue.protocol import codec
+
+STORED = {
+    "message_types": {"order": {"columns": "n BIGINT", "topics": ["ORDERS"]}},
+    "queues": {"WORK": {"underlying_topic": "ORDERS"}},
+    "principals": {
+        "changer": {"token_hash": "a" * 64, "rights": [{"queues": "WORK", "rights": ["change"]}]},
+        "stranger": {"token_hash": "b" * 64, "rights": [{"queues": "OTHER", "rights": ["change"]}]},
+        "ops": {"token_hash": "c" * 64, "rights": [{"rights": ["administer"]}]},
+    },
+}  # fmt: skip
+DEFINITIONS = parsing.parse(STORED)
+
+
+def purge(where: str) -> commands.Purge:
+    return commands.Purge(journal="j", request="r", queue="WORK", where=where)
+
+
+def translated(call: commands.AnyCommand, principal: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what was translated of a call by the time that the loop is given it."""
+    program._translated.cache_clear()
+    texts: list[str] = []
+    real = Program.__init__
+
+    def made(self: Program, wanted: tuple[program.Wanted, ...], columns: object) -> None:
+        texts.extend(each.text for each in wanted)
+        real(self, wanted, columns)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Program, "__init__", made)
+    inbox, found = Inbox(), list[str]()
+    admission = Admission(path="/journals/j", journal_id="j")
+    admission.claimed(1)
+    admission.open(inbox, partial(translate_ahead, DEFINITIONS))
+
+    def serve() -> None:
+        (heard,) = inbox.take(10.0)
+        found.extend(texts)
+        heard.answer(replies.Done())
+
+    loop = threading.Thread(target=serve)
+    loop.start()
+    admission.answer(codec.encode(call), lambda: False, Login(principal, "here", "x"))
+    loop.join()
+    return found
+
+
+def test_the_loop_finds_the_filter_of_a_call_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert translated(purge("n > 5"), "changer", monkeypatch) == ["n > 5"]
+    stored = STORED | {"queues": {"WORK": {"underlying_topic": "ORDERS", "priority": "n + 1"}}}
+    apply = commands.Apply(journal="j", request="r", definitions=stored)
+    assert translated(apply, "ops", monkeypatch) == ["n + 1"]
+
+
+def test_what_is_wrong_with_a_filter_is_found_ahead_too_and_told_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert translated(purge("n > 1e"), "changer", monkeypatch) == ["n > 1e"]
+    # Once more would keep everybody else waiting: it is refused by what was found.
+    monkeypatch.setattr(Program, "__init__", None)
+    with pytest.raises(ConfigError, match="1e is no number"):
+        expressions._check_command(purge("n > 1e"), lambda _: "n BIGINT")
+
+
+def test_who_may_not_ask_has_nothing_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert translated(purge("n > 6"), "stranger", monkeypatch) == []
+    assert translated(purge("n > 6"), "nobody", monkeypatch) == []
+    assert translated(commands.Apply(journal="j", request="r", definitions=STORED), "changer", monkeypatch) == []
