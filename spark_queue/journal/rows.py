@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any
 
@@ -18,11 +18,13 @@ import pyarrow as pa
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import CallerError
-from spark_queue.journal.casting import cast, sentence
+from spark_queue.journal.casting import cast
+from spark_queue.journal.conversion import sentence
+from spark_queue.journal.json_text import decoded, line_text
 from spark_queue.journal.nested import Column, LossError
 from spark_queue.journal.python_values import to_column
 from spark_queue.journal.schema import INSTANT, user_schema
-from spark_queue.journal.stored_rows import JSON_TYPE, check_constant, mismatch
+from spark_queue.journal.stored_rows import JSON_TYPE, mismatch
 
 #: The one column of the message types json and binary.
 _BODY = "value"
@@ -88,10 +90,10 @@ def from_json_lines(
     ConfigError
         UNKNOWN_TOPIC, TOPIC_AMBIGUOUS.
     """
-    texts = [(number, _text(line, number)) for number, line in enumerate(lines, start=first_line) if line.strip()]
+    texts = [(number, line_text(line, number)) for number, line in enumerate(lines, start=first_line) if line.strip()]
     if topic is not None and definitions.route(topic)[1].name == JSON_TYPE:
         return to_arrow([text.strip() for _, text in texts], definitions, topic=topic)
-    return to_arrow([_decoded(text, number) for number, text in texts], definitions, topic=topic, timezone=timezone)
+    return to_arrow([decoded(text, number) for number, text in texts], definitions, topic=topic, timezone=timezone)
 
 
 class _Home:
@@ -171,7 +173,7 @@ def _from_pandas(frame: Any, definitions: Definitions, topic: str | None, timezo
 def _of_series(series: Any, wanted: pa.DataType, *, timezone: str | None, as_json: bool) -> Column:
     """Make a column of pandas; NULL is what pandas calls missing, and in its columns of numbers that is every NaN."""
     if as_json or series.dtype == object:
-        values = [None if absent else value for value, absent in zip(series.tolist(), series.isna().tolist(), strict=True)]
+        values = [None if absent else value for value, absent in zip(series.tolist(), _missing(series), strict=True)]
         if as_json:
             values = [_json_text(value, row) for row, value in enumerate(values)]
         return to_column(values, wanted, timezone=timezone)
@@ -180,6 +182,16 @@ def _of_series(series: Any, wanted: pa.DataType, *, timezone: str | None, as_jso
     except (pa.ArrowException, ValueError, TypeError) as reason:
         raise LossError(0, str(series.dtype), sentence(reason)) from None
     return cast(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column, wanted, timezone=timezone)
+
+
+def _missing(series: Any) -> list[bool]:
+    """Return where pandas says that a value is missing; it compares values for that, and a signalling NaN refuses to be."""
+    try:
+        absent: list[bool] = series.isna().tolist()
+    except InvalidOperation:
+        row = next(row for row, value in enumerate(series) if isinstance(value, Decimal) and value.is_snan())
+        raise LossError(row, "Decimal", "sNaN is no number, and not what pandas calls missing.") from None
+    return absent
 
 
 def _home(definitions: Definitions, topic: str | None, first: Any, row_count: int) -> str:
@@ -247,28 +259,3 @@ def _json_text(body: Any, number: int) -> str | None:
 def _json_value(value: Any) -> Any:
     # Times and decimals as text: what msgspec writes is what readers of JSON expect.
     return msgspec.to_builtins(value)
-
-
-def _text(line: str | bytes, number: int) -> str:
-    try:
-        return line if isinstance(line, str) else line.decode("utf-8-sig")
-    except UnicodeDecodeError as reason:
-        raise CallerError("ROWS_UNREADABLE", what=f"line {number}", expected=f"UTF-8 ({reason})") from None
-
-
-def _decoded(line: str, number: int) -> Any:
-    try:
-        return _JSON.decode(line)
-    except (ValueError, RecursionError) as reason:
-        raise CallerError("ROWS_UNREADABLE", what=f"line {number}", expected=f"JSON ({reason})") from None
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError(f"a key stands twice in one object: {', '.join(name for name, _ in pairs)}")
-    return members
-
-
-#: Reads a line: numbers with a point keep all of their digits, and no key is dropped for its repeat.
-_JSON = json.JSONDecoder(parse_float=Decimal, parse_constant=check_constant, object_pairs_hook=_once)

@@ -218,7 +218,7 @@ def test_json_lines_are_rows_or_bodies_by_type() -> None:
         ('{"id": ', "JSON (Expecting value"),
         (b'{"id": 1, "item": "\xff"}', "UTF-8"),
         ('{"id": 1, "item": NaN}', 'JSON has no NaN; for a DOUBLE write it as the text "NaN"'),
-        ('{"id": 1, "id": 2}', "a key stands twice in one object: id, id"),
+        ('{"id": 1, "id": 2}', "a key stands twice in one object: id)"),
     ],
 )
 def test_json_line_that_is_none_is_named_by_its_number(line: str | bytes, text: str) -> None:
