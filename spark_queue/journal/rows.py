@@ -159,14 +159,26 @@ def _from_arrow(table: pa.Table, definitions: Definitions, topic: str | None, ti
 
 
 def _from_pandas(frame: Any, definitions: Definitions, topic: str | None, timezone: str | None) -> tuple[str, pa.Table]:
-    names = [str(name) for name in frame.columns]
+    parts = [(str(name), frame.iloc[:, number]) for number, name in enumerate(frame.columns)]
+    levels = enumerate(frame.index.names if any(name is not None for name in frame.index.names) else ())
+    indexed = [(str(name), frame.index.get_level_values(number).to_series()) for number, name in levels]
+    names = [name for name, _ in (*indexed, *parts)]
     own = ColumnNames(names).find("topic")
-    first = frame.iloc[0, names.index(own)] if own is not None and len(frame) else None
+    first = dict((*indexed, *parts))[own].iloc[0] if own is not None and len(frame) else None
     home = _Home(definitions, _home(definitions, topic, first, len(frame)), timezone)
+    try:
+        declared = home.declared(names)
+    except CallerError as refusal:
+        if indexed:
+            told = ", ".join(name for name, _ in indexed)
+            refusal.add_note(
+                f"The frame's index has names ({told}), so it is published, too; reset_index(drop=True) leaves it out."
+            )
+        raise
     columns: dict[str, Callable[[pa.DataType], Column]] = {}
-    for index, name in enumerate(home.declared(names)):
+    for name, (_, series) in zip(declared, (*indexed, *parts), strict=True):
         as_json = name == _BODY and home.message_type == JSON_TYPE
-        columns[name] = partial(_of_series, frame.iloc[:, index], timezone=timezone, as_json=as_json)
+        columns[name] = partial(_of_series, series, timezone=timezone, as_json=as_json)
     return home.message_type, home.table(columns, len(frame))
 
 
