@@ -183,7 +183,7 @@ def test_json_refuses_rows_of_several_forms(rows: list[Any], text: str) -> None:
 
 
 @pytest.mark.parametrize("lines", [False, True])
-@pytest.mark.parametrize("body", ['{"a": ', "{'a': 1}", "NaN", '{"a": -Infinity}', "tru", "[" * 100_000])
+@pytest.mark.parametrize("body", ['{"a": ', "{'a': 1}", "NaN", '{"a": -Infinity}', "tru", "[" * 100_000, '[{"a": 1, "a": 2}]'])
 def test_json_refuses_texts_that_are_none(body: str, lines: bool) -> None:
     refused = refusal(["1", body], "EVENTS", lines=lines)
     assert (refused.code, refused.facts["row"]) == ("ROWS_UNREADABLE", 1)
