@@ -6,16 +6,17 @@ import csv
 import gzip
 import io
 import sys
+import zlib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Self
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from spark_queue.cli.arguments import bad_argument
+from spark_queue.cli.csv_rows import read_csv
 from spark_queue.errors import CallerError, nearest
 
 FORMATS = ("csv", "jsonl", "parquet")
@@ -77,8 +78,8 @@ class Source:
                 while lines := list(islice(file, batch_rows)):
                     yield lines
             else:
-                yield from _even(_csv(file) if self.file_format == "csv" else _parquet(file, batch_rows), batch_rows)
-        except (OSError, EOFError, UnicodeDecodeError, pa.ArrowException) as reason:
+                yield from _even(read_csv(file) if self.file_format == "csv" else _parquet(file, batch_rows), batch_rows)
+        except (OSError, EOFError, ValueError, csv.Error, zlib.error, pa.ArrowException) as reason:
             raise self._unreadable(reason) from None
 
     def _unreadable(self, reason: Exception) -> CallerError:
@@ -98,32 +99,6 @@ def _format(name: str, given: str | None) -> str:
         expected = f"a name that ends in {', '.join(_ENDINGS)}, or come with --format, one of {', '.join(FORMATS)}"
         raise bad_argument("FILE", name, expected)
     return _ENDINGS[ending]
-
-
-def _csv(file: IO[bytes]) -> Iterator[pa.Table]:
-    """Read texts: the message type, not a guess from the first rows, says what they are; nothing is NULL, and "" is empty.
-
-    The first table has no rows, only the columns.
-    """
-    header = next(csv.reader([file.readline().decode("utf-8-sig")]), [])
-    if header:
-        yield pa.schema([(name, pa.string()) for name in header]).empty_table()
-    convert = pa.csv.ConvertOptions(
-        column_types=dict.fromkeys(header, pa.string()),
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-        null_values=[""],
-    )
-    parse = pa.csv.ParseOptions(newlines_in_values=True)
-    read = pa.csv.ReadOptions(column_names=header, block_size=4 << 20)
-    try:
-        reader = pa.csv.open_csv(file, read_options=read, parse_options=parse, convert_options=convert)
-    except pa.ArrowInvalid as reason:
-        if "Empty CSV file" in str(reason):
-            return
-        raise
-    for batch in reader:
-        yield pa.Table.from_batches([batch])
 
 
 def _parquet(file: IO[bytes], batch_rows: int) -> Iterator[pa.Table]:

@@ -20,7 +20,6 @@ from spark_queue.settings.timestamps import to_text
 if TYPE_CHECKING:
     from datetime import datetime
 
-    import pyarrow as pa
     from rich.table import Table
     from rich.text import Text
 
@@ -185,15 +184,18 @@ def peek(
     json: Json = False,
 ) -> None:
     """Show the oldest messages of a queue without taking them. Starts nothing."""
+    from spark_queue.views.bodies import python_rows
+
     target = open_target(journal, storage)
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
     if where is not None and view != "messages":
         raise bad_argument("--where", where, "left out with --view: it looks for messages, whatever became of them")
     if where is None:
         found = target.view(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
+        names, rows = found.column_names, python_rows(found)
     else:
-        found = _find(target, queue, where, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
-    rows = found.to_pylist()
+        rows = _find(target, queue, where, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
+        names = list(rows[0]) if rows else []
     if json:
         show_json(rows)
         return
@@ -202,14 +204,14 @@ def peek(
         typer.echo(none)
         return
     # Columns that say nothing of any row would only crowd out the others.
-    shown = [name for name in found.column_names if wanted is not None or name == "bookmark" or any(row[name] for row in rows)]
+    shown = [name for name in names if wanted is not None or name == "bookmark" or any(row[name] for row in rows)]
     # What a message is called comes first; its body may be wide.
     shown.sort(key=lambda name: name != "bookmark" and wanted is None)
-    silent = len(found.column_names) - len(shown)
+    silent = len(names) - len(shown)
     surplus = max(0, len(shown) - columns_that_fit())
     # The message's own columns may be thousands; what the queue knows of it stands behind them.
-    index = found.column_names.index("bookmark") if wanted is None and "bookmark" in shown else 0
-    until = 1 + sum(name in shown for name in found.column_names[:index]) if index else len(shown)
+    index = names.index("bookmark") if wanted is None and "bookmark" in shown else 0
+    until = 1 + sum(name in shown for name in names[:index]) if index else len(shown)
     del shown[max(1, until - surplus) : until]
     out().print(table(rows, shown))
     if where is not None:
@@ -222,10 +224,8 @@ def peek(
 
 def _find(
     target: Journal, queue: str, where: str, *, as_of: datetime | int | None, columns: Sequence[str] | None, limit: int
-) -> pa.Table:
+) -> list[dict[str, Any]]:
     """Return the oldest messages that match a filter, in whatever state they are, as the page finds them."""
-    import pyarrow as pa
-
     from spark_queue.core.definitions.column_names import ColumnNames
     from spark_queue.core.state.lifecycle import State
     from spark_queue.journal.open import open_journal
@@ -248,10 +248,10 @@ def _find(
         {**body, "bookmark": row.bookmark, "state": row.state, "subscription": row.subscription, "lease": row.lease}
         for row, body in zip(known, bodies, strict=True)
     ]
-    made = pa.Table.from_pylist(rows)
     if columns is None or not rows:
-        return made
-    return made.select(ColumnNames(made.column_names).resolve(columns, where="what was found"))
+        return rows
+    chosen_names = ColumnNames(rows[0]).resolve(columns, where="what was found")
+    return [{name: row[name] for name in chosen_names} for row in rows]
 
 
 def explain(

@@ -264,6 +264,8 @@ class Journal:
     ) -> pa.Table:
         """Read a view, or part of it, without Spark and without a coordinator.
 
+        In pandas, whole numbers of which some are missing have pandas' type for that, such as Int64.
+
         Parameters
         ----------
         name
@@ -284,8 +286,10 @@ class Journal:
         """
         from spark_queue.journal.open import open_journal
         from spark_queue.views import read_view, state_at
+        from spark_queue.views.tables import with_pandas_types
 
-        return read_view(self.store, state_at(open_journal(self.store), as_of), name, queue, columns=columns, limit=limit)
+        view = read_view(self.store, state_at(open_journal(self.store), as_of), name, queue, columns=columns, limit=limit)
+        return with_pandas_types(view)
 
     def view_schema(self, name: str, *, queue: str | None = None) -> pa.Schema:
         """Return the columns of a view."""

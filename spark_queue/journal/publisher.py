@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from spark_queue.clock import SystemClock
@@ -27,6 +28,9 @@ from spark_queue.journal.transaction import commit_transaction
 
 if TYPE_CHECKING:
     from spark_queue.ports import Clock
+
+#: Bits of a sequence, beside its sign.
+_BITS = 63
 
 __all__ = ["Identity", "OpenedName", "Published", "commit_staged", "make_plan", "open_name", "publish"]
 
@@ -113,7 +117,7 @@ def publish(
     Raises
     ------
     CallerError, ConfigError, JournalError
-        As `stage_file` and `commit_staged`. Nothing was published.
+        As `stage_file` and `commit_staged`; BAD_VALUE for a first sequence. Nothing was published.
     """
     identity, clock = identity or Identity(), clock or SystemClock()
     if not rows.num_rows:
@@ -125,8 +129,9 @@ def publish(
             raise CallerError(
                 "SEQUENCE_MISSING", publisher=identity.publisher, what="a first sequence or a sequence column", reason=reason
             )
-        sequences = Sequences(publisher=identity.publisher, first=first_sequence, column=sequence_column)
         _check_publisher(identity.publisher)
+        _check_numbers(first_sequence, rows.num_rows)
+        sequences = Sequences(publisher=identity.publisher, first=first_sequence, column=sequence_column)
     _check_topics(plan, definitions, _own_topics(plan, rows))
     file = stage_file(plan, rows.to_batches(), now_ms=clock.wall_ms(), sequences=sequences)
     assert file is not None, "there are rows"
@@ -215,6 +220,17 @@ def _check_topics(plan: StagingPlan, definitions: Definitions, topics: Iterable[
         _, home = definitions.route(topic)
         if home.name != plan.message_type:
             raise CallerError("TOPIC_OF_OTHER_TYPE", topic=topic, found=home.name, message_type=plan.message_type)
+
+
+def _check_numbers(first: Any, row_count: int) -> None:
+    """Refuse a first number that is none, or that leaves too few for all of the rows."""
+    is_whole = isinstance(first, int | np.integer) and not isinstance(first, bool)
+    if first is None or (is_whole and -(2**_BITS) <= first <= 2**_BITS - row_count):
+        return
+    expected = f"a whole number such that those of {row_count:,} row(s) lie between -2^63 and 2^63 - 1"
+    # Python writes no number of thousands of digits.
+    value = f"a number of {first.bit_length():,} bits" if isinstance(first, int) and first.bit_length() > _BITS else first
+    raise ConfigError("BAD_VALUE", key="first_sequence", where="publish", value=value, expected=expected)
 
 
 def _check_publisher(name: str) -> None:

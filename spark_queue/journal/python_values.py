@@ -15,11 +15,16 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from spark_queue.journal.casting import cast, refusal, sentence
+from spark_queue.journal.casting import cast
+from spark_queue.journal.conversion import sentence
+from spark_queue.journal.kinds import refusal
 from spark_queue.journal.nested import Column, LossError, fields_of, list_array, map_array, resolve_fields, struct_array
 
 #: How pandas calls what is missing; it need not be there to be asked.
 _MISSING = frozenset({"NaTType", "NAType"})
+
+#: More digits than a whole number of 64 bits has. A Decimal of a few bytes may have a thousand million of them.
+_WHOLE_DIGITS = 20
 
 #: What stands for times with a zone beside those without, which Python gives one type.
 _AWARE = "datetime with a zone"
@@ -88,15 +93,16 @@ def _of_one_kind(values: Sequence[Any], kind: Any, wanted: Any, timezone: str | 
         _refuse_nanoseconds(values)
         return cast(pa.array(values, pa.timestamp("us", tz="UTC" if kind is _AWARE else None)), wanted, timezone=timezone)
     if issubclass(kind, Decimal):
-        return _of_decimals(values, wanted)
+        texts = [_text(value, whole=types.is_integer(wanted)) for value in values]
+        return _of_texts(texts, pa.decimal128(38), wanted, kind)
     own = next((own for known, own in _OWN if issubclass(kind, known)), None)
     try:
         column = pa.array(values, own)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as reason:
-        if not issubclass(kind, int):
-            raise LossError(_first_bad(values, own), kind.__name__, sentence(reason)) from None
-        # Larger than 64 bits, which a DECIMAL or a DOUBLE may hold.
-        column = pa.array([None if value is None else str(int(value)) for value in values], pa.string())
+        if issubclass(kind, int):
+            # Larger than 64 bits, which a DECIMAL or a DOUBLE may hold.
+            return _of_texts([_digits(row, value) for row, value in enumerate(values)], pa.int64(), wanted, kind)
+        raise LossError(_first_bad(values, own), kind.__name__, sentence(reason)) from None
     if types.is_nested(column.type):
         raise LossError(_first_bad(values, pa.null()), kind.__name__, f"it holds several values, and a {wanted} is one.")
     return cast(column, wanted, timezone=timezone)
@@ -106,7 +112,9 @@ def _of_one_kind(values: Sequence[Any], kind: Any, wanted: Any, timezone: str | 
 _OWN: tuple[tuple[Any, pa.DataType], ...] = (
     ((bool, np.bool_), pa.bool_()),
     ((int, np.integer), pa.int64()),
-    ((float, np.floating), pa.float64()),
+    (np.float16, pa.float16()),
+    (np.float32, pa.float32()),
+    (float, pa.float64()),
     (str, pa.string()),
     ((bytes, bytearray, memoryview), pa.binary()),
     (date, pa.date32()),
@@ -123,22 +131,30 @@ def _first_bad(values: Sequence[Any], own: pa.DataType | None) -> int:
     return 0
 
 
-def _of_decimals(values: Sequence[Any], wanted: pa.DataType) -> Column:
-    """Make a column of Decimals, which go by their text: it has all of their digits, and says NaN."""
-    first = next(row for row, value in enumerate(values) if value is not None)
-    reason = refusal(pa.decimal128(38), wanted)
+def _of_texts(texts: Sequence[str | None], said: pa.DataType, wanted: Any, kind: Any) -> Column:
+    """Make a column of numbers that go by their texts, which have all of their digits and say NaN; `said` is what they are."""
+    reason = refusal(said, wanted)
     if reason is not None:
-        raise LossError(first, "Decimal", reason)
-    whole = types.is_integer(wanted)
-    texts = [None if value is None else _text(value, whole=whole) for value in values]
+        raise LossError(next(row for row, text in enumerate(texts) if text is not None), kind.__name__, reason)
     try:
         return cast(pa.array(texts, pa.string()), wanted)
     except LossError as lost:
-        raise LossError(lost.row, "Decimal", lost.reason) from None
+        raise LossError(lost.row, kind.__name__, lost.reason) from None
 
 
-def _text(value: Decimal, *, whole: bool) -> str:
-    return str(int(value)) if whole and value.is_finite() and value == value.to_integral_value() else str(value)
+def _digits(row: int, value: int | None) -> str | None:
+    try:
+        return None if value is None else str(int(value))
+    except ValueError:
+        raise LossError(row, "int", "it has thousands of digits, more than any number that is stored.") from None
+
+
+def _text(value: Decimal | None, *, whole: bool) -> str | None:
+    """Return a Decimal as text; one that is a whole number without a point, as far as whole numbers reach."""
+    if value is None:
+        return None
+    is_whole = whole and value.is_finite() and value.adjusted() < _WHOLE_DIGITS and value == value.to_integral_value()
+    return str(int(value)) if is_whole else str(value)
 
 
 def _refuse_nanoseconds(values: Sequence[Any]) -> None:

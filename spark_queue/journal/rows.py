@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any
 
@@ -18,11 +18,13 @@ import pyarrow as pa
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import CallerError
-from spark_queue.journal.casting import cast, sentence
+from spark_queue.journal.casting import cast
+from spark_queue.journal.conversion import sentence
+from spark_queue.journal.json_text import decoded, line_text
 from spark_queue.journal.nested import Column, LossError
 from spark_queue.journal.python_values import to_column
 from spark_queue.journal.schema import INSTANT, user_schema
-from spark_queue.journal.stored_rows import JSON_TYPE, check_constant, mismatch
+from spark_queue.journal.stored_rows import JSON_TYPE, mismatch
 
 #: The one column of the message types json and binary.
 _BODY = "value"
@@ -88,10 +90,10 @@ def from_json_lines(
     ConfigError
         UNKNOWN_TOPIC, TOPIC_AMBIGUOUS.
     """
-    texts = [(number, _text(line, number)) for number, line in enumerate(lines, start=first_line) if line.strip()]
+    texts = [(number, line_text(line, number)) for number, line in enumerate(lines, start=first_line) if line.strip()]
     if topic is not None and definitions.route(topic)[1].name == JSON_TYPE:
         return to_arrow([text.strip() for _, text in texts], definitions, topic=topic)
-    return to_arrow([_decoded(text, number) for number, text in texts], definitions, topic=topic, timezone=timezone)
+    return to_arrow([decoded(text, number) for number, text in texts], definitions, topic=topic, timezone=timezone)
 
 
 class _Home:
@@ -157,21 +159,33 @@ def _from_arrow(table: pa.Table, definitions: Definitions, topic: str | None, ti
 
 
 def _from_pandas(frame: Any, definitions: Definitions, topic: str | None, timezone: str | None) -> tuple[str, pa.Table]:
-    names = [str(name) for name in frame.columns]
+    parts = [(str(name), frame.iloc[:, number]) for number, name in enumerate(frame.columns)]
+    levels = enumerate(frame.index.names if any(name is not None for name in frame.index.names) else ())
+    indexed = [(str(name), frame.index.get_level_values(number).to_series()) for number, name in levels]
+    names = [name for name, _ in (*indexed, *parts)]
     own = ColumnNames(names).find("topic")
-    first = frame.iloc[0, names.index(own)] if own is not None and len(frame) else None
+    first = dict((*indexed, *parts))[own].iloc[0] if own is not None and len(frame) else None
     home = _Home(definitions, _home(definitions, topic, first, len(frame)), timezone)
+    try:
+        declared = home.declared(names)
+    except CallerError as refusal:
+        if indexed:
+            told = ", ".join(name for name, _ in indexed)
+            refusal.add_note(
+                f"The frame's index has names ({told}), so it is published, too; reset_index(drop=True) leaves it out."
+            )
+        raise
     columns: dict[str, Callable[[pa.DataType], Column]] = {}
-    for index, name in enumerate(home.declared(names)):
+    for name, (_, series) in zip(declared, (*indexed, *parts), strict=True):
         as_json = name == _BODY and home.message_type == JSON_TYPE
-        columns[name] = partial(_of_series, frame.iloc[:, index], timezone=timezone, as_json=as_json)
+        columns[name] = partial(_of_series, series, timezone=timezone, as_json=as_json)
     return home.message_type, home.table(columns, len(frame))
 
 
 def _of_series(series: Any, wanted: pa.DataType, *, timezone: str | None, as_json: bool) -> Column:
     """Make a column of pandas; NULL is what pandas calls missing, and in its columns of numbers that is every NaN."""
     if as_json or series.dtype == object:
-        values = [None if absent else value for value, absent in zip(series.tolist(), series.isna().tolist(), strict=True)]
+        values = [None if absent else value for value, absent in zip(series.tolist(), _missing(series), strict=True)]
         if as_json:
             values = [_json_text(value, row) for row, value in enumerate(values)]
         return to_column(values, wanted, timezone=timezone)
@@ -180,6 +194,16 @@ def _of_series(series: Any, wanted: pa.DataType, *, timezone: str | None, as_jso
     except (pa.ArrowException, ValueError, TypeError) as reason:
         raise LossError(0, str(series.dtype), sentence(reason)) from None
     return cast(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column, wanted, timezone=timezone)
+
+
+def _missing(series: Any) -> list[bool]:
+    """Return where pandas says that a value is missing; it compares values for that, and a signalling NaN refuses to be."""
+    try:
+        absent: list[bool] = series.isna().tolist()
+    except InvalidOperation:
+        row = next(row for row, value in enumerate(series) if isinstance(value, Decimal) and value.is_snan())
+        raise LossError(row, "Decimal", "sNaN is no number, and not what pandas calls missing.") from None
+    return absent
 
 
 def _home(definitions: Definitions, topic: str | None, first: Any, row_count: int) -> str:
@@ -247,28 +271,3 @@ def _json_text(body: Any, number: int) -> str | None:
 def _json_value(value: Any) -> Any:
     # Times and decimals as text: what msgspec writes is what readers of JSON expect.
     return msgspec.to_builtins(value)
-
-
-def _text(line: str | bytes, number: int) -> str:
-    try:
-        return line if isinstance(line, str) else line.decode("utf-8-sig")
-    except UnicodeDecodeError as reason:
-        raise CallerError("ROWS_UNREADABLE", what=f"line {number}", expected=f"UTF-8 ({reason})") from None
-
-
-def _decoded(line: str, number: int) -> Any:
-    try:
-        return _JSON.decode(line)
-    except (ValueError, RecursionError) as reason:
-        raise CallerError("ROWS_UNREADABLE", what=f"line {number}", expected=f"JSON ({reason})") from None
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError(f"a key stands twice in one object: {', '.join(name for name, _ in pairs)}")
-    return members
-
-
-#: Reads a line: numbers with a point keep all of their digits, and no key is dropped for its repeat.
-_JSON = json.JSONDecoder(parse_float=Decimal, parse_constant=check_constant, object_pairs_hook=_once)

@@ -5,7 +5,6 @@ Runs on executors too, so it imports pyarrow and nothing heavier.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.errors import CallerError
 from spark_queue.journal.casting import cast
+from spark_queue.journal.json_text import check_bodies
 from spark_queue.journal.nested import Column, LossError, first_row
 
 #: Largest value of one column of one message, in bytes: Spark and Arrow pass whole values around.
@@ -124,7 +124,7 @@ class RowShape:
         ]
         table = pa.Table.from_arrays(columns, schema=self.schema)
         if self.message_type == JSON_TYPE:
-            _check_json(columns[0], first_row)
+            check_bodies(columns[0], first_row)
         _check_sizes(table)
         return table
 
@@ -192,32 +192,6 @@ def mismatch(wanted: pa.Field[Any], lost: LossError, *, where: str, row: int = 0
     expected = f"{wanted.type}{'' if wanted.nullable else ' NOT NULL'}"
     facts = {"column": wanted.name, "where": where, "found": lost.found, "expected": expected, "reason": lost.reason}
     return CallerError("COLUMN_TYPE_MISMATCH", **facts, row=row + lost.row)
-
-
-def check_constant(word: str) -> None:
-    """Refuse the words that Python's reader of JSON would take for numbers.
-
-    Raises
-    ------
-    ValueError
-        Always.
-    """
-    raise ValueError(f'JSON has no {word}; for a DOUBLE write it as the text "{word}"')
-
-
-def _check_json(bodies: Column, first: int) -> None:
-    """Refuse a body that is no JSON, on every way in: an expression would find nothing in it, and say nothing."""
-    # One by one, since bodies may be large.
-    for row, body in enumerate(bodies, start=first):
-        try:
-            if body.is_valid:
-                _AS_TEXTS.decode(body.as_py())
-        except (ValueError, RecursionError) as reason:
-            raise CallerError("ROWS_UNREADABLE", what=f"row {row}", expected=f"JSON ({reason})", row=row) from None
-
-
-#: Numbers stay texts, since nobody wants them here, and Python reads no whole number of thousands of digits.
-_AS_TEXTS = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=check_constant)
 
 
 def _repeat(value: Any, kind: pa.DataType, rows: pa.RecordBatch) -> Column:

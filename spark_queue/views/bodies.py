@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyarrow import types
 
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment, stretches
+from spark_queue.journal.conversion import far_time
 from spark_queue.journal.layout import Store
 from spark_queue.journal.message_file import corrupt, decoding
 
@@ -49,6 +51,29 @@ def read_bodies(store: Store, message_type: MessageTypeState, bookmarks: Bookmar
         low, high = np.searchsorted(bookmarks, [segment.first, segment.until])
         pieces.append(_read_rows(store, segment, bookmarks[low:high] - segment.first + segment.first_row, schema))
     return pa.concat_tables(pieces)
+
+
+def python_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return rows for people: a time of a year that Python does not have is its text, so that one value hides no others."""
+    try:
+        return table.to_pylist()
+    except (ValueError, OverflowError):
+        columns = [[_python_value(value) for value in table.column(name)] for name in table.column_names]
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _python_value(value: Any) -> Any:
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        kind = value.type
+    if types.is_struct(kind):
+        return {name: _python_value(part) for name, part in value.items()}
+    if types.is_map(kind):
+        return [(_python_value(pair["key"]), _python_value(pair["value"])) for pair in value.values]
+    if types.is_list(kind):
+        return [_python_value(part) for part in value.values]
+    return far_time(value) if types.is_temporal(kind) else value.as_buffer().to_pybytes().decode(errors="replace")
 
 
 def _overlapping(segments: list[Segment], bookmarks: Bookmarks) -> list[Segment]:

@@ -24,7 +24,7 @@ from spark_queue.errors import CallerError, JournalError, SparkQueueError
 from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.schema import ENVELOPE, stored_schema
-from spark_queue.views.bodies import read_bodies
+from spark_queue.views.bodies import python_rows, read_bodies
 from spark_queue.views.event_texts import event_text
 from spark_queue.views.explanation import MessageEvent, MessageHistory
 from spark_queue.views.one_message import MessageRows, MessageTraits, fold_alone, one_of
@@ -242,7 +242,7 @@ class _Life:
         fields = [*ENVELOPE, *(field for field in stored_schema(columns) if field.name == key and field not in ENVELOPE)]
         try:
             store, bookmarks = self._journal.store, np.array([self._bookmark])
-            found = read_bodies(store, self._message_type, bookmarks, pa.schema(fields)).to_pylist()
+            found = python_rows(read_bodies(store, self._message_type, bookmarks, pa.schema(fields)))
         except JournalError as refusal:
             return {}, str(refusal)
         return found[0], None

@@ -23,7 +23,7 @@ from spark_queue.errors import JournalError
 from spark_queue.journal.expressions import check_command
 from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import ENVELOPE, stored_schema, user_schema
-from spark_queue.views.bodies import read_bodies
+from spark_queue.views.bodies import python_rows, read_bodies
 
 #: How long a search may read message files, in milliseconds; it then tells how far it came.
 SEARCH_MS = 3_000
@@ -145,4 +145,4 @@ def read_values(
         found = read_bodies(store, message_type, np.array(list(bookmarks), np.int64), schema)
     except JournalError as refusal:
         return [], str(refusal)
-    return found.to_pylist(), None
+    return python_rows(found), None

@@ -129,6 +129,24 @@ def read_view(
     return table if columns is None else table.select([column for column in table.column_names if column in columns])
 
 
+def with_pandas_types(table: pa.Table) -> pa.Table:
+    """Let `to_pandas` keep whole numbers where some are missing: as floats, its choice, those above 2^53 would be others."""
+    missing = [field for field, column in zip(table.schema, table.columns, strict=True) if column.null_count]
+    columns = [
+        {
+            "name": field.name,
+            "field_name": field.name,
+            "pandas_type": str(field.type),
+            "numpy_type": str(field.type).replace("int", "Int").replace("u", "U"),
+            "metadata": None,
+        }
+        for field in missing
+        if pa.types.is_integer(field.type)
+    ]
+    said = {"index_columns": [], "column_indexes": [], "columns": columns, "pandas_version": ""}
+    return table.replace_schema_metadata({"pandas": json.dumps(said)}) if columns else table
+
+
 def _leases(point: PointInTime, queue: str | None) -> list[_Row]:
     ledger = point.state.ledger(str(queue))
     return [

@@ -43,9 +43,9 @@ NAME_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def valid_name(name: str) -> bool:
-    """Return whether a name follows the topic grammar (DESIGN 4)."""
-    return NAME_PATTERN.fullmatch(name) is not None and name not in {".", ".."}
+def valid_name(name: object) -> bool:
+    """Return whether a name is a text that follows the topic grammar (DESIGN 4)."""
+    return isinstance(name, str) and NAME_PATTERN.fullmatch(name) is not None and name not in {".", ".."}
 
 
 def parse_duration_ms(value: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -212,3 +213,46 @@ def test_a_quoted_empty_text_is_no_null(sparkq: Terminal, journal: Journal, tmp_
     (tmp_path / "lines.csv").write_text('ITEM,Amount\n"",1\n,2\n')
     publish(sparkq, journal, tmp_path / "lines.csv")
     assert journal.view("messages", queue="WORK", columns=["item"]).column("item").to_pylist() == ["", None]
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "text"),
+    [
+        ('item,amount\nx,1\n"y,2\nz,3\n', "FILE_UNREADABLE", "the row that begins in line 3 has a quote that is not closed"),
+        ('[{"amount": 1}, {"amount": 2}]', "ROWS_UNREADABLE", "one object per line, not an array of them"),
+        ('[\n  {"amount": 1}\n]\n', "ROWS_UNREADABLE", "one object per line, as JSON"),
+        ('{\n  "amount": 1\n}\n', "ROWS_UNREADABLE", "one object per line, as JSON"),
+        ('{"amount": 1e5000}', "COLUMN_TYPE_MISMATCH", "'1E+5000' is no whole number"),
+        ('{"amount": 1e999999999}', "COLUMN_TYPE_MISMATCH", "'1E+999999999' is no whole number"),
+        ('{"amount": 1e99999999999999999999}', "ROWS_UNREADABLE", "the exponent of 1e99999999999999999999"),
+        (f'{{"amount": {"1" * 5_000}}}', "ROWS_UNREADABLE", "a whole number of 5,000 digits"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_refused_by_name(
+    sparkq: Terminal, journal: Journal, content: str, code: str, text: str
+) -> None:
+    file = Path(journal.path).with_name("a.csv" if content.startswith("item") else "a.json")
+    file.write_text(content)
+    refused = publish(sparkq, journal, file)
+    assert f"[{code}]" in refused.err
+    assert text in refused.err
+    assert amounts(journal) == []
+
+
+def test_a_damaged_archive_is_refused_by_name(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
+    damaged = bytearray(gzip.compress(b"item,amount\nx,1\n", mtime=0))
+    damaged[10] ^= 0xFF
+    (tmp_path / "a.csv.gz").write_bytes(damaged)
+    assert "[FILE_UNREADABLE]" in publish(sparkq, journal, tmp_path / "a.csv.gz").err
+
+
+def test_an_array_of_bodies_is_refused_with_a_way_out(sparkq: Terminal, tmp_path: Path) -> None:
+    journal = Journal.create(str(tmp_path / "journal"), {"message_types": {"json": {"topics": ["LINES"]}}})
+    (tmp_path / "a.json").write_text('[\n{"a": 1}\n]\n')
+    assert "one object per line, as JSON" in publish(sparkq, journal, tmp_path / "a.json").err
+
+
+def test_lines_of_csv_may_end_as_on_old_machines(sparkq: Terminal, journal: Journal, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"item,amount\rx,1\ry,2\r")
+    assert publish(sparkq, journal, tmp_path / "a.csv").out == "Published 2 message(s).\n"
+    assert amounts(journal) == [1, 2]

@@ -1,0 +1,86 @@
+"""Kinds of types, and which of them can tell each other's values.
+
+Runs on executors too, so it imports pyarrow and nothing heavier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+import pyarrow as pa
+from pyarrow import types
+
+
+class Kind(StrEnum):
+    """Types that are alike; the name is what people call them."""
+
+    TRUTH = "BOOLEAN"
+    WHOLE = "whole numbers"
+    POINT = "FLOAT and DOUBLE"
+    DECIMAL = "DECIMAL"
+    TEXT = "STRING"
+    BYTES = "BINARY"
+    DATE = "DATE"
+    WALL = "TIMESTAMP_NTZ"
+    INSTANT = "TIMESTAMP"
+
+
+NUMBERS = frozenset({Kind.WHOLE, Kind.POINT, Kind.DECIMAL})
+TIMES = frozenset({Kind.DATE, Kind.WALL, Kind.INSTANT})
+
+#: What a column is declared as -> what may be handed over for it, beside texts and itself.
+_ALLOWED: dict[Kind, frozenset[Kind]] = {
+    Kind.TRUTH: frozenset({Kind.WHOLE, Kind.POINT}),
+    Kind.WHOLE: NUMBERS,
+    Kind.POINT: NUMBERS,
+    Kind.DECIMAL: NUMBERS,
+    Kind.TEXT: frozenset({Kind.BYTES, Kind.WHOLE, Kind.TRUTH, Kind.DATE}),
+    Kind.BYTES: frozenset(),
+    Kind.DATE: frozenset({Kind.WALL}),
+    Kind.WALL: frozenset({Kind.DATE}),
+    Kind.INSTANT: frozenset(),
+}
+_UNIT = "a number does not say whether it counts days, seconds, milliseconds or microseconds."
+_NAIVE = "the value has no time zone, so it could mean several instants."
+_INSTANTS = "the value is an instant, which clocks of different time zones read differently."
+_WRITTEN = "it can be written in several ways, and which text is meant is not said."
+
+
+def refusal(found: pa.DataType, wanted: pa.DataType, *, timezone: str | None = None) -> str | None:
+    """Return why no value of one type can be told in another, neither of them nested; None where some can."""
+    have, want = kind_of(found), kind_of(wanted)
+    if have is None or want is None:
+        return f"{found} has no values of type {want or wanted}."
+    if have in (want, Kind.TEXT) or have in _ALLOWED[want] or (want is Kind.INSTANT and have is Kind.WALL and timezone):
+        return None
+    if want in TIMES and have in NUMBERS:
+        return _UNIT
+    if want is Kind.INSTANT and have in TIMES:
+        return _NAIVE
+    if have is Kind.INSTANT and want in TIMES:
+        return _INSTANTS
+    return _WRITTEN if want is Kind.TEXT else f"{have} has no values of type {want}."
+
+
+def kind_of(kind: pa.DataType) -> Kind | None:
+    """Return the kind of a type; None for nested types, and for those that no column can be declared as."""
+    if types.is_timestamp(kind):
+        return Kind.WALL if kind.tz is None else Kind.INSTANT
+    return next((name for is_kind, name in _KINDS if is_kind(kind)), None)
+
+
+_KINDS: tuple[tuple[Callable[[pa.DataType], bool], Kind], ...] = (
+    (types.is_boolean, Kind.TRUTH),
+    (types.is_integer, Kind.WHOLE),
+    (types.is_floating, Kind.POINT),
+    (types.is_decimal, Kind.DECIMAL),
+    (types.is_string, Kind.TEXT),
+    (types.is_large_string, Kind.TEXT),
+    (types.is_string_view, Kind.TEXT),
+    (types.is_binary, Kind.BYTES),
+    (types.is_large_binary, Kind.BYTES),
+    (types.is_binary_view, Kind.BYTES),
+    (types.is_fixed_size_binary, Kind.BYTES),
+    (types.is_date, Kind.DATE),
+)
