@@ -24,7 +24,7 @@ from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.layout import Store
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.views.damage import find_damage
-from spark_queue.views.state_at import Commits, count_on
+from spark_queue.views.state_at import count_on
 
 _LOG = logging.getLogger(__name__)
 
@@ -250,11 +250,11 @@ class JournalFollower:
             # The state of the log alone is folded on when a coordinator has entered them.
             ahead = state_codec.decode(state_codec.encode(found.state))
         traits = PreparedTraits(found.journal.traits)
-        now_ms, commits = SystemClock().wall_ms(), Commits(self.store)
+        now_ms = SystemClock().wall_ms()
         with self._lock:
             ahead.traits = traits
             for name in fresh:
-                trouble = count_on(found.journal, ahead, traits, commits, message_type=name, now_ms=now_ms)
+                trouble = count_on(found.journal, ahead, traits, message_type=name, now_ms=now_ms)
                 _put(found.troubles, name, None if trouble is None else str(trouble))
             found.ahead = ahead
             self.revision += 1

@@ -141,7 +141,8 @@ class DeltaMessageLog:
                 foreign.append(add["path"])
                 foreign_rows += statistics.get("numRecords", 0)
         return MessageLogEntry(
-            version=entry.version, token=entry.token, added=tuple(added), foreign_paths=tuple(foreign), foreign_rows=foreign_rows,
+            version=entry.version, token=entry.token, committed_at_ms=entry.committed_at_ms, added=tuple(added),
+            foreign_paths=tuple(foreign), foreign_rows=foreign_rows,
             instances=entry.mark.get("instances", {}), groups=entry.mark.get("groups", {}),
         )  # fmt: skip
 
@@ -156,7 +157,9 @@ class DeltaMessageLog:
             # Rows that have bookmarks were moved or removed, and nobody knows which.
             path, previous = self._store.uri(self._key), entry.version - 1
             raise JournalError("JOURNAL_REWRITTEN", path=path, version=entry.version, operation=entry.operation, previous=previous)
-        return MessageLogEntry(version=entry.version, token=entry.token, merged=merged, retired_paths=retired)
+        return MessageLogEntry(
+            version=entry.version, token=entry.token, committed_at_ms=entry.committed_at_ms, merged=merged, retired_paths=retired
+        )
 
 
 def _merged_files(entry: LogEntry) -> tuple[MergedFile, ...]:

@@ -29,7 +29,7 @@ from spark_queue.views.event_texts import event_text
 from spark_queue.views.explanation import MessageEvent, MessageHistory
 from spark_queue.views.one_message import MessageRows, MessageTraits, fold_alone, one_of
 from spark_queue.views.point_in_time import cut, fold_until
-from spark_queue.views.state_at import Commits, PublishedBy, StateNow, count_on, whole_state
+from spark_queue.views.state_at import PublishedBy, StateNow, count_on, whole_state
 from spark_queue.views.waiting import waits, why_it_waits, why_never_taken
 
 #: They are about a message while its lease has it, without naming it.
@@ -88,7 +88,7 @@ class _Life:
         self._traits = MessageTraits(journal.traits, bookmark)
         self._prepared = PreparedTraits(self._traits)
         self._state = JournalState(self._prepared)
-        self._commits = Commits(journal.store)
+        self._knows_commit_time = True
         self._events: list[MessageEvent] = []
         #: Whether what other messages did decides where this one is.
         self._depends = False
@@ -98,11 +98,13 @@ class _Life:
         self._stuck: SparkQueueError | None = None
 
     def fold(self, records: Sequence[Record], count: int, *, now_ms: int, as_of: datetime | int | None) -> None:
-        committed = None if isinstance(as_of, int) else self._commits.time_ms
-        fold_until(self._state, records, count, now_ms=now_ms, committed=committed, fold=self._step, of=BitMap64([self._bookmark]))
-        if not isinstance(as_of, int) and self._segment() is None:
-            logs = self._journal if as_of is None else PublishedBy(self._journal, self._commits, now_ms)
-            self._stuck = count_on(logs, self._state, self._prepared, self._commits, message_type=self._type, now_ms=now_ms)
+        own = (each for each in records if each.kind == Kind.ENTERED and holds(each.ranges, self._bookmark))
+        self._knows_commit_time = all("published" in each.detail for each in own)
+        of_time, only = not isinstance(as_of, int), BitMap64([self._bookmark])
+        fold_until(self._state, records, count, now_ms=now_ms, looks_ahead=of_time, fold=self._step, of=only)
+        if of_time and self._segment() is None:
+            logs = self._journal if as_of is None else PublishedBy(self._journal, now_ms)
+            self._stuck = count_on(logs, self._state, self._prepared, message_type=self._type, now_ms=now_ms)
 
     def history(self, *, now_ms: int, as_of: datetime | int | None, state_now: StateNow | None) -> MessageHistory:
         segment = self._segment()
@@ -131,7 +133,7 @@ class _Life:
             message_type=self._type,
             trouble=trouble,
             version=segment.version,
-            committed_at=_instant(self._commits.time_ms(self._type, segment.version)),
+            committed_at=_instant(segment.published_at_ms if self._knows_commit_time else None),
             file=segment.path,
             row=_row(segment, self._bookmark),
             entered_at=_instant(segment.entered_at_ms) if any(each.event == Kind.ENTERED for each in self._events) else None,
@@ -228,11 +230,10 @@ class _Life:
             there = f" at instance '{origin[0]}', where it is message {origin[1]:,}" if origin is not None and is_pulled else ""
             text = f"published to topic '{body['topic']}' by '{body['publisher']}' as number {body['sequence']:,}{there}"
             yield MessageEvent(at=body["published_at"], event="published", record=None, queue=None, text=text)
-        at_ms = self._commits.time_ms(self._type, segment.version)
-        if at_ms is not None:
+        if self._knows_commit_time:
             how = "pulled from a peer, and committed here" if is_pulled else "committed"
             text = f"{how} as version {segment.version} of {self._type}"
-            yield MessageEvent(at=_at(at_ms), event="committed", record=None, queue=None, text=text)
+            yield MessageEvent(at=_at(segment.published_at_ms), event="committed", record=None, queue=None, text=text)
 
     def _body(self) -> tuple[Mapping[str, Any], str | None]:
         """Return what was published, and why it cannot be read if so."""

@@ -146,6 +146,7 @@ class World:
             version=known.version + 1,
             token=f"token-{known.version + 1}",
             entered_at_ms=self.now_ms,
+            published_at_ms=self.now_ms,
             topic_min=min(topics),
             topic_max=max(topics),
             expires_null_count=len(messages) - len(times),

@@ -14,7 +14,7 @@ from spark_queue.core.deciding.shares import Shares
 from spark_queue.core.deciding.subscribing import end_subscription
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Kind, Return
-from spark_queue.core.state.age import oldest_ms
+from spark_queue.core.state.age import first_aging_ms
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
@@ -75,7 +75,7 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, tic
     expiration_ms = ledger.definition.expiration_ms
     if expiration_ms is not None:
         waiting = [ledger.rows[each] for each in _UNLEASED]
-        begun_ms = oldest_ms(state, ledger, [rows - ledger.expires.rows for rows in waiting] if ledger.expires else waiting)
+        begun_ms = first_aging_ms(state, ledger, [rows - ledger.expires.rows for rows in waiting] if ledger.expires else waiting)
         times.extend([] if begun_ms is None else [begun_ms + expiration_ms])
     return min(times, default=None)
 

@@ -32,8 +32,10 @@ class Segment:
     version: int
     #: Token of that commit (DESIGN 15.9).
     token: str
-    #: The coordinator's time at which it entered, in milliseconds; age and `startingTimestamp` count from it.
+    #: The coordinator's time at which it entered, in milliseconds; `expiration` and retention count from it.
     entered_at_ms: int
+    #: When its commit was made, ascending in the log; what is shown of age, and any choice by time, counts from it (DESIGN 15.3).
+    published_at_ms: int
     #: Lowest and highest topic in it.
     topic_min: str
     topic_max: str
@@ -74,6 +76,7 @@ def to_record(segment: Segment) -> Record:
         "version": segment.version,
         "token": segment.token,
         "topics": [segment.topic_min, segment.topic_max],
+        "published": segment.published_at_ms,
     }
     if segment.expires_null_count < segment.row_count:
         detail["expires"] = [segment.expires_null_count, segment.expires_min_ms, segment.expires_max_ms]
@@ -103,6 +106,7 @@ def from_record(record: Record) -> Segment:
         version=detail["version"],
         token=detail["token"],
         entered_at_ms=record.at_ms,
+        published_at_ms=detail.get("published", record.at_ms),
         topic_min=detail["topics"][0],
         topic_max=detail["topics"][1],
         expires_null_count=expires[0],

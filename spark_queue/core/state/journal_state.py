@@ -44,7 +44,7 @@ class JournalState:
     def __init__(self, traits: TraitSource) -> None:
         #: Asked again whenever the log is folded; whoever restores a state from a snapshot sets it.
         self.traits = traits
-        self.journal_id = ""
+        self.journal_id, self.created_at_ms = "", 0
         #: The newest claimed reign; 0 before the first.
         self.epoch = 0
         self.claim: Mapping[str, Any] = {}
@@ -128,7 +128,7 @@ class JournalState:
         """
         match record.kind:
             case Kind.JOURNAL_CREATED:
-                self.journal_id = record.detail["journal"]
+                self.journal_id, self.created_at_ms = record.detail["journal"], record.at_ms
             case Kind.EPOCH_CLAIMED:
                 self.epoch, self.claim = record.epoch, record.detail
             case Kind.DEFINITIONS_APPLIED:

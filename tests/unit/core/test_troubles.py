@@ -48,7 +48,7 @@ def recovered(code: str | None) -> JournalState:
     engine.state.fold(Record(kind=Kind.JOURNAL_CREATED, record=0, detail={"journal": "J", "format": 1}))
     engine.decide(commands.Apply(definitions=DEFINITIONS), now_ms=1)
     segment = Segment(
-        message_type="json", first=0, until=4, path="f", version=1, token="t", entered_at_ms=1,
+        message_type="json", first=0, until=4, path="f", version=1, token="t", entered_at_ms=1, published_at_ms=1,
         topic_min="A", topic_max="B", expires_null_count=4,
     )  # fmt: skip
     engine.enter([segment], now_ms=1)
