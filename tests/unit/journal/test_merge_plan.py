@@ -14,8 +14,8 @@ from spark_queue.journal.message_compaction import MergeLimits, worth_merging
 def files(*sizes: int) -> tuple[list[Segment], dict[str, int]]:
     segments = [
         Segment(
-            message_type="order", first=number, until=number + 1, path=f"{number}", version=number, token="", entered_at_ms=0, published_at_ms=0,
-            topic_min="A", topic_max="A", expires_null_count=1,
+            message_type="order", first=number, until=number + 1, path=f"{number}", version=number, token="", entered_at_ms=0,
+            published_at_ms=0, topic_min="A", topic_max="A", expires_null_count=1,
         )
         for number in range(len(sizes))
     ]  # fmt: skip
