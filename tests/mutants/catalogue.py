@@ -19,6 +19,7 @@ from tests.mutants.peers import PEERS
 from tests.mutants.restored import RESTORED
 from tests.mutants.rights import RIGHTS
 from tests.mutants.standing_by import STANDING_BY
+from tests.mutants.times import TIMES
 
 _CORE = "spark_queue/core"
 _DECIDING = f"{_CORE}/deciding"
@@ -45,6 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *METRICS,
     *DASHBOARD,
     *PAGE_FIGURES,
+    *TIMES,
     # The log and who may write it (DESIGN 3.3 to 3.5, 6).
     Mutant(
         "a commit is not checked against the log after it",
