@@ -104,12 +104,12 @@ class Engine:
     def __init__(self, state: JournalState) -> None:
         self.state = state
         self._pending: list[Record] = []
-        self._sessions: dict[str, Sessions] = {}
         self._shares: dict[str, Shares] = {}
         self._patience: dict[str, Patience] = {}
         self._ticked_at_ms = self._reign_began_at_ms = 0
         self._retention = Retention()
-        #: What is heard of other instances.
+        #: What is heard of planners, by queue, and of other instances.
+        self.sessions: dict[str, Sessions] = {}
         self.reach = Reach()
 
     def decide(
@@ -292,7 +292,7 @@ class Engine:
 
     def _work(self, queue: str, now_ms: int, request: str = "", caller: Caller | None = None) -> UnitOfWork:
         ledger = self.state.ledger(queue)
-        sessions, shares = self._sessions.setdefault(queue, Sessions()), self._shares.setdefault(queue, Shares())
+        sessions, shares = self.sessions.setdefault(queue, Sessions()), self._shares.setdefault(queue, Shares())
         return UnitOfWork(
             state=self.state, ledger=ledger, sessions=sessions, shares=shares, reach=self.reach,
             patience=self._patience.setdefault(queue, Patience()), now_ms=now_ms, request=request, emit_record=self._emit(now_ms),

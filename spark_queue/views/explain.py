@@ -24,6 +24,7 @@ from spark_queue.errors import CallerError, JournalError, SparkQueueError
 from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.schema import ENVELOPE, stored_schema
+from spark_queue.protocol.discovery import read_heard
 from spark_queue.views.bodies import read_bodies
 from spark_queue.views.event_texts import event_text
 from spark_queue.views.explanation import MessageEvent, MessageHistory
@@ -99,6 +100,7 @@ class _Life:
 
     def fold(self, records: Sequence[Record], count: int, *, now_ms: int, as_of: datetime | int | None) -> None:
         own = (each for each in records if each.kind == Kind.ENTERED and holds(each.ranges, self._bookmark))
+        self._heard = read_heard(self._journal.store, self._journal.journal_id) if as_of is None else {}
         self._knows_commit_time = all("published" in each.detail for each in own)
         of_time, only = not isinstance(as_of, int), BitMap64([self._bookmark])
         fold_until(self._state, records, count, now_ms=now_ms, looks_ahead=of_time, fold=self._step, of=only)
@@ -163,8 +165,9 @@ class _Life:
         before = {name: (ledger, self._bookmark in ledger.entered) for name, ledger in state.queues.items()}
         segment = self._segment()
         left = record.kind == Kind.REMOVED and record.queue == self._queue and holds(record.ranges, self._bookmark)
-        if left and not self._is_dead(state.queues.get(self._queue)):
-            self._last_counts = self._counts(state.queues.get(self._queue))
+        ledger = state.queues.get(self._queue)
+        if left and not (ledger is not None and self._bookmark in ledger.rows[State.DEAD]):
+            self._last_counts = self._counts(ledger)
         fold_alone(state, record, message_type=self._type, bookmark=self._bookmark)
         after = state.queues
         self._depends |= bool(record.detail.get("alone") and record.queue == self._queue)
@@ -186,9 +189,6 @@ class _Life:
         if self._bookmark in ledger.entered and not (had and old is ledger):
             held = " and holds it as a barrier" if self._bookmark in ledger.barriers else ""
             self._note(record, "taken", f"queue '{name}' took it{held}", queue=name)
-
-    def _is_dead(self, ledger: QueueLedger | None) -> bool:
-        return ledger is not None and self._bookmark in ledger.rows[State.DEAD]
 
     def _counts(self, ledger: QueueLedger | None) -> tuple[int, int]:
         return (0, 0) if ledger is None else (ledger.delivered.of(self._bookmark), ledger.cancelled.of(self._bookmark))
@@ -275,7 +275,7 @@ class _Life:
             "priority": int(traits.priorities[0]) if traits is not None and len(traits.priorities) else None,
             "order_key": key,
             "is_barrier": bookmark in ledger.barriers,
-            "reason": why_it_waits(whole, self._queue, bookmark, now_ms=now_ms),
+            "reason": why_it_waits(whole, self._queue, bookmark, now_ms=now_ms, heard=self._heard),
         }
 
     def _owner(self, ledger: QueueLedger) -> str | None:

@@ -16,6 +16,7 @@ from spark_queue.core.replies import QueueStatus
 from spark_queue.errors import ConfigError, nearest
 from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import INSTANT
+from spark_queue.protocol.discovery import read_heard, seen_at_ms
 from spark_queue.settings.types import VIEWS, VIEWS_OF_ALL_QUEUES
 from spark_queue.views.messages import MESSAGE_VIEWS, make_schema, message_schema, read_messages
 from spark_queue.views.point_in_time import PointInTime, queue_status
@@ -147,13 +148,16 @@ def _leases(point: PointInTime, queue: str | None) -> list[_Row]:
 def _subscriptions(point: PointInTime, queue: str | None) -> list[_Row]:
     ledger = point.state.ledger(str(queue))
     backlogs = ledger.backlogs()
+    # Of a past moment nobody says it.
+    heard = {} if point.files is None else read_heard(point.files, point.state.journal_id)
     return [
         {
             "subscription": name,
             "filter": subscription.filter,
             "max_backlog": subscription.max_backlog,
             "backlog": backlogs[name],
-            "last_seen_at": subscription.last_seen_at_ms * 1_000,
+            "last_seen_at": 1_000
+            * seen_at_ms(subscription.last_seen_at_ms, heard, queue=str(queue), subscription=name, now_ms=point.now_ms),
             "incarnation": list(subscription.incarnation),
         }
         for name, subscription in ledger.subscriptions.items()
