@@ -24,4 +24,22 @@ TIMES: tuple[Mutant, ...] = (
         ".published_by(now_ms - queue.expiration_ms)",
         ("tests/unit/core/test_scenarios.py",),
     ),
+    Mutant(
+        "a letter of another source is as old as one that is over",
+        "spark_queue/core/state/folds/endings.py", "    ledger.begun.replace(again | new, record.at_ms)\n",
+        "    ledger.begun.add({record.at_ms: again | new})\n",
+        ("tests/unit/core/test_questions.py",),
+    ),
+    Mutant(
+        "a question changes what it asks about",
+        "spark_queue/core/bitmaps/expirations.py", "        kept = self._kept_after(at_ms, gone)\n",
+        "        self.forget_gone(at_ms, gone=gone)\n        kept = self._kept_after(at_ms, gone)\n",
+        ("tests/unit/core/test_questions.py",),
+    ),
+    Mutant(
+        "an idle consumer looks like one that was killed",
+        "spark_queue/protocol/discovery.py", "return max(recorded_ms, min(now_ms, heard.get(queue, {}).get(subscription, 0)))",
+        "return recorded_ms",
+        ("tests/unit/views/test_heard.py",),
+    ),
 )  # fmt: skip

@@ -70,7 +70,7 @@ def next_due_ms(state: JournalState, ledger: QueueLedger, shares: Shares, *, tic
     if retention_ms is not None and letters_since_ms is not None and letters_since_ms + retention_ms > ticked_at_ms:
         times.append(letters_since_ms + retention_ms)
     # What is leased waits for the end of its lease; a tick too many costs less than finding out.
-    expires_at_ms = ledger.expires.next_after(ticked_at_ms, gone=ledger.rows[State.REMOVED])
+    expires_at_ms = ledger.expires.next_after(ticked_at_ms, gone=[ledger.rows[State.REMOVED]])
     times.extend(each for each in (expires_at_ms, shares.next_lapse_ms(ledger)) if each is not None)
     expiration_ms = ledger.definition.expiration_ms
     if expiration_ms is not None:

@@ -15,7 +15,6 @@ from spark_queue.core.bitmaps.ranges import below
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
-from spark_queue.core.state.lifecycle import LEFT
 
 
 def oldest_ms(state: JournalState, ledger: QueueLedger, parts: Iterable[BitMap64]) -> int | None:
@@ -35,7 +34,7 @@ def _oldest_ms(
     state: JournalState, ledger: QueueLedger, parts: Iterable[BitMap64], began_ms: Callable[[Segment], int]
 ) -> int | None:
     parts = tuple(parts)
-    anew_ms = ledger.begun.first_of(parts, gone=BitMap64.union(*(ledger.rows[each] for each in LEFT))) if ledger.begun else None
+    anew_ms = ledger.begun.first_of(parts) if ledger.begun else None
     entered = [part - ledger.begun.rows for part in parts] if ledger.begun else parts
     first = min((part.min() for part in entered if part), default=None)
     if first is None:
