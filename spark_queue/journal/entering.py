@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.engine import Engine
 from spark_queue.core.message_files.relocation import foreign_record, moved_record
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
+from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.ports import MessageLog, MessageLogEntry, PulledFiles, entered
 
@@ -49,9 +49,11 @@ class PreparedTraits:
             return {each.queue.name: known[each.queue.name] for each in wanted}
         return self._source.traits(segment, wanted)
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
+    ) -> BitMap64:
         """Return which of `rows` match a filter; see `TraitSource`."""
-        return self._source.matches(segments, expression, rows, columns=columns)
+        return self._source.matches(segments, expression, rows, columns=columns, letters=letters)
 
 
 class MessageLogs(Protocol):

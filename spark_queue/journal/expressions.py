@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pyarrow as pa
+
 from spark_queue.core import commands
 from spark_queue.core.commands import AnyCommand
 from spark_queue.core.definitions import parsing
@@ -16,6 +18,9 @@ from spark_queue.journal.schema import stored_schema
 
 #: The keys of a queue that hold expressions, and what each is for.
 EXPRESSION_KEYS = {"filter": FILTER, "barrier": BARRIER, "priority": PRIORITY, "order_key": ORDER_KEY}
+
+#: What a filter can ask of a dead letter beside its message, which has no columns of these names.
+LETTER_COLUMNS = (pa.field("reason", pa.string()), pa.field("error", pa.string()))
 
 
 def check_expressions(definitions: Definitions) -> None:
@@ -48,28 +53,33 @@ def check_command(state: JournalState, command: AnyCommand) -> None:
         case commands.Attach(filter=str(expression)):
             _check_filter_of(state, command.queue, expression, f"subscription '{command.subscription}'")
         case commands.SettleWhere(where=str(expression)):
-            _check_filter_of(state, command.queue, expression, "a settlement")
+            _check_filter_of(state, command.queue, expression, "a settlement", of_letters=_holds_letters(state, command.queue))
         case commands.Purge(where=str(expression)):
-            _check_filter_of(state, command.queue, expression, "a purge")
+            _check_filter_of(state, command.queue, expression, "a purge", of_letters=_holds_letters(state, command.queue))
         case commands.FindDeadLetters(where=str(expression)):
-            _check_filter_of(state, command.queue, expression, "a redrive")
+            _check_filter_of(state, command.queue, expression, "a redrive", of_letters=True)
 
 
-def _check_filter_of(state: JournalState, queue: str, expression: str, what: str) -> None:
-    _check(Wanted(expression, FILTER), state.ledger(queue).definition.columns, f"filter of {what}")
+def _holds_letters(state: JournalState, queue: str) -> bool:
+    return state.ledger(queue).definition.underlying_topic is None
 
 
-def _check(wanted: Wanted, columns: str, what: str) -> None:
+def _check_filter_of(state: JournalState, queue: str, expression: str, what: str, *, of_letters: bool = False) -> None:
+    _check(Wanted(expression, FILTER), state.ledger(queue).definition.columns, f"filter of {what}", of_letters=of_letters)
+
+
+def _check(wanted: Wanted, columns: str, what: str, *, of_letters: bool = False) -> None:
     """Check an expression over a message type's columns; `what` says which it is, for the error."""
     try:
-        program([wanted], columns)
+        program([wanted], columns, of_letters=of_letters)
     except ConfigError as refusal:
         raise ConfigError(refusal.code, **{**refusal.facts, "what": what}) from None
 
 
-def program(wanted: Iterable[Wanted], columns: str) -> Program:
+def program(wanted: Iterable[Wanted], columns: str, *, of_letters: bool = False) -> Program:
     """Translate expressions over a message type's columns, given in Spark DDL; each set of them once."""
-    return translate(tuple(sorted(set(wanted))), stored_schema(columns))
+    schema = stored_schema(columns)
+    return translate(tuple(sorted(set(wanted))), pa.schema([*schema, *LETTER_COLUMNS]) if of_letters else schema)
 
 
 def wanted_of(request: TraitRequest) -> set[Wanted]:

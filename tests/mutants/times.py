@@ -42,4 +42,10 @@ TIMES: tuple[Mutant, ...] = (
         "return recorded_ms",
         ("tests/unit/views/test_heard.py",),
     ),
+    Mutant(
+        "a filter is told of the wrong letter's error",
+        "spark_queue/journal/traits.py", "        numbers[self._bookmarks[low:high] - segment.first] = self._numbers[low:high]\n",
+        "        numbers[: high - low] = self._numbers[low:high]\n",
+        ("tests/unit/views/test_letter_filters.py",),
+    ),
 )  # fmt: skip

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -226,6 +226,10 @@ class EntryTraits:
         return replace(kept, failed=self.failed - below(self.failed, start))
 
 
+#: What is known of dead letters beside their messages: of which, the reason, and the error.
+Letters: TypeAlias = "Sequence[tuple[BitMap64, str, str | None]]"
+
+
 class TraitSource(Protocol):
     """Computes traits of segments for the fold; the real one reads statistics first and columns only where it must."""
 
@@ -233,7 +237,9 @@ class TraitSource(Protocol):
         """Return the traits of `segment` for each of `requests`, by queue name."""
         ...
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
+    ) -> BitMap64:
         """Return which of `rows` match a filter: a subscription's new one (R49), or one that settles, redrives or purges (R37).
 
         Parameters
@@ -246,5 +252,7 @@ class TraitSource(Protocol):
             The bookmarks in question.
         columns : str
             The message type's columns, in Spark DDL.
+        letters : Letters or None
+            Given, the filter may also ask for their `reason` and `error`.
         """
         ...

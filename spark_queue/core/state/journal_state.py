@@ -14,7 +14,7 @@ from spark_queue.core.definitions.agreement import Disagreement
 from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import Foresight
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
+from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import Kind, Ranges, Record
 from spark_queue.core.state import depth, folds
 from spark_queue.core.state.folds import definitions, peers
@@ -285,8 +285,8 @@ class JournalState:
             return False
         return True
 
-    def matching(self, ledger: QueueLedger, filter_sql: str, rows: BitMap64) -> BitMap64:
-        """Return which of `rows` of a queue match a filter.
+    def matching(self, ledger: QueueLedger, filter_sql: str, rows: BitMap64, letters: Letters | None = None) -> BitMap64:
+        """Return which of `rows` of a queue match a filter, which of letters may ask more; see `TraitSource`.
 
         Raises
         ------
@@ -296,4 +296,4 @@ class JournalState:
         queue = ledger.definition
         placed = (self.foresight.place(segment) for segment in self.message_types[queue.message_type].segments)
         segments = [segment for segment in placed if not segment.retired]
-        return self.traits.matches(segments, filter_sql, rows - ledger.retired, columns=queue.columns)
+        return self.traits.matches(segments, filter_sql, rows - ledger.retired, columns=queue.columns, letters=letters)

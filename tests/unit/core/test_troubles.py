@@ -36,7 +36,9 @@ class Files:
         rows = to_bitmap([(segment.first, segment.until)])
         return {each.queue.name: EntryTraits(rows=rows) for each in requests}
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: object = None
+    ) -> BitMap64:
         if self.code is not None:
             raise JournalError(self.code, path="p", file="f", reason="it is gone.", doing="reading", next_step="")
         return BitMap64(rows)

@@ -36,7 +36,9 @@ class Source:
         self.asked.extend(requests)
         return {each.queue.name: EntryTraits(rows=to_bitmap([(segment.first, segment.until)])) for each in requests}
 
-    def matches(self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str) -> BitMap64:
+    def matches(
+        self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: object = None
+    ) -> BitMap64:
         raise AssertionError("nobody asks")
 
 
