@@ -15,7 +15,7 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state import status
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.errors import CallerError, ConfigError
+from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, ConfigError, JournalError
 from spark_queue.journal import snapshot
 from spark_queue.journal.layout import Store
 from spark_queue.settings.timestamps import in_utc, to_ms, to_text
@@ -34,6 +34,8 @@ class PointInTime:
     troubles: Mapping[str, str] = field(default_factory=dict)
     #: Where message files are looked at for damage; None for a look at the log alone, and at a past moment.
     files: Store | None = None
+    #: Gives the same for who only counts, of queues too that are set aside since a file with their order keys is not whole.
+    counted: Callable[[], PointInTime] | None = None
 
 
 def point_in_time(
@@ -153,9 +155,16 @@ def cut(times_ms: NDArray[np.int64], *, as_of: datetime | int | None, now_ms: in
 def queue_status(point: PointInTime, queue: str) -> QueueStatus:
     """Return a queue's figures at a moment; see `core.status`.
 
-    What keeps messages from entering it is an alarm, too, and so is a message file that its consumers cannot read.
+    What keeps messages from entering it is an alarm, too, and so is a message file that its consumers cannot read. A queue that
+    is set aside has its figures as far as they can be told.
     """
-    found = status.queue_status(point.state, queue, now_ms=point.now_ms)
+    try:
+        found = status.queue_status(point.state, queue, now_ms=point.now_ms)
+    except JournalError as set_aside:
+        if set_aside.code not in MESSAGE_FILE_CODES or point.counted is None:
+            raise
+        found = queue_status(point.counted(), queue)
+        return replace(found, alarm=" ".join(dict.fromkeys(filter(None, [str(set_aside), found.alarm]))))
     trouble = damage = None
     # Into a queue for dead letters alone nothing enters from a log.
     if point.state.definitions.queue(queue).underlying_topic is not None:

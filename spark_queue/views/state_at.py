@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
+from functools import cache, partial
 from itertools import takewhile
 from typing import TypeAlias
 
 from spark_queue.clock import SystemClock
 from spark_queue.core.engine import Engine
+from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import SparkQueueError
@@ -20,6 +22,7 @@ from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.reader import list_files
 from spark_queue.ports import MessageLog, MessageLogEntry
 from spark_queue.views.point_in_time import PointInTime, point_in_time
+from spark_queue.views.without_keys import TraitsWithoutKeys
 
 #: Kinds that say up to which version a message log was read.
 _READING = (Kind.ENTERED, Kind.FOREIGN, Kind.MOVED)
@@ -49,7 +52,12 @@ def state_at(journal: DeltaJournal, as_of: datetime | int | None = None) -> Poin
     ConfigError
         BAD_VALUE for a time that has not come yet.
     """
-    traits, records = PreparedTraits(journal.traits), journal.records()
+    without_keys = cache(partial(_look, journal, as_of, TraitsWithoutKeys(journal.traits)))
+    return replace(_look(journal, as_of, journal.traits), counted=without_keys)
+
+
+def _look(journal: DeltaJournal, as_of: datetime | int | None, source: TraitSource) -> PointInTime:
+    traits, records = PreparedTraits(source), journal.records()
     of_record = isinstance(as_of, int)
     now_ms = SystemClock().wall_ms()
     point = point_in_time(records, traits, as_of=as_of, now_ms=now_ms, looks_ahead=not of_record, store=journal.store)

@@ -13,7 +13,7 @@ from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import DETAIL_VERSION, Record
 from spark_queue.core.replies import QueueStatus
-from spark_queue.errors import ConfigError, nearest
+from spark_queue.errors import ConfigError, JournalError, nearest
 from spark_queue.journal.layout import Store
 from spark_queue.journal.schema import INSTANT
 from spark_queue.protocol.discovery import read_heard, seen_at_ms
@@ -168,13 +168,16 @@ def _status(point: PointInTime, queue: str | None) -> list[_Row]:
     if queue is not None:
         return [asdict(queue_status(point, queue))]
     state = point.state
-    # A queue whose messages cannot be told has no figures, and still a place among the others.
-    set_aside = [
-        {"queue": name, "message_type": definition.message_type, "alarm": str(state.troubles[name])}
-        for name, definition in state.definitions.queues.items()
-        if name in state.troubles
-    ]
-    return [*(asdict(queue_status(point, name)) for name in state.queues), *set_aside]
+    set_aside = [name for name in state.definitions.queues if name in state.troubles]
+    return [_told(point, name) for name in (*state.queues, *set_aside)]
+
+
+def _told(point: PointInTime, name: str) -> _Row:
+    """Return what can be told: a queue whose messages cannot be has no figures, and still a place among the others."""
+    try:
+        return asdict(queue_status(point, name))
+    except JournalError as trouble:
+        return {"queue": name, "message_type": point.state.definitions.queue(name).message_type, "alarm": str(trouble)}
 
 
 def _history(point: PointInTime, queue: str | None, limit: int | None) -> list[_Row]:

@@ -48,4 +48,9 @@ TIMES: tuple[Mutant, ...] = (
         "        numbers[: high - low] = self._numbers[low:high]\n",
         ("tests/unit/views/test_letter_filters.py",),
     ),
+    Mutant(
+        "a queue whose order keys are lost has no figures",
+        "spark_queue/views/point_in_time.py", "if set_aside.code not in MESSAGE_FILE_CODES or point.counted is None:", "if True:",
+        ("tests/unit/views/test_damage.py",),
+    ),
 )  # fmt: skip
